@@ -1,0 +1,267 @@
+"""Every error that lognode raises or sends, in one tree.
+
+    LognodeError
+    ├── InvalidArgument        what was given, what is allowed, what to do
+    │   ├── LimitExceeded      a size or count above its limit
+    │   └── BatchSpansRanges   append_batch with keys of more than one range
+    ├── NotFound
+    │   ├── LogNotFound
+    │   ├── RangeNotFound
+    │   └── NodeNotFound
+    ├── Conflict
+    │   ├── LogExists
+    │   ├── SequenceMismatch   expect= did not hold
+    │   ├── Fenced             a newer holder of the producer's name exists
+    │   └── OperationInProgress
+    ├── Routing                normally handled inside the client
+    │   ├── NotLeader
+    │   ├── GenerationMismatch
+    │   ├── Sealed
+    │   └── OutOfOrder         a predecessor of the same key is missing here
+    ├── Overloaded             a queue or a disk is full; retry_after says when to come back
+    ├── Unavailable            nobody could be reached, or no leader
+    ├── Timeout                the deadline passed; `outcome` says what is known
+    ├── CorruptData            a checksum did not hold
+    ├── Unauthorized
+    ├── Unsupported            an operation or version the other side does not know
+    ├── ProtocolError
+    │   ├── LocalProtocolError    this side broke the protocol
+    │   └── RemoteProtocolError   the other side did
+    └── PartialFailure         append_many: some records were appended, some were not
+
+Each has a stable `code`, says whether the same call may succeed later (`retryable`), and what
+became of the write (`outcome`). Promise S11: `unknown` is never turned into `not_applied`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+Outcome = Literal["not_applied", "applied", "unknown"]
+
+
+class LognodeError(Exception):
+    """Base of all errors. `fields` are plain msgpack values and travel on the wire."""
+
+    code: ClassVar[str] = "ERROR"
+    retryable: ClassVar[bool] = False
+    default_outcome: ClassVar[Outcome] = "not_applied"
+
+    def __init__(self, message: str = "", *, outcome: Outcome | None = None, **fields: Any) -> None:
+        super().__init__(message or self.code)
+        self.message = message or self.code
+        self.outcome: Outcome = outcome or self.default_outcome
+        self.fields: dict[str, Any] = fields
+
+    def __getattr__(self, name: str) -> Any:
+        # Only reached when the attribute is not there: the error's own fields.
+        try:
+            return self.__dict__["fields"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class InvalidArgument(LognodeError):
+    """Bad input. Nothing was done."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class LimitExceeded(InvalidArgument):
+    """Fields: `limit` (its name), `value` (what was given), `allowed`."""
+
+    code = "LIMIT_EXCEEDED"
+
+
+class BatchSpansRanges(InvalidArgument):
+    """The keys of an append_batch lie in more than one range."""
+
+    code = "BATCH_SPANS_RANGES"
+
+
+class NotFound(LognodeError):
+    """A named thing does not exist."""
+
+    code = "NOT_FOUND"
+
+
+class LogNotFound(NotFound):
+    """Field: `log`."""
+
+    code = "LOG_NOT_FOUND"
+
+
+class RangeNotFound(NotFound):
+    """This node has no such range. Field: `range`."""
+
+    code = "RANGE_NOT_FOUND"
+    retryable = True
+
+
+class NodeNotFound(NotFound):
+    """Field: `node`."""
+
+    code = "NODE_NOT_FOUND"
+
+
+class Conflict(LognodeError):
+    """The state of the log refuses the operation."""
+
+    code = "CONFLICT"
+
+
+class LogExists(Conflict):
+    """Field: `log`."""
+
+    code = "LOG_EXISTS"
+
+
+class SequenceMismatch(Conflict):
+    """`expect=` did not hold. Fields: `key`, `expected`, `actual` (0: the key has no entry)."""
+
+    code = "SEQUENCE_MISMATCH"
+
+
+class Fenced(Conflict):
+    """A producer of the same name was opened later. Field: `epoch`."""
+
+    code = "FENCED"
+
+
+class OperationInProgress(Conflict):
+    """Fields: `range`, `operation`."""
+
+    code = "OPERATION_IN_PROGRESS"
+    retryable = True
+
+
+class Routing(LognodeError):
+    """The request went to the wrong place or came at the wrong time; nothing was done."""
+
+    code = "ROUTING"
+    retryable = True
+
+
+class NotLeader(Routing):
+    """Fields: `hint`, the leader's node id, or None."""
+
+    code = "NOT_LEADER"
+
+
+class GenerationMismatch(Routing):
+    """Fields: `ranges`, the descriptors that this node knows for the span."""
+
+    code = "GENERATION_MISMATCH"
+
+
+class Sealed(Routing):
+    """The generation has ended; its successor is about to start."""
+
+    code = "SEALED"
+
+
+class OutOfOrder(Routing):
+    """Field: `number`, the predecessor that this range has not seen."""
+
+    code = "OUT_OF_ORDER"
+
+
+class Overloaded(LognodeError):
+    """Field: `retry_after`, seconds."""
+
+    code = "OVERLOADED"
+    retryable = True
+
+
+class Unavailable(LognodeError):
+    """Field: `reason`."""
+
+    code = "UNAVAILABLE"
+    retryable = True
+
+
+class Timeout(LognodeError):
+    """The deadline passed."""
+
+    code = "TIMEOUT"
+    retryable = True
+    default_outcome: ClassVar[Outcome] = "unknown"
+
+
+class CorruptData(LognodeError):
+    """A checksum or a structure did not hold (promise S12)."""
+
+    code = "CORRUPT_DATA"
+    default_outcome: ClassVar[Outcome] = "unknown"
+
+
+class Unauthorized(LognodeError):
+    """Wrong or missing credentials, or another cluster."""
+
+    code = "UNAUTHORIZED"
+
+
+class Unsupported(LognodeError):
+    """An operation, a version or a feature the other side does not know."""
+
+    code = "UNSUPPORTED"
+
+
+class ProtocolError(LognodeError):
+    """Bytes that are not the protocol."""
+
+    code = "PROTOCOL_ERROR"
+    default_outcome: ClassVar[Outcome] = "unknown"
+
+
+class LocalProtocolError(ProtocolError):
+    """This side was about to break the protocol."""
+
+    code = "LOCAL_PROTOCOL_ERROR"
+    default_outcome: ClassVar[Outcome] = "not_applied"
+
+
+class RemoteProtocolError(ProtocolError):
+    """The other side broke the protocol."""
+
+    code = "REMOTE_PROTOCOL_ERROR"
+
+
+class PartialFailure(LognodeError):
+    """Fields: `acks` and `errors`, lists in the order of the records, None where the other is."""
+
+    code = "PARTIAL_FAILURE"
+    default_outcome: ClassVar[Outcome] = "unknown"
+
+
+def _tree(cls: type[LognodeError]) -> dict[str, type[LognodeError]]:
+    found = {cls.code: cls}
+    for sub in cls.__subclasses__():
+        found.update(_tree(sub))
+    return found
+
+
+BY_CODE: Mapping[str, type[LognodeError]] = _tree(LognodeError)
+
+
+def to_wire(error: LognodeError) -> dict[str, Any]:
+    """The error as a msgpack map: code, message, outcome, fields."""
+    return {
+        "code": error.code,
+        "message": error.message,
+        "outcome": error.outcome,
+        "fields": error.fields,
+    }
+
+
+def from_wire(body: Mapping[str, Any]) -> LognodeError:
+    """The error that `to_wire` packed; of an unknown code, a LognodeError."""
+    code = body.get("code", "ERROR")
+    cls = BY_CODE.get(code, LognodeError)
+    outcome: Outcome = "unknown"
+    if body.get("outcome") == "not_applied":
+        outcome = "not_applied"
+    elif body.get("outcome") == "applied":
+        outcome = "applied"
+    fields = body.get("fields") or {}
+    message = str(body.get("message") or code)
+    return cls(message, outcome=outcome, **{str(k): v for k, v in fields.items()})

@@ -1,0 +1,76 @@
+"""Every limit of lognode, with its unit last; a queue, window or retry has its bound here.
+
+Limits that a peer or a client can run into are part of the protocol: raising one is compatible,
+lowering one is not.
+"""
+
+from typing import Final
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+
+# Records and batches.
+key_bytes_max: Final = 480
+"""An LMDB key ends at 511 bytes; the rest is room for what a later index puts beside the key."""
+value_bytes_max: Final = MIB
+headers_max: Final = 32
+header_bytes_max: Final = 4 * KIB
+"""Names and values of all headers of one record together."""
+batch_bytes_max: Final = MIB
+"""Keys, values and headers of a batch, uncompressed; a single larger record travels alone."""
+batch_records_max: Final = 10_000
+log_name_bytes_max: Final = 128
+producer_name_bytes_max: Final = 256
+
+# Raft and the wire.
+entry_bytes_max: Final = 4 * MIB
+frame_bytes_max: Final = 9 * MIB
+"""At least 2 x entry_bytes_max + 64 KiB, so that any append of one entry fits (executions 1.23)."""
+frame_nesting_max: Final = 16
+requests_in_flight_max: Final = 1_024
+"""Per connection; the reader stops reading above it."""
+connections_max: Final = 4_096
+
+# Producers.
+producer_window_max: Final = 524_288
+"""Numbers above `low` that a range remembers; `submit` waits at it and a range refuses beyond."""
+producer_requests_in_flight_max: Final = 5
+"""Per range and producer."""
+producers_per_range_max: Final = 100_000
+producer_unacked_bytes_default: Final = 64 * MIB
+producer_expiry_ms: Final = 24 * 3_600 * 1_000
+
+# Memory of a node.
+memtable_bytes_max: Final = 64 * MIB
+memtable_age_s: Final = 600.0
+memtables_bytes_max: Final = 512 * MIB
+append_queue_bytes_max: Final = 32 * MIB
+"""Bytes of appends a range holds that are not yet committed; above it OVERLOADED."""
+log_cache_bytes_max: Final = 32 * MIB
+"""Newest Raft entries kept in memory per group; older ones are read back from the WAL."""
+peer_window_bytes_max: Final = 32 * MIB
+"""Bytes queued for one peer before the guard shows it as disconnected."""
+block_cache_bytes_max: Final = 64 * MIB
+follow_credit_bytes_max: Final = 4 * MIB
+
+# Pages.
+page_bytes_default: Final = 256 * KIB
+page_bytes_max: Final = 4 * MIB
+page_entries_max: Final = 20_000
+keys_page_max: Final = 10_000
+
+# Files.
+wal_file_bytes: Final = 64 * MIB
+segment_block_bytes: Final = 32 * KIB
+meta_map_bytes: Final = 16 << 30
+base_chunk_bytes: Final = 4 * MIB
+"""A piece of a segment file in a base transfer."""
+
+# Placement.
+ranges_per_log_max: Final = 4_096
+replicas_max: Final = 7
+nodes_max: Final = 1_024
+
+# Clients.
+client_retry_backoff_first_s: Final = 0.05
+client_retry_backoff_max_s: Final = 1.0

@@ -1,0 +1,98 @@
+"""The values that the SDK takes and returns: entries, acks, positions, expectations.
+
+Positions are the *next seq wanted*; spans are half-open; the first seq is 1 and 0 names no entry.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Headers = Mapping[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One immutable entry of a key. `value` is None for a tombstone."""
+
+    key: bytes
+    seq: int
+    timestamp_ms: int
+    headers: Headers | None
+    value: bytes | None
+    snapshot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """An append that a majority has on disk (S1).
+
+    `duplicate` says that an earlier attempt had been applied already (S8); `seq` is then None
+    where the range no longer knows it.
+    """
+
+    seq: int | None
+    timestamp_ms: int | None
+    duplicate: bool = False
+
+
+class _Expect:
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+ANY: Final = _Expect("ANY")
+"""No condition."""
+ABSENT: Final = _Expect("ABSENT")
+"""The key has no entry."""
+Expect = _Expect | int
+"""ANY, ABSENT, or the key's last seq."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Start n entries before the end."""
+
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """Start at the first entry whose timestamp is not below `ms`, Unix time in milliseconds."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A position of a follow: per key for keyed follows, per span for prefix and whole-log ones.
+
+    `spans` holds (start, end or None, next seq wanted), sorted by start and without overlaps.
+    """
+
+    keys: Mapping[bytes, int] | None = None
+    spans: tuple[tuple[bytes, bytes | None, int], ...] = ()
+
+
+Start = int | Literal["earliest", "latest"] | Tail | Timestamp
+FollowStart = Start | Mapping[bytes, int] | Cursor
+Consistency = Literal["linearizable", "prefix"]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowBatch:
+    """What one push brought. `cursor` is the position after the last entry of the batch."""
+
+    entries: tuple[Entry, ...]
+    caught_up: bool
+    cursor: Cursor
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)

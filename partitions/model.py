@@ -1,0 +1,141 @@
+"""The records of the metadata, as immutable values. Their wire form is `to_wire`/`from_wire`.
+
+Keys order as bytes; a span is half-open and `end` None means that it has no end.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+CONTROLLER_RANGE = 0
+
+
+class Span(NamedTuple):
+    """Half-open span of keys."""
+
+    start: bytes
+    end: bytes | None
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, bytes) and self.start <= key and (self.end is None or key < self.end)
+
+    def covers(self, other: "Span") -> bool:
+        """Whether all keys of the other span are in this one."""
+        return self.start <= other.start and (
+            self.end is None or (other.end is not None and other.end <= self.end)
+        )
+
+    def overlaps(self, other: "Span") -> bool:
+        """Whether any key is in both."""
+        return (other.end is None or self.start < other.end) and (
+            self.end is None or other.start < self.end
+        )
+
+
+class Lineage(NamedTuple):
+    """Where a generation's state comes from: a sealed parent, exactly (executions 1.6)."""
+
+    range_id: int
+    generation: int
+    final_index: int
+    final_term: int
+    next_seq: int
+    last_timestamp_ms: int
+    state_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """One range at one generation."""
+
+    range_id: int
+    generation: int
+    log_id: int
+    span: Span
+    members: tuple[int, ...]
+    lineage: tuple[Lineage, ...] = ()
+    state: str = "ACTIVE"
+    operation: int = 0
+    """The operation that holds the range, or 0."""
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "id": self.range_id,
+            "generation": self.generation,
+            "log": self.log_id,
+            "start": self.span.start,
+            "end": self.span.end,
+            "members": list(self.members),
+            "lineage": [list(parent) for parent in self.lineage],
+            "state": self.state,
+            "operation": self.operation,
+        }
+
+    @classmethod
+    def from_wire(cls, body: dict[str, Any]) -> "Descriptor":
+        return cls(
+            range_id=body["id"],
+            generation=body["generation"],
+            log_id=body["log"],
+            span=Span(body["start"], body["end"]),
+            members=tuple(body["members"]),
+            lineage=tuple(Lineage(*parent) for parent in body.get("lineage", ())),
+            state=body.get("state", "ACTIVE"),
+            operation=body.get("operation", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node as registered. `state`: JOINING, ACTIVE, DRAINING, DEAD, REMOVED."""
+
+    node_id: int
+    address: str
+    http: str
+    zone: str
+    incarnation: int
+    boot: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A log's policy."""
+
+    replicas: int = 3
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    cleanup: str = "delete"
+    ranges_min: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A log."""
+
+    log_id: int
+    name: str
+    policy: Policy = field(default_factory=Policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A range that an operation is to create."""
+
+    range_id: int
+    generation: int
+    span: Span
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A change of generations under way: seal, decide, install (ranges.md section 2)."""
+
+    operation_id: int
+    kind: str
+    inputs: tuple[tuple[int, int], ...]
+    outputs: tuple[Output, ...]
+    phase: str
+    reason: str = ""
+    installed: tuple[int, ...] = ()
+    """Nodes whose outputs are durable; DONE needs all members."""

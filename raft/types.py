@@ -1,0 +1,88 @@
+"""Names that all of raft/ shares: groups, entries, the disk, errors, options."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+Message = list[Any]
+"""A msgpack array `[kind, term, epoch, ...]`; see `messages.py`."""
+
+
+class GroupId(NamedTuple):
+    """One generation of one range. Range 0 is the controller's."""
+
+    range_id: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One entry of a group's Raft log. `command[0]` is the engine's type byte: 0 ours, 1 no-op."""
+
+    index: int
+    term: int
+    command: bytes
+
+
+SENTINEL_INDEX = 1
+SENTINEL_TERM = 0
+"""Each generation's log begins with a sentinel, so that it is never empty (executions 2.5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaftOptions:
+    """Times in seconds, sizes in bytes."""
+
+    election_timeout_min_s: float = 0.75
+    election_timeout_max_s: float = 1.5
+    heartbeat_s: float = 0.15
+    append_bytes_max: int = 4 << 20
+
+
+class NotLeaderError(Exception):
+    """Proposed on a replica that does not lead; nothing was appended."""
+
+
+class InvariantError(Exception):
+    """Something that cannot be, is. The node stops: going on could lose or forge data."""
+
+
+class DiskFailure(Exception):
+    """A write or a sync failed. The process ends; fsync is never retried (raft.md 2.12)."""
+
+
+def invariant(condition: bool, what: str, **fields: Any) -> None:
+    """Raise InvariantError with `what` and the fields unless the condition holds. Always on."""
+    if not condition:
+        detail = " ".join(f"{name}={value!r}" for name, value in fields.items())
+        raise InvariantError(f"{what} {detail}".rstrip())
+
+
+class Disk(Protocol):
+    """One flat directory of files, real or simulated. Calls block; errors are OSError.
+
+    Nothing written is durable before `sync` of the file returned; a created, deleted or renamed
+    name is durable after `sync_directory`.
+    """
+
+    def names(self) -> list[str]: ...
+
+    def create(self, name: str, size: int) -> None:
+        """A new file of `size` zero bytes, written out, not synced."""
+
+    def size(self, name: str) -> int: ...
+
+    def read(self, name: str, offset: int, length: int) -> bytes: ...
+
+    def write(self, name: str, offset: int, buffers: Sequence[bytes]) -> None: ...
+
+    def truncate(self, name: str, size: int) -> None: ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def delete(self, name: str) -> None: ...
+
+    def sync(self, name: str) -> None:
+        """fdatasync."""
+
+    def sync_directory(self) -> None: ...
