@@ -43,19 +43,8 @@ class NotLeaderError(Exception):
     """Proposed on a replica that does not lead; nothing was appended."""
 
 
-class InvariantError(Exception):
-    """Something that cannot be, is. The node stops: going on could lose or forge data."""
-
-
 class DiskFailure(Exception):
     """A write or a sync failed. The process ends; fsync is never retried (raft.md 2.12)."""
-
-
-def invariant(condition: bool, what: str, **fields: Any) -> None:
-    """Raise InvariantError with `what` and the fields unless the condition holds. Always on."""
-    if not condition:
-        detail = " ".join(f"{name}={value!r}" for name, value in fields.items())
-        raise InvariantError(f"{what} {detail}".rstrip())
 
 
 class Disk(Protocol):
