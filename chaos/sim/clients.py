@@ -1,0 +1,239 @@
+"""Clients of the simulated cluster: idempotent producers that retry, and linearizable readers.
+
+They speak as the SDK does (ranges.md section 5): records are numbered once, `prev` is the previous
+unsettled number of the same key, `low` the smallest number that is not settled; a request that is
+refused or not answered is sent again with the same numbers, to whoever is said to lead. Now and
+then a client gives a request up, after which it may have been applied once or not at all.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+from ...client import records
+from .clock import Scheduler
+from .history import History
+from .options import Options
+from .trace import Trace
+
+TIMEOUT_S: Final = 1.2
+GIVE_UP_S: Final = 6.0
+BACKOFF_S: Final = (0.02, 0.15)
+
+Reply = dict[str, Any]
+
+
+class Door(Protocol):
+    """How a request reaches a node; `answer` is called once, several times, or never."""
+
+    def request(self, node: int, body: dict[str, Any], answer: Callable[[Reply], None]) -> None: ...
+
+
+@dataclass(slots=True)
+class _Record:
+    number: int
+    prev: int
+    key: bytes
+    value: bytes
+    expect: int = records.EXPECT_ANY
+
+
+@dataclass(slots=True)
+class _Append:
+    group: int
+    batch: list[_Record]
+    started: float
+    atomic: bool
+    gives_up: bool
+    attempt: int = 0
+    open: bool = True
+
+
+@dataclass(slots=True)
+class Client:
+    """One producer with an id of its own, which also reads."""
+
+    client_id: int
+    options: Options
+    door: Door
+    scheduler: Scheduler
+    rng: random.Random
+    trace: Trace
+    history: History
+    hints: dict[int, int] = field(default_factory=dict)
+    open_requests: int = 0
+    refusals: int = 0
+    _number: int = 0
+    _unsettled: dict[int, bytes] = field(default_factory=dict)
+    _stopped: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"c{self.client_id}"
+
+    def start(self) -> None:
+        """Open the window: each slot does one thing after another."""
+        for _ in range(self.options.window):
+            self._later(self._think(), self._next)
+
+    def stop(self) -> None:
+        """Start nothing new; what is open goes on until it is answered."""
+        self._stopped = True
+
+    def _think(self) -> float:
+        return self.rng.expovariate(1.0 / self.options.think_seconds)
+
+    def _later(self, delay_s: float, action: Callable[[], None]) -> None:
+        self.scheduler.after(delay_s, action)
+
+    def _next(self) -> None:
+        if self._stopped:
+            return
+        self.open_requests += 1
+        group = self.rng.randrange(self.options.groups)
+        if self.rng.random() < 0.25:
+            self._read(group)
+        else:
+            self._append(group)
+
+    def _finished(self) -> None:
+        self.open_requests -= 1
+        self._later(self._think(), self._next)
+
+    def _node(self, group: int) -> int:
+        hint = self.hints.get(group)
+        if hint is None or self.rng.random() < 0.1:
+            return self.rng.randint(1, self.options.nodes)
+        return hint
+
+    def _key(self, group: int) -> bytes:
+        return b"%d/k%d" % (group, self.rng.randrange(self.options.keys))
+
+    # Appends.
+
+    def _append(self, group: int) -> None:
+        batch: list[_Record] = []
+        conditional = self.rng.random() < 0.15
+        for _ in range(1 if conditional else self.rng.choice((1, 1, 1, 2, 3))):
+            self._number += 1
+            key, value = self._key(group), b"%d.%d" % (self.client_id, self._number)
+            prev = max((n for n, k in self._unsettled.items() if k == key), default=0)
+            self._unsettled[self._number] = key
+            record = _Record(self._number, prev, key, value)
+            if len(batch) == 0 and conditional:
+                record.expect = self.history.floors.get(key, 0)
+            batch.append(record)
+            self.history.invoke(key, value, producer=self.client_id, number=self._number,
+                                expect=record.expect)  # fmt: skip
+        append = _Append(
+            group,
+            batch,
+            self.scheduler.clock.now,
+            atomic=self.rng.random() < 0.2,
+            gives_up=self.rng.random() < 0.3,
+        )
+        self.trace(self.name, "invoke", f"append {batch[0].number}+{len(batch)}")
+        self._send_append(append)
+
+    def _send_append(self, append: _Append) -> None:
+        if not append.open:
+            return
+        if append.gives_up and self.scheduler.clock.now - append.started > GIVE_UP_S:
+            self.trace(self.name, "give-up", str(append.batch[0].number))
+            for record in append.batch:
+                self.history.give_up(record.value)
+            self._settle(append)
+            return
+        append.attempt += 1
+        first = append.batch[0]
+        expects = [record.expect for record in append.batch]
+        data = records.encode_batch(
+            [record.key for record in append.batch],
+            [record.value for record in append.batch],
+            producer=self.client_id,
+            epoch=1,
+            low=min(self._unsettled),
+            numbers=first.number,
+            prevs=[record.prev for record in append.batch],
+            expects=expects if any(e != records.EXPECT_ANY for e in expects) else None,
+            atomic=append.atomic,
+            compress=False,
+        )
+        body = {"op": "append", "group": append.group, "client": self.name, "batch": data}
+        attempt = append.attempt
+        node = self._node(append.group)
+        self.door.request(node, body, partial(self._answered, append, attempt))
+        self._later(TIMEOUT_S, partial(self._timed_out, append, attempt))
+
+    def _answered(self, append: _Append, attempt: int, reply: Reply) -> None:
+        if not append.open:
+            return
+        if reply["status"] == "ok":
+            seqs = reply["seqs"]
+            self.trace(self.name, "ack", f"{append.batch[0].number} seqs={seqs}")
+            for record, seq in zip(append.batch, seqs, strict=True):
+                self.history.ack(record.value, seq)
+            self._settle(append)
+        elif reply["status"] == "mismatch":
+            self.trace(self.name, "mismatch", f"{append.batch[0].number} {reply['detail']}")
+            for record in append.batch:
+                self.history.refuse(record.value)
+            self._settle(append)
+        elif attempt == append.attempt:
+            self._refused(append.group, reply)
+            append.attempt += 1  # the timeout of this attempt is void
+            self._later(self.rng.uniform(*BACKOFF_S), partial(self._send_append, append))
+
+    def _timed_out(self, append: _Append, attempt: int) -> None:
+        if append.open and attempt == append.attempt:
+            self.hints.pop(append.group, None)
+            self._send_append(append)
+
+    def _settle(self, append: _Append) -> None:
+        append.open = False
+        for record in append.batch:
+            del self._unsettled[record.number]
+        self._finished()
+
+    def _refused(self, group: int, reply: Reply) -> None:
+        self.refusals += 1
+        hint = reply.get("hint")
+        if hint is None:
+            self.hints.pop(group, None)
+        else:
+            self.hints[group] = hint
+
+    # Reads.
+
+    def _read(self, group: int) -> None:
+        key = self._key(group)
+        self.trace(self.name, "invoke", f"read {key!r}")
+        self._send_read(group, key)
+
+    def _send_read(self, group: int, key: bytes) -> None:
+        read = self.history.invoke_read(key)
+        settled = [False]
+        body = {"op": "read", "group": group, "client": self.name, "key": key}
+
+        def answered(reply: Reply) -> None:
+            if settled[0]:
+                return
+            settled[0] = True
+            if reply["status"] == "ok":
+                self.trace(self.name, "read", f"{key!r} last={reply['last']}")
+                self.history.complete_read(read, reply["last"], reply["entries"])
+                self._finished()
+            else:
+                self._refused(group, reply)
+                self._later(self.rng.uniform(*BACKOFF_S), partial(self._send_read, group, key))
+
+        def timed_out() -> None:
+            if not settled[0]:
+                settled[0] = True
+                self.hints.pop(group, None)
+                self._send_read(group, key)
+
+        self.door.request(self._node(group), body, answered)
+        self._later(TIMEOUT_S, timed_out)

@@ -1,0 +1,163 @@
+"""Promises as clients see them, checked on the history of what they asked and were told.
+
+Seqs give the order of a key's entries, so no search is needed: everything is linear in the length
+of the history. Values are unique: each names its producer and record number. Checked are S4
+(order), S5 (no phantom), S7 (reads are not stale), S8 (exactly once), S9 (conditions), S11 (a
+refusal is final), and at the end S2 and S3 on every node.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .violation import Violation
+
+State = Literal["open", "acked", "refused", "unknown"]
+
+
+@dataclass(slots=True)
+class Append:
+    """One record. `floor`: the highest seq of its key known to anybody when it was first sent."""
+
+    key: bytes
+    value: bytes
+    producer: int
+    number: int
+    floor: int
+    expect: int = -1
+    """Its condition: the key's last seq, 0 for none, -1 for no condition."""
+    state: State = "open"
+    seq: int | None = None
+
+
+@dataclass(slots=True)
+class Read:
+    """A linearizable read of a whole key, under way."""
+
+    key: bytes
+    floor: int
+
+
+@dataclass(slots=True)
+class History:
+    """All that clients did. Methods raise Violation as soon as an answer breaks a promise."""
+
+    appends: dict[bytes, Append] = field(default_factory=dict)
+    floors: dict[bytes, int] = field(default_factory=dict)
+    places: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
+    acked: int = 0
+    reads: int = 0
+
+    def invoke(
+        self, key: bytes, value: bytes, *, producer: int, number: int, expect: int = -1
+    ) -> None:
+        """A client sends a record for the first time; a producer's numbers rise."""
+        floor = self.floors.get(key, 0)
+        self.appends[value] = Append(key, value, producer, number, floor, expect)
+
+    def ack(self, value: bytes, seq: int | None) -> None:
+        """The cluster acknowledged it; `seq` is None where a duplicate's seq is not known any more."""
+        append = self.appends[value]
+        if append.state == "refused":
+            raise Violation("S11", "acknowledged after it was refused for good", value=value)
+        if append.state != "acked":
+            self.acked += 1
+        append.state = "acked"
+        if seq is None:
+            return
+        if append.seq not in (None, seq):
+            raise Violation("S6", "a record has two seqs", value=value, seqs=(append.seq, seq))
+        if seq <= append.floor:
+            raise Violation("S4", "appended after an acknowledged entry, but before it in order",
+                            value=value, seq=seq, floor=append.floor)  # fmt: skip
+        append.seq = seq
+        self._place(append.key, seq, value)
+        self._raise_floor(append.key, seq)
+
+    def give_up(self, value: bytes) -> None:
+        """The client stops asking: the record is in the log at most once, or not at all."""
+        append = self.appends[value]
+        if append.state == "open":
+            append.state = "unknown"
+
+    def refuse(self, value: bytes) -> None:
+        """The cluster answered that its condition did not hold: it is never in the log."""
+        append = self.appends[value]
+        if append.state == "acked":
+            raise Violation("S11", "refused for good after it was acknowledged", value=value)
+        append.state = "refused"
+
+    def invoke_read(self, key: bytes) -> Read:
+        """A read starts: it must show everything known of the key by now."""
+        return Read(key, self.floors.get(key, 0))
+
+    def complete_read(
+        self, read: Read, last_seq: int, entries: Sequence[tuple[int, bytes]]
+    ) -> None:
+        """It answered with the key's last seq and its entries, (seq, value) in order."""
+        self.reads += 1
+        if last_seq < read.floor:
+            raise Violation("S7", "a stale read", key=read.key, last=last_seq, floor=read.floor)
+        before = 0
+        for seq, value in entries:
+            if seq <= before:
+                raise Violation("S4", "a read's seqs do not rise", key=read.key, seq=seq)
+            before = seq
+            append = self.appends.get(value)
+            if append is None or append.key != read.key:
+                raise Violation("S5", "a read shows what nobody appended", key=read.key, seq=seq)
+            self._place(read.key, seq, value)
+        if before != last_seq:
+            raise Violation("S5", "last seq is not that of the last entry", key=read.key,
+                            last=last_seq, entry=before)  # fmt: skip
+        self._raise_floor(read.key, last_seq)
+
+    def final(self, node: int, contents: Mapping[bytes, Sequence[tuple[int, bytes]]]) -> None:
+        """After everything healed: what one node holds, each key's (seq, value) in order."""
+        seen: dict[bytes, tuple[bytes, int]] = {}
+        for key, entries in contents.items():
+            before = 0
+            numbers: dict[int, int] = {}
+            for seq, value in entries:
+                if seq <= before:
+                    raise Violation("S4", "a node's seqs do not rise", node=node, key=key, seq=seq)
+                append = self.appends.get(value)
+                if append is None or append.key != key:
+                    raise Violation("S5", "a node holds what nobody appended", node=node, seq=seq)
+                if append.expect not in (-1, before):
+                    raise Violation("S9", "a condition did not hold", node=node, value=value,
+                                    expect=append.expect, last=before)  # fmt: skip
+                before = seq
+                if value in seen:
+                    raise Violation("S8", "a record was applied twice", node=node, value=value,
+                                    seqs=(seen[value][1], seq))  # fmt: skip
+                if append.state == "refused":
+                    raise Violation("S11", "refused for good, yet applied", node=node, value=value)
+                if numbers.get(append.producer, 0) >= append.number:
+                    raise Violation("S4", "a producer's records of a key out of order", node=node,
+                                    key=key, number=append.number)  # fmt: skip
+                numbers[append.producer] = append.number
+                seen[value] = (key, seq)
+                self._place(key, seq, value)
+        for (key, seq), value in self.places.items():
+            if seen.get(value) != (key, seq):
+                raise Violation("S5", "an entry that was read is gone", node=node, key=key,
+                                seq=seq)  # fmt: skip
+        for value, append in self.appends.items():
+            if append.state == "acked" and value not in seen:
+                raise Violation("S2", "an acknowledged entry is lost", node=node, value=value,
+                                seq=append.seq)  # fmt: skip
+
+    def _place(self, key: bytes, seq: int, value: bytes) -> None:
+        if self.places.setdefault((key, seq), value) != value:
+            raise Violation("S3", "one key and seq, two values", key=key, seq=seq,
+                            values=(self.places[key, seq], value))  # fmt: skip
+        append = self.appends[value]
+        if append.seq is None:
+            append.seq = seq
+        elif append.seq != seq:
+            raise Violation("S8", "one record at two seqs", value=value, seqs=(append.seq, seq))
+
+    def _raise_floor(self, key: bytes, seq: int) -> None:
+        if seq > self.floors.get(key, 0):
+            self.floors[key] = seq

@@ -1,0 +1,225 @@
+"""The network between nodes: one link for each ordered pair, with faults drawn from a seed.
+
+A link is what a node's outgoing connection is: it has an epoch, keeps the order of what is sent, and
+tells its owner when it goes up or down, late or never. Faults go beyond what TCP allows, since the
+guard must not lean on TCP: messages are dropped inside a live epoch, delivered twice, and delivered
+after their connection has ended. A cut is one-way; a cut that nobody notices is a half-open link. A
+stalled link keeps what is sent and delivers it when the stall ends, as retransmission does.
+
+Messages are packed and unpacked as on the wire, so that no two nodes ever share an object.
+"""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgpack
+
+from .clock import Scheduler
+from .trace import Trace
+
+
+class Endpoint(Protocol):
+    """A node as the network sees it."""
+
+    node_id: int
+
+    @property
+    def alive(self) -> bool: ...
+    def link_up(self, peer: int, epoch: int) -> None: ...
+    def link_down(self, peer: int) -> None: ...
+    def receive(self, sender: int, payload: Any) -> None: ...
+
+
+@dataclass(slots=True)
+class Conditions:
+    """Times in seconds, the rest probabilities per message."""
+
+    delay_min: float = 0.0003
+    delay_mean: float = 0.0007
+    drop: float = 0.0
+    duplicate: float = 0.0
+    late: float = 0.0
+    late_max: float = 4.0
+    notice_max: float = 1.5
+    """A broken connection is noticed after at most so long, if it is noticed."""
+    reconnect: float = 0.1
+
+
+@dataclass(slots=True)
+class Link:
+    """From `source` to `target`."""
+
+    source: int
+    target: int
+    epoch: int = 0
+    up: bool = False
+    cut: bool = False
+    stalled: bool = False
+    lost: bool = False
+    """Something was lost on this connection: if the cut ends first, it may be reset."""
+    connecting: bool = False
+    ready_at: float = 0.0
+    held: list[tuple[int, bytes]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"n{self.source}>n{self.target}"
+
+
+class Network:
+    """All links of one cluster."""
+
+    def __init__(self, scheduler: Scheduler, rng: random.Random, trace: Trace) -> None:
+        self.conditions = Conditions()
+        self.sent = 0
+        self.lost = 0
+        self._scheduler = scheduler
+        self._rng = rng
+        self._trace = trace
+        self._nodes: dict[int, Endpoint] = {}
+        self._links: dict[tuple[int, int], Link] = {}
+        self._epoch = 0
+
+    def add(self, node: Endpoint) -> None:
+        """A machine; its process may come and go."""
+        for other in self._nodes:
+            for pair in ((node.node_id, other), (other, node.node_id)):
+                self._links[pair] = Link(*pair)
+        self._nodes[node.node_id] = node
+
+    # What a node does.
+
+    def process_started(self, node_id: int) -> None:
+        """Its outgoing links connect; those of the others towards it are new connections too."""
+        for other in self._nodes:
+            if other != node_id:
+                self._reset(self._links[node_id, other], notice=False)
+                self._reset(self._links[other, node_id], notice=True)
+
+    def process_ended(self, node_id: int, *, silent: bool) -> None:
+        """Killed, or, when silent, gone without a packet, as a machine without power is."""
+        for other in self._nodes:
+            if other != node_id:
+                self._links[node_id, other].up = False
+                self._links[node_id, other].held.clear()
+                self._broken(self._links[other, node_id], at_once=not silent)
+
+    def send(self, source: int, target: int, payload: Any) -> None:
+        """Queue a message on the link; it is lost when the link is down or cut."""
+        link = self._links[source, target]
+        self.sent += 1
+        packed: bytes = msgpack.packb(payload)
+        if not link.up or link.cut:
+            link.lost = True
+            self.lost += 1
+            self._trace(link.name, "lost", str(payload[:3]))
+            return
+        if link.stalled:
+            link.held.append((link.epoch, packed))
+            return
+        self._transmit(link, packed)
+
+    # What a nemesis does.
+
+    def cut(self, source: int, target: int, *, notice: bool) -> None:
+        """Packets of this direction vanish. Without notice, the link is half-open until healed."""
+        link = self._links[source, target]
+        link.cut = True
+        if notice:
+            self._broken(link, at_once=False)
+
+    def stall(self, source: int, target: int) -> None:
+        """Packets of this direction wait until the stall is healed."""
+        self._links[source, target].stalled = True
+
+    def reset(self, source: int, target: int) -> None:
+        """The connection breaks and is made again under a new epoch."""
+        self._broken(self._links[source, target], at_once=True)
+
+    def heal(self) -> None:
+        """All cuts and stalls end; a connection that lost something is reset or just goes on."""
+        for link in self._links.values():
+            if link.stalled:
+                link.stalled = False
+                held, link.held = link.held, []
+                for epoch, packed in held:
+                    if epoch == link.epoch:
+                        self._transmit(link, packed)
+            if link.cut:
+                link.cut = False
+                if link.up and link.lost and self._rng.random() < 0.5:
+                    self._broken(link, at_once=True)
+
+    # Inside.
+
+    def _transmit(self, link: Link, packed: bytes) -> None:
+        rng, conditions, now = self._rng, self.conditions, self._scheduler.clock.now
+        if conditions.drop and rng.random() < conditions.drop:
+            link.lost = True
+            self.lost += 1
+            self._trace(link.name, "drop")
+            return
+        delay = conditions.delay_min + rng.expovariate(1.0) * conditions.delay_mean
+        if conditions.late and rng.random() < conditions.late:
+            self._deliver_at(link, now + delay + rng.random() * conditions.late_max, packed)
+            return
+        link.ready_at = max(link.ready_at, now + delay)
+        self._deliver_at(link, link.ready_at, packed)
+        if conditions.duplicate and rng.random() < conditions.duplicate:
+            self._deliver_at(link, now + delay + rng.random() * conditions.late_max / 4, packed)
+
+    def _deliver_at(self, link: Link, time_s: float, packed: bytes) -> None:
+        def deliver() -> None:
+            node = self._nodes[link.target]
+            if link.cut or not node.alive:
+                self.lost += 1
+                return
+            node.receive(link.source, msgpack.unpackb(packed, strict_map_key=False))
+
+        self._scheduler.at(time_s, deliver)
+
+    def _reset(self, link: Link, *, notice: bool) -> None:
+        """The old connection, if any, is gone; a new one follows."""
+        if link.up and notice:
+            self._broken(link, at_once=True)
+        elif not link.up:
+            self._reconnect(link)
+
+    def _broken(self, link: Link, *, at_once: bool) -> None:
+        if not link.up:
+            return
+        epoch = link.epoch
+        limit = 0.002 if at_once else self.conditions.notice_max
+
+        def noticed() -> None:
+            if link.up and link.epoch == epoch:
+                link.up = False
+                link.held.clear()
+                self._trace(link.name, "down", f"epoch={epoch}")
+                self._nodes[link.source].link_down(link.target)
+                self._reconnect(link)
+
+        self._scheduler.after(self._rng.random() * limit, noticed)
+
+    def _reconnect(self, link: Link) -> None:
+        if link.connecting:
+            return
+        link.connecting = True
+
+        def attempt() -> None:
+            link.connecting = False
+            source, target = self._nodes[link.source], self._nodes[link.target]
+            if link.up or not source.alive:
+                return
+            back = self._links[link.target, link.source]
+            if not target.alive or link.cut or back.cut or link.stalled:
+                self._reconnect(link)
+                return
+            self._epoch += 1
+            link.epoch, link.up, link.lost, link.ready_at = self._epoch, True, False, 0.0
+            self._trace(link.name, "up", f"epoch={link.epoch}")
+            source.link_up(link.target, link.epoch)
+
+        delay = self.conditions.reconnect * (0.2 + self._rng.random())
+        self._scheduler.after(delay, attempt)

@@ -1,0 +1,82 @@
+"""What one run is made of. Options and seed together determine it exactly."""
+
+import random
+from dataclasses import dataclass, replace
+from typing import Final
+
+FAULTS: Final = {
+    "partition": "groups of nodes cannot reach each other: isolate, halves, ring, bridge",
+    "oneway": "one direction between two nodes is cut, noticed or not (half-open)",
+    "stall": "one direction delivers nothing for a while, then everything",
+    "reset": "connections break and are made again",
+    "drop": "messages are lost inside live connections",
+    "duplicate": "messages arrive twice",
+    "late": "messages arrive seconds late, also after their connection has ended",
+    "slow": "latency rises a hundredfold",
+    "kill": "a node, the leader, a minority or all are killed; what was written stays",
+    "power": "a node, the leader or all lose power; what was not synced is lost or torn",
+    "boundary": "a node dies just before one of its next disk operations, by kill or power",
+    "pause": "a node stands still while time goes on",
+    "disk": "a disk becomes slow, or refuses a write or a sync",
+    "checkpoint": "nodes checkpoint and cut their logs all the time, so that others need bases",
+    "clock": "wall clocks jump",
+    "client": "client requests and answers are lost, late or doubled",
+}
+"""Names of faults, as `--faults` takes them, and what each does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Times in virtual seconds. `closed`: guard holes that are closed, None for all of them."""
+
+    nodes: int = 3
+    groups: int = 1
+    faults: tuple[str, ...] = tuple(FAULTS)
+    seconds: float = 20.0
+    fault_seconds: float = 12.0
+    drain_seconds: float = 16.0
+    """Clients start nothing new after this."""
+    grace_seconds: float = 20.0
+    """After `seconds`: no convergence within this is a violation of L2."""
+    clients: int = 3
+    window: int = 2
+    keys: int = 4
+    think_seconds: float = 0.25
+    fault_every_seconds: float = 1.5
+    wal_file_bytes: int = 16 << 10
+    checkpoint_entries: int = 60
+    opened: frozenset[int] = frozenset()
+    """Guard holes left open: only the canary does that."""
+
+    def __str__(self) -> str:
+        text = (
+            f"nodes={self.nodes} groups={self.groups} clients={self.clients} keys={self.keys} "
+            f"window={self.window} faults={','.join(self.faults) or 'none'}"
+        )
+        holes = ",".join(map(str, sorted(self.opened)))
+        return f"{text} opened={holes}" if holes else text
+
+
+def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> Options:
+    """The options of one seed: a random subset of the faults, and random sizes.
+
+    Swarm testing (Groce et al., 2012): a run that leaves faults out finds what a run of all
+    faults hides.
+    """
+    rng = random.Random(f"swarm {seed}")
+    faults = base.faults
+    if pick_faults:
+        share = rng.choice((0.15, 0.35, 0.6))
+        faults = tuple(name for name in base.faults if rng.random() < share)
+    return replace(
+        base,
+        nodes=(5 if rng.random() < 0.25 else 3) if pick_nodes else base.nodes,
+        groups=2 if rng.random() < 0.2 else 1,
+        faults=faults,
+        clients=rng.randint(2, 4),
+        window=rng.choice((1, 2, 4)),
+        keys=rng.randint(1, 5),
+        fault_every_seconds=rng.choice((0.6, 1.5, 3.0)),
+        wal_file_bytes=rng.choice((8, 16, 64)) << 10,
+        checkpoint_entries=rng.choice((15, 60, 10_000)),
+    )

@@ -1,0 +1,42 @@
+"""What happened, one line per event, and the hash that proves a replay.
+
+Columns, separated by one space:
+
+    1  seconds since the start of the run, six decimals
+    2  where: n1.. a node, c1.. a client, a link n1>n2, `nemesis`, `world`
+    3  what: start, kill, power, pause, resume, up, down, send, lost, recv, collect, sync, lead,
+       term, commit, apply, propose, invoke, ack, refuse, timeout, read, checkpoint, base, fault, heal, ...
+    4  the rest: details as words and name=value
+
+The hash covers every line whether or not the lines are printed, so two runs of one seed can be
+compared cheaply. Only what is a function of the seed may stand in a line.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable
+
+from .clock import VirtualClock
+
+
+class Trace:
+    """Feeds a hash, a short memory of the last lines, and a sink if one is given."""
+
+    def __init__(self, clock: VirtualClock, sink: Callable[[str], None] | None = None) -> None:
+        self._clock = clock
+        self._sink = sink
+        self._hash = hashlib.blake2b(digest_size=16)
+        self.tail: deque[str] = deque(maxlen=40)
+        self.lines = 0
+
+    def __call__(self, where: str, what: str, detail: str = "") -> None:
+        line = f"{self._clock.elapsed:.6f} {where} {what} {detail}"
+        self._hash.update(line.encode())
+        self.tail.append(line)
+        self.lines += 1
+        if self._sink is not None:
+            self._sink(line)
+
+    def digest(self) -> str:
+        """Hash of all lines so far, in hex."""
+        return self._hash.hexdigest()
