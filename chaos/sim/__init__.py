@@ -2,8 +2,8 @@
 
 A run is a function of (seed, options): one thread, one virtual clock, one seeded source of
 randomness per concern, and a heap of events. What runs on it is the product itself: the real
-engine, guard, journal, WAL bytes and state machine. What is simulated is what surrounds them: time, the
-network, the disk, the process that is killed, and the clients.
+engine, guard, journal, WAL bytes and state machine. What is simulated is what surrounds them: time,
+the network, the disk, the process that is killed, and the clients.
 
 Parts, from the bottom up:
 

@@ -67,7 +67,7 @@ class Scheduler:
         return self.at(self.clock.now + delay_s, action)
 
     def step(self, until_s: float) -> bool:
-        """Run the next event that is due before `until_s`; False, and the clock there, if none is."""
+        """Run the next event due by `until_s`; False, with the clock there, if none is."""
         while self._heap:
             time_s, _, timer = self._heap[0]
             if timer.action is None:

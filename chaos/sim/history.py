@@ -56,7 +56,7 @@ class History:
         self.appends[value] = Append(key, value, producer, number, floor, expect)
 
     def ack(self, value: bytes, seq: int | None) -> None:
-        """The cluster acknowledged it; `seq` is None where a duplicate's seq is not known any more."""
+        """The cluster acknowledged it; `seq` None: a duplicate whose seq it no longer knows."""
         append = self.appends[value]
         if append.state == "refused":
             raise Violation("S11", "acknowledged after it was refused for good", value=value)
@@ -124,6 +124,8 @@ class History:
                 append = self.appends.get(value)
                 if append is None or append.key != key:
                     raise Violation("S5", "a node holds what nobody appended", node=node, seq=seq)
+                if append.state == "refused":
+                    raise Violation("S11", "refused for good, yet applied", node=node, value=value)
                 if append.expect not in (-1, before):
                     raise Violation("S9", "a condition did not hold", node=node, value=value,
                                     expect=append.expect, last=before)  # fmt: skip
@@ -131,22 +133,20 @@ class History:
                 if value in seen:
                     raise Violation("S8", "a record was applied twice", node=node, value=value,
                                     seqs=(seen[value][1], seq))  # fmt: skip
-                if append.state == "refused":
-                    raise Violation("S11", "refused for good, yet applied", node=node, value=value)
                 if numbers.get(append.producer, 0) >= append.number:
                     raise Violation("S4", "a producer's records of a key out of order", node=node,
                                     key=key, number=append.number)  # fmt: skip
                 numbers[append.producer] = append.number
                 seen[value] = (key, seq)
                 self._place(key, seq, value)
-        for (key, seq), value in self.places.items():
-            if seen.get(value) != (key, seq):
-                raise Violation("S5", "an entry that was read is gone", node=node, key=key,
-                                seq=seq)  # fmt: skip
         for value, append in self.appends.items():
             if append.state == "acked" and value not in seen:
                 raise Violation("S2", "an acknowledged entry is lost", node=node, value=value,
                                 seq=append.seq)  # fmt: skip
+        for (key, seq), value in self.places.items():
+            if seen.get(value) != (key, seq):
+                raise Violation("S5", "an entry that was read is gone", node=node, key=key,
+                                seq=seq)  # fmt: skip
 
     def _place(self, key: bytes, seq: int, value: bytes) -> None:
         if self.places.setdefault((key, seq), value) != value:

@@ -1,10 +1,10 @@
 """The network between nodes: one link for each ordered pair, with faults drawn from a seed.
 
-A link is what a node's outgoing connection is: it has an epoch, keeps the order of what is sent, and
-tells its owner when it goes up or down, late or never. Faults go beyond what TCP allows, since the
-guard must not lean on TCP: messages are dropped inside a live epoch, delivered twice, and delivered
-after their connection has ended. A cut is one-way; a cut that nobody notices is a half-open link. A
-stalled link keeps what is sent and delivers it when the stall ends, as retransmission does.
+A link is what a node's outgoing connection is: it has an epoch, keeps the order of what is sent,
+and tells its owner when it goes up or down, late or never. Faults go beyond what TCP allows, since
+the guard must not lean on TCP: messages are dropped inside a live epoch, delivered twice, and
+delivered after their connection has ended. A cut is one-way; one that nobody notices is a half-open
+link. A stalled link keeps what is sent and delivers it when the stall ends, as retransmission does.
 
 Messages are packed and unpacked as on the wire, so that no two nodes ever share an object.
 """

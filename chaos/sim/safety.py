@@ -50,7 +50,7 @@ class Committed(NamedTuple):
 
 @dataclass(slots=True)
 class DurableLog:
-    """What a disk holds for sure: terms of the entries after `base`, whatever was applied before."""
+    """What a disk holds for sure: terms of the entries after `base`, and all before it."""
 
     base: int
     terms: list[int]

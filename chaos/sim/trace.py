@@ -5,7 +5,7 @@ Columns, separated by one space:
     1  seconds since the start of the run, six decimals
     2  where: n1.. a node, c1.. a client, a link n1>n2, `nemesis`, `world`
     3  what: start, kill, power, pause, resume, up, down, send, lost, recv, collect, sync, lead,
-       term, commit, apply, propose, invoke, ack, refuse, timeout, read, checkpoint, base, fault, heal, ...
+       commit, propose, invoke, ack, read, give-up, mismatch, checkpoint, base, fault, heal, ...
     4  the rest: details as words and name=value
 
 The hash covers every line whether or not the lines are printed, so two runs of one seed can be
