@@ -1,0 +1,278 @@
+"""PySyncObj as a consensus core: no sockets, no thread, no files, no pickle, no clock of its own.
+
+The only module that imports the library's core. What is relied on is its text, so the text is
+checked: `syncobj.py` of 0.3.17 and no other. The seams, beside the constructor's transport and
+the `journalFile` of the configuration, which carries the journal object itself, are the names in
+`SEAMS`; tests/unit/test_raft_engine_seams.py fails when one of them moves.
+
+Threading: all calls come from one thread. The callbacks `send` and `role_changed` are called
+inside them and may call `show` and `hide`, nothing else.
+"""
+
+import hashlib
+import logging
+import math
+import random
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pysyncobj import syncobj
+from pysyncobj.config import SyncObjConf
+from pysyncobj.journal import Journal
+from pysyncobj.node import Node
+from pysyncobj.transport import Transport
+
+from ..client import limits
+from ..client.invariants import invariant
+from .journal import EngineJournal
+from .types import RaftOptions
+
+Role = Literal["follower", "candidate", "leader"]
+Packet = dict[str, Any]
+"""One of the library's messages."""
+
+LIBRARY_SHA256: Final = "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7ad4a1cfe4"
+
+SEAMS: Final = {
+    "_SyncObj__generateRaftTimeout": "overridden: the group's rng, not the global one",
+    "_SyncObj__applyLogEntries": "overridden: the group slices committed entries itself (2.6)",
+    "_SyncObj__doApplyCommand": "overridden: nothing is unpickled (hole 19)",
+    "_SyncObj__parseChangeClusterRequest": "overridden: nothing is unpickled (holes 17, 19)",
+    "_SyncObj__raftLastApplied": "written: at start, and as the commit index moves",
+    "_SyncObj__raftElectionDeadline": "written: campaign now",
+    "_SyncObj__newAppendEntriesTime": "written: send now",
+}
+MODULE_SEAMS: Final = {
+    "monotonicTime": "set to the group's clock at each entry",
+    "createJournal": "returns the journal that the configuration carries",
+    "PIPE_NOTIFIER_ENABLED": "off: two descriptors an engine, leaked on destroy (2.7)",
+}
+
+_ROLES: Final[tuple[Role, Role, Role]] = ("follower", "candidate", "leader")
+_PROPOSE_TRIES = 100
+
+
+def _check_library() -> None:
+    path = Path(syncobj.__file__)
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != LIBRARY_SHA256:
+        raise ImportError(
+            f"lognode needs the unmodified pysyncobj 0.3.17, and {path} is another text "
+            f"(sha256 {found}); reinstall it with: pip install --force-reinstall pysyncobj==0.3.17"
+        )
+
+
+def _not_about_truncation(record: logging.LogRecord) -> bool:
+    # The library warns that it truncates applied entries whenever an append lies behind the end.
+    # It then calls deleteEntriesFrom, which does nothing here: the warning would always be false.
+    return not str(record.msg).startswith("truncating already-applied log entries")
+
+
+_create_library_journal = syncobj.createJournal
+
+
+def _create_journal(journal: object) -> object:
+    return journal if isinstance(journal, Journal) else _create_library_journal(journal)
+
+
+def _prepare_library() -> None:
+    _check_library()
+    syncobj.createJournal = _create_journal
+    syncobj.PIPE_NOTIFIER_ENABLED = False
+    logging.getLogger(syncobj.__name__).addFilter(_not_about_truncation)
+
+
+_prepare_library()
+
+
+class _NoPoller:
+    """There is no socket to poll."""
+
+    def poll(self, timeout: float) -> None:
+        """Returns at once."""
+
+
+class _Wire(Transport):  # type: ignore[misc]
+    """The library's transport: hands over what it sends, passes in what the group lets through."""
+
+    def __init__(self, send: Callable[[int, Packet], None]) -> None:
+        super().__init__(None, None, ())
+        self._send = send
+
+    def send(self, node: Node, message: Packet) -> bool:
+        self._send(node.id, message)
+        return True
+
+    def show(self, node: Node) -> None:
+        self._onNodeConnected(node)
+
+    def hide(self, node: Node) -> None:
+        self._onNodeDisconnected(node)
+
+    def deliver(self, node: Node, message: Packet) -> None:
+        self._onMessageReceived(node, message)
+
+
+class _Core(syncobj.SyncObj):  # type: ignore[misc]
+    """The library's object with the overridden seams."""
+
+    def __init__(
+        self, node: Node, others: list[Node], conf: SyncObjConf, wire: _Wire, rng: random.Random
+    ) -> None:
+        self._rng = rng  # the base class draws a timeout in its constructor
+        super().__init__(node, others, conf, transport=wire)
+        self._poller = _NoPoller()
+
+    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
+        return self._rng.uniform(self.conf.raftMinTimeout, self.conf.raftMaxTimeout)
+
+    def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
+        """True if the commit index has moved: the leader then tells it to the others at once."""
+        moved: bool = self.raftCommitIndex > self.raftLastApplied
+        self._SyncObj__raftLastApplied = self.raftCommitIndex
+        return moved
+
+    def _SyncObj__doApplyCommand(self, command: bytes) -> None:  # noqa: N802
+        invariant(False, "the engine applies a command")
+
+    def _SyncObj__parseChangeClusterRequest(self, command: bytes) -> None:  # noqa: N802
+        invariant(False, "the engine looks for a membership change")
+
+
+class Engine:
+    """Elections, replication and the commit rule of one member. Peers are hidden until shown."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        members: Sequence[int],
+        journal: EngineJournal,
+        clock: Callable[[], float],
+        rng: random.Random,
+        options: RaftOptions,
+        fallback_s: float,
+        send: Callable[[int, Packet], None],
+        role_changed: Callable[[Role], None],
+    ) -> None:
+        """`fallback_s`: a leader that hears no majority for so long steps down (hole 20)."""
+        self._journal = journal
+        self._clock = clock
+        self._role_changed = role_changed
+        self._nodes = {member: Node(member) for member in members}
+        self._wire = _Wire(send)
+        self._shown: set[int] = set()
+        self._role: Role = "follower"
+        conf = SyncObjConf(
+            autoTick=False,
+            dynamicMembershipChange=False,
+            appendEntriesUseBatch=False,
+            appendEntriesBatchSizeBytes=_append_bytes(options),
+            appendEntriesPeriod=options.heartbeat_s,
+            raftMinTimeout=options.election_timeout_min_s,
+            raftMaxTimeout=options.election_timeout_max_s,
+            connectionTimeout=math.inf,
+            leaderFallbackTimeout=fallback_s,
+            commandsWaitLeader=False,
+            useFork=False,
+            logCompactionMinEntries=sys.maxsize,
+            logCompactionMinTime=math.inf,
+            journalFile=journal,
+            onStateChanged=self._on_state_changed,
+        )
+        syncobj.monotonicTime = clock
+        others = [node for member, node in self._nodes.items() if member != node_id]
+        self._core = _Core(self._nodes[node_id], others, conf, self._wire, rng)
+        self._core._SyncObj__raftLastApplied = journal.getRaftCommitIndex()
+
+    def _on_state_changed(self, _old: int, new: int) -> None:
+        self._role = _ROLES[new]
+        self._role_changed(self._role)
+
+    @property
+    def role(self) -> Role:
+        """What this member is in the current term."""
+        return self._role
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return int(self._core.raftCurrentTerm)
+
+    @property
+    def leader(self) -> int | None:
+        """The last known leader of the current term."""
+        node = self._core._getLeader()
+        return None if node is None else int(node.id)
+
+    def shown(self, peer: int) -> bool:
+        """Whether the engine sends to this peer."""
+        return peer in self._shown
+
+    def show(self, peer: int) -> None:
+        """The engine sends to this peer from now on."""
+        self._shown.add(peer)
+        self._wire.show(self._nodes[peer])
+
+    def hide(self, peer: int) -> None:
+        """The engine sends nothing to this peer; inside `send` this ends its loop (1.21)."""
+        self._shown.discard(peer)
+        self._wire.hide(self._nodes[peer])
+
+    def deliver(self, peer: int, message: Packet) -> None:
+        """Hand in one of the library's messages."""
+        syncobj.monotonicTime = self._clock
+        self._wire.deliver(self._nodes[peer], message)
+
+    def tick(self) -> None:
+        """Elections that are due, the commit rule, heartbeats that are due."""
+        syncobj.monotonicTime = self._clock
+        self._core.doTick(0.0)
+
+    def send_now(self) -> None:
+        """As leader: to every shown peer what it has not been sent, or a heartbeat."""
+        self._core._SyncObj__newAppendEntriesTime = -math.inf
+        self.tick()
+
+    def campaign(self) -> None:
+        """Start an election of the next term now, whatever the timers say.
+
+        The engine starts one only while it sees a peer, so all are shown for this one tick.
+        """
+        peers = [member for member in self._nodes if member != self._core.selfNode.id]
+        for peer in peers:
+            self.show(peer)
+        self._core._SyncObj__raftElectionDeadline = -math.inf
+        self.tick()
+        for peer in peers:
+            self.hide(peer)
+
+    def step_up(self, peer: int, term: int) -> None:
+        """Move to a higher term that `peer` was seen in, as a follower without a vote.
+
+        By the one message that does nothing else: a vote request that can never be granted.
+        """
+        self.deliver(
+            peer,
+            {"type": "request_vote", "term": term, "last_log_term": -1, "last_log_index": -1},
+        )
+
+    def propose(self, command: bytes) -> int:
+        """As leader: append and send; the index."""
+        syncobj.monotonicTime = self._clock
+        before = self._journal.last_index
+        self._core._applyCommand(command, None)
+        for _ in range(_PROPOSE_TRIES):
+            # The library leaves its queue alone when the clock jumps between two of its looks.
+            self._core._checkCommandsToApply()
+            if self._journal.last_index > before:
+                break
+        invariant(self._journal.last_index == before + 1, "the engine takes no command")
+        return before + 1
+
+
+def _append_bytes(options: RaftOptions) -> int:
+    # The library cuts an entry of this size or more into pickled pieces (hole 28).
+    return max(options.append_bytes_max, limits.entry_bytes_max + 1)

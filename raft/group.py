@@ -1,0 +1,495 @@
+"""One replica of a group: engine, guard, log, elections and reads in one object without I/O.
+
+Whoever drives it hands in messages, proposals, syncs and the passing of time, and takes out
+messages, committed entries and settled reads; the contract is in this folder's `__init__`.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+from ..client import limits
+from ..client.errors import LimitExceeded
+from ..client.invariants import invariant
+from . import guard, messages
+from .engine import Engine, Packet, Role
+from .guard import ALL_HOLES
+from .journal import EngineJournal, RaftLog
+from .messages import (
+    Ack,
+    Append,
+    BaseProbe,
+    PreVote,
+    PreVoteRequest,
+    ReadConfirm,
+    ReadConfirmed,
+    Reject,
+    Snapshot,
+    Started,
+    Term,
+    Vote,
+    VoteRequest,
+)
+from .outbox import Outbox
+from .prevote import Elections
+from .readindex import ReadIndex
+from .replicator import Replicator
+from .types import SENTINEL_INDEX, LogEntry, Message, NotLeaderError, RaftOptions
+
+
+class Group:
+    """A member of one generation of one range. All calls from one thread, none of them blocks."""
+
+    def __init__(
+        self,
+        *,
+        log: RaftLog,
+        node_id: int,
+        members: Sequence[int],
+        applied_index: int,
+        clock: Callable[[], float],
+        rng: random.Random,
+        options: RaftOptions,
+        closed: frozenset[int] = ALL_HOLES,
+    ) -> None:
+        """`applied_index`: what the state machine has durably applied; commits go on after it.
+
+        `members` are all node ids of the generation, `node_id` among them. `closed`: tests and
+        the canary leave out holes of the library to see what happens.
+        """
+        invariant(node_id in members and len(set(members)) == len(members), "bad members")
+        invariant(
+            log.base_index <= max(applied_index, SENTINEL_INDEX) <= log.last_index,
+            "the log does not meet the applied state",
+            base_index=log.base_index,
+            applied_index=applied_index,
+            last_index=log.last_index,
+        )
+        self._log = log
+        self._node_id = node_id
+        self._clock = clock
+        self._options = options
+        self._closed = closed
+        self._running = False
+        self._taken = max(applied_index, SENTINEL_INDEX)
+        if self._taken > log.commit_index:
+            log.set_commit(self._taken)  # what is applied was committed (executions 1.15)
+        votes_needed = guard.majority(len(members))
+        self._alone = len(members) == 1
+        self._journal = EngineJournal(
+            log, cap_commit=self._alone and 5 in closed, truncate=2 not in closed
+        )
+        self._engine = Engine(
+            node_id=node_id,
+            members=members,
+            journal=self._journal,
+            clock=clock,
+            rng=rng,
+            options=options,
+            fallback_s=guard.fallback_s(options, closed),
+            send=self._from_engine,
+            role_changed=self._on_role,
+        )
+        self._outbox = Outbox(log, closed)
+        self._replicator = Replicator(
+            [member for member in members if member != node_id],
+            engine=self._engine,
+            journal=self._journal,
+            outbox=self._outbox,
+            options=options,
+            clock=clock,
+            closed=closed,
+        )
+        self._peers = frozenset(members) - {node_id}
+        self._elections = Elections(
+            node_id=node_id, majority=votes_needed, options=options, clock=clock, rng=rng
+        )
+        self._reads = ReadIndex(node_id=node_id, majority=votes_needed)
+        self._voters: set[int] = set()
+        self._pulse_at = math.inf
+        self._asker: tuple[int, int] = (0, 0)
+        """Sender and epoch of the request that the engine is answering."""
+        self._gap: tuple[tuple[int, int, int], float] | None = None
+        """(leader, term, epoch) whose gap was answered, and when."""
+        self._base_probed = False
+        self.base_wanted = False
+        """As follower: the leader's log no longer continues ours; install a base."""
+
+    # What others may see.
+
+    @property
+    def role(self) -> Role:
+        """What this member is in the current term."""
+        return self._engine.role
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return self._engine.term
+
+    @property
+    def leader(self) -> int | None:
+        """The leader of the current term, if it was heard of lately."""
+        if self.role != "leader" and not self._elections.leader_is_live():
+            return None
+        return self._engine.leader
+
+    @property
+    def commit_index(self) -> int:
+        """Entries up to here are committed; never moves back."""
+        return self._log.commit_index
+
+    @property
+    def last_index(self) -> int:
+        """The last entry of the log, committed or not."""
+        return self._journal.last_index
+
+    @property
+    def ready_to_lead(self) -> bool:
+        """Leads, and has committed an entry of its own term: its commit index is the group's."""
+        return self.role == "leader" and self._log.term_at(self.commit_index) == self.term
+
+    @property
+    def needs_base(self) -> frozenset[int]:
+        """As leader: peers that need entries which the log no longer holds."""
+        return self._replicator.needs_base if self.role == "leader" else frozenset()
+
+    # Life and links.
+
+    def start(self, *, campaign: bool = False) -> None:
+        """Take part from now on. `campaign`: ask for the lead at the first tick."""
+        self._running = True
+        if campaign or self._alone:
+            self._elections.ask_now()
+        else:
+            self._elections.wait()
+        for peer in self._replicator.linked():
+            self._say_started(peer)
+
+    def stop(self) -> None:
+        """Take part no longer. What was not sent is not sent; reads fail."""
+        self._running = False
+        self._reads.fail()
+
+    def connected(self, peer: int, epoch: int) -> None:
+        """Our link to a peer is up; `epoch` differs from all earlier ones of this link."""
+        self._replicator.connected(peer, epoch)
+        if self._running:
+            self._say_started(peer)
+
+    def disconnected(self, peer: int) -> None:
+        """Our link to a peer is gone, and with it what was on its way."""
+        self._replicator.disconnected(peer)
+
+    def base_installed(self, peer: int) -> None:
+        """As leader: a peer in `needs_base` has installed one."""
+        self._replicator.base_installed(peer)
+
+    def _say_started(self, peer: int) -> None:
+        epoch = self._replicator.epoch(peer)
+        if epoch is not None and self.role != "leader":
+            self._outbox.promise(peer, Started(self.term, epoch))
+
+    # Time and the disk.
+
+    def next_deadline(self) -> float:
+        """When to call `tick`, on the clock given; infinity: not before something happens."""
+        if not self._running:
+            return math.inf
+        return self._pulse_at if self.role == "leader" else self._elections.deadline
+
+    def tick(self) -> None:
+        """Heartbeats and elections that are due."""
+        if not self._running or self._clock() < self.next_deadline():
+            return
+        if self.role == "leader":
+            self._pulse_at = self._clock() + self._options.heartbeat_s
+            self._replicator.pulse()
+            self._ask_for_reads()
+        else:
+            self._ask_for_votes()
+
+    def synced(self) -> None:
+        """A WAL round that touches this group was completed."""
+        self._outbox.release()
+        if self._running and self.role == "leader":
+            self._journal.settle()
+            self._replicator.durable_moved()
+            self._begin_reads()
+
+    # Proposals, commits, reads.
+
+    def propose(self, command: bytes) -> tuple[int, int]:
+        """Append a command as leader: (index, term); committed only if it is taken out so.
+
+        Raises NotLeaderError or LimitExceeded, with nothing appended.
+        """
+        if not self._running or self.role != "leader":
+            raise NotLeaderError
+        if len(command) > limits.entry_bytes_max:
+            raise LimitExceeded(
+                f"a Raft entry of {len(command)} bytes",
+                limit="entry_bytes_max",
+                value=len(command),
+                allowed=limits.entry_bytes_max,
+            )
+        invariant(command[:1] == bytes([messages.REGULAR]), "not a regular command")
+        return self._engine.propose(command), self.term
+
+    def take_messages(self) -> list[tuple[int, Message]]:
+        """(peer, message) that may leave now."""
+        return self._outbox.take()
+
+    def take_committed(self, bytes_max: int) -> list[LogEntry]:
+        """The next entries committed and durable here, no-ops included; at least one if any."""
+        last = self.commit_index
+        if 5 in self._closed:
+            last = min(last, self._log.durable_index)
+        if last <= self._taken:
+            return []
+        entries = self._log.entries(self._taken + 1, last, bytes_max)
+        self._taken = entries[-1].index
+        return entries
+
+    def request_read(self) -> int:
+        """A ticket for a linearizable read as leader; settled in `take_reads`."""
+        if not self._running or self.role != "leader":
+            raise NotLeaderError
+        ticket = self._reads.request()
+        self._begin_reads()
+        return ticket
+
+    def take_reads(self) -> list[tuple[int, int | None]]:
+        """(ticket, read index), to be served once that is applied; None: leads no longer."""
+        return self._reads.take()
+
+    def _begin_reads(self) -> None:
+        if self.ready_to_lead and self._reads.begin(self.commit_index):
+            self._ask_for_reads()
+
+    def _ask_for_reads(self) -> None:
+        for peer in self._reads.unconfirmed(self._replicator.linked()):
+            epoch = self._replicator.epoch(peer)
+            if epoch is not None:
+                self._outbox.send(peer, ReadConfirm(self.term, epoch, self._reads.round))
+
+    # Elections.
+
+    def _ask_for_votes(self) -> None:
+        if 21 not in self._closed or self._elections.begin():
+            self._campaign()
+            return
+        for peer in self._replicator.linked():
+            self._ask_for_vote(peer)
+
+    def _ask_for_vote(self, peer: int) -> None:
+        epoch = self._replicator.epoch(peer)
+        if epoch is not None:
+            last = self._journal
+            request = PreVoteRequest(
+                self.term, epoch, self._elections.round, last.last_index, last.last_term
+            )
+            self._outbox.promise(peer, request)
+
+    def _campaign(self) -> None:
+        self._elections.wait()
+        self._voters.clear()
+        self._engine.campaign()
+
+    def _on_role(self, role: Role) -> None:
+        if role == "leader":
+            self._pulse_at = self._clock() + self._options.heartbeat_s
+            self._replicator.lead()
+        else:
+            self._replicator.resign()
+            self._reads.fail()
+            self._elections.wait()
+
+    def _step_up(self, peer: int, term: int) -> None:
+        """Someone is at a higher term (executions 1.19). What we asked in ours we ask again."""
+        asking = self._elections.asking
+        self._engine.step_up(peer, term)
+        if asking:
+            self._ask_for_votes()
+
+    # From the engine.
+
+    def _from_engine(self, peer: int, packet: Packet) -> None:
+        kind = packet["type"]
+        if kind == "append_entries":
+            self._replicator.outgoing(peer, packet)
+        elif kind == "next_node_idx":
+            self._answer_append(packet)
+        elif kind == "response_vote":
+            self._elections.wait()
+            sender, epoch = self._asker
+            self._outbox.promise(sender, Vote(packet["term"], epoch))
+        elif kind == "request_vote":
+            epoch_of_link = self._replicator.epoch(peer)
+            if epoch_of_link is not None:
+                last_index, last_term = packet["last_log_index"], packet["last_log_term"]
+                request = VoteRequest(packet["term"], epoch_of_link, last_index, last_term)
+                self._outbox.promise(peer, request)
+        # Forwarded commands and transfers do not leave (executions 2.9).
+
+    def _answer_append(self, packet: Packet) -> None:
+        """The engine's verdict on an append. Its term and epoch are those of now (2.1)."""
+        sender, epoch = self._asker
+        next_index = packet["next_node_idx"]
+        if not packet["reset"]:
+            self._gap = None
+            self.base_wanted = False
+            self._outbox.promise(sender, Ack(self.term, epoch, next_index), next_index - 1)
+            return
+        self.base_wanted = self.base_wanted or self._base_probed
+        reject = guard.rejection(self.term, epoch, self.commit_index, self._journal)
+        if 4 not in self._closed:
+            reject = reject._replace(next_index=next_index)
+        elif self._gap_answered((sender, self.term, epoch)):
+            return
+        self._outbox.promise(sender, reject)
+
+    def _gap_answered(self, gap: tuple[int, int, int]) -> bool:
+        """One answer a gap, not one a pipelined append; again after a heartbeat (2.9)."""
+        now = self._clock()
+        if self._gap is not None:
+            known, answered_at = self._gap
+            if known == gap and now - answered_at < self._options.heartbeat_s:
+                return True
+        self._gap = gap, now
+        return False
+
+    # From the peers.
+
+    def receive(self, sender: int, message: Message) -> None:
+        """A message of a member. Raises RemoteProtocolError if it is none."""
+        body = messages.decode(message)
+        if not self._running or sender not in self._peers:
+            return
+        if isinstance(body, messages.Reply):
+            if not self._counts(sender, body):
+                return
+        elif body.term < self.term:
+            if not isinstance(body, Term):
+                self._outbox.promise(sender, Term(self.term, body.epoch))
+            return
+        if body.term > self.term and not isinstance(body, Append | VoteRequest):
+            self._step_up(sender, body.term)
+        self._handle(sender, body)
+
+    def _counts(self, sender: int, reply: messages.Reply) -> bool:
+        """Whether a reply is to what we asked in this term and on this link (hole 3).
+
+        One of a higher term is let in for its term alone: it was asked in an older one.
+        """
+        if 3 not in self._closed or reply.term > self.term:
+            return True
+        return reply.term == self.term and reply.epoch == self._replicator.epoch(sender)
+
+    def _handle(self, sender: int, body: messages.Body) -> None:
+        match body:
+            case Append():
+                append = guard.verified(self._log, body) if 2 in self._closed else body
+                self._accept(sender, append)
+            case BaseProbe():
+                self._base_probed = True
+                self._accept(sender, guard.verified(self._log, guard.probe_as_append(body)))
+                self._base_probed = False
+            case Ack() | Reject():
+                self._on_answer(sender, body)
+            case VoteRequest():
+                self._on_vote_request(sender, body)
+            case Vote():
+                self._on_vote(sender, body)
+            case PreVoteRequest():
+                self._on_pre_vote_request(sender, body)
+            case PreVote():
+                if self._elections.granted(sender, body.round) and self.role != "leader":
+                    self._campaign()
+            case ReadConfirm():
+                self._elections.heard_leader(sender)
+                self._outbox.promise(sender, ReadConfirmed(self.term, body.epoch, body.round))
+            case ReadConfirmed():
+                self._replicator.heard(sender)
+                self._reads.confirmed(sender, body.round)
+                self._begin_reads()
+            case Started():
+                if self._elections.asking:
+                    self._ask_for_vote(sender)
+            case Snapshot():
+                self._on_snapshot(sender, body)
+            case Term():
+                pass  # its term was all it had to say
+
+    def _accept(self, sender: int, append: Append) -> None:
+        """Hand the engine an append of the current leader."""
+        invariant(
+            self.role != "leader" or append.term > self.term,
+            "two leaders in one term",
+            term=append.term,
+            other=sender,
+        )
+        self._asker = sender, append.epoch
+        first = append.prev_index + 1
+        self._engine.deliver(
+            sender,
+            {
+                "type": "append_entries",
+                "term": append.term,
+                "commit_index": append.commit,
+                "entries": [
+                    (command, first + position, term)
+                    for position, (term, command) in enumerate(append.entries)
+                ],
+                "prevLogIdx": append.prev_index,
+                "prevLogTerm": append.prev_term,
+            },
+        )
+        self._elections.heard_leader(sender)
+
+    def _on_snapshot(self, sender: int, snapshot: Snapshot) -> None:
+        if 1 in self._closed:
+            return
+        self._elections.heard_leader(sender)
+        packet = {
+            "type": "append_entries",
+            "term": snapshot.term,
+            "commit_index": snapshot.commit,
+            "serialized": None,
+        }
+        self._engine.deliver(sender, packet)
+
+    def _on_answer(self, sender: int, body: Ack | Reject) -> None:
+        if self.role != "leader":
+            return
+        if isinstance(body, Ack):
+            self._replicator.on_ack(sender, body.next_index)
+        else:
+            self._replicator.on_reject(sender, body)
+        self._begin_reads()
+
+    def _on_vote_request(self, sender: int, request: VoteRequest) -> None:
+        self._asker = sender, request.epoch
+        self._engine.deliver(
+            sender,
+            {
+                "type": "request_vote",
+                "term": request.term,
+                "last_log_index": request.last_index,
+                "last_log_term": request.last_term,
+            },
+        )
+
+    def _on_vote(self, sender: int, vote: Vote) -> None:
+        """Counted once per voter and term (hole 16)."""
+        if sender in self._voters and 16 in self._closed:
+            return
+        self._voters.add(sender)
+        self._engine.deliver(sender, {"type": "response_vote", "term": vote.term})
+
+    def _on_pre_vote_request(self, sender: int, request: PreVoteRequest) -> None:
+        leads = self.role == "leader" and self._replicator.has_quorum()
+        if self._elections.grants(
+            sender, request.last_index, request.last_term, tail=self._journal, leads=leads
+        ):
+            self._outbox.promise(sender, PreVote(self.term, request.epoch, request.round))

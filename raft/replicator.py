@@ -1,0 +1,242 @@
+"""The leader's side of replication: between the engine, which sends all it can, and the peers.
+
+Every append that the engine makes goes through `outgoing`, every answer of a peer through `on_ack`
+or `on_reject`. The engine is told of acks only up to what is durable here (hole 5), and of where
+to go on after a rejection in the one form it understands, a `next_node_idx`.
+"""
+
+from collections.abc import Callable, Iterable
+
+from . import guard
+from .engine import Engine, Packet
+from .journal import EngineJournal
+from .messages import Append, BaseProbe, Reject, Snapshot
+from .outbox import Outbox
+from .progress import Flow, Progress
+from .types import RaftOptions
+
+
+class Replicator:
+    """What one member knows of the others while it leads, and its links to them at all times."""
+
+    def __init__(
+        self,
+        peers: Iterable[int],
+        *,
+        engine: Engine,
+        journal: EngineJournal,
+        outbox: Outbox,
+        options: RaftOptions,
+        clock: Callable[[], float],
+        closed: frozenset[int],
+    ) -> None:
+        self._peers = {peer: Progress(peer) for peer in peers}
+        self._engine = engine
+        self._journal = journal
+        self._log = journal.log
+        self._outbox = outbox
+        self._options = options
+        self._clock = clock
+        self._closed = closed
+
+    # Links, whoever leads.
+
+    def epoch(self, peer: int) -> int | None:
+        """The epoch of our link to a peer; None: there is none."""
+        return self._peers[peer].epoch
+
+    def linked(self) -> list[int]:
+        """Peers that we have a link to."""
+        return [progress.peer for progress in self._peers.values() if progress.epoch is not None]
+
+    def connected(self, peer: int, epoch: int) -> None:
+        """A new link. What was sent on an older one may be lost, so send it again."""
+        progress = self._peers[peer]
+        progress.epoch = epoch
+        if self._engine.role == "leader":
+            start = progress.acked + 1 if progress.acked else progress.next_index
+            progress.rewind(start, Flow.REPLICATE)
+            self._set_next(progress)
+            self._engine.show(peer)
+            self._engine.send_now()
+
+    def disconnected(self, peer: int) -> None:
+        """The link is gone."""
+        progress = self._peers[peer]
+        progress.epoch = None
+        progress.rewind(progress.next_index, progress.flow)
+        self._engine.hide(peer)
+
+    # Leadership.
+
+    def lead(self) -> None:
+        """The engine has just become leader and is about to append its no-op."""
+        now = self._clock()
+        for progress in self._peers.values():
+            progress.lead(self._journal.last_index + 1, now)
+            if progress.epoch is not None:
+                self._engine.show(progress.peer)
+
+    def resign(self) -> None:
+        """The engine leads no longer: it sees nobody, so that it starts no election (hole 21)."""
+        for peer in self._peers:
+            self._engine.hide(peer)
+
+    def heard(self, peer: int) -> None:
+        """A peer confirmed that we lead."""
+        self._peers[peer].heard_at = self._clock()
+
+    def has_quorum(self) -> bool:
+        """A majority was heard within the minimum election timeout, ourselves included."""
+        since = self._clock() - self._options.election_timeout_min_s
+        heard = sum(progress.heard_at >= since for progress in self._peers.values())
+        return 1 + heard >= guard.majority(1 + len(self._peers))
+
+    @property
+    def needs_base(self) -> frozenset[int]:
+        """Peers that need entries which our log no longer holds."""
+        return frozenset(p.peer for p in self._peers.values() if p.needs_base)
+
+    # From the engine.
+
+    def outgoing(self, peer: int, packet: Packet) -> None:
+        """The engine sends an append, or would send a snapshot (hole 1)."""
+        progress = self._peers[peer]
+        if progress.epoch is None:
+            return
+        if packet.get("prevLogIdx") is None:
+            self._wait_for_base(progress)
+            return
+        entries = packet["entries"]
+        append = Append(
+            term=packet["term"],
+            epoch=progress.epoch,
+            prev_index=packet["prevLogIdx"],
+            prev_term=packet["prevLogTerm"],
+            commit=self._log.commit_index,
+            entries=[[term, command] for command, _index, term in entries],
+        )
+        self._outbox.send(peer, append)
+        progress.sent(append.reach, sum(len(item[0]) for item in entries))
+        self._show_or_hide(progress)
+
+    def _wait_for_base(self, progress: Progress) -> None:
+        progress.flow = Flow.BASE
+        self._engine.hide(progress.peer)
+        self._probe_base(progress)
+
+    def _probe_base(self, progress: Progress) -> None:
+        """Ask whether it holds our base, which also tells it that we are alive."""
+        if progress.epoch is None:
+            return
+        term, epoch = self._engine.term, progress.epoch
+        if 1 in self._closed:
+            probe = BaseProbe(term, epoch, self._log.base_index, self._log.base_term)
+            self._outbox.send(progress.peer, probe)
+        else:
+            self._outbox.send(progress.peer, Snapshot(term, epoch, self._log.commit_index))
+
+    def _show_or_hide(self, progress: Progress) -> bool:
+        """Let the engine see the peer exactly while it may send. True: it sees it again."""
+        may_send = progress.may_send(bounded=26 in self._closed)
+        shown = self._engine.shown(progress.peer)
+        if may_send and not shown:
+            self._engine.show(progress.peer)
+        elif shown and not may_send:
+            self._engine.hide(progress.peer)
+        return may_send and not shown
+
+    # From the peers.
+
+    def on_ack(self, peer: int, next_index: int) -> None:
+        """A peer has durably all below next_index."""
+        progress = self._peers[peer]
+        progress.heard_at = self._clock()
+        progress.ack(next_index - 1)
+        self._credit(progress)
+        if self._show_or_hide(progress):
+            self._engine.send_now()
+        else:
+            self._engine.tick()
+
+    def on_reject(self, peer: int, reject: Reject) -> None:
+        """A peer lacks what an append continues: go back to where the logs meet, or to a base."""
+        progress = self._peers[peer]
+        progress.heard_at = self._clock()
+        self._answered(progress, success=False, reset=False, next_index=0)
+        start = self._restart_index(reject, progress.acked)
+        if start is None:
+            progress.needs_base = True
+            progress.flow = Flow.BASE
+            self._show_or_hide(progress)
+            return
+        progress.needs_base = False
+        progress.rewind(start, Flow.PROBE)
+        self._set_next(progress)
+        self._show_or_hide(progress)
+        self._engine.send_now()
+
+    def _restart_index(self, reject: Reject, acked: int) -> int | None:
+        if 4 in self._closed:
+            return guard.next_after_rejection(self._log, reject, acked)
+        return reject.next_index if reject.next_index > self._log.base_index else None
+
+    def base_installed(self, peer: int) -> None:
+        """A base was installed there: ask it what it holds now."""
+        progress = self._peers[peer]
+        progress.needs_base = False
+        if self._engine.role == "leader" and progress.flow is Flow.BASE:
+            self._probe_base(progress)
+
+    # From time and the disk.
+
+    def durable_moved(self) -> None:
+        """More is durable here: acks above it that waited count now."""
+        for progress in self._peers.values():
+            if progress.acked > progress.credited:
+                self._credit(progress)
+        self._engine.tick()
+
+    def pulse(self) -> None:
+        """Once a heartbeat: to all that may be sent to by the engine, to the others from here."""
+        self._engine.send_now()
+        if self._engine.role != "leader":
+            return
+        for progress in self._peers.values():
+            if progress.epoch is not None and not self._engine.shown(progress.peer):
+                self._keep_alive(progress, progress.epoch)
+
+    def _keep_alive(self, progress: Progress, epoch: int) -> None:
+        """A heartbeat at what was sent last: should that be lost, the answer is a rejection."""
+        previous = progress.next_index - 1
+        term = self._log.term_at(previous)
+        if progress.flow is Flow.BASE or term is None:
+            self._wait_for_base(progress)
+            return
+        commit = self._log.commit_index
+        heartbeat = Append(self._engine.term, epoch, previous, term, commit, [])
+        self._outbox.send(progress.peer, heartbeat)
+
+    # To the engine.
+
+    def _credit(self, progress: Progress) -> None:
+        """Tell the engine what counts; then undo that it would send again what is on its way."""
+        credited = guard.credit(progress.acked, self._log.durable_index, self._closed)
+        progress.credited = credited
+        self._answered(progress, success=True, reset=False, next_index=credited + 1)
+        self._set_next(progress)
+
+    def _set_next(self, progress: Progress) -> None:
+        self._answered(progress, success=False, reset=True, next_index=progress.next_index)
+
+    def _answered(self, progress: Progress, *, success: bool, reset: bool, next_index: int) -> None:
+        """The library's answer to an append; the engine notes the time of each."""
+        self._engine.deliver(
+            progress.peer,
+            {
+                "type": "next_node_idx",
+                "next_node_idx": next_index,
+                "reset": reset,
+                "success": success,
+            },
+        )
