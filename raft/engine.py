@@ -20,7 +20,6 @@ from typing import Any, Final, Literal
 
 from pysyncobj import syncobj
 from pysyncobj.config import SyncObjConf
-from pysyncobj.journal import Journal
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
@@ -74,7 +73,7 @@ _create_library_journal = syncobj.createJournal
 
 
 def _create_journal(journal: object) -> object:
-    return journal if isinstance(journal, Journal) else _create_library_journal(journal)
+    return journal if isinstance(journal, EngineJournal) else _create_library_journal(journal)
 
 
 def _prepare_library() -> None:

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from ..client import limits
-from ..client.errors import LimitExceeded
+from ..client.errors import LimitExceeded, RemoteProtocolError
 from ..client.invariants import invariant
 from . import guard, messages
 from .engine import Engine, Packet, Role
@@ -169,6 +169,7 @@ class Group:
     def stop(self) -> None:
         """Take part no longer. What was not sent is not sent; reads fail."""
         self._running = False
+        self._outbox.clear()
         self._reads.fail()
 
     def connected(self, peer: int, epoch: int) -> None:
@@ -463,6 +464,8 @@ class Group:
         if self.role != "leader":
             return
         if isinstance(body, Ack):
+            if body.next_index > self.last_index + 1:
+                raise RemoteProtocolError(f"node {sender} acknowledges entries that are not there")
             self._replicator.on_ack(sender, body.next_index)
         else:
             self._replicator.on_reject(sender, body)

@@ -1,4 +1,4 @@
-"""The library's view of a group's log: a `Journal` whose items are (command, index, term).
+"""The library's view of a group's log: its `Journal`, whose items are (command, index, term).
 
 Two things differ from the library's own journals. Slices are lazy, since one send slices the
 whole tail and one commit asks for a single term (executions 2.6). And nothing is cut at the back
@@ -8,8 +8,6 @@ The log truncates in `append`, where an entry of another term shows a real confl
 
 from collections.abc import Iterator
 from typing import Protocol, overload
-
-from pysyncobj.journal import Journal
 
 from ..client.invariants import invariant
 from .types import LogEntry
@@ -52,7 +50,7 @@ class RaftLog(Protocol):
     def message_round(self, index: int) -> int: ...
 
 
-class EngineJournal(Journal):  # type: ignore[misc]
+class EngineJournal:
     """Position 0 is the base; position i is the entry base_index + i. Never empty (2.5)."""
 
     def __init__(self, log: RaftLog, *, cap_commit: bool = False, truncate: bool = False) -> None:
@@ -148,6 +146,9 @@ class EngineJournal(Journal):  # type: ignore[misc]
     def clear(self) -> None:
         """Never: the engine loads no dumps (holes 1, 8)."""
         invariant(False, "the engine clears the log")
+
+    def onOneSecondTimer(self) -> None:  # noqa: N802
+        """Nothing waits to be written here."""
 
     def _destroy(self) -> None:
         """The log outlives the engine."""

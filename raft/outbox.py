@@ -39,6 +39,11 @@ class Outbox:
         self._ready.extend((peer, body) for until, peer, body in self._held if until <= synced)
         self._held = [held for held in self._held if held[0] > synced]
 
+    def clear(self) -> None:
+        """Nothing of this leaves."""
+        self._ready.clear()
+        self._held.clear()
+
     def take(self) -> list[tuple[int, Message]]:
         """What may leave now."""
         ready, self._ready = self._ready, []

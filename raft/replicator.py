@@ -164,22 +164,25 @@ class Replicator:
         progress = self._peers[peer]
         progress.heard_at = self._clock()
         self._answered(progress, success=False, reset=False, next_index=0)
-        start = self._restart_index(reject, progress.acked)
+        if 4 not in self._closed:
+            self._reset_as_the_library_does(progress, reject.next_index)
+            return
+        start = guard.next_after_rejection(self._log, reject, progress.acked)
+        progress.needs_base = start is None
         if start is None:
-            progress.needs_base = True
             progress.flow = Flow.BASE
             self._show_or_hide(progress)
             return
-        progress.needs_base = False
         progress.rewind(start, Flow.PROBE)
         self._set_next(progress)
         self._show_or_hide(progress)
         self._engine.send_now()
 
-    def _restart_index(self, reject: Reject, acked: int) -> int | None:
-        if 4 in self._closed:
-            return guard.next_after_rejection(self._log, reject, acked)
-        return reject.next_index if reject.next_index > self._log.base_index else None
+    def _reset_as_the_library_does(self, progress: Progress, next_index: int) -> None:
+        """Hole 4: each of many resets moves the next index, and the last before a send wins."""
+        progress.rewind(next_index, Flow.REPLICATE)
+        self._set_next(progress)
+        self._show_or_hide(progress)
 
     def base_installed(self, peer: int) -> None:
         """A base was installed there: ask it what it holds now."""
