@@ -12,14 +12,15 @@ import re
 from pathlib import Path
 
 import pytest
+from pysyncobj import syncobj
+from pysyncobj.journal import Journal
+from raft_net import MemoryLog
+
 from lognode.client.invariants import InvariantError
 from lognode.raft import engine as engine_module
 from lognode.raft.engine import LIBRARY_SHA256, MODULE_SEAMS, SEAMS, Engine, Packet
 from lognode.raft.journal import EngineJournal
 from lognode.raft.types import RaftOptions
-from pysyncobj import syncobj
-from pysyncobj.journal import Journal
-from raft_net import MemoryLog
 
 TEXT = inspect.getsource(syncobj)
 

@@ -8,11 +8,12 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
+from raft_net import Net
+
 from lognode.client import limits
 from lognode.client.invariants import InvariantError
 from lognode.raft.guard import ALL_HOLES, HOLES
 from lognode.raft.messages import Ack, Append, PreVote, Vote, decode, encode
-from raft_net import Net
 
 Scenario = Callable[[frozenset[int]], str | None]
 

@@ -4,8 +4,9 @@ import random
 from itertools import pairwise
 
 import pytest
-from lognode.raft.types import NotLeaderError
 from raft_net import Net
+
+from lognode.raft.types import NotLeaderError
 
 
 def test_a_group_elects_a_leader_and_commits() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+
 from lognode.chaos.sim.history import History
 from lognode.chaos.sim.violation import Violation
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+
 from lognode.chaos.sim.safety import SafetyChecker
 from lognode.chaos.sim.violation import Violation
 

@@ -1,0 +1,166 @@
+"""A simulated disk: what was not synced may be lost, whole or in sectors, when the power goes.
+
+Writes go to a volatile image, as into a page cache. `sync` makes a file's content durable,
+`sync_directory` its names. A process kill keeps the volatile image; a power loss keeps what was
+durable plus a random part of the rest, in any order and torn at sectors, as ALICE found real file
+systems to behave (Pillai et al., OSDI 2014).
+"""
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ...raft.types import Disk
+
+SECTOR_BYTES = 512
+
+
+class Died(BaseException):
+    """The simulated machine ends at this disk operation. Not an Exception: nothing catches it."""
+
+
+@dataclass(slots=True)
+class _File:
+    content: bytearray
+    durable: bytearray
+    unsynced: list[tuple[int, bytes]] = field(default_factory=list)
+
+
+class SimDisk(Disk):
+    """`operations` counts the calls that change anything, so that a crash can be put before each.
+
+    `on_sync(name)` is called after a sync finished.
+    """
+
+    def __init__(self, rng: random.Random, on_sync: Callable[[str], None] | None = None) -> None:
+        self._rng = rng
+        self._on_sync = on_sync
+        self._files: dict[str, _File] = {}
+        self._durable_names: dict[str, _File] = {}
+        self.operations = 0
+        self.die_at: int | None = None
+        self.fail_at: int | None = None
+        """The operation that raises OSError(EIO); all after it do as well."""
+
+    # Faults.
+
+    def lose_power(self) -> None:
+        """Keep what is durable and a random part of what is not."""
+        rng = self._rng
+        survivors: dict[str, _File] = {}
+        for name in sorted(set(self._durable_names) | set(self._files)):
+            durable = self._durable_names.get(name)
+            volatile = self._files.get(name)
+            # A name whose creation or deletion was not synced may or may not have made it.
+            file = durable if durable is volatile else rng.choice([durable, volatile])
+            if file is not None:
+                survivors[name] = file
+        for file in survivors.values():
+            image = bytearray(file.durable)
+            for offset, data in file.unsynced:
+                self._settle(image, offset, data)
+            file.content = image
+            file.durable = bytearray(image)
+            file.unsynced.clear()
+        self._files = survivors
+        self._durable_names = dict(survivors)
+        self.die_at = self.fail_at = None
+
+    def flip_bit(self, name: str, offset: int) -> None:
+        """Bit rot, on the disk and in the cache."""
+        file = self._files[name]
+        for image in (file.content, file.durable):
+            if offset < len(image):
+                image[offset] ^= 1 << self._rng.randrange(8)
+
+    def _settle(self, image: bytearray, offset: int, data: bytes) -> None:
+        rng = self._rng
+        fate = rng.random()
+        if len(image) < offset + len(data):
+            image.extend(bytes(offset + len(data) - len(image)))
+        if fate < 0.4:
+            return
+        if fate < 0.7:
+            image[offset : offset + len(data)] = data
+            return
+        position = 0
+        while position < len(data):
+            step = min(SECTOR_BYTES - (offset + position) % SECTOR_BYTES, len(data) - position)
+            if rng.random() < 0.5:
+                image[offset + position : offset + position + step] = data[
+                    position : position + step
+                ]
+            position += step
+
+    def _operation(self) -> None:
+        self.operations += 1
+        if self.die_at is not None and self.operations >= self.die_at:
+            raise Died
+        if self.fail_at is not None and self.operations >= self.fail_at:
+            raise OSError(errno.EIO, "simulated disk error")
+
+    # Disk.
+
+    def names(self) -> list[str]:
+        return sorted(self._files)
+
+    def create(self, name: str, size: int) -> None:
+        self._operation()
+        if name in self._files:
+            raise FileExistsError(errno.EEXIST, "file exists", name)
+        self._files[name] = _File(bytearray(size), bytearray(), [(0, bytes(size))])
+
+    def size(self, name: str) -> int:
+        return len(self._file(name).content)
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        return bytes(self._file(name).content[offset : offset + length])
+
+    def write(self, name: str, offset: int, buffers: Sequence[bytes]) -> None:
+        self._operation()
+        file = self._file(name)
+        data = b"".join(buffers)
+        end = offset + len(data)
+        if len(file.content) < end:
+            file.content.extend(bytes(end - len(file.content)))
+        file.content[offset:end] = data
+        file.unsynced.append((offset, data))
+
+    def truncate(self, name: str, size: int) -> None:
+        self._operation()
+        file = self._file(name)
+        del file.content[size:]
+        del file.durable[size:]
+        file.unsynced = [(at, data[: size - at]) for at, data in file.unsynced if at < size]
+
+    def rename(self, old: str, new: str) -> None:
+        self._operation()
+        self._files[new] = self._files.pop(old)
+
+    def delete(self, name: str) -> None:
+        self._operation()
+        self._file(name)
+        del self._files[name]
+
+    def sync(self, name: str) -> None:
+        self._operation()
+        file = self._file(name)
+        for offset, data in file.unsynced:
+            end = offset + len(data)
+            if len(file.durable) < end:
+                file.durable.extend(bytes(end - len(file.durable)))
+            file.durable[offset:end] = data
+        file.unsynced.clear()
+        if self._on_sync is not None:
+            self._on_sync(name)
+
+    def sync_directory(self) -> None:
+        self._operation()
+        self._durable_names = dict(self._files)
+
+    def _file(self, name: str) -> _File:
+        try:
+            return self._files[name]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name) from None

@@ -1,0 +1,24 @@
+"""Bytes in JSON: text when they are valid UTF-8, else `{"b64": ...}`."""
+
+import base64
+import json
+from typing import Any
+
+
+def printable(value: bytes) -> str | dict[str, str]:
+    """The bytes as text, or as a base64 object."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode("ascii")}
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """JSON of a value that may hold bytes anywhere but in dictionary keys."""
+    return json.dumps(value, default=_default, indent=indent, ensure_ascii=False)
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return printable(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,299 @@
+"""One group's log as the engine sees it, over the WAL that all groups of a node share.
+
+Entries after the base are known by term and place; the newest are cached, older ones are read
+back from the files. What is durable is tracked by WAL round, not by index: the sync of (10, T5)
+must not count for (10, T6) that replaced it (executions 2.1).
+"""
+
+from collections import OrderedDict, deque
+from typing import Protocol
+
+import google_crc32c
+
+from ..client import limits
+from ..client.errors import CorruptData
+from ..client.invariants import invariant
+from . import wal_format
+from .types import GroupId, LogEntry
+from .wal_format import StateItem
+
+
+class Place:
+    """Where an entry's command is: `file` 0 until its round is collected."""
+
+    __slots__ = ("checksum", "file", "offset", "size", "term")
+
+    def __init__(self, term: int, size: int, checksum: int) -> None:
+        self.term = term
+        self.size = size
+        self.checksum = checksum
+        self.file = 0
+        self.offset = 0
+
+
+class Writer(Protocol):
+    """What a group log needs of the WAL."""
+
+    open_round: int
+    synced_round: int
+
+    def queue(self, item: bytes, *, must_sync: bool) -> None: ...
+
+    def queue_entry(self, head: bytes, command: bytes, place: Place) -> None: ...
+
+    def read_place(self, place: Place) -> bytes: ...
+
+    def touched(self, log: "GroupLog") -> None: ...
+
+
+class GroupLog:
+    """See the module. All calls on the event loop's thread; indexes are those of Raft.
+
+    `base_index` and `base_term` name the entry before the first one held: the sentinel of a new
+    generation, or what a cut or an installed base left.
+    """
+
+    def __init__(self, gid: GroupId, writer: Writer, *, base_index: int, base_term: int) -> None:
+        self.gid = gid
+        self.base_index = base_index
+        self.base_term = base_term
+        self.term = base_term
+        self.vote: int | None = None
+        self.stored_commit = base_index
+        self.state_file = 0
+        """The file that holds the newest STATE item; it must not be deleted before another."""
+        self._writer = writer
+        self._places: list[Place] = []
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        self._cached_bytes = 0
+        self._unsynced: deque[tuple[int, int]] = deque()
+        self._state_round = 0
+
+    # Reading.
+
+    @property
+    def first_index(self) -> int:
+        """The first index held; one above `last_index` when none is."""
+        return self.base_index + 1
+
+    @property
+    def last_index(self) -> int:
+        """The last index held, or the base's."""
+        return self.base_index + len(self._places)
+
+    @property
+    def last_term(self) -> int:
+        """The term of the last index."""
+        return self._places[-1].term if self._places else self.base_term
+
+    @property
+    def commit_index(self) -> int:
+        """The stored commit index, never outside what the log holds (raft.md 2.7)."""
+        return max(self.base_index, min(self.stored_commit, self.last_index))
+
+    def term_at(self, index: int) -> int | None:
+        """The term of an index that is held, or of the base; None for any other."""
+        if index == self.base_index:
+            return self.base_term
+        position = index - self.base_index - 1
+        if 0 <= position < len(self._places):
+            return self._places[position].term
+        return None
+
+    def entry(self, index: int) -> LogEntry:
+        """The entry at an index that is held. Raises CorruptData when the disk lies."""
+        invariant(
+            self.base_index < index <= self.last_index,
+            "an entry outside the log was asked for",
+            gid=self.gid, index=index, base=self.base_index, last=self.last_index,
+        )  # fmt: skip
+        place = self._places[index - self.base_index - 1]
+        command = self._cache.get(index)
+        if command is None:
+            command = self._writer.read_place(place)
+            if google_crc32c.value(command) != place.checksum:
+                raise CorruptData(f"WAL entry {index} of group {self.gid} has another checksum")
+        return LogEntry(index, place.term, command)
+
+    def entries(self, first: int, last: int, bytes_max: int | None = None) -> list[LogEntry]:
+        """Entries first..last, both included, as many as fit in `bytes_max`, at least one."""
+        found: list[LogEntry] = []
+        room = bytes_max
+        for index in range(first, min(last, self.last_index) + 1):
+            if room is not None:
+                room -= self._places[index - self.base_index - 1].size
+                if room < 0 and found:
+                    break
+            found.append(self.entry(index))
+        return found
+
+    # Writing.
+
+    def append(self, index: int, term: int, command: bytes) -> None:
+        """Append, or replace from `index` on when the entry held there has another term.
+
+        An entry that is already held is left as it is.
+        """
+        held = self.term_at(index)
+        if held == term and index > self.base_index:
+            return
+        if index <= self.last_index:
+            self._truncate(index)
+        invariant(
+            index == self.last_index + 1 and term >= self.last_term,
+            "an append that does not follow the log",
+            gid=self.gid, index=index, term=term, last=self.last_index, last_term=self.last_term,
+        )  # fmt: skip
+        place = Place(term, len(command), google_crc32c.value(command))
+        self._places.append(place)
+        self._remember(index, command)
+        round_ = self._writer.open_round
+        if not self._unsynced or self._unsynced[-1][0] != round_:
+            self._unsynced.append((round_, index))
+        head = wal_format.encode_entry(self.gid, index, term, len(command))
+        self._writer.queue_entry(head, command, place)
+        self._writer.touched(self)
+
+    def set_hard_state(self, term: int, vote: int | None) -> None:
+        """Store term and vote; durable with the open round."""
+        if (term, vote) == (self.term, self.vote):
+            return
+        invariant(term >= self.term, "term goes back", gid=self.gid, old=self.term, new=term)
+        invariant(
+            term > self.term or self.vote is None,
+            "a second vote in one term", gid=self.gid, term=term, old=self.vote, new=vote,
+        )  # fmt: skip
+        self.term, self.vote = term, vote
+        self.write_state(must_sync=True)
+
+    def set_commit(self, index: int) -> None:
+        """Remember the commit index; needs no sync, since a quorum can always tell it again."""
+        if index > self.stored_commit:
+            self.stored_commit = index
+            self.write_state(must_sync=False)
+
+    def cut_front(self, index: int) -> None:
+        """Entries up to and including `index`, which is committed, may go."""
+        if index <= self.base_index:
+            return
+        invariant(index <= self.commit_index, "cut above the commit index", gid=self.gid,
+                  index=index, commit=self.commit_index)  # fmt: skip
+        self._drop_front(index)
+        self.write_state(must_sync=False)
+
+    def reset(self, index: int, term: int) -> None:
+        """Begin after the installed base (index, term).
+
+        A log that holds that very entry keeps all that follows it: this member may have
+        acknowledged it (executions 1.1).
+        """
+        self.stored_commit = max(self.stored_commit, index)
+        if self.term_at(index) == term:
+            self._drop_front(index)
+        else:
+            self._places.clear()
+            self._cache.clear()
+            self._cached_bytes = 0
+            self._unsynced.clear()
+            self.base_index, self.base_term = index, term
+            self._writer.queue(wal_format.encode_reset(self.gid, index, term), must_sync=True)
+        self.term = max(self.term, term)
+        self.write_state(must_sync=True)
+
+    def write_state(self, *, must_sync: bool) -> None:
+        """Queue a STATE item with what is known now."""
+        if must_sync:
+            self._state_round = self._writer.open_round
+        self._writer.queue(wal_format.encode_state(self.state()), must_sync=must_sync)
+        self._writer.touched(self)
+
+    def state(self) -> StateItem:
+        """Everything but the entries, as it is written."""
+        return StateItem(
+            self.gid, self.term, self.vote or 0, self.stored_commit,
+            self.last_index, self.base_index, self.base_term,
+        )  # fmt: skip
+
+    # Durability.
+
+    @property
+    def durable_index(self) -> int:
+        """Every entry up to it is on disk with its present content."""
+        self._forget_synced()
+        return self._unsynced[0][1] - 1 if self._unsynced else self.last_index
+
+    @property
+    def hard_state_durable(self) -> bool:
+        """Whether term and vote are on disk as they are."""
+        return self._state_round <= self._writer.synced_round
+
+    def round_of(self, index: int) -> int:
+        """The round after which every entry up to `index` is durable; 0 if it is now."""
+        self._forget_synced()
+        found = 0
+        for round_, first in self._unsynced:
+            if first > index:
+                break
+            found = round_
+        return found
+
+    def message_round(self, index: int) -> int:
+        """The round that a message showing the log up to `index` and the term must wait for."""
+        state_round = 0 if self.hard_state_durable else self._state_round
+        return max(state_round, self.round_of(index))
+
+    @property
+    def oldest_file(self) -> int | None:
+        """The number of the oldest file with an entry of this log; None when none is written."""
+        return self._places[0].file or None if self._places else None
+
+    # Recovery and internals.
+
+    def adopt(self, places: list[Place], state: StateItem) -> None:
+        """Take over what recovery read."""
+        self._places = places
+        self.term, self.vote = state.term, state.vote or None
+        self.stored_commit = state.commit
+        self.base_index, self.base_term = state.base_index, state.base_term
+
+    def _truncate(self, index: int) -> None:
+        invariant(
+            index > self.commit_index, "a committed entry would be replaced",
+            gid=self.gid, index=index, commit=self.commit_index,
+        )  # fmt: skip
+        del self._places[index - self.base_index - 1 :]
+        for gone in [cached for cached in self._cache if cached >= index]:
+            self._cached_bytes -= len(self._cache.pop(gone))
+        while self._unsynced and self._unsynced[-1][1] >= index:
+            self._unsynced.pop()
+
+    def _drop_front(self, index: int) -> None:
+        count = index - self.base_index
+        self.base_term = self._places[count - 1].term if count else self.base_term
+        del self._places[:count]
+        self.base_index = index
+        for gone in [cached for cached in self._cache if cached <= index]:
+            self._cached_bytes -= len(self._cache.pop(gone))
+        self._forget_synced()
+        while self._unsynced and self._next_unsynced() <= index:
+            self._unsynced.popleft()
+        if self._unsynced and self._unsynced[0][1] <= index:
+            self._unsynced[0] = (self._unsynced[0][0], index + 1)
+
+    def _next_unsynced(self) -> int:
+        """The last index that the oldest unsynced round covers."""
+        return self._unsynced[1][1] - 1 if len(self._unsynced) > 1 else self.last_index
+
+    def _forget_synced(self) -> None:
+        synced = self._writer.synced_round
+        while self._unsynced and self._unsynced[0][0] <= synced:
+            self._unsynced.popleft()
+
+    def _remember(self, index: int, command: bytes) -> None:
+        self._cache[index] = command
+        self._cached_bytes += len(command)
+        while self._cached_bytes > limits.log_cache_bytes_max:
+            oldest = next(iter(self._cache))
+            if self._places[oldest - self.base_index - 1].file == 0:
+                break  # not on disk yet: nowhere to read it back from
+            self._cached_bytes -= len(self._cache.pop(oldest))
