@@ -37,6 +37,7 @@ class Elections:
         self._leader_heard_at = -math.inf
         """Minus infinity at start: else a new generation's first pre-vote waits (2.13)."""
         self._last_leader: int | None = None
+        self._asked_at = -math.inf
         self.round = 0
         self.asking = False
         self.deadline = math.inf
@@ -68,6 +69,7 @@ class Elections:
         self.wait()
         self.round += 1
         self.asking = True
+        self._asked_at = self._clock()
         self._grants = {self._node_id}
         return len(self._grants) >= self._majority
 
@@ -86,8 +88,19 @@ class Elections:
     ) -> bool:
         """Whether we would vote for `candidate`. `leads`: we lead, and have heard a majority.
 
-        A leader that asks no longer leads, however lately it was heard (executions 1.20).
+        A leader that asks no longer leads, however lately it was heard (executions 1.20). Of two
+        that ask at once one must win, or both elections fail and a timeout is lost: for the time
+        of a heartbeat the one who asks yields only to a longer log or a larger id, and the one
+        who grants does not ask.
         """
         if leads or (self.leader_is_live() and candidate != self._last_leader):
             return False
-        return guard.up_to_date(tail, last_index, last_term)
+        if not guard.up_to_date(tail, last_index, last_term):
+            return False
+        now, patience = self._clock(), self._options.heartbeat_s
+        if self.asking and now - self._asked_at < patience:
+            theirs = (last_term, last_index, candidate)
+            if theirs < (tail.last_term, tail.last_index, self._node_id):
+                return False
+        self.deadline = max(self.deadline, now + patience)
+        return True

@@ -152,11 +152,15 @@ class Replicator:
         """A peer has durably all below next_index."""
         progress = self._peers[peer]
         progress.heard_at = self._clock()
+        waited = progress.flow is not Flow.REPLICATE
         progress.ack(next_index - 1)
-        self._credit(progress)
+        moved = self._credit(progress)
+        if moved or waited:
+            # The engine goes back to what was acked and would send again what is on its way.
+            self._set_next(progress)
         if self._show_or_hide(progress):
             self._engine.send_now()
-        else:
+        elif moved:
             self._engine.tick()
 
     def on_reject(self, peer: int, reject: Reject) -> None:
@@ -196,8 +200,8 @@ class Replicator:
     def durable_moved(self) -> None:
         """More is durable here: acks above it that waited count now."""
         for progress in self._peers.values():
-            if progress.acked > progress.credited:
-                self._credit(progress)
+            if progress.acked > progress.credited and self._credit(progress):
+                self._set_next(progress)
         self._engine.tick()
 
     def pulse(self) -> None:
@@ -222,12 +226,13 @@ class Replicator:
 
     # To the engine.
 
-    def _credit(self, progress: Progress) -> None:
-        """Tell the engine what counts; then undo that it would send again what is on its way."""
+    def _credit(self, progress: Progress) -> bool:
+        """Tell the engine what counts, and that the peer is alive. True: more counts now."""
         credited = guard.credit(progress.acked, self._log.durable_index, self._closed)
+        moved = credited > progress.credited
         progress.credited = credited
         self._answered(progress, success=True, reset=False, next_index=credited + 1)
-        self._set_next(progress)
+        return moved
 
     def _set_next(self, progress: Progress) -> None:
         self._answered(progress, success=False, reset=True, next_index=progress.next_index)

@@ -71,9 +71,10 @@ class MemoryLog:
 
     @property
     def durable_index(self) -> int:
-        unsynced = (r for r in range(len(self._entry_rounds)) if self._waits(self._entry_rounds[r]))
-        first = next(unsynced, None)
-        return self.last_index if first is None else self.base_index + first
+        synced = len(self._entry_rounds)
+        while synced and self._waits(self._entry_rounds[synced - 1]):
+            synced -= 1
+        return self.base_index + synced
 
     def _waits(self, number: int) -> int:
         return number if number > self.synced_round else 0
