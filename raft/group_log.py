@@ -197,7 +197,8 @@ class GroupLog:
             self._unsynced.clear()
             self.base_index, self.base_term = index, term
             self._writer.queue(wal_format.encode_reset(self.gid, index, term), must_sync=True)
-        self.term = max(self.term, term)
+        if term > self.term:
+            self.term, self.vote = term, None
         self.write_state(must_sync=True)
 
     def write_state(self, *, must_sync: bool) -> None:
@@ -221,6 +222,11 @@ class GroupLog:
         """Every entry up to it is on disk with its present content."""
         self._forget_synced()
         return self._unsynced[0][1] - 1 if self._unsynced else self.last_index
+
+    @property
+    def synced_round(self) -> int:
+        """The newest WAL round that was synced."""
+        return self._writer.synced_round
 
     @property
     def hard_state_durable(self) -> bool:
@@ -294,6 +300,6 @@ class GroupLog:
         self._cached_bytes += len(command)
         while self._cached_bytes > limits.log_cache_bytes_max:
             oldest = next(iter(self._cache))
-            if self._places[oldest - self.base_index - 1].file == 0:
-                break  # not on disk yet: nowhere to read it back from
+            if oldest > self.durable_index:
+                break  # perhaps not even written yet: nowhere to read it back from
             self._cached_bytes -= len(self._cache.pop(oldest))

@@ -7,6 +7,7 @@ until they are delivered, by hand or by `run`, which moves the virtual clock fro
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from lognode.client.invariants import invariant
 from lognode.raft.group import Group
@@ -203,6 +204,7 @@ class Net:
         closed: frozenset[int] = ALL_HOLES,
         options: RaftOptions | None = None,
         delay_s: float = 0.002,
+        new_log: Callable[[int], Any] = lambda node_id: MemoryLog(),
     ) -> None:
         self.now = 100.0
         self.seed = seed
@@ -215,7 +217,7 @@ class Net:
         self._numbers = 0
         self._epochs = 0
         self.ids = tuple(range(1, members + 1))
-        self.members = {i: self._member(i, MemoryLog(), []) for i in self.ids}
+        self.members = {i: self._member(i, new_log(i), []) for i in self.ids}
         for source in self.ids:
             for target in self.ids:
                 if source != target:

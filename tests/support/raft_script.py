@@ -5,10 +5,11 @@ with # are comments. Nothing happens by itself: messages wait until `deliver` or
 stands still until `tick`, slow disks sync when told to.
 """
 
+from raft_net import Flight, Net
+
 from lognode.raft.guard import ALL_HOLES
 from lognode.raft.messages import Append, decode
 from lognode.raft.types import Message, NotLeaderError
-from raft_net import Flight, Net
 
 SEPARATOR = "----"
 

@@ -4,7 +4,8 @@ import random
 from itertools import pairwise
 
 import pytest
-from raft_net import Net
+from raft_net import MemoryLog, Net
+from raft_wal import WalLog
 
 from lognode.raft.types import NotLeaderError
 
@@ -115,11 +116,16 @@ def test_reads_wait_for_a_majority_and_fail_with_the_lead() -> None:
     assert group.role != "leader"
 
 
-def test_random_faults_keep_every_applied_prefix_equal() -> None:
-    """Crashes, one-way cuts and lost messages; then all heal and everyone converges (L2)."""
+@pytest.mark.parametrize("real_log", [False, True])
+def test_l2_random_faults_keep_every_applied_prefix_equal(real_log: bool) -> None:
+    """Crashes, one-way cuts and lost messages; then all heal and everyone converges."""
     for seed in range(12):
         rng = random.Random(seed)
-        net = Net(3 if seed % 3 else 5, seed=seed)
+
+        def new_log(node_id: int, seed: int = seed) -> MemoryLog | WalLog:
+            return WalLog(random.Random(f"{seed}/{node_id}")) if real_log else MemoryLog()
+
+        net = Net(3 if seed % 3 else 5, seed=seed, new_log=new_log)
         loss = rng.choice([0.0, 0.02, 0.1])
         net.lost = lambda *_, rng=rng, loss=loss: rng.random() < loss
         net.start()
