@@ -1,1 +1,19 @@
-"""statemachine: see docs."""
+"""statemachine: what a range's committed entries mean, and where they are kept.
+
+`RangeState.apply` turns entries into replies, seqs and an index; it is deterministic and has no
+I/O. Applied entries live in a memtable (`memtable`), are frozen with the tables of exactly that
+index, built into an immutable segment by a process of its own (`builder`, `segment_writer`), and
+read through `reads`. The caller
+
+1.  applies committed entries in order, once each, and sends each reply to whoever waits for it;
+2.  freezes when the memtable is full, lets the builder write the segment, adds the file to the
+    store, commits the new base to meta in one transaction, and only then calls `flushed`; a crash
+    between two of these steps loses nothing and leaves at most a file that nobody names;
+3.  at start restores from the base in meta and applies the log above it again, up to the
+    recovered commit index and not beyond (executions 1.15);
+4.  calls everything of one replica from one thread.
+
+Modules: `commands` what an entry may say; `admission` what a leader checks before it proposes;
+`producers` idempotence; `memtable`, `segment_format`, `segment_writer`, `segment_reader`, `bloom`,
+`segments` the two homes of entries; `reads`, `page` what can be asked; `meta` the small rows.
+"""

@@ -1,0 +1,118 @@
+"""The meta store: small mutable rows, each with a checksum, changed in synced transactions.
+
+Identity, descriptors, manifests, applied indexes and tables live here. A transaction is atomic
+and durable when `commit` returns; every row carries a crc32c over its key and its value, so that
+a flipped bit is found and not believed (promise S12, executions 1.28).
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import google_crc32c
+import lmdb
+import msgpack
+
+from ..client import limits
+from ..client.errors import CorruptData
+
+_CRC: Final = struct.Struct(">I")
+
+
+class MetaStore(Protocol):
+    """Rows by text key; values are anything msgpack packs.
+
+    `get` and `items` are for one thread and `commit` for one thread, maybe another.
+    """
+
+    def get(self, key: str) -> Any | None:
+        """The row's value, or None. Raises CorruptData."""
+
+    def items(self, prefix: str) -> list[tuple[str, Any]]:
+        """Rows whose key begins with the prefix, sorted by key. Raises CorruptData."""
+
+    def commit(self, puts: Mapping[str, Any], deletes: Iterable[str] = ()) -> None:
+        """One transaction, deletes before puts. Blocks until it is durable. Raises OSError."""
+
+
+class LmdbMeta(MetaStore):
+    """Meta in one LMDB environment, a single file at `path`."""
+
+    def __init__(self, path: Path, *, map_bytes: int = limits.meta_map_bytes) -> None:
+        try:
+            self._environment = lmdb.open(
+                str(path), map_size=map_bytes, subdir=False, metasync=True, sync=True,
+                max_readers=16, lib_version=0,
+            )  # fmt: skip
+        except lmdb.Error as error:
+            raise CorruptData(f"{path} cannot be opened: {error}") from None
+
+    def get(self, key: str) -> Any | None:
+        with self._environment.begin() as transaction:
+            data = transaction.get(key.encode())
+        return None if data is None else _decode(key.encode(), data)
+
+    def items(self, prefix: str) -> list[tuple[str, Any]]:
+        begin = prefix.encode()
+        found = []
+        with self._environment.begin() as transaction, transaction.cursor() as cursor:
+            if cursor.set_range(begin):
+                for key, data in cursor:
+                    if not key.startswith(begin):
+                        break
+                    found.append((key.decode(), _decode(key, data)))
+        return found
+
+    def commit(self, puts: Mapping[str, Any], deletes: Iterable[str] = ()) -> None:
+        try:
+            with self._environment.begin(write=True) as transaction:
+                for key in deletes:
+                    transaction.delete(key.encode())
+                for key, value in puts.items():
+                    transaction.put(key.encode(), _encode(key.encode(), value))
+        except lmdb.Error as error:
+            raise OSError(f"meta transaction failed: {error}") from error
+
+    def sync(self) -> None:
+        """Make durable what a killed predecessor may have left in the page cache."""
+        self._environment.sync(True)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+
+class MemoryMeta(MetaStore):
+    """Meta in memory, for simulation and tests: atomic, durable at commit, bytes as on disk."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, bytes] = {}
+
+    def get(self, key: str) -> Any | None:
+        data = self._rows.get(key)
+        return None if data is None else _decode(key.encode(), data)
+
+    def items(self, prefix: str) -> list[tuple[str, Any]]:
+        return [
+            (key, _decode(key.encode(), self._rows[key]))
+            for key in sorted(self._rows)
+            if key.startswith(prefix)
+        ]
+
+    def commit(self, puts: Mapping[str, Any], deletes: Iterable[str] = ()) -> None:
+        rows = {key: _encode(key.encode(), value) for key, value in puts.items()}
+        for key in deletes:
+            self._rows.pop(key, None)
+        self._rows.update(rows)
+
+
+def _encode(key: bytes, value: Any) -> bytes:
+    packed: bytes = msgpack.packb(value)
+    return _CRC.pack(google_crc32c.value(key + packed)) + packed
+
+
+def _decode(key: bytes, data: bytes) -> Any:
+    if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != google_crc32c.value(key + data[4:]):
+        raise CorruptData(f"meta row {key.decode(errors='replace')} has a wrong checksum")
+    return msgpack.unpackb(data[4:], strict_map_key=False)

@@ -1,0 +1,150 @@
+"""Idempotence: what a range remembers of the producers that wrote to it (ranges.md section 5).
+
+A producer numbers its records 1, 2, 3... over all ranges. A range keeps the numbers that it
+applied at or above `low`, the producer's smallest number not settled, since anything below can
+never be sent again. Numbers run over all ranges, so the applied ones are a set, not an interval.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..client import limits
+from ..client.errors import Fenced, LimitExceeded, LognodeError, OutOfOrder, Overloaded
+from ..client.records import Batch
+
+_REMEMBERED_MAX: Final = 8_192
+"""Settled numbers are kept up to here, to answer late duplicates with their seq."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One producer in one range."""
+
+    epoch: int = 0
+    low: int = 1
+    highest: int = 0
+    applied: dict[int, int] = field(default_factory=dict)
+    """Number to seq, for numbers at or above `low`; insertion order is that of applying."""
+    last_ms: int = 0
+    fence_token: int = 0
+
+    def to_wire(self) -> list[Any]:
+        """The row as meta stores it."""
+        numbers = list(self.applied)
+        seqs = list(self.applied.values())
+        return [self.epoch, self.low, self.highest, numbers, seqs, self.last_ms, self.fence_token]
+
+    @classmethod
+    def from_wire(cls, body: Sequence[Any]) -> "Row":
+        """Undo `to_wire`."""
+        epoch, low, highest, numbers, seqs, last_ms, token = body
+        applied = dict(zip(numbers, seqs, strict=True))
+        return cls(epoch, low, highest, applied, last_ms, token)
+
+    def settle(self, low: int) -> None:
+        """Nothing below `low` is ever sent again; what is remembered of it goes in bulk."""
+        self.low = max(self.low, low)
+        if len(self.applied) > _REMEMBERED_MAX and self.highest - self.low < len(self.applied):
+            self.applied = {n: seq for n, seq in self.applied.items() if n >= self.low}
+
+
+class Producers:
+    """The table of one range. Every decision depends on the table and the batch alone."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Row] = {}
+
+    def check(self, batch: Batch) -> "list[int] | LognodeError | None":
+        """What is new in the batch.
+
+        None: all of it, in order (the fast path). A list: the positions of the new records, the
+        others are duplicates. An error: nothing of it may be applied.
+        """
+        row = self.rows.get(batch.producer)
+        if row is None:
+            if len(self.rows) >= limits.producers_per_range_max:
+                return Overloaded(
+                    f"the range has {limits.producers_per_range_max} producers; "
+                    "close those that are done",
+                    retry_after=1.0,
+                )
+            return self._check_order(Row(), batch)
+        if batch.epoch < row.epoch:
+            return Fenced(f"producer {batch.producer} was opened again elsewhere", epoch=row.epoch)
+        return self._check_order(row, batch)
+
+    def _check_order(self, row: Row, batch: Batch) -> "list[int] | LognodeError | None":
+        numbers, low = batch.numbers, max(row.low, batch.low)
+        if numbers[-1] >= low + limits.producer_window_max:
+            return LimitExceeded(
+                f"record number {numbers[-1]} is {limits.producer_window_max} or more above the "
+                f"oldest unsettled one, {low}: wait for acknowledgements",
+                limit="producer_window_max", value=numbers[-1] - low,
+                allowed=limits.producer_window_max,
+            )  # fmt: skip
+        prevs = batch.prevs
+        applied = row.applied
+        if numbers[0] > row.highest and numbers[0] >= low and (
+            prevs is None or max(prevs) < low
+        ):  # fmt: skip
+            return None
+        fresh: list[int] = []
+        earlier: set[int] = set()
+        for position, number in enumerate(numbers):
+            prev = prevs[position] if prevs is not None else 0
+            if prev >= low and prev not in applied and prev not in earlier:
+                return OutOfOrder(
+                    f"record {prev} of the same key has not arrived here", number=prev
+                )
+            earlier.add(number)
+            if number >= low and number not in applied:
+                fresh.append(position)
+        return None if len(fresh) == len(numbers) else fresh
+
+    def duplicate_seqs(self, batch: Batch) -> list[int | None]:
+        """Per record, the seq it was given, None where that is no longer known."""
+        row = self.rows.get(batch.producer)
+        applied = row.applied if row is not None else {}
+        return [applied.get(number) for number in batch.numbers]
+
+    def record(
+        self, batch: Batch, numbers: Sequence[int], first_seq: int, timestamp_ms: int
+    ) -> None:
+        """The records with these numbers were applied, at seqs from `first_seq` on."""
+        row = self.rows.get(batch.producer)
+        if row is None:
+            row = self.rows[batch.producer] = Row()
+        row.epoch = max(row.epoch, batch.epoch)
+        row.settle(batch.low)
+        row.last_ms = timestamp_ms
+        if numbers:
+            row.applied.update(zip(numbers, range(first_seq, first_seq + len(numbers)),
+                                   strict=True))  # fmt: skip
+            row.highest = max(row.highest, numbers[-1])
+
+    def fence(self, producer: int, epoch: int, token: int, timestamp_ms: int) -> None:
+        """A named producer was opened: older epochs are refused from now on.
+
+        The row's numbers stay: a resumed import goes on in the same numbering (executions 1.10).
+        """
+        row = self.rows.setdefault(producer, Row())
+        row.epoch = max(row.epoch, epoch)
+        row.fence_token = token
+        row.last_ms = timestamp_ms
+
+    def retire(self, producers: Sequence[int]) -> None:
+        """Rows of producers that closed, or were unused for 24 h, by replicated command."""
+        for producer in producers:
+            self.rows.pop(producer, None)
+
+    def to_wire(self) -> dict[int, list[Any]]:
+        """The table as meta stores it: a copy, of this very moment (executions 1.16)."""
+        return {producer: row.to_wire() for producer, row in self.rows.items()}
+
+    @classmethod
+    def from_wire(cls, body: dict[int, list[Any]]) -> "Producers":
+        """Undo `to_wire`."""
+        table = cls()
+        table.rows = {producer: Row.from_wire(row) for producer, row in body.items()}
+        return table

@@ -1,0 +1,287 @@
+"""The state machine of a range against a plain model: appends, conditions, duplicates, segments."""
+
+import random
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from lognode.client.errors import CorruptData
+from lognode.client.records import encode_batch
+from lognode.statemachine import commands
+from lognode.statemachine.range_state import Base, Frozen, RangeState
+from lognode.statemachine.segment_writer import SegmentInfo, build
+from lognode.statemachine.segments import SegmentStore
+
+
+class Range:
+    """A RangeState that is driven, flushed and restarted."""
+
+    def __init__(self, directory: Path) -> None:
+        (directory / "files").mkdir(exist_ok=True)
+        self.directory = directory
+        self.store = SegmentStore(directory / "files")
+        self.state = RangeState(start=b"", end=None, store=self.store)
+        self.log: list[bytes] = []
+
+    def apply(self, command: bytes) -> list[dict]:  # type: ignore[type-arg]
+        self.log.append(command)
+        return list(self.state.apply(len(self.log) + 1, 1, command).replies or ())
+
+    def append(self, *batches: bytes, ms: int = 1) -> list[dict]:  # type: ignore[type-arg]
+        return self.apply(commands.encode(commands.APPEND, ms, batches))
+
+    def flush(self) -> None:
+        frozen = self.state.freeze()
+        if frozen is not None:
+            base = self.state.base_with(frozen, self.build(frozen))
+            self.state.flushed(Base.from_wire(base.to_wire()))
+
+    def build(self, frozen: Frozen) -> SegmentInfo | None:
+        if not len(frozen.memtable):
+            return None
+        path = self.directory / "building"
+        info = build(path, frozen.memtable.first_seq, frozen.sources())
+        self.store.add(path, info.content_id)
+        return info
+
+    def crash(self) -> None:
+        base = self.state.durable_base
+        self.store.close()
+        self.store = SegmentStore(self.directory / "files")
+        self.state = RangeState(start=b"", end=None, store=self.store, base=base)
+        for index in range(base.applied_index + 1, len(self.log) + 2):
+            self.state.apply(index, 1, self.log[index - 2])
+
+
+@pytest.fixture
+def range_(tmp_path: Path) -> Range:
+    return Range(tmp_path)
+
+
+def batch(
+    pairs: list[tuple[bytes, bytes | None]],
+    *,
+    producer: int = 0,
+    numbers: int | list[int] = 1,
+    low: int = 1,
+    epoch: int = 1,
+    prevs: list[int] | None = None,
+    expects: list[int] | None = None,
+) -> bytes:
+    return encode_batch(
+        [key for key, _ in pairs],
+        [value for _, value in pairs],
+        producer=producer, epoch=epoch, low=low, numbers=numbers, prevs=prevs, expects=expects,
+    )  # fmt: skip
+
+
+def history(state: RangeState, key: bytes) -> list[tuple[int, bytes | None]]:
+    found, start = [], 1
+    while True:
+        page = state.scan(key, start, limit=3, bytes_max=1 << 20)
+        found += [(entry.seq, entry.value) for entry in page.entries()]
+        if not page.more:
+            return found
+        start = page.next
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_S3_S4_S6_model_through_segments_and_crashes(range_: Range, seed: int) -> None:
+    rng = random.Random(seed)
+    keys = [b"k%d" % i for i in range(rng.choice([3, 40]))] + [b"\0" * n for n in range(1, 6)]
+    model: dict[bytes, list[tuple[int, bytes | None]]] = defaultdict(list)
+    order: list[tuple[int, bytes]] = []
+    number, next_seq = 1, 1
+    for step in range(120):
+        action = rng.random()
+        if action < 0.8:
+            pairs = [
+                (rng.choice(keys), None if rng.random() < 0.1 else rng.randbytes(rng.randrange(90)))
+                for _ in range(rng.randrange(1, 60))
+            ]
+            (reply,) = range_.append(batch(pairs, producer=5, numbers=number), ms=step)
+            assert reply == {"status": "ok", "first_seq": next_seq, "timestamp_ms": step}
+            number += len(pairs)
+            for seq, (key, value) in enumerate(pairs, next_seq):
+                model[key].append((seq, value))
+                order.append((seq, key))
+            next_seq += len(pairs)
+        elif action < 0.92:
+            range_.flush()
+        else:
+            range_.crash()
+    state = range_.state
+    for key in keys:
+        assert history(state, key) == model[key], (seed, key)
+        assert state.count(key) == len(model[key])
+        assert state.last_seq(key) == (model[key][-1][0] if model[key] else 0)
+        backwards = state.scan(key, limit=10_000, bytes_max=1 << 30, reverse=True)
+        assert [e.seq for e in backwards.entries()] == [s for s, _ in reversed(model[key])]
+        low, high = sorted((rng.randrange(1, next_seq + 1), rng.randrange(1, next_seq + 1)))
+        assert state.count(key, low, high) == sum(low <= s < high for s, _ in model[key])
+        n = rng.randrange(1, 9)
+        if model[key]:
+            assert state.tail(key, n) == model[key][-n:][0][0]
+    present = sorted(key for key in keys if model[key])
+    assert state.keys(limit=1000) == present
+    assert (
+        state.keys(b"k", b"k1", limit=3)
+        == [k for k in present if k.startswith(b"k") and k > b"k1"][:3]
+    )
+    seen, at = [], 1
+    while True:
+        page = state.read_span(b"", None, at, limit=50, bytes_max=1 << 20)
+        seen += [(entry.seq, entry.key) for entry in page.entries()]
+        at = page.next
+        if not page.more:
+            break
+    assert seen == order
+
+
+def test_S8_duplicates_are_applied_once(range_: Range) -> None:
+    pairs: list[tuple[bytes, bytes | None]] = [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")]
+    data = batch(pairs, producer=7, numbers=1)
+    range_.append(data)
+    (reply,) = range_.append(data)
+    assert reply["duplicates"] == [0, 1, 2]
+    assert reply["seqs"] == [1, 2, 3]
+    range_.flush()
+    range_.crash()
+    mixed = batch([*pairs, (b"c", b"4")], producer=7, numbers=1)
+    (reply,) = range_.append(mixed)
+    assert reply["duplicates"] == [0, 1, 2]
+    assert reply["seqs"] == [1, 2, 3, 4]
+    assert history(range_.state, b"a") == [(1, b"1"), (3, b"3")]
+    assert history(range_.state, b"c") == [(4, b"4")]
+
+
+def test_S4_S8_a_missing_predecessor_is_out_of_order(range_: Range) -> None:
+    second = batch([(b"a", b"2")], producer=7, numbers=2, prevs=[1])
+    (reply,) = range_.append(second)
+    assert reply["error"]["code"] == "OUT_OF_ORDER"
+    assert reply["error"]["fields"]["number"] == 1
+    range_.append(batch([(b"a", b"1")], producer=7, numbers=1))
+    (reply,) = range_.append(second)
+    assert reply["status"] == "ok"
+    assert [value for _, value in history(range_.state, b"a")] == [b"1", b"2"]
+
+
+def test_S9_conditions_are_checked_after_duplicates(range_: Range) -> None:
+    first = batch([(b"a", b"1")], producer=7, numbers=1, expects=[0])
+    range_.append(first)
+    (again,) = range_.append(first)
+    assert again["duplicates"] == [0]
+    (reply,) = range_.append(
+        batch([(b"a", b"x"), (b"b", b"y")], producer=7, numbers=2, expects=[0, -1])
+    )
+    assert reply["error"]["code"] == "SEQUENCE_MISMATCH"
+    assert reply["error"]["fields"] == {"key": b"a", "expected": 0, "actual": 1}
+    assert reply["error"]["outcome"] == "not_applied"
+    assert range_.state.count(b"b") == 0
+
+
+def test_S9_fenced_producer_is_refused(range_: Range) -> None:
+    range_.append(batch([(b"a", b"1")], producer=7, numbers=1, epoch=1))
+    range_.apply(commands.encode(commands.FENCE, 1, [7, 2, 99]))
+    (reply,) = range_.append(batch([(b"a", b"2")], producer=7, numbers=2, epoch=1))
+    assert reply["error"]["code"] == "FENCED"
+    (reply,) = range_.append(batch([(b"a", b"1")], producer=7, numbers=1, epoch=2))
+    assert reply["duplicates"] == [0]  # a resumed import goes on in the same numbering (x10)
+
+
+def test_x22_garbage_is_refused_and_stops_nothing(range_: Range) -> None:
+    replies = range_.append(b"garbage", batch([(b"a", b"1")]), b"")
+    assert [reply["status"] for reply in replies] == ["error", "ok", "error"]
+    (reply,) = range_.apply(b"\0garbage")
+    assert reply["error"]["code"] == "CORRUPT_DATA"
+    range_.append(batch([(b"a", b"2")]))
+    assert len(history(range_.state, b"a")) == 2
+
+
+def test_x2_16_entries_after_the_seal_are_void(range_: Range) -> None:
+    range_.append(batch([(b"a", b"1")]))
+    range_.apply(commands.encode(commands.SEAL, 1, 44))
+    sealed, digest = range_.state.sealed, range_.state.state_hash
+    (reply,) = range_.append(batch([(b"a", b"2")]))
+    assert reply["error"]["code"] == "SEALED"
+    range_.apply(commands.NO_OP)
+    range_.apply(commands.encode(commands.SEAL, 1, 45))
+    assert (range_.state.sealed, range_.state.state_hash) == (sealed, digest)
+    assert sealed is not None
+    assert sealed.operation_id == 44
+    range_.flush()
+    range_.crash()
+    assert range_.state.sealed == sealed
+
+
+def test_x16_tables_of_the_frozen_index(range_: Range) -> None:
+    range_.append(batch([(b"a", b"1")], producer=7, numbers=1))
+    frozen = range_.state.freeze()
+    assert frozen is not None
+    range_.append(batch([(b"a", b"2")], producer=7, numbers=2))
+    range_.state.flushed(range_.state.base_with(frozen, range_.build(frozen)))
+    range_.crash()
+    assert history(range_.state, b"a") == [(1, b"1"), (2, b"2")]
+
+
+def test_a_failed_build_leaves_everything_readable(range_: Range) -> None:
+    range_.append(batch([(b"a", b"1")]))
+    frozen = range_.state.freeze()
+    assert frozen is not None
+    range_.append(batch([(b"a", b"2")]))
+    range_.state.thaw(frozen)
+    assert history(range_.state, b"a") == [(1, b"1"), (2, b"2")]
+    range_.flush()
+    range_.crash()
+    assert history(range_.state, b"a") == [(1, b"1"), (2, b"2")]
+
+
+def test_keys_of_nuls_and_prefixes_through_a_segment(range_: Range) -> None:
+    keys = [b"\0" * n for n in range(1, 481)] + [b"a" * n for n in range(1, 200)]
+    keys += [b"a" * n + b"\0" for n in range(1, 200)]
+    for at in range(3):
+        pairs: list[tuple[bytes, bytes | None]] = [(key, b"%d" % at + key) for key in keys]
+        random.Random(at).shuffle(pairs)
+        range_.append(batch(pairs))
+        if at < 2:
+            range_.flush()
+    for key in keys:
+        assert [value for _, value in history(range_.state, key)] == [
+            b"%d" % at + key for at in range(3)
+        ]
+    assert range_.state.keys(limit=10_000) == sorted(keys)
+    for info in range_.state.manifest:
+        range_.store.segment(info.content_id).check()
+        range_.store.verify(info.content_id)
+
+
+def test_S12_flipped_bits_in_a_segment_are_found(range_: Range, tmp_path: Path) -> None:
+    rng = random.Random(3)
+    pairs: list[tuple[bytes, bytes | None]] = [
+        (b"key-%04d" % rng.randrange(500), rng.randbytes(100)) for _ in range(4000)
+    ]
+    range_.append(batch(pairs))
+    expected = {key: [v for k, v in pairs if k == key] for key, _ in pairs}
+    range_.flush()
+    (info,) = range_.state.manifest
+    path = range_.store.path(info.content_id)
+    whole = path.read_bytes()
+    found = 0
+    for _ in range(40):
+        broken = bytearray(whole)
+        at = rng.randrange(4096 * 4, len(whole))
+        broken[at] ^= 1 << rng.randrange(8)
+        path.write_bytes(broken)
+        store = SegmentStore(path.parent)
+        with pytest.raises(CorruptData):
+            store.verify(info.content_id)
+        state = RangeState(start=b"", end=None, store=store, base=range_.state.durable_base)
+        for key in rng.sample(sorted(expected), 60):
+            try:
+                assert [value for _, value in history(state, key)] == expected[key]
+            except CorruptData:
+                found += 1
+                break
+        store.close()
+    assert found > 0
