@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pysyncobj import syncobj
-from pysyncobj.config import SyncObjConf
+from pysyncobj.config import SERIALIZER_STATE, SyncObjConf
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
@@ -42,6 +42,7 @@ SEAMS: Final = {
     "_SyncObj__raftLastApplied": "written: at start, and as the commit index moves",
     "_SyncObj__raftElectionDeadline": "written: campaign now",
     "_SyncObj__newAppendEntriesTime": "written: send now",
+    "_SyncObj__serializer": "replaced: there are no dumps to write, send or load (holes 1, 13)",
 }
 MODULE_SEAMS: Final = {
     "monotonicTime": "set to the group's clock at each entry",
@@ -93,6 +94,20 @@ class _NoPoller:
         """Returns at once."""
 
 
+class _NoDumps:
+    """The library's serializer without any of its work."""
+
+    def checkSerializing(self) -> tuple[int, None]:  # noqa: N802
+        """No dump is being written."""
+        return SERIALIZER_STATE.NOT_SERIALIZING, None
+
+    def cancelTransmisstion(self, node: Node) -> None:  # noqa: N802
+        """No dump is being sent."""
+
+    def getTransmissionData(self, node: Node) -> None:  # noqa: N802
+        """There is none to send; the packet that says so never leaves (hole 1)."""
+
+
 class _Wire(Transport):  # type: ignore[misc]
     """The library's transport: hands over what it sends, passes in what the group lets through."""
 
@@ -123,6 +138,7 @@ class _Core(syncobj.SyncObj):  # type: ignore[misc]
         self._rng = rng  # the base class draws a timeout in its constructor
         super().__init__(node, others, conf, transport=wire)
         self._poller = _NoPoller()
+        self._SyncObj__serializer = _NoDumps()
 
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
         return self._rng.uniform(self.conf.raftMinTimeout, self.conf.raftMaxTimeout)

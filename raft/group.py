@@ -177,6 +177,8 @@ class Group:
         self._replicator.connected(peer, epoch)
         if self._running:
             self._say_started(peer)
+            if self._elections.asking:
+                self._ask_for_vote(peer)
 
     def disconnected(self, peer: int) -> None:
         """Our link to a peer is gone, and with it what was on its way."""

@@ -138,7 +138,9 @@ def test_step_up_raises_the_term_and_does_nothing_else() -> None:
     assert sent == []
 
 
-def test_hiding_a_peer_inside_send_ends_the_engine_s_loop() -> None:
+def test_hiding_a_peer_inside_send_ends_the_engine_s_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """x21: a peer behind the log's base makes the library spin for the heartbeat period."""
     engine, log, sent = make()
     engine.campaign()
@@ -162,6 +164,7 @@ def test_hiding_a_peer_inside_send_ends_the_engine_s_loop() -> None:
     engine.send_now()  # with a clock that stands still the library would never come back
     assert len(sent) == 1
     assert "prevLogIdx" not in sent[0][1]
+    assert caplog.records == []  # the library logs a traceback when it has no dump to send
 
 
 def test_a_clock_jump_between_two_looks_does_not_leave_a_proposal_in_the_queue() -> None:
@@ -196,6 +199,13 @@ def test_the_journal_has_every_method_of_the_library_s() -> None:
         if callable(method) and name != "__init__":
             ours = inspect.signature(getattr(EngineJournal, name))
             assert len(ours.parameters) == len(inspect.signature(method).parameters), name
+
+
+def test_the_serializer_s_stub_has_what_is_called_of_it_here() -> None:
+    """The other calls are in loading and making dumps, which the two thresholds rule out."""
+    called = set(re.findall(r"self\.__serializer\.(\w+)", TEXT))
+    never = {"serialize", "deserialize", "setTransmissionData"}
+    assert called - never <= set(dir(make()[0]._core._SyncObj__serializer))
 
 
 def test_the_false_alarm_about_truncation_is_silent(caplog: pytest.LogCaptureFixture) -> None:

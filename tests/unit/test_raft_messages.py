@@ -1,0 +1,74 @@
+"""What travels: encoding, and the refusal of everything else."""
+
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lognode.client import limits
+from lognode.client.errors import RemoteProtocolError
+from lognode.raft.journal import _SLICE_ENTRIES_MAX
+from lognode.raft.messages import KINDS, Append, Body, decode, encode
+
+NUMBERS = st.integers(min_value=0, max_value=2**63)
+ENTRIES = st.lists(
+    st.tuples(NUMBERS, st.binary(max_size=20).map(lambda rest: b"\x00" + rest)).map(list)
+)
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> Body:
+    cls: Any = draw(st.sampled_from(list(KINDS.values())))
+    fields = [draw(ENTRIES if name == "entries" else NUMBERS) for name in cls._fields]
+    body: Body = cls(*fields)
+    return body
+
+
+@given(bodies())
+def test_every_message_survives_the_wire(body: Body) -> None:
+    assert decode(msgpack.unpackb(msgpack.packb(encode(body)))) == body
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        [],
+        [99, 1, 1],
+        [2, 1, 1],  # an ack without its index
+        [2, 1, 1, 5, 5],
+        [2, 1, 1, -1],
+        [2, 1, 1, "5"],
+        [2, 1, 1, True],
+        [2, 1, 1, 5.0],
+        [1, 1, 1, 1, 1, 1, None],
+        [1, 1, 1, 1, 1, 1, [[1]]],
+        [1, 1, 1, 1, 1, 1, [[1, "text"]]],
+        [1, 1, 1, 1, 1, 1, [[-1, b"\x00"]]],
+        [1, 1, 1, 1, 1, 1, [[1, b""]]],
+    ],
+)
+def test_what_is_no_message_is_refused(message: list[object]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode(message)
+
+
+@pytest.mark.parametrize("kind", [2, 3, 4, 255])
+def test_holes_17_18_19_membership_and_version_commands_never_enter(kind: int) -> None:
+    pickled = bytes([kind]) + b"\x80\x02]q\x00."
+    with pytest.raises(RemoteProtocolError):
+        decode(encode(Append(1, 1, 1, 0, 1, [[1, pickled]])))
+
+
+def test_x23_the_largest_append_fits_a_frame() -> None:
+    """The engine stops adding entries once it has one more than the largest entry."""
+    assert limits.frame_bytes_max >= 2 * limits.entry_bytes_max + 64 * limits.KIB
+    big = b"\x00" * limits.entry_bytes_max
+    number = 2**63
+    packed = msgpack.packb(
+        encode(Append(number, number, number, number, number, [[number, big], [number, big]]))
+    )
+    assert len(packed) + 200 < limits.frame_bytes_max
+    one = len(msgpack.packb([number, b"\x00"])) + 4
+    assert one * _SLICE_ENTRIES_MAX < 64 * limits.KIB + limits.MIB
