@@ -27,8 +27,18 @@ entry_bytes_max: Final = 4 * MIB
 frame_bytes_max: Final = 9 * MIB
 """At least 2 x entry_bytes_max + 64 KiB, so that any append of one entry fits (executions 1.23)."""
 frame_nesting_max: Final = 16
+frame_array_max: Final = 1 << 17
+"""Elements of one array or map."""
+frame_containers_max: Final = 1 << 17
+"""Arrays and maps of one frame: one byte on the wire makes 64 in memory."""
+handshake_bytes_max: Final = 64 * KIB
+"""The largest frame before the other side has shown who it is."""
 requests_in_flight_max: Final = 1_024
 """Per connection; the reader stops reading above it."""
+requests_in_flight_bytes_max: Final = 64 * MIB
+"""Of the requests a connection has read and not answered; above it too the reader stops."""
+send_buffer_bytes_max: Final = 4 * MIB
+"""Unsent bytes of a connection above which its requests wait, on either side."""
 connections_max: Final = 4_096
 
 # Producers.

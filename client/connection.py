@@ -1,0 +1,407 @@
+"""The dialling side of a connection: requests, streams of pushes, one-way messages.
+
+Used by the SDK for clients and by nodes for their peers. A request whose caller gives up is
+cancelled on the other side too; a connection on which something is awaited and nothing arrives,
+not even the answer to a ping, is ended, so that a machine that lost its power looks like one that
+closed its socket.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from . import errors, limits, wire
+from .errors import LognodeError, RemoteProtocolError, Timeout, Unauthorized, Unavailable
+from .frame import Frame
+from .transport import FrameTransport
+from .wire import Hello, Welcome
+
+ping_after_s: Final = 1.0
+dead_after_s: Final = 2.5
+"""A ping after the first, the end after the second of silence while something is awaited."""
+close_timeout_s: Final = 1.0
+
+Body = dict[str, Any]
+MessageHandler = Callable[["Connection", str, Body], None]
+
+
+class Connection:
+    """A dialled connection after its handshake. All calls on the loop's thread.
+
+    `on_message` gets one-way frames of the acceptor, `on_lost` the reason of the end, once.
+    """
+
+    def __init__(self, transport: FrameTransport, hello: Hello, welcome: Welcome) -> None:
+        self.hello = hello
+        self.welcome = welcome
+        self.on_message: MessageHandler | None = None
+        self.on_lost: Callable[[Connection, LognodeError], None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._transport = transport
+        self._pending: dict[int, asyncio.Future[Body] | Stream] = {}
+        self._next_id = 1
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._always_ping = False
+        self._ping_id = 0
+        self._watch: asyncio.TimerHandle | None = None
+        transport.on_frame = self._frame
+        transport.on_lost = self._lost
+        transport.on_writable = self._wake
+
+    def __repr__(self) -> str:
+        state = "lost" if self.lost else "open"
+        return f"<Connection to node {self.welcome.node} at {self.address}, {state}>"
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the other side."""
+        return self._transport.peer_address
+
+    @property
+    def lost(self) -> LognodeError | None:
+        """Why the connection has ended, None while it is open."""
+        return self._transport.lost
+
+    @property
+    def in_flight(self) -> int:
+        """Requests and streams without their last answer."""
+        return len(self._pending)
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes received."""
+        return self._transport.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes given to the kernel."""
+        return self._transport.bytes_out
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes sent by us that the kernel has not taken yet."""
+        return self._transport.queued_bytes
+
+    def ping_when_idle(self) -> None:
+        """Watch the connection also while nothing is awaited."""
+        self._always_ping = True
+        self._start_watch()
+
+    def send(self, op: str, body: Body) -> None:
+        """A one-way message; without any promise that it arrives. See `queued_bytes`."""
+        self._transport.send(0, op, body)
+
+    async def request(self, op: str, body: Body, *, deadline: float | None = None) -> Body:
+        """Ask, and return the body of the answer.
+
+        `deadline` is a time of the running loop; past it raises Timeout. Raises what the other
+        side answered; Unavailable when the connection ends first (outcome `unknown` once the
+        request may have left).
+        """
+        if not self._has_room():
+            await self._room(deadline)
+        self._check_open()
+        request_id = self._send_request(op, body)
+        future: asyncio.Future[Body] = self._loop.create_future()
+        self._pending[request_id] = future
+        self._start_watch()
+        timer = None
+        if deadline is not None:
+            timer = self._loop.call_at(deadline, self._expire, future, op)
+        try:
+            return await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._forget(request_id)
+
+    async def stream(self, op: str, body: Body, *, credit_bytes: int) -> "Stream":
+        """Ask for pushes; `credit_bytes` is the most that may be under way and unread.
+
+        The credit travels in the body as `credit` and is renewed as the pushes are read.
+        """
+        if not self._has_room():
+            await self._room(None)
+        self._check_open()
+        request_id = self._send_request(op, {**body, "credit": credit_bytes})
+        stream = Stream(self, request_id, credit_bytes)
+        self._pending[request_id] = stream
+        self._start_watch()
+        return stream
+
+    def close(self) -> None:
+        """Send what is queued and close. Requests in flight raise Unavailable."""
+        self._transport.close()
+
+    def abort(self, error: LognodeError) -> None:
+        """Close at once, for the reason given."""
+        self._transport.abort(error)
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is closed, by force after a second."""
+        await self._transport.wait_closed(close_timeout_s)
+
+    def _send_request(self, op: str, body: Body) -> int:
+        request_id = self._next_id
+        self._transport.send(request_id, op, body)
+        self._next_id += 1
+        return request_id
+
+    def _check_open(self) -> None:
+        if self.lost is not None:
+            raise Unavailable(f"connection to {self.address} has ended", reason=str(self.lost))
+
+    def _has_room(self) -> bool:
+        return self._transport.writable and len(self._pending) < limits.requests_in_flight_max
+
+    async def _room(self, deadline: float | None) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not self._has_room() and self.lost is None:
+                    waiter: asyncio.Future[None] = self._loop.create_future()
+                    self._waiting.append(waiter)
+                    await waiter
+        except TimeoutError:
+            raise Timeout(f"{self.address} takes no more requests", outcome="not_applied") from None
+
+    def _wake(self) -> None:
+        while self._waiting and (self._has_room() or self.lost is not None):
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                if self.lost is None:
+                    return  # it takes the room and the next answer wakes the next
+
+    def _expire(self, future: "asyncio.Future[Body]", op: str) -> None:
+        if not future.done():
+            future.set_exception(Timeout(f"no answer to {op} from {self.address} in time"))
+
+    def _forget(self, request_id: int) -> None:
+        """The caller has gone. When the answer has not come, tell the other side."""
+        if self._pending.pop(request_id, None) is not None and self.lost is None:
+            self._transport.send(request_id, wire.CANCEL, {})
+        self._wake()
+
+    def _frame(self, message: Frame) -> None:
+        request_id, kind, body, size = message
+        if request_id == 0:
+            if kind == wire.ERROR:
+                self._transport.close(errors.from_wire(body))
+            elif kind != wire.ALIVE and self.on_message is not None:
+                self.on_message(self, kind, body)
+            return
+        if request_id == self._ping_id:
+            self._ping_id = 0
+            return
+        waiting = self._pending.get(request_id)
+        if waiting is None:
+            return  # the answer to a request that its caller gave up
+        if isinstance(waiting, Stream):
+            if kind != wire.PUSH:
+                del self._pending[request_id]
+            waiting.take(kind, body, size)
+            return
+        del self._pending[request_id]
+        if waiting.done():
+            return
+        if kind == wire.OK:
+            waiting.set_result(body)
+        elif kind == wire.ERROR:
+            waiting.set_exception(errors.from_wire(body))
+        else:
+            waiting.set_exception(RemoteProtocolError(f"a request was answered with {kind!r}"))
+
+    def _lost(self, error: LognodeError) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        pending, self._pending = self._pending, {}
+        for waiting in pending.values():
+            reason = Unavailable(
+                f"connection to {self.address} ended before the answer: {error}",
+                outcome="unknown",
+                reason=str(error),
+            )
+            if isinstance(waiting, Stream):
+                waiting.fail(reason)
+            elif not waiting.done():
+                waiting.set_exception(reason)
+        self._wake()
+        if self.on_lost is not None:
+            self.on_lost(self, error)
+
+    def _start_watch(self) -> None:
+        if self._watch is None and self.lost is None:
+            self._watch = self._loop.call_later(ping_after_s, self._look, self._loop.time())
+
+    def _look(self, since: float) -> None:
+        """Something is awaited since `since` at least: has anything arrived?"""
+        self._watch = None
+        if self.lost is not None or not (self._pending or self._always_ping):
+            return
+        now = self._loop.time()
+        silent = now - max(since, self._transport.last_in_s)
+        if silent >= dead_after_s:
+            self.abort(
+                Unavailable(f"{self.address} is silent", reason=f"silent for {silent:.1f} s")
+            )
+            return
+        if silent >= ping_after_s * 0.9 and self._ping_id == 0:
+            self._ping_id = self._send_request(wire.PING, {})
+        self._watch = self._loop.call_later(ping_after_s / 2, self._look, since)
+
+
+class Stream:
+    """The pushes of one request, in order; ends after the acceptor's `end`.
+
+    Reading a push gives its bytes back as credit, so that a slow reader slows the sender and
+    holds no more than `credit_bytes` and one frame. Raises what ended the stream early.
+    """
+
+    def __init__(self, connection: Connection, request_id: int, credit_bytes: int) -> None:
+        self.end: Body | None = None
+        self._connection = connection
+        self._request_id = request_id
+        self._credit_bytes = credit_bytes
+        self._queue: deque[tuple[Body, int]] = deque()
+        self._queued_bytes = 0
+        self._read_bytes = 0
+        self._error: LognodeError | None = None
+        self._ended = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> "Stream":
+        return self
+
+    async def __anext__(self) -> Body:
+        while not self._queue:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        body, size = self._queue.popleft()
+        self._queued_bytes -= size
+        self._read_bytes += size
+        # Credit in a few large steps: a frame for each push would double the traffic.
+        if self._read_bytes * 4 >= self._credit_bytes and not self._ended:
+            self._connection._transport.send(
+                self._request_id, wire.CREDIT, {"bytes": self._read_bytes}
+            )
+            self._read_bytes = 0
+        return body
+
+    def cancel(self) -> None:
+        """End the stream from this side; what was pushed and not read is dropped."""
+        self._ended = True
+        self._queue.clear()
+        self._connection._forget(self._request_id)
+        self._notify()
+
+    def take(self, kind: str, body: Body, size: int) -> None:
+        """A frame for this stream has arrived."""
+        if kind == wire.PUSH:
+            self._queue.append((body, size))
+            self._queued_bytes += size
+            if self._queued_bytes > self._credit_bytes + limits.frame_bytes_max:
+                self._connection.abort(RemoteProtocolError("pushes beyond the credit granted"))
+        elif kind == wire.END:
+            self._ended, self.end = True, body
+        elif kind == wire.ERROR:
+            self._error = errors.from_wire(body)
+        else:
+            self._error = RemoteProtocolError(f"a stream was answered with {kind!r}")
+        self._notify()
+
+    def fail(self, error: LognodeError) -> None:
+        """The connection has ended."""
+        if not self._ended:
+            self._error = error
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+async def dial(
+    host: str,
+    port: int,
+    *,
+    role: wire.Role = "client",
+    cluster: str | None = None,
+    node: int | None = None,
+    incarnation: int = 0,
+    secret: bytes | None = None,
+    timeout_s: float = 5.0,
+    entropy: Callable[[int], bytes] = os.urandom,
+) -> Connection:
+    """Connect and shake hands.
+
+    Raises Unavailable when nobody answers at that address within `timeout_s`, Unauthorized when
+    one side does not hold the other's secret or is of another cluster, RemoteProtocolError when
+    what answers is no lognode, Unsupported when no protocol version is common.
+    """
+    loop = asyncio.get_running_loop()
+    hello = Hello(
+        role=role, nonce=entropy(wire.nonce_bytes), cluster=cluster, node=node,
+        incarnation=incarnation,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, transport = await loop.create_connection(FrameTransport, host, port)
+            welcome = await _greet(transport, hello)
+    except TimeoutError:
+        reason = f"no answer within {timeout_s:g} s"
+        raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
+    try:
+        _check_welcome(hello, welcome, secret)
+    except LognodeError as error:
+        transport.abort(error)
+        raise
+    if role == "node" and secret is not None:
+        transport.send(0, wire.PROOF, {"proof": wire.prove(secret, "dialler", hello, welcome)})
+    transport.trust()
+    return Connection(transport, hello, welcome)
+
+
+async def _greet(transport: FrameTransport, hello: Hello) -> Welcome:
+    answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+
+    def answered(message: Frame) -> None:
+        if not answer.done():
+            answer.set_result(message)
+
+    def lost(error: LognodeError) -> None:
+        if not answer.done():
+            answer.set_exception(error)
+
+    transport.on_frame, transport.on_lost = answered, lost
+    transport.send(0, wire.HELLO, hello.to_body())
+    try:
+        message = await answer
+        if message.kind == wire.ERROR:
+            raise errors.from_wire(message.body)
+        if message.kind != wire.WELCOME:
+            raise RemoteProtocolError(f"{transport.peer_address} is no lognode listener")
+        return Welcome.from_body(message.body)
+    except BaseException:
+        transport.abort(Unavailable("handshake failed", reason="handshake"))
+        raise
+
+
+def _check_welcome(hello: Hello, welcome: Welcome, secret: bytes | None) -> None:
+    if hello.cluster is not None and welcome.cluster not in (None, hello.cluster):
+        raise Unauthorized(
+            f"that node belongs to cluster {welcome.cluster}, this side to {hello.cluster}"
+        )
+    if secret is not None and hello.role == "node":
+        wire.check_proof(secret, "acceptor", hello, welcome, welcome.proof)

@@ -1,0 +1,182 @@
+"""A socket that speaks frames: what both ends of a connection share.
+
+Frames sent in one turn of the event loop leave in one write. Bytes in and out are counted, the
+unsent ones are bounded by what the callers do with `writable`, and `abort` always ends it.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from . import frame, limits, wire
+from .errors import LognodeError, Unavailable, to_wire
+from .frame import Broken, Decoder, Frame
+
+_KEEPALIVE_IDLE_S: Final = 60
+_USER_TIMEOUT_MS: Final = 30_000
+
+
+class FrameTransport(asyncio.Protocol):
+    """One TCP connection as frames. All calls on the loop's thread.
+
+    `on_frame` gets each frame, in order; `on_lost` is called once, with the reason, after which
+    neither is called again; `on_writable` after the send buffer has drained.
+    """
+
+    def __init__(self) -> None:
+        self.on_frame: Callable[[Frame], None] = _ignore
+        self.on_lost: Callable[[LognodeError], None] = _ignore
+        self.on_writable: Callable[[], None] = _nothing
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.last_in_s = 0.0
+        """Loop time at which bytes last arrived."""
+        self.lost: LognodeError | None = None
+        self.peer_address = ""
+        self._decoder = Decoder(frame_bytes_max=limits.handshake_bytes_max)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._write_paused = False
+        self._closing = False
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=limits.send_buffer_bytes_max)
+        name = transport.get_extra_info("peername")
+        self.peer_address = f"{name[0]}:{name[1]}" if name else "?"
+        self.last_in_s = self._loop.time()
+        _tune(transport.get_extra_info("socket"))
+
+    def data_received(self, data: bytes) -> None:
+        self.bytes_in += len(data)
+        self.last_in_s = self._loop.time()
+        for event in self._decoder.feed(data):
+            if self.lost is not None or self._closing:
+                return
+            if isinstance(event, Broken):
+                self.refuse(event.error)
+                return
+            self.on_frame(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose(Unavailable(f"connection to {self.peer_address} lost", reason=str(exc or "")))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self.on_writable()
+
+    # What the two kinds of connections call.
+
+    @property
+    def writable(self) -> bool:
+        """Whether the unsent bytes are few enough to add large frames."""
+        return not self._write_paused and self._out_bytes < limits.send_buffer_bytes_max
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes handed to `send` that the kernel has not taken."""
+        unsent = self._transport.get_write_buffer_size() if self._transport else 0
+        return self._out_bytes + unsent
+
+    def trust(self) -> None:
+        """The other side has shown who it is: frames of full size are taken from it."""
+        self._decoder.frame_bytes_max = limits.frame_bytes_max
+
+    def send(self, request_id: int, kind: str, body: Any) -> int:
+        """Queue one frame; returns its bytes. After the end of the connection it goes nowhere.
+
+        Raises LimitExceeded for a frame over its limit; nothing of it was sent.
+        """
+        data = frame.encode(request_id, kind, body)
+        if self.lost is None and not self._closing:
+            if not self._out:
+                self._loop.call_soon(self._flush)
+            self._out.append(data)
+            self._out_bytes += len(data)
+        return len(data)
+
+    def read_on(self, on: bool) -> None:
+        """Stop or go on reading from the socket."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if on and not self._transport.is_reading():
+            self._transport.resume_reading()
+        elif not on and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def refuse(self, error: LognodeError) -> None:
+        """Tell the other side why, then close."""
+        self.send(0, wire.ERROR, to_wire(error))
+        self.close(error)
+
+    def close(self, error: LognodeError | None = None) -> None:
+        """Send what is queued, then close; nothing more is received."""
+        if self._closing or self.lost is not None:
+            return
+        self._flush()
+        self._closing = True
+        if self._transport is not None:
+            self._transport.close()
+        self._lose(error or Unavailable("connection closed", reason="closed"))
+
+    def abort(self, error: LognodeError) -> None:
+        """Close at once; what is queued is dropped."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._closing = True
+        self._lose(error)
+
+    async def wait_closed(self, timeout_s: float) -> None:
+        """Wait until the socket is closed; after `timeout_s` it is closed by force."""
+        await asyncio.wait((self._closed,), timeout=timeout_s)
+        if not self._closed.done() and self._transport is not None:
+            self._transport.abort()
+
+    def _flush(self) -> None:
+        if not self._out:
+            return
+        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        self._out.clear()
+        self._out_bytes = 0
+        if self._transport is not None and not self._transport.is_closing():
+            self.bytes_out += len(data)
+            self._transport.write(data)
+
+    def _lose(self, error: LognodeError) -> None:
+        if self.lost is None:
+            self.lost = error
+            self._out.clear()
+            self._out_bytes = 0
+            self.on_lost(error)
+
+
+def _tune(sock: Any) -> None:
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    # The far end of a dead machine sends no FIN: let the kernel find out.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
+        ("TCP_USER_TIMEOUT", _USER_TIMEOUT_MS),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _ignore(_event: Any) -> None:
+    return
+
+
+def _nothing() -> None:
+    return

@@ -1,0 +1,227 @@
+"""Names and handshake of the protocol: what the maps inside the frames say.
+
+Dialler and acceptor open with
+
+    dialler                     acceptor
+    [0, hello, {...}]  ->
+                       <-       [0, welcome, {...}]      or [0, error, {...}] and the end
+    [0, proof, {...}]  ->                                only between nodes with a secret
+
+then the dialler asks `[id, op, body]`, id > 0, as many at once as it likes, and the acceptor
+answers each with `[id, ok, body]` or `[id, error, body]`, in any order. An op that streams is
+answered with `[id, push, body]` until `[id, end, body]`, an error, or the dialler's
+`[id, cancel, {}]`; `[id, credit, {bytes}]` allows that many more bytes of pushes. `[0, op, body]`
+is answered by nobody. Unknown fields are ignored, unknown ops answered with UNSUPPORTED.
+
+Both sides of a node link prove that they hold the cluster's secret: HMAC-SHA-256 over both nonces,
+both identities and a label of the side, so that no proof can be reflected or replayed. The secret
+authenticates links; it encrypts nothing.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgpack
+
+from .errors import InvalidArgument, RemoteProtocolError, Unauthorized, Unsupported
+
+MAGIC: Final = "lognode"
+VERSION_MIN: Final = 1
+VERSION_MAX: Final = 1
+COMPRESSIONS: Final = ("zstd",)
+nonce_bytes: Final = 32
+
+# Kinds of frames that are no operation.
+HELLO: Final = "hello"
+WELCOME: Final = "welcome"
+PROOF: Final = "proof"
+OK: Final = "ok"
+ERROR: Final = "error"
+PUSH: Final = "push"
+END: Final = "end"
+CREDIT: Final = "credit"
+CANCEL: Final = "cancel"
+ALIVE: Final = "alive"
+"""One-way, {}: the acceptor has stopped reading for a while, and has not died."""
+
+# Operations. Bodies are maps; `range` and `generation` name the generation that is asked.
+PING: Final = "ping"
+"""{} -> {}. Answered by the connection itself."""
+METADATA: Final = "metadata"
+"""{log?} -> {cluster, version, nodes, logs, ranges}."""
+CREATE_LOG: Final = "create_log"
+"""{name, ranges | split_at, replicas, policy..., exist_ok} -> {log}."""
+DELETE_LOG: Final = "delete_log"
+"""{name} -> {}."""
+PRODUCER_OPEN: Final = "producer_open"
+"""{name?, log?} -> {id, epoch}."""
+PRODUCER_CLOSE: Final = "producer_close"
+"""One-way, {range, generation, id}: all its numbers are settled, the row may go."""
+APPEND: Final = "append"
+"""{range, generation, batches: [bin], timeout_ms} -> {results: [reply]}."""
+LATEST: Final = "latest"
+COUNT: Final = "count"
+SCAN: Final = "scan"
+KEYS: Final = "keys"
+READ_SPAN: Final = "read_span"
+RESOLVE: Final = "resolve"
+"""{range, generation, key?, start: [kind, n] | "latest"} -> {seq}."""
+FOLLOW: Final = "follow"
+"""{range, generation, keys | prefix, from_seq, credit} -> pushes {page, caught_up, next}."""
+STATUS: Final = "status"
+HEALTH: Final = "health"
+
+Role = Literal["client", "node"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who dials. `cluster` and `node` are None while not known."""
+
+    role: Role
+    nonce: bytes
+    cluster: str | None = None
+    node: int | None = None
+    incarnation: int = 0
+    version_min: int = VERSION_MIN
+    version_max: int = VERSION_MAX
+    compressions: tuple[str, ...] = COMPRESSIONS
+
+    def to_body(self) -> dict[str, Any]:
+        """The body of the hello frame."""
+        return {
+            "magic": MAGIC,
+            "versions": [self.version_min, self.version_max],
+            "role": self.role,
+            "cluster": self.cluster,
+            "node": self.node,
+            "incarnation": self.incarnation,
+            "nonce": self.nonce,
+            "compressions": list(self.compressions),
+        }
+
+    @classmethod
+    def from_body(cls, body: Mapping[Any, Any]) -> "Hello":
+        """Raises RemoteProtocolError for a hello that is none."""
+        if body.get("magic") != MAGIC:
+            raise RemoteProtocolError("this is a lognode listener; the other side speaks otherwise")
+        versions, role = body.get("versions"), body.get("role")
+        if (
+            type(versions) is not list
+            or len(versions) != 2
+            or set(map(type, versions)) != {int}
+            or role not in ("client", "node")
+        ):
+            raise RemoteProtocolError("hello without versions or role")
+        compressions = body.get("compressions") or ()
+        return cls(
+            role=role,
+            nonce=_nonce(body),
+            cluster=_field(body, "cluster", str),
+            node=_field(body, "node", int),
+            incarnation=_field(body, "incarnation", int) or 0,
+            version_min=versions[0],
+            version_max=versions[1],
+            compressions=tuple(name for name in compressions if type(name) is str),
+        )
+
+    def agreed_version(self) -> int:
+        """The highest version that both sides speak. Raises Unsupported."""
+        version = min(self.version_max, VERSION_MAX)
+        if version < max(self.version_min, VERSION_MIN):
+            raise Unsupported(
+                f"the other side speaks protocol versions {self.version_min} to "
+                f"{self.version_max}, this one {VERSION_MIN} to {VERSION_MAX}: upgrade the older"
+            )
+        return version
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Who was dialled. `node` is None on a node that has not joined a cluster yet."""
+
+    nonce: bytes
+    version: int = VERSION_MAX
+    cluster: str | None = None
+    node: int | None = None
+    proof: bytes | None = None
+
+    def to_body(self) -> dict[str, Any]:
+        """The body of the welcome frame."""
+        return {
+            "version": self.version,
+            "cluster": self.cluster,
+            "node": self.node,
+            "nonce": self.nonce,
+            "proof": self.proof,
+        }
+
+    @classmethod
+    def from_body(cls, body: Mapping[Any, Any]) -> "Welcome":
+        """Raises RemoteProtocolError for a welcome that is none."""
+        version = body.get("version")
+        if type(version) is not int or not VERSION_MIN <= version <= VERSION_MAX:
+            raise RemoteProtocolError("welcome of a protocol version that was not offered")
+        return cls(
+            nonce=_nonce(body),
+            version=version,
+            cluster=_field(body, "cluster", str),
+            node=_field(body, "node", int),
+            proof=_field(body, "proof", bytes),
+        )
+
+
+def prove(
+    secret: bytes, side: Literal["dialler", "acceptor"], hello: Hello, ours: Welcome
+) -> bytes:
+    """The proof that `side` holds the secret; of `ours` everything but its proof counts."""
+    claims = [
+        "lognode/1", side, hello.nonce, ours.nonce, hello.role, hello.cluster, hello.node,
+        hello.incarnation, ours.version, ours.cluster, ours.node,
+    ]  # fmt: skip
+    return hmac.new(secret, msgpack.packb(claims), hashlib.sha256).digest()
+
+
+def check_proof(
+    secret: bytes,
+    side: Literal["dialler", "acceptor"],
+    hello: Hello,
+    welcome: Welcome,
+    proof: bytes | None,
+) -> None:
+    """Raises Unauthorized unless `proof` is that side's."""
+    if proof is None:
+        raise Unauthorized(
+            f"this cluster has a secret and the {side} sent no proof of it: "
+            "start every node with the same --secret-file"
+        )
+    if not hmac.compare_digest(prove(secret, side, hello, welcome), proof):
+        raise Unauthorized(f"the {side} holds another secret: compare the --secret-file of both")
+
+
+def _nonce(body: Mapping[Any, Any]) -> bytes:
+    nonce = body.get("nonce")
+    if type(nonce) is not bytes or len(nonce) != nonce_bytes:
+        raise RemoteProtocolError(f"handshake without a nonce of {nonce_bytes} bytes")
+    return nonce
+
+
+def _field(body: Mapping[Any, Any], name: str, kind: type) -> Any:
+    value = body.get(name)
+    if value is not None and type(value) is not kind:
+        raise RemoteProtocolError(f"handshake whose {name} is not of type {kind.__name__}")
+    return value
+
+
+def field(body: Mapping[Any, Any], name: str, *kinds: type) -> Any:
+    """A field of a request that must be there and of one of `kinds`. Raises InvalidArgument."""
+    value = body.get(name)
+    if type(value) not in kinds:
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise InvalidArgument(
+            f"request whose {name} is {type(value).__name__}, not {expected}", what=name
+        )
+    return value

@@ -1,0 +1,161 @@
+"""The frame codec: any cut of the stream gives the same frames; bad bytes end it, cheaply."""
+
+import os
+import random
+import re
+import struct
+
+import google_crc32c
+import msgpack
+import pytest
+
+from lognode.client import frame, limits
+from lognode.client.errors import LimitExceeded
+from lognode.client.frame import Broken, Decoder, Frame
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">II", len(payload), google_crc32c.value(payload)) + payload
+
+
+def only_broken(data: bytes) -> str:
+    events = Decoder().feed(data)
+    assert len(events) == 1
+    assert isinstance(events[0], Broken)
+    assert events[0].error.outcome == "unknown"
+    return str(events[0].error)
+
+
+def test_frames_survive_any_cut_of_the_stream() -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)
+    rng = random.Random(seed)
+    messages = [
+        (i, "op", {"v": rng.randbytes(rng.choice((0, 1, 7, 300, 9000)))}) for i in range(60)
+    ]
+    stream = b"".join(frame.encode(*message) for message in messages)
+    for _ in range(20):
+        decoder, at = Decoder(), 0
+        got: list[Frame] = []
+        while at < len(stream):
+            step = rng.choice((1, 2, 7, 8, 9, 100, 5000, 100_000))
+            got += [e for e in decoder.feed(stream[at : at + step]) if isinstance(e, Frame)]
+            at += step
+        assert [e[:3] for e in got] == messages
+        assert sum(e.size for e in got) == len(stream)
+        assert decoder.buffered == 0
+
+
+def test_an_absurd_length_is_refused_before_anything_is_kept() -> None:
+    decoder = Decoder()
+    events = decoder.feed(struct.pack(">II", limits.frame_bytes_max + 1, 0))
+    assert isinstance(events[0], Broken)
+    assert decoder.buffered == 0
+    assert decoder.feed(b"x" * 1000) == []
+
+
+def test_strangers_may_send_small_frames_only() -> None:
+    decoder = Decoder(frame_bytes_max=limits.handshake_bytes_max)
+    events = decoder.feed(struct.pack(">II", limits.handshake_bytes_max + 1, 0))
+    assert isinstance(events[0], Broken)
+
+
+def test_a_wrong_checksum_ends_the_stream_after_the_frames_before_it() -> None:
+    good = frame.encode(1, "op", {})
+    bad = bytearray(frame.encode(2, "op", {"a": 1}))
+    bad[-1] ^= 1
+    events = Decoder().feed(good + bytes(bad) + good)
+    assert [type(e) for e in events] == [Frame, Broken]
+    assert "checksum" in str(events[1])
+
+
+@pytest.mark.parametrize(
+    ("payload", "says"),
+    [
+        (b"\x91" * 600 + b"\xc0", "not a message"),
+        (b"\x93\x01\xa2op\x81\xa1a" + b"\x91" * 20 + b"\xc0", "nested deeper"),
+        (b"\xdd\xff\xff\xff\xff", "unpack"),
+        (b"\xdc\xff\xff" + b"\x90" * 10, "unpack"),
+        (
+            msgpack.packb([1, "op", {"a": [[] for _ in range(100_000)], "b": [{}] * 40_000}]),
+            "arrays",
+        ),
+        (msgpack.packb([1, "op", {"a": [0] * (limits.frame_array_max + 1)}]), "unpack"),
+        (msgpack.packb([1, "op", msgpack.ExtType(5, b"x")]), "extension"),
+        (msgpack.packb([1, "op", {}]) + b"\x00", "unpack"),
+        (b"", "unpack"),
+        (msgpack.packb({"a": 1}), "not a message"),
+        (msgpack.packb([1, "op"]), "not a message"),
+        (msgpack.packb([-1, "op", {}]), "request id"),
+        (msgpack.packb([True, "op", {}]), "request id"),
+        (msgpack.packb([1, "", {}]), "operation"),
+        (msgpack.packb([1, "x" * 65, {}]), "operation"),
+        (msgpack.packb([1, b"op", {}]), "operation"),
+        (msgpack.packb([1, "op", []]), "map"),
+        (b"\x93\x01\xa2\xff\xfe\x80", "unpack"),
+    ],
+)
+def test_a_payload_that_is_no_message_is_refused(payload: bytes, says: str) -> None:
+    assert re.search(says, only_broken(framed(payload)))
+
+
+def test_depth_at_the_limit_passes() -> None:
+    body: object = 1
+    for _ in range(limits.frame_nesting_max - 2):
+        body = [body]
+    wide: list[list[int]] = [[] for _ in range(30)]
+    assert isinstance(Decoder().feed(frame.encode(1, "op", {"a": body, "b": wide}))[0], Frame)
+    assert isinstance(Decoder().feed(frame.encode(1, "op", {"a": [body], "b": wide}))[0], Broken)
+
+
+def test_unknown_fields_behind_the_body_are_ignored() -> None:
+    event = Decoder().feed(framed(msgpack.packb([7, "ok", {"a": 1}, "later"])))[0]
+    assert isinstance(event, Frame)
+    assert event[:3] == (7, "ok", {"a": 1})
+
+
+def test_a_frame_over_the_limit_is_not_encoded() -> None:
+    with pytest.raises(LimitExceeded) as caught:
+        frame.encode(1, "op", {"v": bytes(limits.frame_bytes_max)})
+    assert caught.value.outcome == "not_applied"
+
+
+def test_fuzz_damage_is_found_and_never_raises() -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)
+    rng = random.Random(seed)
+    for _ in range(3000):
+        frames = [
+            frame.encode(i + 1, "op", {"v": rng.randbytes(rng.randrange(40))}) for i in range(3)
+        ]
+        stream = bytearray(b"".join(frames))
+        for _ in range(rng.randrange(1, 4)):
+            where = rng.randrange(len(stream))
+            match rng.randrange(3):
+                case 0:
+                    stream[where] ^= 1 << rng.randrange(8)
+                case 1:
+                    del stream[where : where + rng.randrange(1, 9)]
+                case _:
+                    stream[where:where] = rng.randbytes(rng.randrange(1, 9))
+            if not stream:
+                break
+        decoder, at = Decoder(), 0
+        while at < len(stream):
+            step = rng.randrange(1, 50)
+            for event in decoder.feed(bytes(stream[at : at + step])):
+                if isinstance(event, Frame):
+                    assert frame.encode(*event[:3]) in frames  # never a frame nobody sent
+            at += step
+
+
+def test_fuzz_random_payloads_with_a_right_checksum_never_raise() -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)
+    rng = random.Random(seed)
+    for _ in range(5000):
+        payload = bytearray(msgpack.packb([1, "op", {"a": [1, {"b": b"x"}], "c": None}]))
+        for _ in range(rng.randrange(4)):
+            payload[rng.randrange(len(payload))] = rng.randrange(256)
+        events = Decoder().feed(framed(bytes(payload[: rng.randrange(1, len(payload) + 1)])))
+        assert len(events) == 1
