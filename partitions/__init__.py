@@ -1,1 +1,11 @@
-"""partitions: see docs."""
+"""partitions: the metadata and what is to be done about it, without I/O.
+
+`Metadata.apply` is the controller group's state machine; `planner` says what should change;
+the node carries it out by seal, decide, install (ranges.md section 2).
+
+1.  A range's generation ends by a `seal` entry in its own log, proposed by its own leader.
+2.  The controller decides only once a majority of every output's members hold the sealed state,
+    durably and with the same hash; until then the operation can only be carried forward.
+3.  A member starts a new generation when its base is durable, never before, and deletes the old
+    one when the metadata says that it is done, never because it is not mentioned.
+"""

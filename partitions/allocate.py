@@ -1,0 +1,43 @@
+"""Where the ranges of a new log begin: evenly over the byte space, or at keys that are given."""
+
+from collections.abc import Sequence
+
+from ..client import limits
+from ..client.errors import InvalidArgument, LimitExceeded
+from .model import Span
+
+
+def even_spans(count: int) -> list[Span]:
+    """`count` spans that divide the space of the first two key bytes evenly."""
+    if not 1 <= count <= limits.ranges_per_log_max:
+        raise LimitExceeded(
+            f"{count} ranges; 1 to {limits.ranges_per_log_max} are allowed",
+            limit="ranges_per_log_max", value=count, allowed=limits.ranges_per_log_max,
+        )  # fmt: skip
+    borders = [(i * 65_536 // count).to_bytes(2, "big") for i in range(1, count)]
+    return _spans(borders)
+
+
+def spans_at(keys: Sequence[bytes]) -> list[Span]:
+    """The spans between these keys, given in any order, without repeats."""
+    if len(keys) >= limits.ranges_per_log_max:
+        raise LimitExceeded(
+            f"{len(keys)} split keys; at most {limits.ranges_per_log_max - 1} are allowed",
+            limit="ranges_per_log_max", value=len(keys) + 1, allowed=limits.ranges_per_log_max,
+        )  # fmt: skip
+    for key in keys:
+        if not isinstance(key, bytes) or not 1 <= len(key) <= limits.key_bytes_max:
+            raise InvalidArgument(
+                f"split key of {len(key)} bytes; 1 to {limits.key_bytes_max} are allowed",
+                what="split_at",
+            )
+    borders = sorted(keys)
+    if len(set(borders)) < len(borders):
+        raise InvalidArgument("a split key is given twice", what="split_at")
+    return _spans(borders)
+
+
+def _spans(borders: Sequence[bytes]) -> list[Span]:
+    starts = [b"", *borders]
+    ends = [*borders, None]
+    return [Span(start, end) for start, end in zip(starts, ends, strict=True)]

@@ -1,0 +1,42 @@
+"""Commands of the metadata log: a type byte 0 for the engine, then a packed map with its `op`."""
+
+from typing import Any, Final
+
+import msgpack
+
+from ..client.errors import CorruptData
+
+_PREFIX: Final = b"\x00"
+NO_OP: Final = b"\x01"
+
+FOUND: Final = "found"
+REGISTER: Final = "register"
+NODE_STATE: Final = "node_state"
+CREATE_LOG: Final = "create_log"
+DELETE_LOG: Final = "delete_log"
+OPEN_PRODUCER: Final = "open_producer"
+PLAN: Final = "plan"
+SEALING: Final = "sealing"
+DECIDE: Final = "decide"
+INSTALLED: Final = "installed"
+ABORT: Final = "abort"
+SEAL_CONTROLLER: Final = "seal_controller"
+
+
+def encode(command: dict[str, Any]) -> bytes:
+    """The bytes to propose."""
+    packed: bytes = msgpack.packb(command)
+    return _PREFIX + packed
+
+
+def decode(data: bytes) -> dict[str, Any] | None:
+    """The command, or None for the engine's no-op. Raises CorruptData."""
+    if data[:1] == NO_OP:
+        return None
+    try:
+        command = msgpack.unpackb(memoryview(data)[1:], strict_map_key=False)
+    except Exception as error:  # msgpack raises half a dozen unrelated classes
+        raise CorruptData(f"metadata command does not unpack: {error}") from None
+    if data[:1] != _PREFIX or not isinstance(command, dict) or "op" not in command:
+        raise CorruptData("not a metadata command")
+    return command

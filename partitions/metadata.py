@@ -1,0 +1,495 @@
+"""The metadata: the controller group's state machine.
+
+Every change is a command. A command is looked at first and refused with a reason, in which case
+nothing changes; what is accepted is checked against the invariants of ranges.md section 1 before
+the next one. `version` counts the changes.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+from ..client import limits
+from ..client.errors import (
+    CorruptData,
+    InvalidArgument,
+    LimitExceeded,
+    LogExists,
+    LognodeError,
+    LogNotFound,
+    NodeNotFound,
+    OperationInProgress,
+    RangeNotFound,
+    Sealed,
+    Unsupported,
+    to_wire,
+)
+from ..client.invariants import invariant
+from . import allocate, commands
+from .model import (
+    CONTROLLER_RANGE,
+    Descriptor,
+    Lineage,
+    LogRecord,
+    NodeRecord,
+    Operation,
+    Output,
+    Policy,
+    Span,
+)
+
+NODE_STATES = ("JOINING", "ACTIVE", "DRAINING", "DEAD", "REMOVED")
+PRODUCER_BLOCK = 1_024
+"""Ids that one anonymous request reserves."""
+
+Command = dict[str, Any]
+Answer = dict[str, Any]
+
+
+class Metadata:
+    """See the module. `apply` is deterministic; reading the attributes is free."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.cluster_id = ""
+        self.nodes: dict[int, NodeRecord] = {}
+        self.logs: dict[int, LogRecord] = {}
+        self.ranges: dict[int, Descriptor] = {}
+        self.operations: dict[int, Operation] = {}
+        self.producers: dict[str, tuple[int, int]] = {}
+        self.done: dict[int, int] = {}
+        """Per range, the highest generation whose replicas may go: the positive record that a
+        member needs before it deletes anything (executions 2.17)."""
+        self.next_ids = {"node": 1, "log": 1, "range": 1, "operation": 1, "producer": 1}
+        self.controller = Descriptor(CONTROLLER_RANGE, 1, 0, Span(b"", None), ())
+        self.sealed = False
+        """The controller's generation has ended; its successor is in `controller`."""
+        self._handlers: dict[str, Callable[[Command, int, int], Answer]] = {
+            commands.FOUND: self._found,
+            commands.REGISTER: self._register,
+            commands.NODE_STATE: self._node_state,
+            commands.CREATE_LOG: self._create_log,
+            commands.DELETE_LOG: self._delete_log,
+            commands.OPEN_PRODUCER: self._open_producer,
+            commands.PLAN: self._plan,
+            commands.SEALING: self._sealing,
+            commands.DECIDE: self._decide,
+            commands.INSTALLED: self._installed,
+            commands.ABORT: self._abort,
+            commands.SEAL_CONTROLLER: self._seal_controller,
+        }
+
+    # Applying.
+
+    def apply(self, index: int, term: int, command: Command) -> Answer:
+        """The command's answer, `{"ok": ...}` or `{"error": ...}`."""
+        handler = self._handlers.get(str(command.get("op")))
+        try:
+            if self.sealed:
+                raise Sealed("the controller's generation has ended")
+            if handler is None:
+                raise Unsupported(f"metadata command {command.get('op')!r} is unknown")
+            answer = handler(command, index, term)
+        except LognodeError as error:
+            return {"error": to_wire(error)}
+        except (KeyError, TypeError, ValueError) as error:
+            bad = InvalidArgument(f"metadata command {command.get('op')!r} is malformed: {error!r}")
+            return {"error": to_wire(bad)}
+        self.version += 1
+        return {"ok": answer}
+
+    # Reading.
+
+    def log_named(self, name: str) -> LogRecord:
+        """The log of that name. Raises LogNotFound."""
+        for record in self.logs.values():
+            if record.name == name:
+                return record
+        raise LogNotFound(f"no log named {name!r}; `lognode log list` shows all", log=name)
+
+    def ranges_of(self, log_id: int) -> list[Descriptor]:
+        """The log's ranges in key order."""
+        found = [range_ for range_ in self.ranges.values() if range_.log_id == log_id]
+        return sorted(found, key=lambda range_: range_.span.start)
+
+    def active_nodes(self) -> list[NodeRecord]:
+        """Nodes that may get replicas."""
+        return [node for node in self.nodes.values() if node.state == "ACTIVE"]
+
+    def is_done(self, range_id: int, generation: int) -> bool:
+        """Whether that generation's replicas may be deleted."""
+        return self.done.get(range_id, 0) >= generation
+
+    # Nodes.
+
+    def _found(self, command: Command, *_: int) -> Answer:
+        if self.cluster_id:
+            if command["cluster"] == self.cluster_id:
+                return {"cluster": self.cluster_id}
+            raise InvalidArgument(f"this is cluster {self.cluster_id} already", what="cluster")
+        self.cluster_id = command["cluster"]
+        node_id = command["node"]
+        self.controller = replace(self.controller, members=(node_id,))
+        self.next_ids["node"] = node_id
+        return {"cluster": self.cluster_id}
+
+    def _register(self, command: Command, *_: int) -> Answer:
+        incarnation, boot = command["incarnation"], command["boot"]
+        node_id = command.get("node")
+        if node_id is None:
+            for known in self.nodes.values():
+                if known.incarnation == incarnation:
+                    node_id = known.node_id  # the answer to its first registration was lost
+                    break
+            else:
+                node_id = self._next("node")
+                if len(self.nodes) >= limits.nodes_max:
+                    raise LimitExceeded(
+                        f"a cluster has at most {limits.nodes_max} nodes",
+                        limit="nodes_max", value=len(self.nodes) + 1, allowed=limits.nodes_max,
+                    )  # fmt: skip
+        known_node = self.nodes.get(node_id)
+        if known_node is None:
+            if node_id >= self.next_ids["node"]:
+                self.next_ids["node"] = node_id + 1
+        elif known_node.state == "REMOVED":
+            raise InvalidArgument(
+                f"node {node_id} was removed from the cluster; give it an empty data directory "
+                "and join it anew", what="node",
+            )  # fmt: skip
+        elif known_node.incarnation != incarnation or boot < known_node.boot:
+            raise InvalidArgument(
+                f"another data directory is registered as node {node_id}, or this one is an old "
+                "copy of it: a copied or restored directory must not serve", what="incarnation",
+            )  # fmt: skip
+        self.nodes[node_id] = NodeRecord(
+            node_id=node_id,
+            address=command["address"],
+            http=command["http"],
+            zone=command.get("zone") or "",
+            incarnation=incarnation,
+            boot=boot,
+            state="ACTIVE",
+        )
+        return {"cluster": self.cluster_id, "node": node_id}
+
+    def _node_state(self, command: Command, *_: int) -> Answer:
+        node = self.nodes.get(command["node"])
+        if node is None:
+            raise NodeNotFound(f"no node {command['node']}", node=command["node"])
+        if command["state"] not in NODE_STATES:
+            raise InvalidArgument(f"no node state {command['state']!r}", what="state")
+        self.nodes[node.node_id] = replace(node, state=command["state"])
+        return {}
+
+    # Logs and producers.
+
+    def _create_log(self, command: Command, *_: int) -> Answer:
+        name = command["name"]
+        check_log_name(name)
+        policy = _policy(command)
+        for record in self.logs.values():
+            if record.name == name:
+                if command.get("exist_ok"):
+                    return {"log": record.log_id, "created": False}
+                raise LogExists(f"log {name!r} exists already", log=name)
+        split_at = command.get("split_at")
+        if split_at is not None:
+            spans = allocate.spans_at(split_at)
+        else:
+            spans = allocate.even_spans(command.get("ranges") or 1)
+        homes = self._homes(policy.replicas)
+        log_id = self._next("log")
+        self.logs[log_id] = LogRecord(log_id, name, replace(policy, ranges_min=len(spans)))
+        for at, span in enumerate(spans):
+            range_id = self._next("range")
+            members = tuple(sorted(homes[(at + i) % len(homes)] for i in range(self._size(homes,
+                            policy.replicas))))  # fmt: skip
+            self.ranges[range_id] = Descriptor(range_id, 1, log_id, span, members)
+        self._check_log(log_id)
+        return {"log": log_id, "created": True}
+
+    def _delete_log(self, command: Command, *_: int) -> Answer:
+        record = self.log_named(command["name"])
+        for range_ in self.ranges_of(record.log_id):
+            if range_.operation:
+                raise OperationInProgress(
+                    f"range {range_.range_id} is in operation {range_.operation}; try again later",
+                    range=range_.range_id, operation=range_.operation,
+                )  # fmt: skip
+        for range_ in self.ranges_of(record.log_id):
+            self.done[range_.range_id] = range_.generation
+            del self.ranges[range_.range_id]
+        del self.logs[record.log_id]
+        return {}
+
+    def _open_producer(self, command: Command, *_: int) -> Answer:
+        name = command.get("name")
+        if name is None:
+            first = self.next_ids["producer"]
+            self.next_ids["producer"] += PRODUCER_BLOCK
+            return {"id": first, "count": PRODUCER_BLOCK, "epoch": 1}
+        if not isinstance(name, str) or not 1 <= len(name.encode()) <= (
+            limits.producer_name_bytes_max
+        ):
+            raise InvalidArgument(
+                f"producer name of 1 to {limits.producer_name_bytes_max} bytes, not {name!r}",
+                what="name",
+            )
+        producer_id, epoch = self.producers.get(name) or (self._next("producer"), 0)
+        self.producers[name] = (producer_id, epoch + 1)
+        return {"id": producer_id, "count": 1, "epoch": epoch + 1}
+
+    # Operations.
+
+    def _plan(self, command: Command, *_: int) -> Answer:
+        inputs = tuple((range_id, generation) for range_id, generation in command["inputs"])
+        for range_id, given in inputs:
+            range_ = self._descriptor(range_id)
+            if range_.operation:
+                raise OperationInProgress(
+                    f"range {range_id} is in operation {range_.operation}",
+                    range=range_id, operation=range_.operation,
+                )  # fmt: skip
+            if range_.generation != given:
+                raise InvalidArgument(
+                    f"range {range_id} is at generation {range_.generation}, not {given}",
+                    what="generation",
+                )
+        next_generation = 1 + max(of_input for _, of_input in inputs)  # executions 1.26
+        outputs = []
+        for output in command["outputs"]:
+            members = tuple(sorted(output["members"]))
+            self._check_members(members)
+            range_id = output["range"]
+            span = self._descriptor(range_id).span
+            outputs.append(Output(range_id, next_generation, span, members))
+        operation_id = self._next("operation")
+        self.operations[operation_id] = Operation(
+            operation_id, command["kind"], inputs, tuple(outputs), "PLANNED",
+            command.get("reason", ""),
+        )  # fmt: skip
+        for range_id, _ in inputs:
+            self._lock(range_id, operation_id)
+        return {"operation": operation_id}
+
+    def _sealing(self, command: Command, *_: int) -> Answer:
+        operation = self._operation(command["operation"], "PLANNED")
+        self.operations[operation.operation_id] = replace(operation, phase="SEALING")
+        return {}
+
+    def _abort(self, command: Command, *_: int) -> Answer:
+        """Only a PLANNED operation: after that the input may be sealed (executions 1.25)."""
+        operation = self._operation(command["operation"], "PLANNED")
+        del self.operations[operation.operation_id]
+        for range_id, _generation in operation.inputs:
+            self._lock(range_id, 0)
+        return {}
+
+    def _decide(self, command: Command, *_: int) -> Answer:
+        operation = self._operation(command["operation"], "SEALING")
+        lineage = tuple(Lineage(*parent) for parent in command["lineage"])
+        if [(p.range_id, p.generation) for p in lineage] != list(operation.inputs):
+            raise InvalidArgument("the lineage is not that of the inputs", what="lineage")
+        outputs = []
+        for planned, members in zip(operation.outputs, command["members"], strict=True):
+            self._check_members(tuple(members))
+            outputs.append(replace(planned, members=tuple(sorted(members))))
+        before = {range_id: self.ranges[range_id] for range_id, _ in operation.inputs}
+        log_id = next(iter(before.values())).log_id
+        for range_id in before:
+            del self.ranges[range_id]
+        for output in outputs:
+            self.ranges[output.range_id] = Descriptor(
+                output.range_id, output.generation, log_id, output.span, output.members,
+                lineage, "ACTIVE", operation.operation_id,
+            )  # fmt: skip
+        self._check_log(log_id)
+        self.operations[operation.operation_id] = replace(
+            operation, phase="DECIDED", outputs=tuple(outputs)
+        )
+        return {}
+
+    def _installed(self, command: Command, *_: int) -> Answer:
+        operation = self._operation(command["operation"], "DECIDED")
+        installed = tuple(sorted({*operation.installed, command["node"]}))
+        needed = {member for output in operation.outputs for member in output.members}
+        if not needed <= set(installed):
+            self.operations[operation.operation_id] = replace(operation, installed=installed)
+            return {}
+        del self.operations[operation.operation_id]
+        for output in operation.outputs:
+            self._lock(output.range_id, 0)
+        for range_id, generation in operation.inputs:
+            self.done[range_id] = generation
+        return {"done": True}
+
+    def _seal_controller(self, command: Command, index: int, term: int) -> Answer:
+        """The last record of this generation: it names the members of the next one."""
+        members = tuple(sorted(command["members"]))
+        self._check_members(members)
+        if len(members) % 2 == 0:
+            raise InvalidArgument("a controller has an odd number of members", what="members")
+        parent = Lineage(CONTROLLER_RANGE, self.controller.generation, index, term, 0, 0, b"")
+        self.controller = replace(
+            self.controller,
+            generation=self.controller.generation + 1,
+            members=members,
+            lineage=(parent,),
+        )
+        self.sealed = True
+        return {"generation": self.controller.generation}
+
+    # Invariants and helpers.
+
+    def _descriptor(self, range_id: int) -> Descriptor:
+        range_ = self.ranges.get(range_id)
+        if range_ is None:
+            raise RangeNotFound(f"no range {range_id}", range=range_id)
+        return range_
+
+    def _operation(self, operation_id: int, phase: str) -> Operation:
+        operation = self.operations.get(operation_id)
+        if operation is None:
+            raise InvalidArgument(f"no operation {operation_id}", what="operation")
+        if operation.phase != phase:
+            raise InvalidArgument(
+                f"operation {operation_id} is {operation.phase}, not {phase}", what="phase"
+            )
+        return operation
+
+    def _lock(self, range_id: int, operation_id: int) -> None:
+        self.ranges[range_id] = replace(self.ranges[range_id], operation=operation_id)
+
+    def _check_members(self, members: tuple[int, ...]) -> None:
+        if not members or len(set(members)) != len(members):
+            raise InvalidArgument(f"members {members} are not distinct nodes", what="members")
+        for member in members:
+            if member not in self.nodes:
+                raise NodeNotFound(f"no node {member}", node=member)
+
+    def _check_log(self, log_id: int) -> None:
+        """The ranges of a log cover its key space exactly once."""
+        at: bytes | None = b""
+        for range_ in self.ranges_of(log_id):
+            invariant(range_.span.start == at, "a log's ranges leave a gap or overlap", log=log_id)
+            at = range_.span.end
+        invariant(at is None, "a log's last range has an end", log=log_id)
+
+    def _homes(self, replicas: int) -> list[int]:
+        """Active nodes, those with the fewest replicas first."""
+        nodes = [node.node_id for node in self.active_nodes()]
+        if not nodes:
+            raise InvalidArgument("no node is ACTIVE", what="replicas")
+        load = dict.fromkeys(nodes, 0)
+        for range_ in self.ranges.values():
+            for member in range_.members:
+                if member in load:
+                    load[member] += 1
+        return sorted(nodes, key=lambda node: (load[node], node))
+
+    @staticmethod
+    def _size(homes: list[int], replicas: int) -> int:
+        return group_size(replicas, len(homes))
+
+    def _next(self, kind: str) -> int:
+        value = self.next_ids[kind]
+        self.next_ids[kind] = value + 1
+        return value
+
+    # Images.
+
+    def image(self) -> dict[str, Any]:
+        """All of it as msgpack values: what a checkpoint stores and a new member gets."""
+        return {
+            "version": self.version,
+            "cluster": self.cluster_id,
+            "nodes": [asdict(node) for node in self.nodes.values()],
+            "logs": [asdict(record) for record in self.logs.values()],
+            "ranges": [range_.to_wire() for range_ in self.ranges.values()],
+            "operations": [asdict(operation) for operation in self.operations.values()],
+            "producers": {name: list(value) for name, value in self.producers.items()},
+            "done": dict(self.done),
+            "next_ids": dict(self.next_ids),
+            "controller": self.controller.to_wire(),
+            "sealed": self.sealed,
+        }
+
+    @classmethod
+    def from_image(cls, image: dict[str, Any]) -> "Metadata":
+        """Undo `image`. Raises CorruptData."""
+        metadata = cls()
+        try:
+            metadata.version = image["version"]
+            metadata.cluster_id = image["cluster"]
+            metadata.nodes = {n["node_id"]: NodeRecord(**n) for n in image["nodes"]}
+            metadata.logs = {
+                r["log_id"]: LogRecord(r["log_id"], r["name"], Policy(**r["policy"]))
+                for r in image["logs"]
+            }
+            metadata.ranges = {r["id"]: Descriptor.from_wire(r) for r in image["ranges"]}
+            metadata.operations = {o["operation_id"]: _operation(o) for o in image["operations"]}
+            metadata.producers = {
+                name: (value[0], value[1]) for name, value in image["producers"].items()
+            }
+            metadata.done = dict(image["done"])
+            metadata.next_ids = dict(image["next_ids"])
+            metadata.controller = Descriptor.from_wire(image["controller"])
+            metadata.sealed = image["sealed"]
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise CorruptData(f"a metadata image that is none: {error!r}") from None
+        return metadata
+
+    def begin_generation(self) -> None:
+        """The controller's next generation goes on from this state."""
+        self.sealed = False
+        self.version += 1
+
+
+def group_size(replicas: int, nodes: int) -> int:
+    """The largest odd number within both: a group of two would stop with either member."""
+    size = max(1, min(replicas, nodes))
+    return size if size % 2 else size - 1
+
+
+def check_log_name(name: object) -> None:
+    """Raise InvalidArgument or LimitExceeded for what cannot name a log."""
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidArgument(
+            f"log name {name!r}; a name has 1 to {limits.log_name_bytes_max} bytes", what="name"
+        )
+    if len(name.encode()) > limits.log_name_bytes_max:
+        raise LimitExceeded(
+            f"log name of {len(name.encode())} bytes; at most {limits.log_name_bytes_max} are "
+            "allowed: shorten it",
+            limit="log_name_bytes_max", value=len(name.encode()),
+            allowed=limits.log_name_bytes_max,
+        )  # fmt: skip
+    if any(character.isspace() or not character.isprintable() for character in name):
+        raise InvalidArgument(
+            f"log name {name!r} has a blank or an unprintable character; use letters, digits and "
+            "`/ - _ .`", what="name",
+        )  # fmt: skip
+
+
+def _policy(command: Command) -> Policy:
+    replicas = command.get("replicas") or 3
+    if type(replicas) is not int or not 1 <= replicas <= limits.replicas_max:
+        raise InvalidArgument(
+            f"{replicas!r} replicas; 1 to {limits.replicas_max} are allowed", what="replicas"
+        )
+    cleanup = command.get("cleanup") or "delete"
+    if cleanup not in ("delete", "compact"):
+        raise InvalidArgument(f"cleanup {cleanup!r}; delete or compact", what="cleanup")
+    return Policy(replicas, command.get("retention_ms"), command.get("retention_bytes"), cleanup)
+
+
+def _operation(body: dict[str, Any]) -> Operation:
+    outputs = tuple(
+        Output(o["range_id"], o["generation"], Span(*o["span"]), tuple(o["members"]))
+        for o in body["outputs"]
+    )
+    return Operation(
+        body["operation_id"], body["kind"], tuple((r, g) for r, g in body["inputs"]), outputs,
+        body["phase"], body["reason"], tuple(body["installed"]),
+    )  # fmt: skip

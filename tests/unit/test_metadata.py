@@ -1,0 +1,219 @@
+"""The metadata state machine and the planner."""
+
+import random
+from typing import Any
+
+import pytest
+
+from lognode.client.errors import InvalidArgument, LimitExceeded
+from lognode.partitions import allocate
+from lognode.partitions.commands import decode, encode
+from lognode.partitions.metadata import Metadata, group_size
+from lognode.partitions.planner import plan, plan_controller
+
+
+class Controller:
+    """A Metadata that replays itself after every command."""
+
+    def __init__(self) -> None:
+        self.metadata = Metadata()
+        self.log: list[bytes] = []
+
+    def do(self, op: str, **fields: Any) -> dict[str, Any]:
+        data = encode({"op": op, **fields})
+        self.log.append(data)
+        before = self.metadata.image()
+        command = decode(data)
+        assert command is not None
+        answer = self.metadata.apply(len(self.log) + 1, 1, command)
+        if "error" in answer:
+            assert self.metadata.image() == before, "a refused command changed something"
+        assert Metadata.from_image(self.metadata.image()).image() == self.metadata.image()
+        return answer
+
+    def nodes(self, count: int) -> "Controller":
+        self.do("found", cluster="c", node=1)
+        for node in range(1, count + 1):
+            self.register(node)
+        return self
+
+    def register(self, incarnation: int, node: int | None = None, boot: int = 1) -> dict[str, Any]:
+        return self.do("register", incarnation=incarnation, boot=boot, node=node, zone="",
+                       address=f"h{incarnation}:1", http="")  # fmt: skip
+
+
+@pytest.fixture
+def one() -> Controller:
+    return Controller().nodes(1)
+
+
+def test_the_same_registration_twice_is_one_node(one: Controller) -> None:
+    assert one.register(77)["ok"]["node"] == 2
+    assert one.register(77)["ok"]["node"] == 2
+    assert one.register(78)["ok"]["node"] == 3
+
+
+def test_x2_24_a_copied_or_rolled_back_directory_is_refused(one: Controller) -> None:
+    one.register(77, boot=5)
+    assert "another data directory" in one.register(99, node=2)["error"]["message"]
+    assert "error" in one.register(77, node=2, boot=4)
+    assert "ok" in one.register(77, node=2, boot=6)
+
+
+def test_ranges_of_a_log_cover_its_keys_once(one: Controller) -> None:
+    one.do("create_log", name="even", ranges=7)
+    one.do("create_log", name="split", split_at=[b"m", b"c"])
+    for name in ("even", "split"):
+        log = one.metadata.log_named(name)
+        spans = [range_.span for range_ in one.metadata.ranges_of(log.log_id)]
+        for key in [b"\0", b"b", b"c", b"m", b"zz", b"\xff" * 480]:
+            assert sum(key in span for span in spans) == 1
+    assert [r.span.start for r in one.metadata.ranges_of(2)] == [b"", b"c", b"m"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"name": ""}, "INVALID_ARGUMENT"),
+        ({"name": "a b"}, "INVALID_ARGUMENT"),
+        ({"name": "x" * 129}, "LIMIT_EXCEEDED"),
+        ({"name": "ok", "ranges": 5000}, "LIMIT_EXCEEDED"),
+        ({"name": "ok", "split_at": [b"a", b"a"]}, "INVALID_ARGUMENT"),
+        ({"name": "ok", "split_at": [b""]}, "INVALID_ARGUMENT"),
+        ({"name": "ok", "replicas": 8}, "INVALID_ARGUMENT"),
+        ({"name": "ok", "cleanup": "never"}, "INVALID_ARGUMENT"),
+        ({"name": "taken"}, "LOG_EXISTS"),
+        ({}, "INVALID_ARGUMENT"),
+    ],
+)
+def test_bad_logs_are_refused(one: Controller, fields: dict[str, Any], code: str) -> None:
+    one.do("create_log", name="taken")
+    assert one.do("create_log", **fields)["error"]["code"] == code
+
+
+def test_exist_ok_and_delete(one: Controller) -> None:
+    first = one.do("create_log", name="a", ranges=2)["ok"]
+    assert one.do("create_log", name="a", exist_ok=True)["ok"]["log"] == first["log"]
+    one.do("delete_log", name="a")
+    assert not one.metadata.ranges
+    assert one.metadata.is_done(1, 1)
+    assert one.do("delete_log", name="a")["error"]["code"] == "LOG_NOT_FOUND"
+    again = one.do("create_log", name="a")["ok"]
+    assert again["log"] != first["log"]
+    assert 3 in one.metadata.ranges  # ids are never used again
+
+
+def test_S9_opening_a_named_producer_raises_its_epoch(one: Controller) -> None:
+    first = one.do("open_producer", name="import")["ok"]
+    second = one.do("open_producer", name="import")["ok"]
+    assert (second["id"], second["epoch"]) == (first["id"], first["epoch"] + 1)
+    block = one.do("open_producer")["ok"]
+    assert block["id"] > first["id"]
+    assert one.do("open_producer")["ok"]["id"] == block["id"] + block["count"]
+
+
+def lineage(range_id: int, generation: int) -> list[list[Any]]:
+    return [[range_id, generation, 10, 2, 5, 7, b"hash"]]
+
+
+def test_expand_goes_through_its_phases_and_only_forwards(one: Controller) -> None:
+    one.do("create_log", name="a")
+    one.register(2)
+    assert plan(one.metadata, {1, 2}) == []  # two nodes: still one member
+    one.register(3)
+    assert plan(one.metadata, {1, 2}) == []  # node 3 is not heard from
+    (planned,) = plan(one.metadata, {1, 2, 3})
+    assert planned.members == (1, 2, 3)
+    fields: dict[str, Any] = {
+        "kind": planned.kind, "inputs": [[planned.range_id, planned.generation]],
+        "outputs": [{"range": planned.range_id, "members": planned.members}],
+    }  # fmt: skip
+    operation = one.do("plan", **fields)["ok"]["operation"]
+    assert one.do("plan", **fields)["error"]["code"] == "OPERATION_IN_PROGRESS"
+    assert plan(one.metadata, {1, 2, 3}) == []
+    decide: dict[str, Any] = {"operation": operation, "lineage": lineage(1, 1),
+                              "members": [[1, 2, 3]]}  # fmt: skip
+    assert "error" in one.do("decide", **decide)
+    one.do("sealing", operation=operation)
+    assert "error" in one.do("abort", operation=operation)  # x25: no way back
+    assert "error" in one.do("decide", **{**decide, "lineage": lineage(1, 7)})
+    one.do("decide", **decide)
+    range_ = one.metadata.ranges[1]
+    assert (range_.generation, range_.members) == (2, (1, 2, 3))
+    assert range_.lineage[0].final_index == 10
+    for node in (1, 2):
+        one.do("installed", operation=operation, node=node)
+        assert not one.metadata.is_done(1, 1)
+    one.do("installed", operation=operation, node=3)
+    assert one.metadata.is_done(1, 1)
+    assert not one.metadata.operations
+    assert one.metadata.ranges[1].operation == 0
+
+
+def test_x7_a_late_target_is_left_out(one: Controller) -> None:
+    one.do("create_log", name="a")
+    for node in (2, 3):
+        one.register(node)
+    one.do("plan", kind="expand", inputs=[[1, 1]], outputs=[{"range": 1, "members": [1, 2, 3]}])
+    one.do("sealing", operation=1)
+    one.do("decide", operation=1, lineage=lineage(1, 1), members=[[1]])
+    assert one.metadata.ranges[1].members == (1,)
+    assert one.metadata.ranges[1].generation == 2
+    one.do("installed", operation=1, node=1)
+    assert not one.metadata.operations
+
+
+def test_x29_the_last_record_names_the_next_members(one: Controller) -> None:
+    assert plan_controller(one.metadata, {1}) is None
+    for node in (2, 3):
+        one.register(node)
+    members = plan_controller(one.metadata, {1, 2, 3})
+    assert members == (1, 2, 3)
+    assert "error" in one.do("seal_controller", members=[1, 2])
+    one.do("seal_controller", members=members)
+    assert one.metadata.sealed
+    controller = one.metadata.controller
+    assert (controller.generation, controller.members) == (2, (1, 2, 3))
+    assert controller.lineage[0].final_index == len(one.log) + 1
+    assert one.do("create_log", name="late")["error"]["code"] == "SEALED"
+    one.metadata.begin_generation()
+    assert "ok" in one.do("create_log", name="late")
+
+
+def test_group_sizes_are_odd() -> None:
+    assert [group_size(3, n) for n in range(1, 6)] == [1, 1, 3, 3, 3]
+    assert group_size(5, 4) == 3
+    assert group_size(1, 9) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_commands_keep_the_invariants(seed: int) -> None:
+    rng = random.Random(seed)
+    controller = Controller().nodes(3)
+    ops = ["register", "create_log", "delete_log", "plan", "sealing", "decide", "installed",
+           "abort", "open_producer", "node_state", "nonsense"]  # fmt: skip
+    for _ in range(150):
+        range_id, generation = rng.randrange(1, 8), rng.randrange(1, 4)
+        controller.do(
+            rng.choice(ops),
+            name=rng.choice("abc"), ranges=rng.randrange(1, 4), exist_ok=rng.random() < 0.5,
+            incarnation=rng.randrange(1, 6), boot=rng.randrange(3), address="h:1", http="",
+            kind="expand", inputs=[[range_id, generation]],
+            outputs=[{"range": range_id, "members": rng.sample([1, 2, 3], rng.choice([1, 3]))}],
+            operation=rng.randrange(1, 6), lineage=lineage(range_id, generation),
+            members=[rng.sample([1, 2, 3], rng.choice([1, 3]))],
+            node=rng.choice([None, 1, 2, 3]), state=rng.choice(["ACTIVE", "DEAD", "odd"]),
+        )  # fmt: skip
+    replayed = Metadata()
+    for index, data in enumerate(controller.log, 2):
+        command = decode(data)
+        assert command is not None
+        replayed.apply(index, 1, command)
+    assert replayed.image() == controller.metadata.image()
+
+
+def test_spans_need_sane_borders() -> None:
+    with pytest.raises(LimitExceeded):
+        allocate.even_spans(0)
+    with pytest.raises(InvalidArgument):
+        allocate.spans_at([b"x" * 481])
