@@ -93,6 +93,10 @@ class SimDisk(Disk):
                 ]
             position += step
 
+    def boundary(self) -> None:
+        """Count a step of another store on the same machine, so that a crash can be put there."""
+        self._operation()
+
     def _operation(self) -> None:
         self.operations += 1
         if self.die_at is not None and self.operations >= self.die_at:

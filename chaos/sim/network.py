@@ -110,10 +110,11 @@ class Network:
         link = self._links[source, target]
         self.sent += 1
         packed: bytes = msgpack.packb(payload)
+        self._trace.bytes(packed)
         if not link.up or link.cut:
             link.lost = True
             self.lost += 1
-            self._trace(link.name, "lost", str(payload[:3]))
+            self._trace(link.name, "lost")
             return
         if link.stalled:
             link.held.append((link.epoch, packed))

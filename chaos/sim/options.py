@@ -41,7 +41,7 @@ class Options:
     clients: int = 3
     window: int = 2
     keys: int = 4
-    think_seconds: float = 0.25
+    think_seconds: float = 0.6
     fault_every_seconds: float = 1.5
     wal_file_bytes: int = 16 << 10
     checkpoint_entries: int = 60

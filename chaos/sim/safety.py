@@ -283,21 +283,37 @@ class SafetyChecker:
         if commit > replica.last:
             raise Violation("commit", "commit index beyond the log", node=node, commit=commit,
                             last=replica.last)  # fmt: skip
+        news = None
         for index in range(max(replica.commit, replica.base) + 1, commit + 1):
             offset = index - replica.base - 1
             seen = Committed(replica.terms[offset], replica.chain[offset], replica.term)
             known = self.committed.setdefault(index, seen)
+            if known is seen:
+                news = index
             if known.term != seen.term or known.chain != seen.chain:
                 raise Violation("state-machine-safety", "two entries committed at one index",
                                 node=node, index=index, terms=(known.term, seen.term))  # fmt: skip
+        if news is not None:
+            self._check_quorum(news, self.committed[news].term)
         replica.commit = commit
         self.last_committed = max(self.last_committed, commit)
+
+    def _check_quorum(self, index: int, term: int) -> None:
+        """What is committed lies on a majority of disks, and stays there (holes 3 and 5)."""
+        held = self._holders(index, term)
+        if len(held) < self.majority:
+            raise Violation("commit-quorum", "committed without a majority of disks", index=index,
+                            term=term, durable_on=held)  # fmt: skip
 
     def _elected(self, node: int, replica: _Replica, term: int) -> bool:
         first = self.leaders.setdefault(term, node)
         if first != node:
             raise Violation("election-safety", "two leaders in one term", term=term,
                             leaders=(first, node))  # fmt: skip
+        votes = [v for (v, t), c in self._votes.items() if (t, c) == (term, node) and v != node]
+        if len(votes) + 1 < self.majority:
+            raise Violation("election-quorum", "a leader without the votes of a majority",
+                            node=node, term=term, votes=votes)  # fmt: skip
         for index in range(self.last_committed, replica.base, -1):
             entry = self.committed.get(index)
             if entry is None or entry.commit_term >= term:

@@ -8,13 +8,15 @@ Columns, separated by one space:
        commit, propose, invoke, ack, read, give-up, mismatch, checkpoint, base, fault, heal, ...
     4  the rest: details as words and name=value
 
-The hash covers every line whether or not the lines are printed, so two runs of one seed can be
-compared cheaply. Only what is a function of the seed may stand in a line.
+The hash covers every line, whether printed or not, and every byte sent, so two runs of one seed
+can be compared cheaply; `recv` lines are there only for reading. Only what is a function of the
+seed may stand in a line.
 """
 
 import hashlib
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from .clock import VirtualClock
 
@@ -36,6 +38,15 @@ class Trace:
         self.lines += 1
         if self._sink is not None:
             self._sink(line)
+
+    def note(self, where: str, what: str, form: str, *values: Any) -> None:
+        """A line for the sink alone, made only if there is one; not in the hash."""
+        if self._sink is not None:
+            self._sink(f"{self._clock.elapsed:.6f} {where} {what} {form % values}")
+
+    def bytes(self, data: bytes) -> None:
+        """Bytes that are part of the run, for the hash alone: what is sent."""
+        self._hash.update(data)
 
     def digest(self) -> str:
         """Hash of all lines so far, in hex."""

@@ -43,6 +43,7 @@ def _checker() -> SafetyChecker:
     checker = SafetyChecker((1, 2, 3), 1, 0)
     for node in (1, 2, 3):
         checker.started(node, _Log(), term=0, commit=1, applied=1)
+    checker.voted(2, 1, 1)
     for node in (1, 2):
         checker.observe(node, _Log(A, B), term=1, commit=1, leads=node == 1)
         checker.collected(node, 1)
@@ -56,8 +57,12 @@ def _checker() -> SafetyChecker:
 
 def test_a_good_run_passes() -> None:
     checker = _checker()
+    checker.voted(1, 2, 2)
     checker.observe(2, _Log(A, B, C), term=2, commit=1, leads=True)
     checker.observe(1, _Log(A, B, C), term=2, commit=3, leads=False)
+    for node in (1, 2):
+        checker.collected(node, 2)
+        checker.synced(node, 2)
     checker.observe(2, _Log(C, base=(3, 1)), term=2, commit=4, leads=True)
     checker.observe(3, _Log(base=(3, 1)), term=2, commit=3, leads=False)
     assert checker.leaders == {1: 1, 2: 2}
@@ -67,11 +72,17 @@ def _two_leaders(checker: SafetyChecker) -> None:
     checker.observe(2, _Log(A, B), term=1, commit=1, leads=True)
 
 
+def _leader_without_votes(checker: SafetyChecker) -> None:
+    checker.observe(2, _Log(A, B), term=2, commit=1, leads=True)
+
+
 def _leader_without_committed(checker: SafetyChecker) -> None:
+    checker.voted(1, 2, 3)
     checker.observe(3, _Log(), term=2, commit=1, leads=True)
 
 
 def _leader_with_another_entry(checker: SafetyChecker) -> None:
+    checker.voted(1, 3, 3)
     checker.observe(3, _Log(A, (2, b"x")), term=3, commit=1, leads=True)
 
 
@@ -107,7 +118,12 @@ def _committed_entry_cut(checker: SafetyChecker) -> None:
     checker.observe(1, _Log(A), term=2, commit=3, leads=False)
 
 
+def _committed_on_a_minority(checker: SafetyChecker) -> None:
+    checker.observe(1, _Log(A, B, (1, b"d")), term=1, commit=4, leads=True)
+
+
 def _leader_cuts_itself(checker: SafetyChecker) -> None:
+    checker.voted(1, 2, 2)
     checker.observe(2, _Log(A, B, C), term=2, commit=1, leads=True)
     checker.observe(2, _Log(A, B), term=2, commit=1, leads=True)
 
@@ -128,7 +144,7 @@ def _states_differ(checker: SafetyChecker) -> None:
 
 
 def _ack_on_a_minority(checker: SafetyChecker) -> None:
-    checker.observe(1, _Log(A, B, (1, b"d")), term=1, commit=4, leads=True)
+    checker.observe(1, _Log(A, B, (1, b"d")), term=1, commit=3, leads=True)
     checker.observe(2, _Log(A, B, (1, b"d")), term=1, commit=3, leads=False)
     checker.collected(1, 2)
     checker.synced(1, 2)
@@ -175,6 +191,8 @@ def _term_forgotten(checker: SafetyChecker) -> None:
     ("promise", "broken"),
     [
         ("election-safety", _two_leaders),
+        ("election-quorum", _leader_without_votes),
+        ("commit-quorum", _committed_on_a_minority),
         ("leader-completeness", _leader_without_committed),
         ("leader-completeness", _leader_with_another_entry),
         ("log-matching", _two_logs_under_one_name),

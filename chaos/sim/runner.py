@@ -1,0 +1,169 @@
+"""Many seeds over several processes, and the verdict over all of them.
+
+Workers are fresh interpreters that write one JSON line per seed; nothing is pickled, and their
+hash seed is fixed, though no run depends on it (a test runs one seed under two hash seeds).
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from .options import Options, swarm
+from .world import Outcome, run_seed
+
+VALID: Final = 0
+INVALID: Final = 1
+UNKNOWN: Final = 2
+
+ACKS_PER_SEED_MIN: Final = 20
+ELECTIONS_PER_SEED_MIN: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which seeds to run, and how their options are made."""
+
+    first: int
+    end: int
+    base: Options
+    pick_faults: bool = True
+    pick_nodes: bool = True
+
+    def options(self, seed: int) -> Options:
+        """Options of one seed: a function of the seed and of the plan."""
+        return swarm(seed, self.base, pick_faults=self.pick_faults, pick_nodes=self.pick_nodes)
+
+    def to_args(self) -> list[str]:
+        """The command line that makes this plan again."""
+        args = ["--seeds", f"{self.first}..{self.end}", "--seconds", str(self.base.seconds)]
+        if not self.pick_nodes:
+            args += ["--nodes", str(self.base.nodes)]
+        if not self.pick_faults:
+            args += ["--faults", ",".join(self.base.faults) or "none"]
+        if self.base.opened:
+            args += ["--open-holes", ",".join(map(str, sorted(self.base.opened)))]
+        return args
+
+
+@dataclass(slots=True)
+class Summary:
+    """Sums over the runs of one plan."""
+
+    planned: int
+    seeds: int = 0
+    simulated_s: float = 0.0
+    acked: int = 0
+    reads: int = 0
+    elections: int = 0
+    crashes: int = 0
+    faults: int = 0
+    checkpoints: int = 0
+    bases: int = 0
+    failures: list[Outcome] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one run."""
+        self.seeds += 1
+        self.simulated_s += outcome.simulated_s
+        self.acked += outcome.acked
+        self.reads += outcome.reads
+        self.elections += outcome.elections
+        self.crashes += outcome.crashes
+        self.faults += outcome.faults
+        self.checkpoints += outcome.checkpoints
+        self.bases += outcome.bases
+        if outcome.violation is not None:
+            self.failures.append(outcome)
+
+    def verdict(self) -> tuple[int, str]:
+        """Exit code and a sentence. A simulation in which nothing happens proves nothing."""
+        if self.failures:
+            return INVALID, f"invalid: {len(self.failures)} of {self.seeds} seeds broke a promise"
+        if self.seeds < self.planned or not self.seeds:
+            return UNKNOWN, f"unknown: {self.seeds} of {self.planned} seeds were run"
+        if self.acked < ACKS_PER_SEED_MIN * self.seeds:
+            return INVALID, (
+                f"invalid: {self.acked} acknowledgements; it takes {ACKS_PER_SEED_MIN} a seed "
+                "to prove anything"
+            )
+        if self.elections < ELECTIONS_PER_SEED_MIN * self.seeds:
+            return INVALID, f"invalid: only {self.elections} elections"
+        return VALID, "valid"
+
+    def __str__(self) -> str:
+        wall = max(time.monotonic() - self.started, 1e-9)
+        return (
+            f"seeds={self.seeds} simulated_s={self.simulated_s:.0f} acked={self.acked} "
+            f"reads={self.reads} elections={self.elections} crashes={self.crashes} "
+            f"faults={self.faults} checkpoints={self.checkpoints} bases={self.bases} seals=0 "
+            f"wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"
+        )
+
+
+def run_here(plan: Plan, seeds: Sequence[int]) -> Iterator[Outcome]:
+    """Run these seeds of the plan in this process."""
+    for seed in seeds:
+        yield run_seed(seed, plan.options(seed))
+
+
+def run_parallel(plan: Plan, processes: int) -> Iterator[Outcome]:
+    """Run all seeds of the plan in worker processes; outcomes come as they finish."""
+    workers = [_worker(plan, number, processes) for number in range(processes)]
+    try:
+        yield from _merge(workers)
+    finally:
+        for worker in workers:
+            if worker.poll() is None:
+                worker.terminate()
+            worker.wait()
+            if worker.stdout is not None:
+                worker.stdout.close()
+
+
+def _worker(plan: Plan, number: int, count: int) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "lognode.chaos.main", "sim", *plan.to_args()]
+    command += ["--worker", f"{number}/{count}"]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def _merge(workers: "Sequence[subprocess.Popen[str]]") -> Iterator[Outcome]:
+    """Lines of all workers in turn: seeds are dealt out, so that they keep step."""
+    streams = [worker.stdout for worker in workers if worker.stdout is not None]
+    while streams:
+        for stream in list(streams):
+            line = stream.readline()
+            if not line:
+                streams.remove(stream)
+                continue
+            yield Outcome(**json.loads(line))
+
+
+def line_of(outcome: Outcome) -> str:
+    """One line per run: seed, what happened, options, and the violation if there is one."""
+    head = "ok" if outcome.violation is None else f"VIOLATION {outcome.violation}"
+    return (
+        f"seed={outcome.seed} {head} acked={outcome.acked} reads={outcome.reads} "
+        f"elections={outcome.elections} crashes={outcome.crashes} bases={outcome.bases} "
+        f"trace={outcome.trace} {outcome.options}"
+    )
+
+
+def run(plan: Plan, processes: int, say: Callable[[str], None]) -> Summary:
+    """Run the plan, one line per seed, and sum up."""
+    summary = Summary(plan.end - plan.first)
+    seeds = range(plan.first, plan.end)
+    processes = min(processes, len(seeds))
+    outcomes = run_here(plan, seeds) if processes <= 1 else run_parallel(plan, processes)
+    for outcome in outcomes:
+        summary.add(outcome)
+        say(line_of(outcome))
+        for line in outcome.detail if outcome.violation is not None else ():
+            say(f"    {line}")
+    return summary

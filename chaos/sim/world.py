@@ -1,0 +1,222 @@
+"""One run of one seed: builds the cluster, runs it through faults, heals it, and judges it.
+
+Time line: faults until `fault_seconds`; then everything is healed and must go on by itself (L2);
+clients start nothing new after `drain_seconds`; at `seconds` at the latest every request is
+answered, and every replica holds the same state at the same index, or it gets `grace_seconds` more
+before that counts as a violation. At the end the history is compared with every node's contents,
+in some runs after the power of all nodes failed once more.
+"""
+
+import random
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ...client.invariants import InvariantError
+from ...raft.types import SENTINEL_INDEX, SENTINEL_TERM
+from .clients import Client, Reply
+from .clock import START_S, Scheduler, VirtualClock
+from .history import History
+from .host import Host
+from .nemesis import Nemesis
+from .network import Network
+from .options import Options
+from .safety import SafetyChecker
+from .trace import Trace
+from .violation import Violation
+
+_CHECK_EVERY_S = 0.1
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run showed. `violation` is None when every promise held."""
+
+    seed: int
+    options: str
+    simulated_s: float = 0.0
+    acked: int = 0
+    reads: int = 0
+    elections: int = 0
+    crashes: int = 0
+    faults: int = 0
+    checkpoints: int = 0
+    bases: int = 0
+    events: int = 0
+    trace: str = ""
+    violation: str | None = None
+    detail: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class World:
+    """The cluster, its clients and its nemesis."""
+
+    def __init__(
+        self, seed: int, options: Options, sink: Callable[[str], None] | None = None
+    ) -> None:
+        self.options = options
+        self.clock = VirtualClock()
+        self.scheduler = Scheduler(self.clock)
+        self.trace = Trace(self.clock, sink)
+        self.loss = 0.0
+        self.duplicate = 0.0
+        self.delay_mean = 0.001
+        self.history = History()
+        self.elections = 0
+        self.checkpoints = 0
+        self.bases = 0
+        self.network = Network(self.scheduler, random.Random(f"{seed} network"), self.trace)
+        members = tuple(range(1, options.nodes + 1))
+        self.safety = [
+            SafetyChecker(members, SENTINEL_INDEX, SENTINEL_TERM) for _ in range(options.groups)
+        ]
+        self._rng = random.Random(f"{seed} world")
+        self.hosts = {
+            node: Host(self, node, members, random.Random(f"{seed} host {node}"))
+            for node in members
+        }
+        self.nemesis = Nemesis(
+            options=options,
+            scheduler=self.scheduler,
+            rng=random.Random(f"{seed} nemesis"),
+            trace=self.trace,
+            network=self.network,
+            machines=self.hosts,
+            clients=self,
+        )
+        self.clients = [
+            Client(
+                client_id=number,
+                options=options,
+                door=self,
+                scheduler=self.scheduler,
+                rng=random.Random(f"{seed} client {number}"),
+                trace=self.trace,
+                history=self.history,
+            )
+            for number in range(1, options.clients + 1)
+        ]
+
+    # Between clients and nodes.
+
+    def request(self, node: int, body: dict[str, Any], answer: Callable[[Reply], None]) -> None:
+        """Carry a request to a node and its answer back; either may be lost, late or doubled."""
+        host = self.hosts[node]
+
+        def arrive() -> None:
+            host.request(body, back)
+
+        def back(reply: Reply) -> None:
+            self._carry(lambda: answer(reply))
+
+        self._carry(arrive)
+        if self.duplicate and self._rng.random() < self.duplicate:
+            self._carry(arrive)
+
+    def _carry(self, action: Callable[[], None]) -> None:
+        if self.loss and self._rng.random() < self.loss:
+            return
+        delay = 0.0005 + self._rng.expovariate(1.0) * self.delay_mean
+        self.scheduler.after(delay, action)
+
+    # The run.
+
+    def run(self) -> None:
+        """Raises Violation, or whatever the product raises."""
+        options = self.options
+        for host in self.hosts.values():
+            self.network.add(host)
+        for host in self.hosts.values():
+            host.start()
+        for client in self.clients:
+            client.start()
+        self.nemesis.start()
+        self._run_until(options.fault_seconds)
+        self.nemesis.heal()
+        self._run_until(options.drain_seconds)
+        for client in self.clients:
+            client.stop()
+        self._run_until(options.seconds, stop_when_converged=True)
+        self._require_convergence()
+        if self._rng.random() < 0.3:
+            self.trace("world", "finale", "power loss of all")
+            for host in self.hosts.values():
+                host.power_loss()
+            for host in self.hosts.values():
+                host.start()
+            self._require_convergence()
+        self._compare_contents()
+
+    def _run_until(self, elapsed_s: float, *, stop_when_converged: bool = False) -> bool:
+        end = START_S + elapsed_s
+        while self.clock.now < end:
+            pause = min(end, self.clock.now + _CHECK_EVERY_S) if stop_when_converged else end
+            while self.scheduler.step(pause):
+                pass
+            if stop_when_converged and self.converged():
+                return True
+        return False
+
+    def converged(self) -> bool:
+        """Every request is answered, and every replica has applied all that the leader has."""
+        if any(client.open_requests for client in self.clients):
+            return False
+        if not all(host.alive for host in self.hosts.values()):
+            return False
+        for group in range(self.options.groups):
+            replicas = [host.replicas[group] for host in self.hosts.values()]
+            leaders = [replica for replica in replicas if replica.ready_to_lead]
+            if len(leaders) != 1:
+                return False
+            last = leaders[0].last_index
+            if any(replica.applied_index != last for replica in replicas):
+                return False
+        return True
+
+    def _require_convergence(self) -> None:
+        limit = self.clock.elapsed + self.options.grace_seconds
+        if self.converged() or self._run_until(limit, stop_when_converged=True):
+            return
+        state = "; ".join(host.describe() for host in self.hosts.values())
+        waiting = {client.name: client.open_requests for client in self.clients}
+        raise Violation("L2", "no convergence after the faults ended", open=waiting, nodes=state)
+
+    def _compare_contents(self) -> None:
+        for node, host in self.hosts.items():
+            contents: dict[bytes, list[tuple[int, bytes]]] = {}
+            for replica in host.replicas.values():
+                contents.update(replica.contents())
+            self.history.final(node, contents)
+
+
+def run_seed(seed: int, options: Options, sink: Callable[[str], None] | None = None) -> Outcome:
+    """Run one seed to its end or to its first violation. Never raises for what it finds."""
+    world = World(seed, options, sink)
+    outcome = Outcome(seed, str(options))
+    try:
+        world.run()
+    except Violation as violation:
+        outcome.violation = str(violation)
+    except InvariantError as error:
+        outcome.violation = f"invariant: {error}"
+        outcome.detail = traceback.format_exc().splitlines()[-8:]
+    except Exception as error:  # whatever the product raises is a finding of this seed
+        outcome.violation = f"exception: {type(error).__name__}: {error}"
+        outcome.detail = traceback.format_exc().splitlines()[-16:]
+    outcome.simulated_s = round(world.clock.elapsed, 3)
+    outcome.acked = world.history.acked
+    outcome.reads = world.history.reads
+    outcome.elections = world.elections
+    outcome.crashes = world.nemesis.crashes
+    outcome.faults = world.nemesis.injected
+    outcome.checkpoints = world.checkpoints
+    outcome.bases = world.bases
+    outcome.events = world.scheduler.ran
+    outcome.trace = world.trace.digest()
+    if outcome.violation is not None:
+        outcome.detail += list(world.trace.tail)
+    return outcome
