@@ -265,3 +265,77 @@ def test_l3_a_slow_follower_s_backlog_is_bounded_and_it_catches_up() -> None:
     net.run(net.settled())
     assert net.leader() == 1
     assert group.term == 1
+
+
+def test_2_1_a_sync_releases_only_what_waited_for_its_round() -> None:
+    net = Net(3)
+    net.elect(1)
+    net.members[2].slow_disk = True
+    log, group = net.log(2), net.group(2)
+    acked = []
+    rounds = []
+    for text in "ab":
+        net.propose(1, text)
+        net.run(0.01)
+        rounds.append(log.collect())
+    for number in rounds:
+        log.complete(number)
+        group.synced()
+        acked.append({message[3] for _, message in group.take_messages()})
+    assert acked[0] == {4}, "the ack of (3) leaves with its round, that of (4) does not"
+    assert acked[1] == {5}
+
+
+def test_hole_3_a_reply_to_an_older_link_does_not_count() -> None:
+    net = Net(3)
+    group = net.elect(1)
+    net.isolate(1, noticed=False)
+    (index,) = net.propose(1, "a")
+    net.pump()
+    old = group._replicator.epoch(2)
+    assert old is not None
+    net.connect(1, 2)
+    group.receive(2, encode(Ack(group.term, old, index + 1)))
+    assert group.commit_index < index
+    new = group._replicator.epoch(2)
+    assert new is not None
+    group.receive(2, encode(Ack(group.term, new, index + 1)))
+    assert group.commit_index == index
+
+
+def test_x19_a_member_that_learns_of_a_higher_term_while_it_asks_asks_again_at_once() -> None:
+    net = Net(3)
+    net.start(1)
+    net.group(2)._engine.step_up(3, 5)
+    net.start(2)
+    net.group(1)._elections.ask_now()
+    net.run(0.05)  # far less than an election timeout
+    assert net.group(1).role == "leader"
+    assert net.group(1).term == 6
+
+
+def test_x1_a_peer_that_waits_for_a_base_still_keeps_its_leader() -> None:
+    """One member is dead, the other needs a base for a long time: its answers are a quorum."""
+    net = Net(3)
+    net.elect(1)
+    net.isolate(3)
+    net.propose(1, *"abc")
+    net.run(net.settled([1, 2]))
+    net.log(1).cut_front(net.group(1).commit_index)
+    net.heal()
+    net.run(lambda: net.group(3).base_wanted)
+    net.crash(2)
+    net.run(10.0)
+    assert net.leader() == 1
+    assert net.group(1).term == 1
+
+
+def test_s7_a_lost_read_confirmation_is_asked_again() -> None:
+    net = Net(3)
+    group = net.elect(1)
+    net.lost = lambda source, target, message: True
+    ticket = group.request_read()
+    net.pump()
+    net.lost = lambda source, target, message: False
+    net.run(lambda: ticket in net.members[1].reads, 2 * net.options.heartbeat_s)
+    assert net.members[1].reads[ticket] == group.commit_index

@@ -94,6 +94,7 @@ def test_a_base_probe_asks_for_the_base_and_commits_it() -> None:
         (Reject(9, 1, 3, 4, 2), 0, None),  # another term there, and the commit is below the base
         (Reject(9, 1, 5, 9, 2), 0, 5),  # unknown end: back to the commit index
         (Reject(9, 1, 2, 9, 2), 5, 6),  # a late rejection does not undo an ack
+        (Reject(9, 1, 3, 4, 1), 6, 7),  # nor does one whose end is known
         (Reject(9, 1, 2, 2, 1), 0, None),  # ends below the base
         (Reject(9, 1, 99, 98, 7), 0, 8),  # never past the end of the log
     ],
