@@ -171,8 +171,9 @@ class Client:
         if not append.open:
             return
         if reply["status"] == "ok":
-            seqs = reply["seqs"]
-            self.trace(self.name, "ack", f"{append.batch[0].number} seqs={seqs}")
+            first = reply.get("first_seq", 0)
+            seqs = reply.get("seqs") or range(first, first + len(append.batch))
+            self.trace(self.name, "ack", f"{append.batch[0].number} seqs={list(seqs)}")
             for record, seq in zip(append.batch, seqs, strict=True):
                 self.history.ack(record.value, seq)
             self._settle(append)

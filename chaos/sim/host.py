@@ -20,7 +20,7 @@ from .clock import Timer
 from .disk import Died, SimDisk
 from .nemesis import SYNC_MEAN_S
 from .replica import BASE, BASE_INSTALLED, BASE_WANTED, RAFT, Replica
-from .store import Meta
+from .store import Durable
 from .violation import Violation
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Host:
         self.options = world.options
         self.sync_mean_s = SYNC_MEAN_S
         self.wall_offset_ms = 0
-        self.meta: Meta = {}
+        self.durable = Durable()
         self.disk = SimDisk(rng)
         self.alive = False
         self.paused = False
@@ -184,20 +184,21 @@ class Host:
         if wal.recovery.damaged:
             raise Violation("L2", "recovery takes what a crash left for damage", node=self.node_id,
                             groups=wal.recovery.damaged)  # fmt: skip
+        self.durable.remove_orphans()
         logs = []
         for number in range(self.options.groups):
             gid = GroupId(number + 1, 1)
             log = wal.groups.get(gid)
             started = f"started/{number}"
             if log is None:
-                if self.meta.get(started) is not None:
+                if self.durable.meta.get(started) is not None:
                     raise Violation("S1", "recovery lost a group", node=self.node_id, group=number)
                 log = wal.create_group(gid)
             logs.append((number, gid, log, started))
         self._sync_now(wal)
         self.disk.boundary()
         for _, _, _, started in logs:
-            self.meta[started] = True
+            self.durable.meta.commit({started: True})
         self.replicas = {number: Replica(self, number, gid, log) for number, gid, log, _ in logs}
         for replica in self.replicas.values():
             replica.start()

@@ -65,7 +65,7 @@ class Replica:
         self.gid = gid
         self.log = log
         self.safety = host.world.safety[number]
-        self.store = ReplicaStore(host.meta, number)
+        self.store = ReplicaStore(host.durable, number, host.rng)
         self._queue: list[tuple[bytes, Answer]] = []
         self._proposed: dict[int, _Proposed] = {}
         self._reads = _Reads()
@@ -203,7 +203,7 @@ class Replica:
             self._reads.asked[ticket] = _Waiting(body["key"], answer)
         else:
             try:
-                self.store.state.admit(body["batch"])
+                self.store.admit(body["batch"])
             except LognodeError:
                 answer({"status": "error", "hint": None})
                 return
@@ -227,7 +227,7 @@ class Replica:
 
     def _apply(self, entry: LogEntry) -> None:
         state = self.store.state
-        replies = self.store.apply(entry.index, entry.term, entry.command)
+        replies = self.store.apply(entry.index, entry.term, entry.command).replies or ()
         self.safety.applied(self.host.node_id, entry.index, entry.term, state.state_hash)
         proposed = self._proposed.pop(entry.index, None)
         if proposed is None:
@@ -299,10 +299,11 @@ class Replica:
 
     def install_base(self, sender: int, base: dict[str, Any]) -> None:
         """Meta and files first, then the log, then a new group on both (x1, 2.10)."""
-        if not self.group.base_wanted or base["applied_index"] <= self.applied_index:
+        if not self.group.base_wanted or base["applied"][0] <= self.applied_index:
+            return
+        if not self.store.install(base, self.host.world.hosts[sender].durable.files):
             return
         self.group.stop()
-        self.store.install(base)
         self.host.disk.boundary()
         self._meet_state()
         self.safety.installed(self.host.node_id, self.log, self.applied_index)
@@ -321,7 +322,7 @@ class Replica:
 def _for_client(reply: dict[str, Any]) -> Reply:
     """An append's reply as the simulated client reads it."""
     if reply["status"] == "ok":
-        return {"status": "ok", "seqs": list(reply["seqs"])}
+        return reply
     error = reply["error"]
     if error["code"] == "SEQUENCE_MISMATCH":
         return {"status": "mismatch", "detail": str(sorted(error["fields"].items()))}
