@@ -242,11 +242,12 @@ class RangeState(Reads):
         if not self.unflushed:
             return None
         invariant(not self.frozen, "a memtable is frozen while another is being built")
-        frozen = Frozen(self.memtable, self.applied_index, self.applied_term, self._tables())
+        memtable = Memtable(self.next_seq, self.store.values)
         if len(self.memtable):
-            self.frozen = [self.memtable]
-            self.memtable = Memtable(self.next_seq, self.store.values)
-        return frozen
+            memtable, self.memtable = self.memtable, memtable
+            self.frozen = [memtable]
+        # Else an empty one is frozen, not the live one, which would go on taking entries.
+        return Frozen(memtable, self.applied_index, self.applied_term, self._tables())
 
     def thaw(self, frozen: Frozen) -> None:
         """The build failed: go on reading from memory; the next freeze takes it again."""

@@ -215,6 +215,18 @@ def test_x2_16_entries_after_the_seal_are_void(range_: Range) -> None:
     assert range_.state.sealed == sealed
 
 
+def test_x16_an_empty_memtable_is_frozen_empty(range_: Range) -> None:
+    # Found by the simulator: what was applied during the build was in the segment and in memory.
+    range_.apply(b"\x01")
+    frozen = range_.state.freeze()
+    assert frozen is not None
+    range_.append(encode_batch([b"k"], [b"v"], producer=1, epoch=1, low=1, numbers=1))
+    assert len(frozen.memtable) == 0
+    range_.state.flushed(range_.state.base_with(frozen, range_.build(frozen)))
+    page = range_.state.scan(b"k", limit=10, bytes_max=1_000)
+    assert page.seqs == [1]
+
+
 def test_x16_tables_of_the_frozen_index(range_: Range) -> None:
     range_.append(batch([(b"a", b"1")], producer=7, numbers=1))
     frozen = range_.state.freeze()
