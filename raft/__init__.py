@@ -55,7 +55,7 @@ How a message is judged: a request of an older term is answered with `Term`; a r
 term or of another link is dropped; a higher term in any message is stepped up to.
 
 Modules: `engine` wraps the library, `journal` is its view of the log, `guard` holds the rules that
-close its holes as functions, `replicator` and `progress` are the leader's view of its peers,
-`prevote` and `readindex` are the two protocols that the library lacks, `outbox` holds promises
-back until they are durable, `group` ties them together.
+close its holes as functions, `replicator` and `progress` are the leader's side of replication,
+`follower` is the other, `prevote` and `readindex` are the two protocols that the library lacks,
+`outbox` holds promises back until they are durable, `group` ties them together.
 """

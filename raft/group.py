@@ -13,6 +13,7 @@ from ..client.errors import LimitExceeded, RemoteProtocolError
 from ..client.invariants import invariant
 from . import guard, messages
 from .engine import Engine, Packet, Role
+from .follower import Follower
 from .guard import ALL_HOLES
 from .journal import EngineJournal, RaftLog
 from .messages import (
@@ -100,6 +101,14 @@ class Group:
             clock=clock,
             closed=closed,
         )
+        self._follower = Follower(
+            engine=self._engine,
+            journal=self._journal,
+            outbox=self._outbox,
+            options=options,
+            clock=clock,
+            closed=closed,
+        )
         self._peers = frozenset(members) - {node_id}
         self._elections = Elections(
             node_id=node_id, majority=votes_needed, options=options, clock=clock, rng=rng
@@ -107,13 +116,8 @@ class Group:
         self._reads = ReadIndex(node_id=node_id, majority=votes_needed)
         self._voters: set[int] = set()
         self._pulse_at = math.inf
-        self._asker: tuple[int, int] = (0, 0)
-        """Sender and epoch of the request that the engine is answering."""
-        self._gap: tuple[tuple[int, int, int], float] | None = None
-        """(leader, term, epoch) whose gap was answered, and when."""
-        self._base_probed = False
-        self.base_wanted = False
-        """As follower: the leader's log no longer continues ours; install a base."""
+        self._vote_epoch = 0
+        """Epoch of the vote request that the engine is answering."""
 
     # What others may see.
 
@@ -153,6 +157,11 @@ class Group:
     def needs_base(self) -> frozenset[int]:
         """As leader: peers that need entries which the log no longer holds."""
         return self._replicator.needs_base if self.role == "leader" else frozenset()
+
+    @property
+    def base_wanted(self) -> bool:
+        """As follower: the leader's log no longer continues ours; install a base."""
+        return self._follower.base_wanted
 
     # Life and links.
 
@@ -322,11 +331,10 @@ class Group:
         if kind == "append_entries":
             self._replicator.outgoing(peer, packet)
         elif kind == "next_node_idx":
-            self._answer_append(packet)
+            self._follower.answer(packet)
         elif kind == "response_vote":
             self._elections.wait()
-            sender, epoch = self._asker
-            self._outbox.promise(sender, Vote(packet["term"], epoch))
+            self._outbox.promise(peer, Vote(packet["term"], self._vote_epoch))
         elif kind == "request_vote":
             epoch_of_link = self._replicator.epoch(peer)
             if epoch_of_link is not None:
@@ -334,33 +342,6 @@ class Group:
                 request = VoteRequest(packet["term"], epoch_of_link, last_index, last_term)
                 self._outbox.promise(peer, request)
         # Forwarded commands and transfers do not leave (executions 2.9).
-
-    def _answer_append(self, packet: Packet) -> None:
-        """The engine's verdict on an append. Its term and epoch are those of now (2.1)."""
-        sender, epoch = self._asker
-        next_index = packet["next_node_idx"]
-        if not packet["reset"]:
-            self._gap = None
-            self.base_wanted = False
-            self._outbox.promise(sender, Ack(self.term, epoch, next_index), next_index - 1)
-            return
-        self.base_wanted = self.base_wanted or self._base_probed
-        reject = guard.rejection(self.term, epoch, self.commit_index, self._journal)
-        if 4 not in self._closed:
-            reject = reject._replace(next_index=next_index)
-        elif self._gap_answered((sender, self.term, epoch)):
-            return
-        self._outbox.promise(sender, reject)
-
-    def _gap_answered(self, gap: tuple[int, int, int]) -> bool:
-        """One answer a gap, not one a pipelined append; again after a heartbeat (2.9)."""
-        now = self._clock()
-        if self._gap is not None:
-            known, answered_at = self._gap
-            if known == gap and now - answered_at < self._options.heartbeat_s:
-                return True
-        self._gap = gap, now
-        return False
 
     # From the peers.
 
@@ -391,13 +372,8 @@ class Group:
 
     def _handle(self, sender: int, body: messages.Body) -> None:
         match body:
-            case Append():
-                append = guard.verified(self._log, body) if 2 in self._closed else body
-                self._accept(sender, append)
-            case BaseProbe():
-                self._base_probed = True
-                self._accept(sender, guard.verified(self._log, guard.probe_as_append(body)))
-                self._base_probed = False
+            case Append() | BaseProbe() | Snapshot():
+                self._on_leader(sender, body)
             case Ack() | Reject():
                 self._on_answer(sender, body)
             case VoteRequest():
@@ -419,48 +395,23 @@ class Group:
             case Started():
                 if self._elections.asking:
                     self._ask_for_vote(sender)
-            case Snapshot():
-                self._on_snapshot(sender, body)
             case Term():
                 pass  # its term was all it had to say
 
-    def _accept(self, sender: int, append: Append) -> None:
-        """Hand the engine an append of the current leader."""
+    def _on_leader(self, sender: int, body: Append | BaseProbe | Snapshot) -> None:
         invariant(
-            self.role != "leader" or append.term > self.term,
+            self.role != "leader" or body.term > self.term,
             "two leaders in one term",
-            term=append.term,
+            term=body.term,
             other=sender,
         )
-        self._asker = sender, append.epoch
-        first = append.prev_index + 1
-        self._engine.deliver(
-            sender,
-            {
-                "type": "append_entries",
-                "term": append.term,
-                "commit_index": append.commit,
-                "entries": [
-                    (command, first + position, term)
-                    for position, (term, command) in enumerate(append.entries)
-                ],
-                "prevLogIdx": append.prev_index,
-                "prevLogTerm": append.prev_term,
-            },
-        )
+        if isinstance(body, Append):
+            self._follower.append(sender, body)
+        elif isinstance(body, BaseProbe):
+            self._follower.probe(sender, body)
+        else:
+            self._follower.snapshot(sender, body)
         self._elections.heard_leader(sender)
-
-    def _on_snapshot(self, sender: int, snapshot: Snapshot) -> None:
-        if 1 in self._closed:
-            return
-        self._elections.heard_leader(sender)
-        packet = {
-            "type": "append_entries",
-            "term": snapshot.term,
-            "commit_index": snapshot.commit,
-            "serialized": None,
-        }
-        self._engine.deliver(sender, packet)
 
     def _on_answer(self, sender: int, body: Ack | Reject) -> None:
         if self.role != "leader":
@@ -474,7 +425,7 @@ class Group:
         self._begin_reads()
 
     def _on_vote_request(self, sender: int, request: VoteRequest) -> None:
-        self._asker = sender, request.epoch
+        self._vote_epoch = request.epoch
         self._engine.deliver(
             sender,
             {

@@ -1,0 +1,111 @@
+"""The follower's side of replication: what the engine is given of a leader's messages.
+
+The engine takes an append literally and answers each. It is given what `guard.verified` leaves of
+one, and of its answers the acks go out when they are durable and the resets as one rejection a
+gap, in the one form that leads the logs together (hole 4).
+"""
+
+from collections.abc import Callable
+
+from . import guard
+from .engine import Engine, Packet
+from .journal import EngineJournal
+from .messages import Ack, Append, BaseProbe, Snapshot
+from .outbox import Outbox
+from .types import RaftOptions
+
+
+class Follower:
+    """What one member does with the messages of its leader."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        journal: EngineJournal,
+        outbox: Outbox,
+        options: RaftOptions,
+        clock: Callable[[], float],
+        closed: frozenset[int],
+    ) -> None:
+        self._engine = engine
+        self._journal = journal
+        self._log = journal.log
+        self._outbox = outbox
+        self._options = options
+        self._clock = clock
+        self._closed = closed
+        self._asker: tuple[int, int] = (0, 0)
+        """Sender and epoch of the message that the engine is answering."""
+        self._gap: tuple[tuple[int, int, int], float] | None = None
+        """(leader, term, epoch) whose gap was answered, and when."""
+        self._probed = False
+        self.base_wanted = False
+        """The leader's log no longer continues ours: a base must be installed."""
+
+    def append(self, sender: int, append: Append) -> None:
+        """Entries or a heartbeat of the leader of our term or a higher one."""
+        self._deliver(sender, guard.verified(self._log, append) if 2 in self._closed else append)
+
+    def probe(self, sender: int, probe: BaseProbe) -> None:
+        """The leader no longer holds what we may need. Without its base, we need one."""
+        self._probed = True
+        self._deliver(sender, guard.verified(self._log, guard.probe_as_append(probe)))
+        self._probed = False
+
+    def snapshot(self, sender: int, snapshot: Snapshot) -> None:
+        """Dropped. With hole 1 open, the engine takes its commit index and verifies nothing."""
+        if 1 in self._closed:
+            return
+        packet = {
+            "type": "append_entries",
+            "term": snapshot.term,
+            "commit_index": snapshot.commit,
+            "serialized": None,
+        }
+        self._engine.deliver(sender, packet)
+
+    def _deliver(self, sender: int, append: Append) -> None:
+        self._asker = sender, append.epoch
+        first = append.prev_index + 1
+        self._engine.deliver(
+            sender,
+            {
+                "type": "append_entries",
+                "term": append.term,
+                "commit_index": append.commit,
+                "entries": [
+                    (command, first + position, term)
+                    for position, (term, command) in enumerate(append.entries)
+                ],
+                "prevLogIdx": append.prev_index,
+                "prevLogTerm": append.prev_term,
+            },
+        )
+
+    def answer(self, packet: Packet) -> None:
+        """The engine's verdict. Term and epoch are those of now, not of the sync (2.1)."""
+        sender, epoch = self._asker
+        term, next_index = self._engine.term, packet["next_node_idx"]
+        if not packet["reset"]:
+            self._gap = None
+            self.base_wanted = False
+            self._outbox.promise(sender, Ack(term, epoch, next_index), next_index - 1)
+            return
+        self.base_wanted = self.base_wanted or self._probed
+        reject = guard.rejection(term, epoch, self._log.commit_index, self._journal)
+        if 4 not in self._closed:
+            reject = reject._replace(next_index=next_index)
+        elif self._answered_before((sender, term, epoch)):
+            return
+        self._outbox.promise(sender, reject)
+
+    def _answered_before(self, gap: tuple[int, int, int]) -> bool:
+        """One answer a gap, not one a pipelined append; again after a heartbeat (2.9)."""
+        now = self._clock()
+        if self._gap is not None:
+            known, answered_at = self._gap
+            if known == gap and now - answered_at < self._options.heartbeat_s:
+                return True
+        self._gap = gap, now
+        return False
