@@ -80,7 +80,8 @@ def _add_sim(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     sim.set_defaults(verb=_sim)
 
 
-def _plan(arguments: argparse.Namespace) -> runner.Plan:
+def plan_of(arguments: argparse.Namespace) -> runner.Plan:
+    """The plan that parsed arguments of `sim` ask for."""
     first, end = arguments.seeds or (arguments.seed, arguments.seed + 1)
     share = arguments.seconds / 20.0
     base = Options(
@@ -106,7 +107,7 @@ def _say(line: str) -> None:
 
 
 def _sim(arguments: argparse.Namespace) -> int:
-    plan = _plan(arguments)
+    plan = plan_of(arguments)
     if arguments.worker is not None:
         number, count = arguments.worker
         for outcome in runner.run_here(plan, range(plan.first + number, plan.end, count)):
@@ -125,12 +126,17 @@ def _sim(arguments: argparse.Namespace) -> int:
     return code
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+def build_parser() -> argparse.ArgumentParser:
+    """All verbs and their options."""
     parser = argparse.ArgumentParser(prog="lognode-chaos", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     _add_sim(verbs)
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    arguments = build_parser().parse_args(argv)
     code: int = arguments.verb(arguments)
     return code
 

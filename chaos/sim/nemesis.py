@@ -6,6 +6,7 @@ cluster alone for good: from then on it must make progress (L2).
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from .clock import Scheduler
@@ -69,6 +70,8 @@ class Nemesis:
         self._faults: list[Callable[[], None]] = [
             getattr(self, f"_fault_{name}") for name in options.faults
         ]
+        self._calm = Conditions(drop=options.drop, duplicate=options.duplicate, late=options.late)
+        network.conditions = replace(self._calm)
         self._active = True
         self.injected = 0
         self.crashes = 0
@@ -192,7 +195,7 @@ class Nemesis:
 
     def _condition(self, name: str, value: float) -> None:
         conditions = self._network.conditions
-        before = getattr(Conditions(), name)
+        before = getattr(self._calm, name)
         self._say(f"{name}={value}")
         setattr(conditions, name, value)
         self._after(self._duration(), lambda: setattr(conditions, name, before))

@@ -41,8 +41,12 @@ class Options:
     clients: int = 3
     window: int = 2
     keys: int = 4
-    think_seconds: float = 0.6
+    think_seconds: float = 0.8
     fault_every_seconds: float = 1.5
+    drop: float = 0.0
+    duplicate: float = 0.0
+    late: float = 0.0
+    """Share of messages that meet this fate while faults last, whatever else happens."""
     wal_file_bytes: int = 16 << 10
     checkpoint_entries: int = 60
     opened: frozenset[int] = frozenset()
