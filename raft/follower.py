@@ -37,6 +37,8 @@ class Follower:
         self._closed = closed
         self._asker: tuple[int, int] = (0, 0)
         """Sender and epoch of the message that the engine is answering."""
+        self._heartbeat = False
+        """It carries no entries."""
         self._gap: tuple[tuple[int, int, int], float] | None = None
         """(leader, term, epoch) whose gap was answered, and when."""
         self._probed = False
@@ -67,6 +69,7 @@ class Follower:
 
     def _deliver(self, sender: int, append: Append) -> None:
         self._asker = sender, append.epoch
+        self._heartbeat = not append.entries
         first = append.prev_index + 1
         self._engine.deliver(
             sender,
@@ -90,6 +93,10 @@ class Follower:
         if not packet["reset"]:
             self._gap = None
             self.base_wanted = False
+            durable = self._log.durable_index
+            if self._heartbeat and durable < next_index - 1:
+                # A slow disk is no reason for the leader to believe us dead.
+                self._outbox.promise(sender, Ack(term, epoch, durable + 1), durable)
             self._outbox.promise(sender, Ack(term, epoch, next_index), next_index - 1)
             return
         self.base_wanted = self.base_wanted or self._probed

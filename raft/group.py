@@ -216,6 +216,10 @@ class Group:
             return
         if self.role == "leader":
             self._pulse_at = self._clock() + self._options.heartbeat_s
+            if self._replicator.disk_stalled():
+                # At a term that is not durable either, so that nothing is said until it is.
+                self._engine.step_up(min(self._peers), self.term + 1)
+                return
             self._replicator.pulse()
             self._ask_for_reads()
         else:

@@ -51,6 +51,15 @@ def fallback_s(options: RaftOptions, closed: frozenset[int]) -> float:
     return 1.5 * options.election_timeout_max_s if 20 in closed else _LIBRARY_FALLBACK_S
 
 
+def stall_s(options: RaftOptions) -> float:
+    """How long a leader's own disk may stand still with work to do before it makes room.
+
+    Its heartbeats need no disk, so nobody else would notice; nothing commits meanwhile (hole 5).
+    Far above any healthy sync, so that disks which are merely slow do not drive out every leader.
+    """
+    return 2.0 * options.election_timeout_max_s
+
+
 def verified(log: RaftLog, append: Append) -> Append:
     """The part of a leader's append that is news, for an engine that takes everything literally.
 

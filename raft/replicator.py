@@ -38,6 +38,9 @@ class Replicator:
         self._options = options
         self._clock = clock
         self._closed = closed
+        self._durable_index = 0
+        self._durable_at = 0.0
+        """When our own disk last moved, or had nothing to do, while leading."""
 
     # Links, whoever leads.
 
@@ -72,6 +75,7 @@ class Replicator:
     def lead(self) -> None:
         """The engine has just become leader and is about to append its no-op."""
         now = self._clock()
+        self._durable_index, self._durable_at = 0, now
         for progress in self._peers.values():
             progress.lead(self._journal.last_index + 1, now)
             if progress.epoch is not None:
@@ -203,6 +207,13 @@ class Replicator:
             if progress.acked > progress.credited and self._credit(progress):
                 self._set_next(progress)
         self._engine.tick()
+
+    def disk_stalled(self) -> bool:
+        """Our disk has stood still for long, with entries to sync, and others could lead."""
+        now, durable = self._clock(), self._log.durable_index
+        if durable > self._durable_index or durable == self._log.last_index:
+            self._durable_index, self._durable_at = durable, now
+        return bool(self._peers) and now - self._durable_at > guard.stall_s(self._options)
 
     def pulse(self) -> None:
         """Once a heartbeat: to all that may be sent to by the engine, to the others from here."""

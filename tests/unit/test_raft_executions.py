@@ -341,3 +341,51 @@ def test_s7_a_lost_read_confirmation_is_asked_again() -> None:
     net.lost = lambda source, target, message: False
     net.run(lambda: ticket in net.members[1].reads, 2 * net.options.heartbeat_s)
     assert net.members[1].reads[ticket] == group.commit_index
+
+
+def test_l1_a_leader_whose_disk_stands_still_makes_room() -> None:
+    """It answers everything and syncs nothing: without this it would lead for ever."""
+    net = Net(3)
+    net.elect(1)
+    net.members[1].slow_disk = True
+    net.run(10.0)
+    assert net.leader() == 1, "with nothing to sync there is nothing to see"
+    net.propose(1, "maybe")
+    stood_still_at = net.now
+    net.run(lambda: any(net.group(i).ready_to_lead for i in (2, 3)))
+    assert net.now - stood_still_at < 6.0
+    leader = net.leader()
+    assert leader in (2, 3)
+    net.propose(leader, "a")
+    net.run(net.settled([2, 3]))
+    net.members[1].slow_disk = False
+    net.run(net.settled())
+    assert net.applied(1) == net.applied(2) == net.applied(3)
+    assert net.applied(1)[-1] == "a"
+
+
+def test_a_leader_whose_disk_is_slow_but_moves_stays() -> None:
+    net = Net(3)
+    net.elect(1)
+    for _ in range(20):
+        net.members[1].slow_disk = True
+        net.propose(1, "x")
+        net.run(2.0)
+        net.members[1].slow_disk = False
+        net.run(0.2)
+    assert net.leader() == 1
+    assert net.group(1).term == 1
+
+
+def test_followers_with_slow_disks_are_not_taken_for_dead() -> None:
+    """No ack of the new entry for 10 s, but heartbeats are answered for what is durable."""
+    net = Net(3)
+    net.elect(1)
+    for node_id in (2, 3):
+        net.members[node_id].slow_disk = True
+    (index,) = net.propose(1, "a")
+    net.run(10.0)
+    assert (net.leader(), net.group(1).term) == (1, 1)
+    assert net.group(1).commit_index < index
+    net.members[2].slow_disk = False
+    net.run(net.settled([1, 2]))
