@@ -90,12 +90,12 @@ class Host:
             action()
         except Died:
             self._end(silent=self._dies_by_power, power=self._dies_by_power)
-            self.world.nemesis.machine_died(self)
+            self.world.nemesis.machine_died(self.node_id)
         except (DiskFailure, OSError) as error:
             # A failed write or sync ends the process; fsync is never retried (hole 12).
             self.world.trace(self.name, "disk-failure", str(error))
             self._end(silent=False, power=False)
-            self.world.nemesis.machine_died(self)
+            self.world.nemesis.machine_died(self.node_id)
 
     def now(self, action: Callable[[], None]) -> None:
         """Enter the present life."""

@@ -1,7 +1,8 @@
 """The faults, drawn at random from those that a run allows, and their end.
 
 Every fault ends by itself; `heal` ends all of them at once, restarts what is down, and leaves the
-cluster alone for good: from then on it must make progress (L2).
+cluster alone for good: from then on it must converge (L2). `heal_majority` leaves a minority broken
+for a while, under which the others must go on (L1).
 """
 
 import random
@@ -72,6 +73,7 @@ class Nemesis:
         ]
         self._calm = Conditions(drop=options.drop, duplicate=options.duplicate, late=options.late)
         network.conditions = replace(self._calm)
+        self._kept_down: set[int] = set()
         self._active = True
         self.injected = 0
         self.crashes = 0
@@ -81,21 +83,41 @@ class Nemesis:
         if self._faults:
             self._after(self._pause_between(), self._next)
 
+    def heal_majority(self) -> None:
+        """End all faults but one for each node of a minority, which lasts until `heal`."""
+        self.heal()
+        count = len(self._machines)
+        for node in sorted(
+            self._rng.sample(list(self._machines), self._rng.randint(1, count // 2))
+        ):
+            how = self._rng.choice(("down", "isolated", "deaf", "mute"))
+            notice = self._rng.random() < 0.5
+            self._trace("nemesis", "fault", f"n{node} stays {how} notice={notice}")
+            if how == "down":
+                self._kept_down.add(node)
+                self._machines[node].power_loss()
+            for other in self._machines:
+                if how in ("isolated", "mute") and other != node:
+                    self._network.cut(node, other, notice=notice)
+                if how in ("isolated", "deaf") and other != node:
+                    self._network.cut(other, node, notice=notice)
+
     def heal(self) -> None:
         """End all faults for good."""
         self._active = False
+        self._kept_down.clear()
         self._trace("nemesis", "heal")
         self._network.conditions = Conditions()
         self._network.heal()
         self._clients.loss = self._clients.duplicate = 0.0
         self._clients.delay_mean = 0.001
-        for machine in self._machines.values():
+        for node, machine in self._machines.items():
             machine.sync_mean_s = SYNC_MEAN_S
             machine.fail_disk_in(0)
             machine.die_in(0, power=False)
             machine.resume()
             if not machine.alive:
-                self._restart(machine, self._rng.random() * 0.3)
+                self._restart(node, self._rng.random() * 0.3)
 
     # Inside.
 
@@ -226,11 +248,13 @@ class Nemesis:
         if machine.alive:
             self.crashes += 1
             die()
-        self._restart(machine, self._duration())
+        self._restart(node, self._duration())
 
-    def _restart(self, machine: Machine, delay_s: float) -> None:
+    def _restart(self, node: int, delay_s: float) -> None:
+        machine = self._machines[node]
+
         def again() -> None:
-            if not machine.alive:
+            if not machine.alive and node not in self._kept_down:
                 machine.start()
 
         self._scheduler.after(delay_s, again)
@@ -254,10 +278,10 @@ class Nemesis:
             self._say(f"boundary n{node} in {operations} power={power}")
             self._machines[node].die_in(operations, power=power)
 
-    def machine_died(self, machine: Machine) -> None:
+    def machine_died(self, node: int) -> None:
         """A machine died at a boundary or of a disk error: it comes back after a while."""
         self.crashes += 1
-        self._restart(machine, self._duration() if self._active else 0.2)
+        self._restart(node, self._duration() if self._active else 0.2)
 
     def _fault_pause(self) -> None:
         node = self._node()

@@ -1,17 +1,18 @@
 """One run of one seed: builds the cluster, runs it through faults, heals it, and judges it.
 
-Time line: faults until `fault_seconds`; then everything is healed and must go on by itself (L2);
-clients start nothing new after `drain_seconds`; at `seconds` at the latest every request is
-answered, and every replica holds the same state at the same index, or it gets `grace_seconds` more
-before that counts as a violation. At the end the history is compared with every node's contents,
-in some runs after the power of all nodes failed once more.
+Time line: faults until `fault_seconds`; then, in some runs, a majority is healed and must go on
+without the rest (L1); then everything is healed and must converge by itself (L2); clients start
+nothing new after `drain_seconds`; at `seconds` at the latest every request is answered, and every
+replica holds the same state at the same index, or it gets `grace_seconds` more before that counts
+as a violation. At the end the history is compared with every node's contents, in some runs after
+the power of all nodes failed once more.
 """
 
 import random
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ...client.invariants import InvariantError
 from ...raft.types import SENTINEL_INDEX, SENTINEL_TERM
@@ -26,7 +27,9 @@ from .safety import SafetyChecker
 from .trace import Trace
 from .violation import Violation
 
-_CHECK_EVERY_S = 0.1
+_CHECK_EVERY_S: Final = 0.1
+_PROGRESS_WITHIN_S: Final = 5.0
+"""A leader loss costs no client more than 3 s; a client may also have to time out once."""
 
 
 @dataclass(slots=True)
@@ -136,8 +139,13 @@ class World:
             client.start()
         self.nemesis.start()
         self._run_until(options.fault_seconds)
+        drain = options.drain_seconds
+        if self._rng.random() < 0.3:
+            self.nemesis.heal_majority()
+            self._require_progress(options.fault_seconds + _PROGRESS_WITHIN_S)
+            drain = self.clock.elapsed + 2.0
         self.nemesis.heal()
-        self._run_until(options.drain_seconds)
+        self._run_until(drain)
         for client in self.clients:
             client.stop()
         self._run_until(options.seconds, stop_when_converged=True)
@@ -150,6 +158,13 @@ class World:
                 host.start()
             self._require_convergence()
         self._compare_contents()
+
+    def _require_progress(self, until_s: float) -> None:
+        before = self.history.acked
+        self._run_until(until_s)
+        if self.history.acked == before:
+            state = "; ".join(host.describe() for host in self.hosts.values())
+            raise Violation("L1", "a healthy majority acknowledges nothing", nodes=state)
 
     def _run_until(self, elapsed_s: float, *, stop_when_converged: bool = False) -> bool:
         end = START_S + elapsed_s
