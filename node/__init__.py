@@ -1,1 +1,22 @@
-"""node: see docs."""
+"""node: the daemon. What has a socket, a disk, a clock or a process is put together here.
+
+    main, config, dev        the program, its settings, a local cluster of real processes
+    daemon                   parts in order: lock, meta, identity, WAL, replicas, listener, loops
+    replica                  one Raft group between its messages, syncs, entries and the loop
+    range_replica            appends gathered into entries, and those who follow
+    controller_replica       the metadata, replicated the same way
+    host                     all replicas: recovered, created once, reinstalled, retired
+    rounds, sync_thread      one WAL write and sync at a time, on the one thread that may block
+    flush, maintenance       memtables to segments, WAL files freed
+    duties                   what the metadata asks of this node, done and reported
+    controller_driver        what the controller's leader does about operations
+    controller_changes       the controller's own next generation, pushed to its members
+    base_transfer            a base and its files from a peer, verified
+    view, heartbeat, facts   the newest image, who leads, who is alive
+    peers, server            links out, connections in
+    data_service, follow     what clients ask of ranges
+    cluster_service          what clients ask of the cluster
+    http, metrics, status    for people
+
+One event loop thread runs all of it but the disk's waits and the builder process (decision 5).
+"""

@@ -1,0 +1,133 @@
+"""Fetching a base: a peer's durable state of a range, manifest and tables, and its files.
+
+Files are immutable and named by the SHA-256 of their content, so a fetch goes on where it broke
+off, from whichever peer, and is verified before the file is opened (raft.md section 5).
+"""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..client import limits
+from ..client.connection import Connection
+from ..client.errors import CorruptData, InvalidArgument, RangeNotFound, Unavailable
+from ..raft.types import GroupId
+from ..statemachine.range_state import Base
+from ..statemachine.segments import SegmentStore
+from .host import Host
+from .sync_thread import SyncThread
+
+_REQUEST_TIMEOUT_S = 10.0
+_PIN_S = 60.0
+
+Body = dict[str, Any]
+
+
+class BaseServer:
+    """The giving side: what a base consists of, and pieces of its files."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._loop = asyncio.get_running_loop()
+
+    def describe(self, body: Body) -> Body:
+        """The durable base of a generation here, and its seal when it has one.
+
+        Its files are kept for a minute after each request that names them (executions 2.18).
+        """
+        gid = GroupId(body["range"], body["generation"])
+        replica = self._host.replica(gid)
+        if replica is None:
+            raise RangeNotFound(f"no replica of {gid} on this node", range=gid.range_id)
+        base = replica.state.durable_base
+        self._pin(gid, [info.content_id for info in base.manifest])
+        return {"base": base.to_wire()}
+
+    def piece(self, body: Body) -> Body:
+        """Bytes of a segment file."""
+        content_id, offset = str(body["id"]), body["offset"]
+        if not content_id.isalnum() or type(offset) is not int or offset < 0:
+            raise InvalidArgument("not a piece of a segment", what="id")
+        self._pin(content_id, [content_id])
+        try:
+            with open(self._host.store.path(content_id), "rb") as file:
+                file.seek(offset)
+                return {"data": file.read(limits.base_chunk_bytes)}
+        except FileNotFoundError:
+            raise RangeNotFound(f"no segment {content_id} on this node", range=0) from None
+
+    def _pin(self, name: object, content_ids: list[str]) -> None:
+        pins = self._host.pinned
+        pins[name] = content_ids
+        self._loop.call_later(_PIN_S, lambda: pins.pop(name, None))
+
+
+class BaseFetcher:
+    """The taking side."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        store: SegmentStore,
+        tmp: Path,
+        sync: SyncThread,
+        connection: Callable[[int], Connection | None],
+    ) -> None:
+        self._host = host
+        self._store = store
+        self._tmp = tmp
+        self._sync = sync
+        self._connection = connection
+
+    async def fetch(self, peer: int, gid: GroupId, *, pin: object) -> Base:
+        """The peer's durable base of a generation, with every file of it here.
+
+        The files stay until the caller drops `pin` from the host. Raises Unavailable, CorruptData,
+        RangeNotFound.
+        """
+        answer = await self._ask(
+            peer, "base", {"range": gid.range_id, "generation": gid.generation}
+        )
+        base = Base.from_wire(answer["base"])
+        self._host.pinned[pin] = [info.content_id for info in base.manifest]
+        for info in base.manifest:
+            if not self._store.has(info.content_id):
+                await self._fetch_file(peer, info.content_id, info.size)
+        return base
+
+    async def _fetch_file(self, peer: int, content_id: str, size: int) -> None:
+        path = self._tmp / f"fetch-{content_id}"
+        path.unlink(missing_ok=True)
+        digest = hashlib.sha256()
+        received = 0
+        while received < size:
+            answer = await self._ask(peer, "file", {"id": content_id, "offset": received})
+            data: bytes = answer["data"]
+            if not data:
+                break
+            digest.update(data)
+            received += len(data)
+            await self._sync.run(partial(_append, path, data))
+        if digest.hexdigest() != content_id:
+            path.unlink()
+            raise CorruptData(f"segment {content_id} came from node {peer} with another content")
+        await self._sync.run(lambda: self._store.add(path, content_id))
+
+    async def _ask(self, peer: int, op: str, body: Body) -> Body:
+        connection = self._connection(peer)
+        if connection is None:
+            raise Unavailable(f"no link to node {peer}")
+        deadline = asyncio.get_running_loop().time() + _REQUEST_TIMEOUT_S
+        return await connection.request(op, body, deadline=deadline)
+
+
+def _append(path: Path, data: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

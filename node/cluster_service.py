@@ -1,0 +1,232 @@
+"""Operations on the cluster: metadata, logs, producers, joining; and the way to the controller.
+
+A command goes to the controller's leader, wherever it is; this node forwards it when it is not
+the one. A refusal is final, a missing leader is waited for until the deadline.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from ..client.connection import Connection
+from ..client.errors import (
+    InvalidArgument,
+    LognodeError,
+    NotLeader,
+    Sealed,
+    Timeout,
+    Unavailable,
+)
+from ..partitions import commands
+from ..partitions.model import Descriptor, LogRecord
+from .host import Host
+from .view import View
+
+_DEADLINE_S = 10.0
+_ONCE = frozenset({commands.CREATE_LOG, commands.DELETE_LOG})
+"""Commands whose second execution would answer otherwise: an unknown outcome is told."""
+
+Body = dict[str, Any]
+
+
+class ClusterService:
+    """See the module. `status` gives the dict of /status.json."""
+
+    def __init__(
+        self,
+        *,
+        node_id: Callable[[], int],
+        host: Host,
+        view: View,
+        connection: Callable[[int], Connection | None],
+        status: Callable[[], Body],
+        rng: random.Random,
+    ) -> None:
+        self._node_id = node_id
+        self._host = host
+        self._view = view
+        self._connection = connection
+        self._status = status
+        self._rng = rng
+        self._prefer: int | None = None
+        self.operations = {
+            "metadata": self.metadata,
+            "create_log": self.create_log,
+            "delete_log": self.delete_log,
+            "producer_open": self.producer_open,
+            "status": self.status,
+        }
+
+    # Operations.
+
+    async def metadata(self, body: Body) -> Body:
+        """The cluster as a client needs it: nodes, logs, ranges with their leaders."""
+        metadata = self._view.metadata
+        name = body.get("log")
+        logs = list(metadata.logs.values())
+        if name is not None:
+            if all(record.name != name for record in logs):
+                await self._refresh()
+                metadata = self._view.metadata
+            logs = [metadata.log_named(name)]
+        wanted = {record.log_id for record in logs}
+        return {
+            "cluster": metadata.cluster_id,
+            "version": metadata.version,
+            "nodes": [
+                {"id": n.node_id, "address": n.address, "http": n.http, "zone": n.zone,
+                 "state": n.state}
+                for n in metadata.nodes.values()
+            ],
+            "logs": [
+                {"id": r.log_id, "name": r.name, "policy": policy_body(r)} for r in logs
+            ],
+            "ranges": [
+                self.describe(range_)
+                for range_ in metadata.ranges.values()
+                if range_.log_id in wanted
+            ],
+        }  # fmt: skip
+
+    def describe(self, range_: Descriptor) -> Body:
+        """A descriptor with the leader last heard of."""
+        leader = self._view.leader(range_.range_id, range_.generation)
+        return {**range_.to_wire(), "leader": leader}
+
+    def describe_range(self, range_id: int) -> list[Body]:
+        """What this node knows of the span of a range: now, the range itself."""
+        range_ = self._view.metadata.ranges.get(range_id)
+        return [] if range_ is None else [self.describe(range_)]
+
+    async def create_log(self, body: Body) -> Body:
+        """Create a log; the answer has its id once this node knows it."""
+        fields = ("name", "ranges", "split_at", "replicas", "retention_ms", "retention_bytes",
+                  "cleanup", "exist_ok")  # fmt: skip
+        command = {name: body.get(name) for name in fields}
+        answer = await self.command({"op": commands.CREATE_LOG, **command})
+        await self._refresh()
+        return answer
+
+    async def delete_log(self, body: Body) -> Body:
+        """Delete a log and all its entries."""
+        return await self.command({"op": commands.DELETE_LOG, "name": body.get("name")})
+
+    async def producer_open(self, body: Body) -> Body:
+        """A producer id: of a name, with its epoch raised, or a block of anonymous ones."""
+        return await self.command({"op": commands.OPEN_PRODUCER, "name": body.get("name")})
+
+    async def status(self, _: Body) -> Body:
+        """The dict of /status.json."""
+        return self._status()
+
+    async def join(self, body: Body) -> Body:
+        """A node that wants to join: its id, and the image to begin with."""
+        answer = await self.command(register_command(body))
+        await self._refresh()
+        return {**answer, "image": self._view.metadata.image()}
+
+    # The way to the controller.
+
+    async def command(self, command: Body) -> Body:
+        """Have the controller commit a command, here or elsewhere. Raises what refused it."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _DEADLINE_S
+        backoff_s = 0.05
+        last: LognodeError = Unavailable("the controller has no leader")
+        tried: list[int] = []
+        while loop.time() < deadline:
+            node = self._next_controller_node(tried)
+            try:
+                return await self._command_at(node, command, deadline)
+            except (NotLeader, Sealed, Unavailable, Timeout) as error:
+                if error.outcome != "not_applied" and command.get("op") in _ONCE:
+                    raise
+                last = error
+                hint = error.fields.get("hint")
+                if hint is not None and hint not in tried:
+                    tried = [n for n in tried if n != hint]
+                    self._prefer = hint
+                else:
+                    tried.append(node)
+                    self._prefer = None
+            await asyncio.sleep(backoff_s * self._rng.uniform(0.5, 1.0))
+            backoff_s = min(backoff_s * 2, 0.5)
+        raise last
+
+    def _next_controller_node(self, tried: list[int]) -> int:
+        self._view.learn_own(self._host)
+        for node in (self._prefer, self._view.controller_leader()):
+            if node is not None and node not in tried:
+                return node
+        members = self._view.metadata.controller.members or (self._node_id(),)
+        fresh = [member for member in members if member not in tried]
+        if not fresh:
+            tried.clear()
+            fresh = list(members)
+        return fresh[0]
+
+    async def _command_at(self, node: int, command: Body, deadline: float) -> Body:
+        if node == self._node_id():
+            return await self.execute(command)
+        connection = self._connection(node)
+        if connection is None:
+            raise Unavailable(f"no link to controller member {node}")
+        return await connection.request("command", {"command": command}, deadline=deadline)
+
+    async def execute(self, command: Body) -> Body:
+        """Commit a command here. Raises NotLeader when this node does not lead the controller."""
+        replica = self._host.controller
+        if replica is None:
+            leader = self._view.controller_leader()
+            raise NotLeader("this node is no controller member", hint=leader)
+        return await replica.command(command)
+
+    async def peer_command(self, _: int, body: Body) -> Body:
+        """A command that another node forwarded."""
+        command = body["command"]
+        if not isinstance(command, dict):
+            raise InvalidArgument("a forwarded command is no map", what="command")
+        return await self.execute(command)
+
+    async def _refresh(self) -> None:
+        """Let the image catch up with the controller's leader, for what was just decided."""
+        replica = self._host.controller
+        if replica is not None and replica.leads:
+            self._view.follow_replica(replica.metadata)
+            return
+        node = self._view.controller_leader()
+        connection = None if node is None else self._connection(node)
+        if connection is None:
+            return
+        deadline = asyncio.get_running_loop().time() + 2.0
+        try:
+            answer = await connection.request("image", {}, deadline=deadline)
+        except LognodeError:
+            return  # the heartbeat brings it
+        await self._view.take(answer["image"])
+
+    async def peer_image(self, _: int, __: Body) -> Body:
+        """The controller leader's image, confirmed by a quorum round (executions 1.29)."""
+        replica = self._host.controller
+        if replica is None:
+            raise NotLeader("this node is no controller member", hint=None)
+        await replica.ready()
+        return {"image": replica.metadata.image()}
+
+
+def register_command(body: Body) -> Body:
+    """The metadata command that registers a node."""
+    fields = ("node", "incarnation", "boot", "address", "http", "zone")
+    return {"op": commands.REGISTER, **{name: body.get(name) for name in fields}}
+
+
+def policy_body(record: LogRecord) -> Body:
+    """A log's policy as clients see it."""
+    policy = record.policy
+    return {
+        "replicas": policy.replicas,
+        "retention_ms": policy.retention_ms,
+        "retention_bytes": policy.retention_bytes,
+        "cleanup": policy.cleanup,
+    }

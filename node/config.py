@@ -1,0 +1,137 @@
+"""A node's configuration: flag over environment over TOML file over default."""
+
+import argparse
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..client.errors import InvalidArgument
+from .addresses import split_address
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What `lognode` without a verb is told. Every field has a flag of its name."""
+
+    data: Path = Path("lognode-data")
+    listen: str = "127.0.0.1:4600"
+    advertise: str = ""
+    """Where others reach this node; the listen address when empty."""
+    http: str = "127.0.0.1:4680"
+    join: tuple[str, ...] = ()
+    join_timeout: float = 60.0
+    zone: str = ""
+    secret_file: Path | None = None
+    dial_map: Path | None = None
+    log_level: str = "INFO"
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Per field, where its value is from."""
+
+    @property
+    def advertised(self) -> str:
+        """The address others are told."""
+        return self.advertise or self.listen
+
+
+_HELP = {
+    "data": "data directory",
+    "listen": "address for clients and peers",
+    "advertise": "address that others are told (default: the one listened at)",
+    "http": "address for health, metrics and status",
+    "join": "addresses of nodes of the cluster to join, separated by commas",
+    "join_timeout": "seconds to go on trying to join",
+    "zone": "failure domain of this node",
+    "secret_file": "file with the secret that the nodes of the cluster share",
+    "dial_map": 'TOML file: "advertised host:port" = "host:port to dial"',
+    "log_level": "DEBUG, INFO, WARNING or ERROR",
+}
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The node's flags; those not given are absent from the parsed result."""
+    for name, text in _HELP.items():
+        parser.add_argument(
+            "--" + name.replace("_", "-"), dest=name, default=argparse.SUPPRESS, help=text,
+            metavar=name.upper(),
+        )  # fmt: skip
+    parser.add_argument("--config", type=Path, default=None, metavar="FILE", help="TOML file")
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
+    """The configuration. Raises InvalidArgument that says where the bad value is from."""
+    environment = os.environ if environment is None else environment
+    file = flags.get("config") or environment.get("LOGNODE_CONFIG")
+    from_file = _read(Path(file)) if file else {}
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name in _HELP:
+        variable = "LOGNODE_" + name.upper()
+        for source, value in (
+            ("flag --" + name.replace("_", "-"), flags.get(name)),
+            (f"environment {variable}", environment.get(variable)),
+            (f"file {file}", from_file.pop(name, None)),
+        ):
+            if value is not None:
+                values[name], sources[name] = _convert(name, value, source), source
+                break
+        else:
+            sources[name] = "default"
+    if from_file:
+        unknown = ", ".join(sorted(from_file))
+        raise InvalidArgument(
+            f"unknown setting in {file}: {unknown}; known are {', '.join(_HELP)}", what="config"
+        )
+    return Config(**values, sources=sources)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            body = tomllib.load(file)
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot read configuration {path}: {error.strerror}", what="config"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgument(f"{path} is not TOML: {error}", what="config") from None
+    return {name.replace("-", "_"): value for name, value in body.items()}
+
+
+def _convert(name: str, value: Any, source: str) -> Any:
+    try:
+        if name in ("data", "secret_file", "dial_map"):
+            return Path(str(value))
+        if name in ("listen", "advertise", "http"):
+            split_address(str(value), name)
+            return str(value)
+        if name == "join":
+            parts: Sequence[str] = value.split(",") if isinstance(value, str) else value
+            addresses = tuple(part.strip() for part in parts if part.strip())
+            for address in addresses:
+                split_address(address, "join")
+            return addresses
+        if name == "join_timeout":
+            return float(value)
+        if name == "log_level" and str(value).upper() not in (
+            "DEBUG", "INFO", "WARNING", "ERROR",
+        ):  # fmt: skip
+            raise ValueError("DEBUG, INFO, WARNING or ERROR")
+        return str(value).upper() if name == "log_level" else str(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"bad value {value!r} of {source}: {error}", what=name) from None
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{error.message} ({source})", what=name) from None
+
+
+def shown(config: Config) -> list[tuple[str, str, str]]:
+    """Name, value and source of every setting, for `lognode config show`."""
+    rows = []
+    for entry in fields(config):
+        if entry.name != "sources":
+            value = getattr(config, entry.name)
+            text = ",".join(value) if isinstance(value, tuple) else str(value or "")
+            rows.append((entry.name, text, config.sources.get(entry.name, "default")))
+    return rows

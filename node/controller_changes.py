@@ -1,0 +1,133 @@
+"""The controller's next generation: begun by who applied the last record, pushed to the others.
+
+The last record of a generation names the members of the next (executions 1.29). Whoever has
+applied it holds the state in which the next one begins, stores it, starts, and pushes it to every
+other member until each has it; only then does the old generation go. The same push brings a member
+back whose log no longer continues the leader's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ..client.connection import Connection
+from ..client.errors import LognodeError
+from ..partitions.metadata import Metadata
+from ..partitions.model import CONTROLLER_RANGE, Descriptor
+from ..raft.types import GroupId
+from .controller_replica import ControllerReplica
+from .host import Host
+
+_PERIOD_S = 0.1
+_PUSH_TIMEOUT_S = 5.0
+
+log = logging.getLogger("lognode.controller")
+Body = dict[str, Any]
+
+
+class ControllerChanges:
+    """Runs on every node; acts where there is a controller replica."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        host: Host,
+        connection: Callable[[int], Connection | None],
+        began: Callable[[ControllerReplica], None],
+    ) -> None:
+        self._node_id = node_id
+        self._host = host
+        self._connection = connection
+        self._began = began
+        self._have: dict[int, set[int]] = {}
+        """Per generation, the members known to have begun it."""
+        self._turn = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Never returns; cancel it."""
+        while True:
+            replica = self._host.controller
+            if replica is not None and not replica.stopped:
+                try:
+                    await self._look(replica)
+                except LognodeError as error:
+                    log.debug("push put off", extra={"fields": {"error": str(error)}})
+            await asyncio.sleep(_PERIOD_S)
+
+    async def _look(self, replica: ControllerReplica) -> None:
+        if replica.is_sealed:
+            await self._begin_next(replica)
+            return
+        if replica.checkpoint_due:
+            await self._host.checkpoint_controller(replica)
+        if replica.descriptor.lineage:
+            await self._push(replica, set(replica.members) - {self._node_id})
+            await self._retire_old(replica)
+        if replica.leads and replica.group.needs_base:
+            await self._send(replica, replica.group.needs_base)
+
+    async def _begin_next(self, replica: ControllerReplica) -> None:
+        async with self._turn:
+            metadata = Metadata.from_image(replica.metadata.image())
+            metadata.begin_generation()
+            if self._node_id in metadata.controller.members:
+                began = await self._host.create_controller(
+                    metadata.controller, metadata, (1, 0), campaign=replica.leads
+                )
+                if began is not None:
+                    self._began(began)
+
+    async def _push(self, replica: ControllerReplica, others: set[int]) -> None:
+        have = self._have.setdefault(replica.gid.generation, set())
+        await self._send(replica, others - have)
+
+    async def _send(self, replica: ControllerReplica, peers: "set[int] | frozenset[int]") -> None:
+        have = self._have.setdefault(replica.gid.generation, set())
+        for peer in peers:
+            connection = self._connection(peer)
+            if connection is None:
+                continue
+            body = {
+                "descriptor": replica.descriptor.to_wire(),
+                "applied": [replica.applied_index, replica.applied_term],
+                "image": replica.metadata.image(),
+            }
+            deadline = asyncio.get_running_loop().time() + _PUSH_TIMEOUT_S
+            await connection.request("controller_install", body, deadline=deadline)
+            have.add(peer)
+
+    async def _retire_old(self, replica: ControllerReplica) -> None:
+        others = set(replica.members) - {self._node_id}
+        if others <= self._have.get(replica.gid.generation, set()):
+            await self.retire_before(replica.gid.generation)
+
+    async def retire_before(self, generation: int) -> None:
+        """Free the controller's earlier generations here."""
+        old = [
+            gid
+            for gid in self._host.groups
+            if gid.range_id == CONTROLLER_RANGE and gid.generation < generation
+        ]
+        if old:
+            await self._host.retire(old)
+
+    async def install(self, _: int, body: Body) -> Body:
+        """A push: begin that generation here, or take the base if this replica lacks entries."""
+        descriptor = Descriptor.from_wire(body["descriptor"])
+        metadata = Metadata.from_image(body["image"])
+        applied = (int(body["applied"][0]), int(body["applied"][1]))
+        gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
+        async with self._turn:
+            replica = self._host.groups.get(gid)
+            if isinstance(replica, ControllerReplica):
+                if replica.group.base_wanted and applied[0] > replica.applied_index:
+                    self._began(await self._host.reinstall_controller(replica, metadata, applied))
+            elif self._node_id in descriptor.members:
+                began = await self._host.create_controller(
+                    descriptor, metadata, applied, campaign=False
+                )
+                if began is not None:
+                    self._began(began)
+        return {}

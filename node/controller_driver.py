@@ -1,0 +1,129 @@
+"""The controller leader's work: carry every operation forward, and plan new ones.
+
+Each step is one metadata command whose precondition the metadata checks again, so that a leader
+that was deposed in the middle of a step harms nobody: the next one goes on from the record.
+"""
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from ..client.errors import LognodeError
+from ..partitions import commands, planner
+from ..partitions.model import Operation
+from .controller_replica import ControllerReplica
+from .facts import Facts, OperationFacts
+
+_STEP_S = 0.1
+ALIVE_S = 3.0
+LEAVE_OUT_AFTER_S = 2.0
+"""A new member that is not prepared this long after the seal is left out (executions 1.7)."""
+ABORT_AFTER_S = 60.0
+
+log = logging.getLogger("lognode.controller")
+
+
+class ControllerDriver:
+    """Runs on every controller member; acts only where the replica leads."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something was reported."""
+        self._wake.set()
+
+    async def run(self, replica: ControllerReplica) -> None:
+        """Drive for as long as the replica runs."""
+        while not replica.stopped:
+            if replica.leads and replica.group.ready_to_lead and not replica.is_sealed:
+                try:
+                    await self._step(replica)
+                except LognodeError as error:
+                    log.info("controller step put off", extra={"fields": {"error": str(error)}})
+            try:
+                async with asyncio.timeout(_STEP_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            finally:
+                self._wake.clear()
+
+    async def _step(self, replica: ControllerReplica) -> None:
+        metadata, now = replica.metadata, time.monotonic()
+        self._facts.forget_except(set(metadata.operations))
+        for operation in list(metadata.operations.values()):
+            facts = self._facts.of(operation.operation_id, now)
+            for command in next_commands(operation, facts, now):
+                await replica.command(command)
+        if replica.leads_since is None or now - replica.leads_since < ALIVE_S:
+            return  # who is alive is not known yet (executions 2.23)
+        alive = self._facts.alive(now, ALIVE_S)
+        members = planner.plan_controller(metadata, alive)
+        if members is not None and not metadata.operations:
+            log.info("controller grows", extra={"fields": {"members": members}})
+            await replica.command({"op": commands.SEAL_CONTROLLER, "members": list(members)})
+            return
+        for planned in planner.plan(metadata, alive):
+            await replica.command(
+                {
+                    "op": commands.PLAN,
+                    "kind": planned.kind,
+                    "inputs": [[planned.range_id, planned.generation]],
+                    "outputs": [{"range": planned.range_id, "members": list(planned.members)}],
+                    "reason": planned.reason,
+                }
+            )
+
+
+def next_commands(operation: Operation, facts: OperationFacts, now: float) -> list[dict[str, Any]]:
+    """What to commit next for an operation, given what its members reported."""
+    number = operation.operation_id
+    wanted = {member for output in operation.outputs for member in output.members}
+    if operation.phase == "PLANNED":
+        if wanted <= facts.copied:
+            return [{"op": commands.SEALING, "operation": number}]
+        if now - facts.planned_at > ABORT_AFTER_S:
+            return [{"op": commands.ABORT, "operation": number}]
+    elif operation.phase == "SEALING" and facts.sealed is not None:
+        members = _prepared_members(operation, facts, now)
+        if members is not None:
+            return [
+                {
+                    "op": commands.DECIDE,
+                    "operation": number,
+                    "lineage": [list(facts.sealed)],
+                    "members": members,
+                }
+            ]
+    elif operation.phase == "DECIDED":
+        return [
+            {"op": commands.INSTALLED, "operation": number, "node": node}
+            for node in sorted(facts.installed & wanted - set(operation.installed))
+        ]
+    return []
+
+
+def _prepared_members(
+    operation: Operation, facts: OperationFacts, now: float
+) -> list[list[int]] | None:
+    """The members of each output, all of them holding the sealed state; None: wait."""
+    if facts.sealed is None:
+        return None
+    sealed = facts.sealed
+    same = (sealed.final_index, sealed.final_term, sealed.state_hash)
+    prepared = {node for node, told in facts.prepared.items() if told == same}
+    members = []
+    for output in operation.outputs:
+        ready = [member for member in output.members if member in prepared]
+        if len(ready) == len(output.members):
+            members.append(list(output.members))
+        elif now - facts.sealed_at > LEAVE_OUT_AFTER_S and ready:
+            # The largest odd group of those that are prepared, the old members among them.
+            size = len(ready) if len(ready) % 2 else len(ready) - 1
+            members.append(ready[:size])
+        else:
+            return None
+    return members

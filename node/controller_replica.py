@@ -1,0 +1,99 @@
+"""A replica of the controller group: the metadata, replicated like any other range."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..client.errors import NotLeader, Timeout, from_wire
+from ..partitions import commands
+from ..partitions.metadata import Metadata
+from ..partitions.model import Descriptor
+from ..raft.group_log import GroupLog
+from ..raft.types import GroupId, LogEntry
+from .replica import Replica, Services
+
+_CHECKPOINT_ENTRIES = 512
+
+
+class ControllerReplica(Replica):
+    """The metadata on this node. `on_change` is called after entries were applied."""
+
+    def __init__(
+        self,
+        *,
+        descriptor: Descriptor,
+        raft_log: GroupLog,
+        metadata: Metadata,
+        applied: tuple[int, int],
+        services: Services,
+        on_change: Callable[[], None],
+    ) -> None:
+        super().__init__(
+            gid=GroupId(descriptor.range_id, descriptor.generation),
+            members=descriptor.members,
+            raft_log=raft_log,
+            applied_index=applied[0],
+            services=services,
+        )
+        self.descriptor = descriptor
+        self.metadata = metadata
+        self.applied_term = applied[1]
+        self.checkpointed_index = applied[0]
+        self.leads_since: float | None = None
+        self._on_change = on_change
+        self._version_told = metadata.version
+
+    @property
+    def is_sealed(self) -> bool:
+        return self.metadata.sealed
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the log since the last checkpoint is worth replacing by an image."""
+        return self.applied_index - self.checkpointed_index >= _CHECKPOINT_ENTRIES
+
+    async def command(self, command: dict[str, Any], *, timeout_s: float = 5.0) -> dict[str, Any]:
+        """Propose a metadata command and return its answer.
+
+        Raises NotLeader, what the metadata refused it with, or Timeout of outcome unknown.
+        """
+        if not self.leads:
+            raise self.not_leader()
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.propose(commands.encode(command), (future,))
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await future
+        except TimeoutError:
+            raise Timeout("the controller did not commit in time") from None
+        if "error" in answer:
+            raise from_wire(answer["error"])
+        ok: dict[str, Any] = answer["ok"]
+        return ok
+
+    async def ready(self, *, timeout_s: float = 5.0) -> None:
+        """Return when this member leads, with a quorum that says so (executions 1.29)."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.read_barrier()
+        except TimeoutError:
+            raise NotLeader("no quorum of the controller answers", hint=None) from None
+
+    # Replica.
+
+    def apply(self, entry: LogEntry) -> Sequence[dict[str, Any]] | None:
+        self.applied_term = entry.term
+        command = commands.decode(entry.command)
+        if command is None:
+            return ()
+        return (self.metadata.apply(entry.index, entry.term, command),)
+
+    def role_changed(self, *, leads: bool) -> None:
+        self.leads_since = time.monotonic() if leads else None
+        self._on_change()
+
+    def pumped(self) -> None:
+        if self.metadata.version != self._version_told:
+            self._version_told = self.metadata.version
+            self._on_change()

@@ -1,0 +1,420 @@
+"""The daemon: puts the parts of a node together, starts them in order, stops them in order."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import tomllib
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from ..client import acceptor
+from ..client.errors import InvalidArgument, LognodeError, Unavailable
+from ..client.invariants import InvariantError
+from ..partitions import commands
+from ..partitions.metadata import Metadata
+from ..partitions.model import CONTROLLER_RANGE, Descriptor, Span
+from ..raft.os_disk import OsDisk
+from ..raft.types import DiskFailure, RaftOptions
+from ..raft.wal import Wal
+from ..statemachine.builder import Builder
+from ..statemachine.meta import LmdbMeta
+from ..statemachine.segments import SegmentStore
+from . import logs, rows
+from .addresses import split_address
+from .base_transfer import BaseFetcher, BaseServer
+from .cluster_service import ClusterService, register_command
+from .config import Config
+from .controller_changes import ControllerChanges
+from .controller_driver import ControllerDriver
+from .controller_replica import ControllerReplica
+from .data_directory import DataDirectory, Identity, identity_row, load_identity
+from .data_service import DataService
+from .duties import Duties
+from .facts import Facts
+from .flush import Flusher
+from .heartbeat import Heartbeat
+from .host import Host
+from .http import HttpServer
+from .joining import found, join, registration
+from .maintenance import Maintenance
+from .metrics import Metrics
+from .peers import PeerLinks
+from .replica import Services
+from .rounds import Rounds
+from .server import Server
+from .status import status
+from .sync_thread import SyncThread
+from .view import View
+
+_REPORT_TIMEOUT_S = 5.0
+
+log = logging.getLogger("lognode.node")
+
+
+class Node:
+    """One node of a cluster. `run` starts it, serves until it is told to stop, and stops it."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._rng = random.Random()
+        self._directory = DataDirectory(config.data)
+        self._metrics = Metrics()
+        self._stopping = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._registered = False
+        self._dial_map: dict[str, str] = {}
+
+    async def run(self) -> int:
+        """Exit code 0 after an orderly stop, 1 after a failure. Raises LognodeError when it
+        cannot start."""
+        self._directory.open()
+        try:
+            await self._start()
+            log.info(
+                "node serves",
+                extra={"fields": {"node": self.identity.node_id, "listen": self._config.listen,
+                                  "http": self._config.http, "data": self._config.data}},
+            )  # fmt: skip
+            await self._stopping.wait()
+            await self._stop()
+        finally:
+            self._directory.close()
+        if self._failure is not None:
+            log.critical(
+                "node stopped: %s", self._failure,
+                extra={"fields": {"kind": type(self._failure).__name__}},
+            )  # fmt: skip
+            return 1
+        return 0
+
+    # Starting.
+
+    async def _start(self) -> None:
+        config = self._config
+        self._secret = _read_secret(config.secret_file)
+        self._load_dial_map()
+        self._sync = SyncThread()
+        self._meta = LmdbMeta(self._directory.meta)
+        self._meta.sync()  # what a killed predecessor left in the page cache (executions 1.4)
+        await self._become_somebody()
+        self._wal = Wal.open(OsDisk(self._directory.wal), entropy=os.urandom)
+        for note in self._wal.recovery.notes:
+            log.warning("WAL: %s", note)
+        self._store = SegmentStore(self._directory.files)
+        self._builder = Builder()
+        self._facts = Facts()
+        self._assemble()
+        self._view.load()
+        await self._host.recover()
+        if self._founding and self._host.controller is None:
+            controller = Descriptor(CONTROLLER_RANGE, 1, 0, Span(b"", None), (1,))
+            await self._host.create_controller(controller, Metadata(), (1, 0), campaign=True)
+        await self._listen()
+        if self._host.controller is not None:
+            self._controller_began(self._host.controller)
+        for part in (
+            self._duties.run(), self._heartbeat.run(), self._maintenance.run(),
+            self._changes.run(), self._register(),
+        ):  # fmt: skip
+            self._spawn(part)
+        self._image_changed()
+        self._watch_signals()
+
+    async def _become_somebody(self) -> None:
+        config = self._config
+        identity = load_identity(self._meta)
+        if identity is None and config.join:
+            identity, image = await join(config, self._secret)
+            await self._store_rows({**identity_row(identity), rows.IMAGE: image})
+        elif identity is None:
+            identity = found()
+            await self._store_rows(identity_row(identity))
+        elif config.join:
+            log.info("this directory has joined before; --join is ignored")
+        self.identity = Identity(
+            identity.cluster_id, identity.node_id, identity.incarnation, identity.boot + 1
+        )
+        await self._store_rows(identity_row(self.identity))
+        self._founding = identity.node_id == 1
+
+    async def _store_rows(self, puts: dict[str, Any]) -> None:
+        await self._sync.run(lambda: self._meta.commit(puts))
+
+    def _assemble(self) -> None:
+        identity, node_id = self.identity, self.identity.node_id
+        self._links = PeerLinks(
+            who=lambda: (identity.cluster_id, node_id, identity.incarnation),
+            secret=self._secret,
+            resolve=lambda address: self._dial_map.get(address, address),
+            on_up=lambda peer, epoch: self._host.connected(peer, epoch),
+            on_down=lambda peer: self._host.disconnected(peer),
+            rng=self._rng,
+        )
+        self._rounds = Rounds(
+            self._wal, self._sync,
+            on_synced=lambda gids: self._host.synced(gids),
+            on_failure=self._fail,
+        )  # fmt: skip
+        services = Services(
+            node_id=node_id, links=self._links, rounds=self._rounds, options=RaftOptions(),
+            rng=self._rng, on_broken=self._fail,
+        )  # fmt: skip
+        self._host = Host(
+            wal=self._wal, meta=self._meta, sync=self._sync, rounds=self._rounds,
+            store=self._store, services=services, links_up=self._links.epochs,
+            on_change=self._replica_changed,
+        )  # fmt: skip
+        self._view = View(self._meta, self._sync, self._image_changed)
+        self._flusher = Flusher(
+            builder=self._builder, tmp=self._directory.tmp, store=self._store, meta=self._meta,
+            sync=self._sync, rounds=self._rounds, metrics=self._metrics,
+        )  # fmt: skip
+        fetcher = BaseFetcher(
+            host=self._host, store=self._store, tmp=self._directory.tmp, sync=self._sync,
+            connection=self._links.connection,
+        )  # fmt: skip
+        self._heartbeat = Heartbeat(
+            node_id=node_id, host=self._host, view=self._view, facts=self._facts,
+            connection=self._links.connection,
+        )  # fmt: skip
+        self._driver = ControllerDriver(self._facts)
+        self._changes = ControllerChanges(
+            node_id=node_id, host=self._host, connection=self._links.connection,
+            began=self._controller_began,
+        )  # fmt: skip
+        self._duties = Duties(
+            node_id=node_id, host=self._host, view=self._view, flusher=self._flusher,
+            fetcher=fetcher, sync=self._sync, report=self._report,
+        )  # fmt: skip
+        self._maintenance = Maintenance(
+            host=self._host, wal=self._wal, rounds=self._rounds, flusher=self._flusher,
+            metrics=self._metrics,
+        )  # fmt: skip
+
+    async def _listen(self) -> None:
+        identity = self.identity
+        cluster = ClusterService(
+            node_id=lambda: identity.node_id, host=self._host, view=self._view,
+            connection=self._links.connection, status=self._status, rng=self._rng,
+        )  # fmt: skip
+        self._cluster = cluster
+        bases = BaseServer(self._host)
+        data = DataService(
+            node_id=identity.node_id, replica=self._host.serving,
+            describe=cluster.describe_range, metrics=self._metrics,
+        )  # fmt: skip
+
+        async def base(_: int, body: dict[str, Any]) -> dict[str, Any]:
+            return bases.describe(body)
+
+        async def piece(_: int, body: dict[str, Any]) -> dict[str, Any]:
+            return bases.piece(body)
+
+        server = Server(
+            who=lambda: (identity.cluster_id, identity.node_id),
+            host=self._host,
+            data=data,
+            operations=cluster.operations,
+            join=cluster.join,
+            peer_operations={
+                "base": base,
+                "file": piece,
+                "heartbeat": self._heartbeat.serve,
+                "report": self._take_report,
+                "command": cluster.peer_command,
+                "image": cluster.peer_image,
+                "controller_install": self._changes.install,
+            },
+            metrics=self._metrics,
+            on_broken=self._fail,
+        )
+        host, port = split_address(self._config.listen, "listen")
+        try:
+            self._listener = await acceptor.serve(server, host, port, secret=self._secret)
+        except OSError as error:
+            raise Unavailable(
+                f"cannot listen on {self._config.listen}: {error.strerror or error}; "
+                "give another address with --listen"
+            ) from None
+        http_host, http_port = split_address(self._config.http, "http")
+        self._http = HttpServer(
+            host=http_host, port=http_port, metrics=self._metrics, not_ready=self._not_ready,
+            status=self._status,
+        )  # fmt: skip
+        await self._http.start()
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._load_dial_map)
+
+    # Events.
+
+    def _image_changed(self) -> None:
+        metadata = self._view.metadata
+        self._links.set_peers(
+            {
+                node.node_id: node.address
+                for node in metadata.nodes.values()
+                if node.node_id != self.identity.node_id and node.state != "REMOVED"
+            }
+        )
+        self._duties.wake()
+
+    def _replica_changed(self) -> None:
+        controller = self._host.controller
+        if controller is not None:
+            self._view.follow_replica(controller.metadata)
+        self._view.learn_own(self._host)
+        self._duties.wake()
+        self._driver.wake()
+
+    def _controller_began(self, replica: ControllerReplica) -> None:
+        self._view.follow_replica(replica.metadata)
+        self._spawn(self._driver.run(replica))
+        if not replica.metadata.cluster_id:
+            self._spawn(self._found(replica))
+
+    async def _found(self, replica: ControllerReplica) -> None:
+        """The first command of all; done again until it is in the log."""
+        command = {"op": commands.FOUND, "cluster": self.identity.cluster_id, "node": 1}
+        while not replica.metadata.cluster_id and not replica.stopped:
+            with contextlib.suppress(LognodeError):
+                await replica.command(command)
+            await asyncio.sleep(0.02)
+
+    async def _register(self) -> None:
+        """Tell the controller that this node is up, where, and in which boot."""
+        identity = self.identity
+        body = registration(self._config, identity.incarnation, identity.boot, identity.node_id)
+        while not self._registered:
+            try:
+                if self._view.metadata.cluster_id:
+                    await self._cluster.command(register_command(body))
+                    self._registered = True
+                    return
+            except LognodeError as error:
+                if not error.retryable:
+                    self._fail(error)
+                    return
+            await asyncio.sleep(0.05)
+
+    async def _report(self, report: dict[str, Any]) -> None:
+        node = self._view.controller_leader()
+        if node == self.identity.node_id:
+            await self._take_report(node, report)
+            return
+        connection = None if node is None else self._links.connection(node)
+        if connection is None:
+            raise Unavailable("no link to the controller's leader")
+        deadline = asyncio.get_running_loop().time() + _REPORT_TIMEOUT_S
+        await connection.request("report", report, deadline=deadline)
+
+    async def _take_report(self, node: int, report: dict[str, Any]) -> dict[str, Any]:
+        self._facts.take(node, report, asyncio.get_running_loop().time())
+        self._driver.wake()
+        return {}
+
+    def _status(self) -> dict[str, Any]:
+        return status(
+            node_id=self.identity.node_id, host=self._host, view=self._view, facts=self._facts,
+            heartbeat=self._heartbeat,
+        )  # fmt: skip
+
+    def _not_ready(self) -> str | None:
+        if self._stopping.is_set():
+            return "stopping"
+        if not self._registered:
+            return "not registered with the controller yet"
+        return None
+
+    def _load_dial_map(self) -> None:
+        path = self._config.dial_map
+        if path is None:
+            return
+        try:
+            with open(path, "rb") as file:
+                body = tomllib.load(file)
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise InvalidArgument(
+                f"cannot read dial map {path}: {error}", what="dial_map"
+            ) from None
+        self._dial_map = {str(address): str(target) for address, target in body.items()}
+
+    def _spawn(self, part: "Coroutine[Any, Any, None]") -> None:
+        task = asyncio.get_running_loop().create_task(part)
+        self._tasks.append(task)
+        task.add_done_callback(self._part_ended)
+
+    def _part_ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.remove(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a part of the node failed", exc_info=task.exception())
+            self._fail(task.exception() or RuntimeError("?"))
+
+    # Stopping.
+
+    def _asked_to_stop(self) -> None:
+        if self._stopping.is_set():
+            os._exit(1)  # asked twice: now
+        self._stopping.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+        if isinstance(error, DiskFailure | InvariantError):
+            # Nothing may be written or said any more: not even an orderly stop.
+            log.critical("node stops at once: %s", error)
+            logging.shutdown()
+            os._exit(1)
+        self._stopping.set()
+
+    async def _stop(self) -> None:
+        log.info("node stops")
+        for task in list(self._tasks):
+            task.cancel()
+        await self._listener.close()
+        await self._http.stop()
+        self._links.stop()
+        self._host.stop()
+        if self._failure is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5.0):
+                    await self._rounds.durable()
+        self._rounds.stop()
+        self._builder.stop()
+        self._sync.close()
+        self._store.close()
+        self._meta.close()
+
+
+def _read_secret(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot read secret file {path}: {error.strerror}", what="secret_file"
+        ) from None
+    if len(secret) < 16:
+        raise InvalidArgument(
+            f"the secret in {path} has {len(secret)} bytes; give at least 16", what="secret_file"
+        )
+    return secret
+
+
+def main(config: Config) -> int:
+    """Run a node until it is stopped; the exit code."""
+    logs.set_up(config.log_level)
+    return asyncio.run(_main(config))
+
+
+async def _main(config: Config) -> int:
+    return await Node(config).run()

@@ -1,0 +1,113 @@
+"""A node's data directory: its layout, the lock that one process holds, and its identity.
+
+wal/        the shared write-ahead log
+meta.mdb    one LMDB environment: identity, replicas, manifests, tables
+files/      immutable segments, named by content
+tmp/        what is being built or fetched; emptied at start
+lock        held by the one process that owns the directory
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..client.errors import Conflict, CorruptData, Unavailable
+from ..statemachine.meta import MetaStore
+
+_IDENTITY = "identity"
+
+
+class DirectoryInUse(Conflict):
+    """Another process owns the data directory."""
+
+    code = "DIRECTORY_IN_USE"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this node is. The boot counter rises at every start, durably (executions 2.24)."""
+
+    cluster_id: str
+    node_id: int
+    incarnation: int
+    boot: int
+
+
+class DataDirectory:
+    """Paths and the lock. `open` creates what is missing; `close` releases the lock."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.wal = root / "wal"
+        self.meta = root / "meta.mdb"
+        self.files = root / "files"
+        self.tmp = root / "tmp"
+        self._lock_fd = -1
+
+    def open(self) -> None:
+        """Create the layout and take the lock. Raises DirectoryInUse, Unavailable."""
+        try:
+            for path in (self.root, self.wal, self.files):
+                path.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise Unavailable(
+                f"cannot use data directory {self.root}: {error.strerror}; "
+                "give one that this user may write with --data"
+            ) from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise DirectoryInUse(
+                f"data directory {self.root} is in use by process {holder}; "
+                "stop it, or give another directory with --data"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._lock_fd = fd
+        shutil.rmtree(self.tmp, ignore_errors=True)
+        self.tmp.mkdir()
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+
+def load_identity(meta: MetaStore) -> Identity | None:
+    """The stored identity, or None in a fresh directory. Raises CorruptData."""
+    row = meta.get(_IDENTITY)
+    if row is None:
+        return None
+    try:
+        return Identity(row["cluster"], row["node"], row["incarnation"], row["boot"])
+    except (KeyError, TypeError):
+        raise CorruptData("the identity row of meta is not one") from None
+
+
+def identity_row(identity: Identity) -> dict[str, dict[str, str | int]]:
+    """The meta row that stores an identity."""
+    return {
+        _IDENTITY: {
+            "cluster": identity.cluster_id,
+            "node": identity.node_id,
+            "incarnation": identity.incarnation,
+            "boot": identity.boot,
+        }
+    }
+
+
+def new_cluster_id() -> str:
+    """128 random bits, as text."""
+    return secrets.token_hex(16)
+
+
+def new_incarnation() -> int:
+    """63 random bits: tells one life of a data directory from another."""
+    return secrets.randbits(63)

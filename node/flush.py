@@ -1,0 +1,128 @@
+"""From memtable to segment: freeze, build in the builder process, commit, cut the log.
+
+The order is that of the crash points: the segment file is durable before the one meta
+transaction that names it, and the Raft log is cut only behind what that transaction says is
+applied. A crash between any two steps leaves a file nobody names, which the start removes, or a
+log that is longer than it need be.
+"""
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+
+from ..client.errors import LognodeError
+from ..raft.types import GroupId
+from ..statemachine.builder import Builder
+from ..statemachine.meta import MetaStore
+from ..statemachine.range_state import Frozen
+from ..statemachine.segment_writer import SegmentInfo
+from ..statemachine.segments import SegmentStore
+from .metrics import Metrics
+from .range_replica import RangeReplica
+from .rounds import Rounds
+from .rows import replica_key, replica_row
+from .sync_thread import SyncThread
+
+log = logging.getLogger("lognode.flush")
+
+
+class Flusher:
+    """Flushes replicas one at a time: there is one builder process."""
+
+    def __init__(
+        self,
+        *,
+        builder: Builder,
+        tmp: Path,
+        store: SegmentStore,
+        meta: MetaStore,
+        sync: SyncThread,
+        rounds: Rounds,
+        metrics: Metrics,
+    ) -> None:
+        self._builder = builder
+        self._tmp = tmp
+        self._store = store
+        self._meta = meta
+        self._sync = sync
+        self._rounds = rounds
+        self._metrics = metrics
+        self._turn = asyncio.Lock()
+        self._cut_next: dict[GroupId, int] = {}
+        self._files = 0
+
+    async def flush(self, replica: RangeReplica) -> None:
+        """Bring what is applied now into segments. Returns when meta says so, durably.
+
+        Raises LognodeError when the builder failed; nothing was lost, and the next flush
+        builds the same segment again.
+        """
+        async with self._turn:
+            replica.flushing = True
+            try:
+                await self._flush(replica)
+            finally:
+                replica.flushing = False
+
+    async def _flush(self, replica: RangeReplica) -> None:
+        state = replica.state
+        started = time.monotonic()
+        frozen = state.freeze()
+        if frozen is None:
+            return
+        try:
+            info = await self._build(frozen)
+        except BaseException:
+            state.thaw(frozen)
+            raise
+        base = state.base_with(frozen, info)
+        row = {replica_key(replica.gid): replica_row(replica.descriptor, base)}
+        await self._sync.run(lambda: self._meta.commit(row))
+        state.flushed(base)
+        replica.memtable_since = time.monotonic()
+        self._cut(replica, frozen.applied_index)
+        if info is not None:
+            self._metrics.segments_built.inc()
+            log.info(
+                "segment built",
+                extra={
+                    "fields": {
+                        "range": replica.gid.range_id,
+                        "entries": info.entries,
+                        "bytes": info.size,
+                        "seconds": round(time.monotonic() - started, 3),
+                    }
+                },
+            )
+
+    async def _build(self, frozen: Frozen) -> SegmentInfo | None:
+        if not len(frozen.memtable):
+            return None
+        self._files += 1
+        path = self._tmp / f"build-{self._files}"
+        first_seq, sources = frozen.memtable.first_seq, frozen.sources()
+        info = await asyncio.to_thread(self._builder.build, path, first_seq, sources)
+        await self._sync.run(lambda: self._store.add(path, info.content_id))
+        return info
+
+    def _cut(self, replica: RangeReplica, applied_index: int) -> None:
+        # One memtable's worth of log stays, so that a member that was away for a moment catches
+        # up from the log and needs no base.
+        behind = self._cut_next.get(replica.gid)
+        self._cut_next[replica.gid] = applied_index
+        if behind is not None and not replica.stopped and behind > replica.raft_log.base_index:
+            replica.raft_log.cut_front(behind)
+            self._rounds.kick()
+
+    async def try_flush(self, replica: RangeReplica) -> bool:
+        """`flush` for the background: False and a log line where it failed."""
+        try:
+            await self.flush(replica)
+        except LognodeError as error:
+            log.error(
+                "segment could not be built; it is tried again",
+                extra={"fields": {"range": replica.gid.range_id, "error": str(error)}},
+            )
+            return False
+        return True

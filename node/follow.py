@@ -1,0 +1,102 @@
+"""A follow: entries pushed as they are applied, at the pace that the reader's credit allows.
+
+A follower that falls behind is served from segments like any read and joins the tail when it has
+caught up; it never costs more memory than one page.
+"""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from ..client import limits
+from ..client.acceptor import Request
+from ..client.errors import InvalidArgument, Sealed
+from ..statemachine.page import Page
+from .range_replica import RangeReplica
+
+_KEYS_A_TURN = 256
+
+
+class Follow:
+    """One follow request on one replica; runs until it is cancelled or the generation ends."""
+
+    def __init__(self, replica: RangeReplica, request: Request) -> None:
+        body = request.body
+        self._replica = replica
+        self._request = request
+        self._news = asyncio.Event()
+        keys, prefix = body.get("keys"), body.get("prefix")
+        if keys is not None and (
+            not isinstance(keys, dict)
+            or any(type(k) is not bytes or type(v) is not int for k, v in keys.items())
+        ):
+            raise InvalidArgument("follow: `keys` maps keys to the next seq wanted", what="keys")
+        self._positions: dict[bytes, int] | None = dict(keys) if keys is not None else None
+        self._ready: set[bytes] = set(self._positions or ())
+        self._prefix: bytes = prefix or b""
+        self._from_seq = body.get("from_seq") or 1
+
+    async def run(self) -> None:
+        """Push until the asker goes. Raises Sealed when the replica ends."""
+        replica, request = self._replica, self._request
+        watched = list(self._positions) if self._positions is not None else None
+        replica.listen(self._on_news, watched)
+        told_caught_up = False
+        try:
+            while not request.answered:
+                if replica.stopped:
+                    raise Sealed("this replica has ended; its successor goes on")
+                self._news.clear()
+                page, more = self._next_page()
+                if len(page) or (not more and not told_caught_up):
+                    await request.wait_credit()
+                    request.push(self._push_body(page, caught_up=not more))
+                    told_caught_up = not more
+                if more:
+                    await asyncio.sleep(0)
+                    continue
+                if replica.is_sealed:
+                    raise Sealed("the generation has ended; its successor goes on")
+                await self._news.wait()
+        finally:
+            replica.unlisten(self._on_news, watched)
+
+    def _on_news(self, keys: Collection[bytes] | None) -> None:
+        if self._positions is not None and keys is not None:
+            self._ready.update(keys)
+        self._news.set()
+
+    def _next_page(self) -> tuple[Page, bool]:
+        if self._positions is None:
+            page = self._replica.state.read_span(
+                self._prefix, _after(self._prefix), self._from_seq,
+                limit=limits.page_entries_max, bytes_max=limits.page_bytes_default,
+            )  # fmt: skip
+            self._from_seq = page.next
+            return page, page.more
+        page = Page()
+        for key in sorted(self._ready)[:_KEYS_A_TURN]:
+            part = self._replica.state.scan(
+                key, self._positions[key], None,
+                limit=limits.page_entries_max, bytes_max=limits.page_bytes_default,
+            )  # fmt: skip
+            for entry in part.entries():
+                page.add(entry)
+            self._positions[key] = part.next
+            if not part.more:
+                self._ready.discard(key)
+            if page.size >= limits.page_bytes_default:
+                break
+        return page, bool(self._ready)
+
+    def _push_body(self, page: Page, *, caught_up: bool) -> dict[str, Any]:
+        following: int | dict[bytes, int] = self._from_seq
+        if self._positions is not None:
+            following = {key: self._positions[key] for key in set(page.keys)}
+        return {"page": page.to_wire(), "caught_up": caught_up, "next": following}
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The first key above all with the prefix; None when there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

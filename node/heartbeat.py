@@ -1,0 +1,126 @@
+"""Heartbeats: every node asks the controller's leader for news, and is heard by asking.
+
+The request names the image that the node has and waits at the leader until there is a newer one,
+or half a second. The answer carries that image and who leads what; the request carries what the
+node itself leads. None of this is needed for safety (ranges.md section 1).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..client.connection import Connection
+from ..client.errors import LognodeError, NotLeader
+from .facts import Facts
+from .host import Host
+from .view import View
+
+_WAIT_S = 0.5
+_RETRY_S = 0.1
+
+log = logging.getLogger("lognode.heartbeat")
+Body = dict[str, Any]
+
+
+class Heartbeat:
+    """Both sides: `run` asks, `serve` answers on the leader."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        host: Host,
+        view: View,
+        facts: Facts,
+        connection: Callable[[int], Connection | None],
+    ) -> None:
+        self._node_id = node_id
+        self._host = host
+        self._view = view
+        self._facts = facts
+        self._connection = connection
+        self.last_answer_at = time.monotonic()
+        self._try = 0
+
+    async def run(self) -> None:
+        """Never returns; cancel it."""
+        while True:
+            self._view.learn_own(self._host)
+            replica = self._host.controller
+            if replica is not None and replica.leads:
+                self._facts.heard[self._node_id] = time.monotonic()
+                self.last_answer_at = time.monotonic()
+                await self._view.changed(_WAIT_S / 2)
+                continue
+            try:
+                await self._ask()
+            except LognodeError as error:
+                log.debug("no heartbeat", extra={"fields": {"error": str(error)}})
+                await asyncio.sleep(_RETRY_S)
+
+    async def _ask(self) -> None:
+        node = self._view.controller_leader()
+        members = [m for m in self._view.metadata.controller.members if m != self._node_id] or [
+            n for n in self._view.metadata.nodes if n != self._node_id
+        ]
+        if node is None or node == self._node_id:
+            if not members:
+                await asyncio.sleep(_RETRY_S)
+                return
+            self._try += 1
+            node = members[self._try % len(members)]
+        connection = self._connection(node)
+        if connection is None:
+            self._view.leaders.pop(0, None)
+            await asyncio.sleep(_RETRY_S)
+            return
+        metadata = self._view.metadata
+        body = {
+            "generation": metadata.controller.generation,
+            "version": metadata.version,
+            "leaders": self._own_leaders(),
+        }
+        deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
+        try:
+            answer = await connection.request("heartbeat", body, deadline=deadline)
+        except NotLeader as error:
+            self._view.leaders.pop(0, None)
+            hint = error.fields.get("hint")
+            if hint is not None and hint != self._node_id:
+                self._view.learn_leaders({0: (metadata.controller.generation, 0, hint)})
+            raise
+        except LognodeError:
+            self._view.leaders.pop(0, None)
+            raise
+        self.last_answer_at = time.monotonic()
+        self._view.learn_leaders(answer["leaders"])
+        if answer.get("image") is not None:
+            await self._view.take(answer["image"])
+
+    def _own_leaders(self) -> dict[int, tuple[int, int, int]]:
+        return {
+            replica.gid.range_id: (replica.gid.generation, replica.group.term, self._node_id)
+            for replica in self._host.groups.values()
+            if replica.leads
+        }
+
+    async def serve(self, node: int, body: Body) -> Body:
+        """The leader's answer. Raises NotLeader."""
+        replica = self._host.controller
+        if replica is None or not replica.leads:
+            raise NotLeader("not the controller's leader", hint=self._view.controller_leader())
+        await replica.ready()
+        self._facts.heard[node] = time.monotonic()
+        self._view.learn_leaders(body["leaders"])
+        self._view.learn_own(self._host)
+        metadata = replica.metadata
+        has = (body["generation"], body["version"])
+        if (metadata.controller.generation, metadata.version) <= has:
+            await self._view.changed(_WAIT_S)
+        news = (metadata.controller.generation, metadata.version) > has
+        return {
+            "image": metadata.image() if news else None,
+            "leaders": self._view.leaders,
+        }

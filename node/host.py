@@ -1,0 +1,367 @@
+"""The replicas of a node: recovered at start, created, sealed, retired; and nothing twice.
+
+What keeps an old member from harm is here: `mark` never lets a generation be created at or below
+one that was started before (executions 1.3), `started` and the WAL's group must both be there or
+the replica is damaged (1.2), and a base is in meta before its replica takes part.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..client.errors import CorruptData
+from ..partitions.metadata import Metadata
+from ..partitions.model import CONTROLLER_RANGE, Descriptor
+from ..raft.group_log import GroupLog
+from ..raft.types import GroupId
+from ..raft.wal import Wal
+from ..statemachine.meta import MetaStore
+from ..statemachine.range_state import Base, RangeState
+from ..statemachine.segments import SegmentStore
+from . import rows
+from .controller_replica import ControllerReplica
+from .range_replica import RangeReplica
+from .replica import Replica, Services
+from .rounds import Rounds
+from .sync_thread import SyncThread
+
+log = logging.getLogger("lognode.host")
+
+
+class Host:
+    """All replicas of this node, by group and, while they serve, by range."""
+
+    def __init__(
+        self,
+        *,
+        wal: Wal,
+        meta: MetaStore,
+        sync: SyncThread,
+        rounds: Rounds,
+        store: SegmentStore,
+        services: Services,
+        links_up: Callable[[], dict[int, int]],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._wal = wal
+        self.meta = meta
+        self._sync = sync
+        self._rounds = rounds
+        self.store = store
+        self._services = services
+        self._links_up = links_up
+        self._on_change = on_change
+        self.groups: dict[GroupId, Replica] = {}
+        self.damaged: dict[GroupId, str] = {}
+        self.controller: ControllerReplica | None = None
+        self.pinned: dict[object, list[str]] = {}
+        """Segments in use that no manifest names: being sent or fetched."""
+        self._marks: dict[int, int] = {}
+        self._serving: dict[int, RangeReplica] = {}
+
+    # Looking up.
+
+    def serving(self, range_id: int) -> RangeReplica | None:
+        """The newest replica of the range here, sealed or not."""
+        return self._serving.get(range_id)
+
+    def replica(self, gid: GroupId) -> RangeReplica | None:
+        """That very replica."""
+        found = self.groups.get(gid)
+        return found if isinstance(found, RangeReplica) else None
+
+    def ranges(self) -> list[RangeReplica]:
+        """Every range replica."""
+        return [r for r in self.groups.values() if isinstance(r, RangeReplica)]
+
+    def mark(self, range_id: int) -> int:
+        """The highest generation of the range that was ever started here."""
+        return self._marks.get(range_id, 0)
+
+    # Start and stop.
+
+    async def recover(self) -> None:
+        """Bring back every replica that meta knows and the WAL has whole."""
+        for key, value in self.meta.items(rows.MARK):
+            self._marks[int(key[len(rows.MARK) :])] = value
+        for key, value in self.meta.items(rows.CONTROLLER):
+            descriptor = Descriptor.from_wire(value["descriptor"])
+            raft_log = await self._sound_log(key, value, descriptor, tuple(value["applied"]))
+            if raft_log is not None:
+                metadata = Metadata.from_image(value["image"])
+                self._begin_controller(
+                    descriptor, raft_log, metadata, tuple(value["applied"]), campaign=False
+                )
+        for key, value in self.meta.items(rows.REPLICA):
+            descriptor = Descriptor.from_wire(value["descriptor"])
+            base = Base.from_wire(value["base"])
+            applied = (base.applied_index, base.applied_term)
+            raft_log = await self._sound_log(key, value, descriptor, applied)
+            if raft_log is not None and self._has_files(descriptor, base):
+                self._begin_range(descriptor, raft_log, base, campaign=False)
+        await self.collect_garbage()
+
+    def stop(self) -> None:
+        """Stop every replica."""
+        for replica in list(self.groups.values()):
+            replica.stop()
+
+    async def _sound_log(
+        self, key: str, row: dict[str, Any], descriptor: Descriptor, applied: tuple[int, int]
+    ) -> GroupLog | None:
+        gid = GroupId(descriptor.range_id, descriptor.generation)
+        reason = row.get("damaged") or self._wal.recovery.damaged.get(gid)
+        raft_log = self._wal.groups.get(gid)
+        if raft_log is None and reason is None:
+            reason = "its log is not in the WAL"
+        if reason is not None or raft_log is None:
+            if not row.get("damaged"):
+                # Stored before anything is cut, so that no later start takes part (x2).
+                damaged = {key: {**row, "damaged": reason}}
+                await self._sync.run(lambda: self.meta.commit(damaged))
+            self.damaged[gid] = str(reason)
+            log.error(
+                "replica is damaged and takes no part; its peers go on without it",
+                extra={"fields": {"range": gid.range_id, "generation": gid.generation,
+                                  "reason": reason}},
+            )  # fmt: skip
+            return None
+        if raft_log.term_at(applied[0]) is None:
+            # A base was installed, and the crash came before the log was reset to it (x15).
+            raft_log.reset(*applied)
+        raft_log.set_commit(applied[0])
+        return raft_log
+
+    def _has_files(self, descriptor: Descriptor, base: Base) -> bool:
+        gid = GroupId(descriptor.range_id, descriptor.generation)
+        for info in base.manifest:
+            path = self.store.path(info.content_id)
+            if not path.exists() or path.stat().st_size != info.size:
+                self.damaged[gid] = f"segment {info.content_id} is missing or cut"
+                log.error("replica is damaged", extra={"fields": {"reason": self.damaged[gid]}})
+                return False
+        return True
+
+    # Creating and retiring.
+
+    async def create_range(
+        self, descriptor: Descriptor, base: Base, *, campaign: bool
+    ) -> RangeReplica | None:
+        """Begin a generation here from a base whose files are in the store.
+
+        None when this generation, or a later one, was started here before.
+        """
+        gid = GroupId(descriptor.range_id, descriptor.generation)
+        if gid in self.groups or self.mark(gid.range_id) >= gid.generation:
+            return None
+        raft_log = self._fresh_log(gid)
+        await self._rounds.durable()
+        row = {
+            rows.replica_key(gid): rows.replica_row(descriptor, base),
+            rows.mark_key(gid.range_id): gid.generation,
+        }
+        await self._sync.run(lambda: self.meta.commit(row))
+        self._marks[gid.range_id] = gid.generation
+        log.info(
+            "replica started",
+            extra={"fields": {"range": gid.range_id, "generation": gid.generation,
+                              "members": descriptor.members}},
+        )  # fmt: skip
+        return self._begin_range(descriptor, raft_log, base, campaign=campaign)
+
+    async def create_controller(
+        self,
+        descriptor: Descriptor,
+        metadata: Metadata,
+        applied: tuple[int, int],
+        *,
+        campaign: bool,
+    ) -> ControllerReplica | None:
+        """Begin a generation of the controller here; as `create_range`."""
+        gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
+        if gid in self.groups or self.mark(CONTROLLER_RANGE) >= gid.generation:
+            return None
+        raft_log = self._fresh_log(gid, applied)
+        await self._rounds.durable()
+        row: dict[str, Any] = {
+            rows.controller_key(gid.generation): controller_row(descriptor, metadata, applied),
+            rows.mark_key(CONTROLLER_RANGE): gid.generation,
+        }
+        await self._sync.run(lambda: self.meta.commit(row))
+        self._marks[CONTROLLER_RANGE] = gid.generation
+        return self._begin_controller(descriptor, raft_log, metadata, applied, campaign=campaign)
+
+    async def checkpoint_controller(self, replica: ControllerReplica) -> None:
+        """Store the metadata as applied now and cut the log behind it."""
+        applied = (replica.applied_index, replica.applied_term)
+        row = {
+            rows.controller_key(replica.gid.generation): controller_row(
+                replica.descriptor, replica.metadata, applied
+            )
+        }
+        await self._sync.run(lambda: self.meta.commit(row))
+        replica.checkpointed_index = applied[0]
+        if not replica.stopped:
+            replica.raft_log.cut_front(applied[0])
+            self._rounds.kick()
+
+    async def reinstall_range(self, replica: RangeReplica, base: Base) -> RangeReplica:
+        """Go on from a later base of the same generation: the log had been cut too far.
+
+        Meta first, then the log: a start in between finds the base and resets the log to it
+        (executions 2.10). Term and vote stay.
+        """
+        replica.stop()
+        del self.groups[replica.gid]
+        row = {rows.replica_key(replica.gid): rows.replica_row(replica.descriptor, base)}
+        await self._sync.run(lambda: self.meta.commit(row))
+        replica.raft_log.reset(base.applied_index, base.applied_term)
+        await self._rounds.durable()
+        return self._begin_range(replica.descriptor, replica.raft_log, base, campaign=False)
+
+    async def reinstall_controller(
+        self, replica: ControllerReplica, metadata: Metadata, applied: tuple[int, int]
+    ) -> ControllerReplica:
+        """As `reinstall_range`, for the controller."""
+        replica.stop()
+        del self.groups[replica.gid]
+        key = rows.controller_key(replica.gid.generation)
+        row = {key: controller_row(replica.descriptor, metadata, applied)}
+        await self._sync.run(lambda: self.meta.commit(row))
+        replica.raft_log.reset(*applied)
+        await self._rounds.durable()
+        return self._begin_controller(
+            replica.descriptor, replica.raft_log, metadata, applied, campaign=False
+        )
+
+    async def retire(self, gids: Iterable[GroupId]) -> None:
+        """These generations are over for good: free their logs, rows and files."""
+        keys = []
+        for gid in gids:
+            replica = self.groups.pop(gid, None)
+            if replica is not None:
+                replica.stop()
+            self.damaged.pop(gid, None)
+            if self._serving.get(gid.range_id) is replica:
+                self._serving.pop(gid.range_id, None)
+            self._wal.retire_group(gid)
+            controller = gid.range_id == CONTROLLER_RANGE
+            keys.append(
+                rows.controller_key(gid.generation) if controller else rows.replica_key(gid)
+            )
+        if keys:
+            self._rounds.kick()
+            await self._sync.run(lambda: self.meta.commit({}, keys))
+            await self.collect_garbage()
+
+    async def collect_garbage(self) -> None:
+        """Remove the segment files that nothing names."""
+        named = {
+            info.content_id
+            for replica in self.ranges()
+            for info in (*replica.state.durable_base.manifest, *replica.state.manifest)
+        }
+        for _, row in self.meta.items(rows.REPLICA):
+            named.update(_segment_id(info) for info in row["base"]["manifest"])
+        for _, row in self.meta.items(rows.PREPARED):
+            named.update(_segment_id(info) for info in row["base"]["manifest"])
+        for pinned in self.pinned.values():
+            named.update(pinned)
+        self.store.remove_except(named)
+
+    # Links.
+
+    def connected(self, peer: int, epoch: int) -> None:
+        """The link to a peer is up."""
+        for replica in list(self.groups.values()):
+            replica.connected(peer, epoch)
+
+    def disconnected(self, peer: int) -> None:
+        """The link to a peer is down."""
+        for replica in list(self.groups.values()):
+            replica.disconnected(peer)
+
+    def synced(self, gids: Iterable[GroupId]) -> None:
+        """A WAL round that touched these groups is durable."""
+        for gid in gids:
+            replica = self.groups.get(gid)
+            if replica is not None:
+                replica.synced()
+
+    # Internals.
+
+    def _fresh_log(self, gid: GroupId, applied: tuple[int, int] = (1, 0)) -> GroupLog:
+        left = self._wal.groups.get(gid)
+        if left is not None:
+            # A crash came between the WAL's record and meta's: nothing was said or promised.
+            if left.last_index != left.base_index or left.term > applied[1]:
+                raise CorruptData(
+                    f"the WAL holds a log of range {gid.range_id} generation {gid.generation} "
+                    "that meta does not know: meta is older than the WAL"
+                )
+            return left
+        return self._wal.create_group(gid, index=applied[0], term=applied[1])
+
+    def _begin_range(
+        self, descriptor: Descriptor, raft_log: GroupLog, base: Base, *, campaign: bool
+    ) -> RangeReplica:
+        state = RangeState(
+            start=descriptor.span.start, end=descriptor.span.end, store=self.store, base=base
+        )
+        replica = RangeReplica(
+            descriptor=descriptor,
+            raft_log=raft_log,
+            state=state,
+            services=self._services,
+            on_change=lambda _: self._on_change(),
+        )
+        self._adopt(replica, campaign=campaign)
+        newest = self._serving.get(descriptor.range_id)
+        if newest is None or newest.stopped or newest.gid.generation <= descriptor.generation:
+            self._serving[descriptor.range_id] = replica
+        return replica
+
+    def _begin_controller(
+        self,
+        descriptor: Descriptor,
+        raft_log: GroupLog,
+        metadata: Metadata,
+        applied: tuple[int, int],
+        *,
+        campaign: bool,
+    ) -> ControllerReplica:
+        replica = ControllerReplica(
+            descriptor=descriptor,
+            raft_log=raft_log,
+            metadata=metadata,
+            applied=applied,
+            services=self._services,
+            on_change=self._on_change,
+        )
+        self._adopt(replica, campaign=campaign)
+        if self.controller is None or self.controller.gid.generation <= descriptor.generation:
+            self.controller = replica
+        return replica
+
+    def _adopt(self, replica: Replica, *, campaign: bool) -> None:
+        self.groups[replica.gid] = replica
+        for peer, epoch in self._links_up().items():
+            replica.connected(peer, epoch)
+        replica.start(campaign=campaign)
+
+
+def _segment_id(info: list[Any]) -> str:
+    """The content id in a stored manifest's entry."""
+    return str(info[0])
+
+
+def controller_row(
+    descriptor: Descriptor, metadata: Metadata, applied: tuple[int, int]
+) -> dict[str, Any]:
+    """A controller replica's row."""
+    return {
+        "descriptor": descriptor.to_wire(),
+        "applied": list(applied),
+        "image": metadata.image(),
+        "damaged": None,
+    }

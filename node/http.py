@@ -1,0 +1,79 @@
+"""HTTP for people and their tools: health, readiness, metrics, status."""
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from ..client.errors import Unavailable
+from ..client.json_text import to_json
+from .metrics import Metrics
+
+
+class HttpServer:
+    """Serves `/healthz`, `/readyz`, `/metrics`, `/status.json`.
+
+    `not_ready` returns the reason why the node does not serve yet, or None.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        metrics: Metrics,
+        not_ready: Callable[[], str | None],
+        status: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._metrics = metrics
+        self._not_ready = not_ready
+        self._status = status
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises Unavailable when the address cannot be had."""
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+                web.get("/metrics", self._serve_metrics),
+                web.get("/status.json", self._serve_status),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise Unavailable(
+                f"cannot listen on {self._host}:{self._port} for HTTP: "
+                f"{error.strerror or error}; give another address with --http"
+            ) from None
+
+    async def stop(self) -> None:
+        """Close the listener and open connections."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        reason = self._not_ready()
+        if reason is None:
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text=reason + "\n")
+
+    async def _serve_metrics(self, _: web.Request) -> web.Response:
+        return web.Response(
+            body=self._metrics.exposition(),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
+
+    async def _serve_status(self, _: web.Request) -> web.Response:
+        return web.Response(text=to_json(self._status()) + "\n", content_type="application/json")

@@ -1,0 +1,78 @@
+"""Becoming a node: founding a cluster of one, or asking a cluster to be taken in."""
+
+import asyncio
+import logging
+from typing import Any
+
+from ..client.connection import dial
+from ..client.errors import LognodeError, Unavailable
+from ..partitions.metadata import Metadata
+from .addresses import split_address
+from .config import Config
+from .data_directory import Identity, new_cluster_id, new_incarnation
+
+_RETRY_S = 0.3
+
+log = logging.getLogger("lognode.joining")
+
+
+def found() -> Identity:
+    """The identity of the first node of a new cluster."""
+    return Identity(new_cluster_id(), 1, new_incarnation(), 0)
+
+
+async def join(config: Config, secret: bytes | None) -> tuple[Identity, dict[str, Any]]:
+    """Ask the nodes of `config.join` in turn until one has registered this node.
+
+    Returns the identity and the metadata image to begin with. Raises the last error after
+    `join_timeout` seconds, or at once what waiting cannot mend.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + config.join_timeout
+    incarnation = new_incarnation()
+    last: LognodeError = Unavailable("nobody was asked")
+    while True:
+        for address in config.join:
+            try:
+                return await _ask(address, config, incarnation, secret)
+            except LognodeError as error:
+                if not error.retryable and error.code not in ("REMOTE_PROTOCOL_ERROR",):
+                    raise
+                last = error
+                log.info("joining", extra={"fields": {"address": address, "error": str(error)}})
+        if loop.time() >= deadline:
+            raise Unavailable(
+                f"could not join {','.join(config.join)} within {config.join_timeout:g} s: "
+                f"{last.message}; check the addresses, and that a node runs there"
+            )
+        await asyncio.sleep(_RETRY_S)
+
+
+async def _ask(
+    address: str, config: Config, incarnation: int, secret: bytes | None
+) -> tuple[Identity, dict[str, Any]]:
+    host, port = split_address(address)
+    connection = await dial(host, port, role="node", incarnation=incarnation, secret=secret)
+    try:
+        deadline = asyncio.get_running_loop().time() + 10.0
+        answer = await connection.request(
+            "join", registration(config, incarnation, 0), deadline=deadline
+        )
+    finally:
+        connection.close()
+    Metadata.from_image(answer["image"])
+    return Identity(answer["cluster"], answer["node"], incarnation, 0), answer["image"]
+
+
+def registration(
+    config: Config, incarnation: int, boot: int, node: int | None = None
+) -> dict[str, Any]:
+    """What a node says of itself."""
+    return {
+        "node": node,
+        "incarnation": incarnation,
+        "boot": boot,
+        "address": config.advertised,
+        "http": config.http,
+        "zone": config.zone,
+    }

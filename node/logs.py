@@ -1,0 +1,55 @@
+"""Structured logs on stderr: JSON lines, or aligned text when stderr is a terminal.
+
+Fields travel in `extra={"fields": {...}}`; the message itself is constant text, so that a log
+can be searched by it.
+"""
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        body: dict[str, Any] = {
+            "time": _timestamp(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        body.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            body["exception"] = self.formatException(record.exc_info)
+        return json.dumps(body, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """`12:00:00.000 info  message field=value`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = getattr(record, "fields", {})
+        tail = "".join(f" {name}={value}" for name, value in fields.items())
+        text = f"{_timestamp(record.created)[11:23]} {record.levelname.lower():7} "
+        text += record.getMessage() + tail
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+def set_up(level: str = "INFO") -> None:
+    """Send all logs of the process to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextFormatter() if sys.stderr.isatty() else JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+
+
+def _timestamp(seconds: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds * 1000) % 1000:03d}Z"

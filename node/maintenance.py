@@ -1,0 +1,90 @@
+"""What has to be done now and then: flush full or old memtables, free WAL files, watch the loop."""
+
+import asyncio
+import logging
+import time
+
+from ..client import limits
+from ..raft.wal import Wal
+from .flush import Flusher
+from .host import Host
+from .metrics import Metrics
+from .range_replica import RangeReplica
+from .rounds import Rounds
+
+_PERIOD_S = 0.25
+_WAL_FILES_MAX = 6
+"""Above it the ranges that pin the oldest files are flushed, however small their memtables."""
+_RETRY_S = 5.0
+
+log = logging.getLogger("lognode.maintenance")
+
+
+class Maintenance:
+    """Runs on every node."""
+
+    def __init__(
+        self, *, host: Host, wal: Wal, rounds: Rounds, flusher: Flusher, metrics: Metrics
+    ) -> None:
+        self._host = host
+        self._wal = wal
+        self._rounds = rounds
+        self._flusher = flusher
+        self._metrics = metrics
+        self._not_before: dict[object, float] = {}
+        self._lag = 0.0
+        self._lag_until = 0.0
+
+    async def run(self) -> None:
+        """Never returns; cancel it."""
+        while True:
+            due = time.monotonic() + _PERIOD_S
+            await asyncio.sleep(_PERIOD_S)
+            self._note_lag(time.monotonic() - due)
+            self._measure()
+            for replica in self._to_flush():
+                if not await self._flusher.try_flush(replica):
+                    self._not_before[replica.gid] = time.monotonic() + _RETRY_S
+            self._wal.reclaim()
+            self._rounds.kick()
+
+    def _to_flush(self) -> list[RangeReplica]:
+        now = time.monotonic()
+        replicas = [
+            replica
+            for replica in self._host.ranges()
+            if not replica.stopped
+            and not replica.flushing
+            and replica.state.unflushed
+            and self._not_before.get(replica.gid, 0.0) <= now
+        ]
+        full = [
+            r
+            for r in replicas
+            if r.state.memtable_bytes >= limits.memtable_bytes_max
+            or now - r.memtable_since > limits.memtable_age_s
+        ]
+        if not full and replicas:
+            total = sum(r.state.memtable_bytes for r in replicas)
+            if total > limits.memtables_bytes_max:
+                full = [max(replicas, key=lambda r: r.state.memtable_bytes)]
+            elif self._wal.file_count > _WAL_FILES_MAX:
+                pins = self._wal.oldest_pins()
+                oldest = min(pins.values(), default=0)
+                full = [r for r in replicas if pins.get(r.gid) == oldest]
+        return full
+
+    def _note_lag(self, lag: float) -> None:
+        now = time.monotonic()
+        if lag > self._lag or now > self._lag_until:
+            self._lag, self._lag_until = lag, now + 10.0
+
+    def _measure(self) -> None:
+        metrics = self._metrics
+        metrics.loop_lag_seconds.set(self._lag)
+        roles = {"leader": 0, "follower": 0, "candidate": 0}
+        for replica in self._host.groups.values():
+            roles[replica.group.role] += 1
+        for role, count in roles.items():
+            metrics.replicas.labels(role).set(count)
+        metrics.memtable_bytes.set(sum(r.state.memtable_bytes for r in self._host.ranges()))

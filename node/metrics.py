@@ -1,0 +1,51 @@
+"""The node's Prometheus metrics, in a registry of their own; labels are bounded, never by key."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_LATENCY_BUCKETS_S = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+)  # fmt: skip
+
+
+class Metrics:
+    """Every metric of a node, made once per node."""
+
+    def __init__(self) -> None:
+        registry = CollectorRegistry()
+        self.registry = registry
+        self.appended_records = Counter(
+            "lognode_appended_records", "Records acknowledged by ranges led here.",
+            registry=registry,
+        )  # fmt: skip
+        self.requests = Counter(
+            "lognode_requests", "Requests by operation and result.", ("op", "result"),
+            registry=registry,
+        )  # fmt: skip
+        self.append_seconds = Histogram(
+            "lognode_append_seconds", "From receiving an append to its acknowledgement.",
+            buckets=_LATENCY_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self.loop_lag_seconds = Gauge(
+            "lognode_event_loop_lag_seconds", "Largest delay of the event loop in the last 10 s.",
+            registry=registry,
+        )  # fmt: skip
+        self.wal_round_seconds = Histogram(
+            "lognode_wal_round_seconds", "Write and sync of one WAL round.",
+            buckets=_LATENCY_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self.replicas = Gauge(
+            "lognode_replicas", "Replicas on this node by role.", ("role",), registry=registry
+        )
+        self.connections = Gauge(
+            "lognode_connections", "Open connections by role.", ("role",), registry=registry
+        )
+        self.segments_built = Counter(
+            "lognode_segments_built", "Segments built here.", registry=registry
+        )
+        self.memtable_bytes = Gauge(
+            "lognode_memtable_bytes", "Bytes in memtables.", registry=registry
+        )
+
+    def exposition(self) -> bytes:
+        """The text that `/metrics` serves."""
+        return generate_latest(self.registry)

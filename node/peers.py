@@ -1,0 +1,208 @@
+"""Links to the other nodes: one dialled connection each, carrying all groups.
+
+What this node says to a peer leaves on the connection that it dialled; what the peer says arrives
+on the peer's own. So each direction can fail, and be made to fail, alone. A peer whose unsent
+bytes exceed the window counts as disconnected until they have drained: the leader's memory for a
+slow follower is bounded (promise L3, raft.md 2.26).
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+
+from ..client import limits
+from ..client.connection import Connection, dial
+from ..client.errors import LognodeError, Unauthorized
+from ..raft.types import GroupId, Message
+from .addresses import split_address
+
+_RETRY_FIRST_S = 0.05
+_RETRY_MAX_S = 1.0
+_DIAL_TIMEOUT_S = 2.0
+_FRAME_BYTES = limits.frame_bytes_max - limits.MIB
+
+log = logging.getLogger("lognode.peers")
+
+
+class PeerLinks:
+    """Dials every peer for as long as it is one, and sends Raft messages.
+
+    `on_up(peer, epoch)` and `on_down(peer)` tell when a link can be used; epochs never repeat.
+    `who()` gives (cluster id, node id, incarnation) at the time of dialling; `resolve` maps an
+    advertised address to the one to dial.
+    """
+
+    def __init__(
+        self,
+        *,
+        who: Callable[[], tuple[str, int, int]],
+        secret: bytes | None,
+        resolve: Callable[[str], str],
+        on_up: Callable[[int, int], None],
+        on_down: Callable[[int], None],
+        rng: random.Random,
+    ) -> None:
+        self._who = who
+        self._secret = secret
+        self._resolve = resolve
+        self._on_up = on_up
+        self._on_down = on_down
+        self._rng = rng
+        self._links: dict[int, _Link] = {}
+        self._epoch = rng.randrange(1, 1 << 32)
+
+    def set_peers(self, addresses: Mapping[int, str]) -> None:
+        """Link to exactly these nodes, at these advertised addresses."""
+        for peer in [peer for peer in self._links if peer not in addresses]:
+            self._links.pop(peer).stop()
+        for peer, address in addresses.items():
+            link = self._links.get(peer)
+            if link is not None and link.address != address:
+                link.stop()
+                link = None
+            if link is None:
+                link = self._links[peer] = _Link(self, peer, address)
+                link.start()
+
+    def connection(self, peer: int) -> Connection | None:
+        """The open connection to a peer, for requests to it."""
+        link = self._links.get(peer)
+        return None if link is None else link.connection
+
+    def epochs(self) -> dict[int, int]:
+        """The links that can be used now."""
+        return {peer: link.epoch for peer, link in self._links.items() if link.up}
+
+    def send(self, peer: int, gid: GroupId, message: Message) -> None:
+        """Queue a Raft message for the end of this turn of the loop; lost when the link is."""
+        link = self._links.get(peer)
+        if link is not None and link.up:
+            link.queue(gid, message)
+
+    def stop(self) -> None:
+        """Close all links."""
+        for link in self._links.values():
+            link.stop()
+        self._links.clear()
+
+
+class _Link:
+    """The connection to one peer, dialled again whenever it ends."""
+
+    def __init__(self, owner: PeerLinks, peer: int, address: str) -> None:
+        self.peer = peer
+        self.address = address
+        self.connection: Connection | None = None
+        self.up = False
+        self.epoch = 0
+        self._owner = owner
+        self._task: asyncio.Task[None] | None = None
+        self._out: list[list[object]] = []
+        self._out_bytes = 0
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> None:
+        self._task = self._loop.create_task(self._keep(), name=f"link to node {self.peer}")
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._go_down()
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def queue(self, gid: GroupId, message: Message) -> None:
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append([gid.range_id, gid.generation, message])
+        self._out_bytes += _weight(message)
+        if self._out_bytes > _FRAME_BYTES // 2:
+            self._flush()
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        self._out_bytes = 0
+        if not out or self.connection is None or not self.up:
+            return
+        self.connection.send("raft", {"messages": out})
+        if self.connection.queued_bytes > limits.peer_window_bytes_max:
+            self._go_down()
+            self._loop.create_task(self._drain(self.connection))
+
+    async def _drain(self, connection: Connection) -> None:
+        while connection.lost is None:
+            if connection.queued_bytes < limits.peer_window_bytes_max // 4:
+                self._go_up(connection)
+                return
+            await asyncio.sleep(0.02)
+
+    async def _keep(self) -> None:
+        retry_s = _RETRY_FIRST_S
+        while True:
+            ended: asyncio.Future[None] = self._loop.create_future()
+            try:
+                connection = await self._dial()
+            except LognodeError as error:
+                if isinstance(error, Unauthorized):
+                    log.error(
+                        "peer refuses this node",
+                        extra={"fields": {"peer": self.peer, "error": str(error)}},
+                    )
+                await asyncio.sleep(retry_s * self._owner._rng.uniform(0.5, 1.0))
+                retry_s = min(retry_s * 2, _RETRY_MAX_S)
+                continue
+            retry_s = _RETRY_FIRST_S
+            self.connection = connection
+            connection.on_lost = lambda _, __, ended=ended: _finish(ended)
+            connection.ping_when_idle()
+            self._go_up(connection)
+            try:
+                if connection.lost is None:
+                    await ended
+            finally:
+                self._go_down()
+                self.connection = None
+                connection.close()
+
+    async def _dial(self) -> Connection:
+        cluster, node, incarnation = self._owner._who()
+        host, port = split_address(self._owner._resolve(self.address))
+        connection = await dial(
+            host, port, role="node", cluster=cluster, node=node, incarnation=incarnation,
+            secret=self._owner._secret, timeout_s=_DIAL_TIMEOUT_S,
+        )  # fmt: skip
+        if connection.welcome.node not in (None, self.peer):
+            connection.close()
+            raise Unauthorized(
+                f"{self.address} is node {connection.welcome.node}, not node {self.peer}"
+            )
+        return connection
+
+    def _go_up(self, connection: Connection) -> None:
+        if not self.up and connection.lost is None and connection is self.connection:
+            self._owner._epoch += 1
+            self.epoch = self._owner._epoch
+            self.up = True
+            self._owner._on_up(self.peer, self.epoch)
+
+    def _go_down(self) -> None:
+        if self.up:
+            self.up = False
+            self._out.clear()
+            self._out_bytes = 0
+            self._owner._on_down(self.peer)
+
+
+def _weight(message: Message) -> int:
+    """About how many bytes the message takes: only appends are large."""
+    entries = message[-1]
+    if not isinstance(entries, list):
+        return 64
+    return 64 + sum(len(command) for _, command in entries)
+
+
+def _finish(ended: "asyncio.Future[None]") -> None:
+    if not ended.done():
+        ended.set_result(None)

@@ -1,0 +1,218 @@
+"""A replica of a range of keys: appends gathered into entries, reads, and those who follow."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from ..client import limits
+from ..client.errors import InvalidArgument, LognodeError, Overloaded, Sealed
+from ..client.records import Batch
+from ..partitions.model import Descriptor
+from ..raft.group_log import GroupLog
+from ..raft.types import GroupId, LogEntry
+from ..statemachine import commands
+from ..statemachine.admission import admit
+from ..statemachine.range_state import RangeState
+from .replica import Replica, Services
+
+Reply = dict[str, Any]
+Listener = Callable[[Collection[bytes] | None], None]
+"""Called with the keys that got entries, or None when the replica ends."""
+
+
+class RangeReplica(Replica):
+    """See the module. `on_change` tells the host that the replica wants to be looked at:
+    its memtable is full, its generation ended, or it began or ceased to lead.
+    """
+
+    def __init__(
+        self,
+        *,
+        descriptor: Descriptor,
+        raft_log: GroupLog,
+        state: RangeState,
+        services: Services,
+        on_change: Callable[["RangeReplica"], None],
+    ) -> None:
+        super().__init__(
+            gid=GroupId(descriptor.range_id, descriptor.generation),
+            members=descriptor.members,
+            raft_log=raft_log,
+            applied_index=state.applied_index,
+            services=services,
+        )
+        self.descriptor = descriptor
+        self.state = state
+        self._on_change = on_change
+        self._gathered: deque[tuple[bytes, asyncio.Future[Reply]]] = deque()
+        self._gathered_bytes = 0
+        self._keyed: dict[bytes, set[Listener]] = {}
+        self._spanning: set[Listener] = set()
+        self._seal_proposed = False
+        self.flushing = False
+        self.memtable_since = time.monotonic()
+        self.appended_records = 0
+        self.appended_bytes = 0
+
+    # Appends.
+
+    def append(self, data: bytes) -> "asyncio.Future[Reply]":
+        """Take one client batch into the next round. The future has the reply of apply.
+
+        Raises NotLeader, Sealed, Overloaded, or what `admit` found wrong; nothing was appended.
+        """
+        if not self.leads:
+            raise self.not_leader()
+        if self.is_sealed or self._seal_proposed:
+            raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+        if self._gathered_bytes + self.proposed_bytes > limits.append_queue_bytes_max:
+            raise Overloaded("the range's append queue is full", retry_after=0.05)
+        batch = admit(data, self.state.start, self.state.end)
+        self._check_size(data, batch)
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._gathered.append((data, future))
+        self._gathered_bytes += len(data)
+        self.services.rounds.gather(self)
+        return future
+
+    def propose_gathered(self) -> None:
+        """A WAL round begins: one Raft entry for all that was gathered since the last."""
+        while self._gathered and not self.stopped:
+            batches: list[bytes] = []
+            futures: list[asyncio.Future[Reply]] = []
+            size = 0
+            while self._gathered:
+                data, future = self._gathered[0]
+                if batches and size + len(data) > limits.entry_bytes_max - limits.KIB:
+                    break
+                self._gathered.popleft()
+                self._gathered_bytes -= len(data)
+                size += len(data)
+                batches.append(data)
+                futures.append(future)
+            command = commands.encode(commands.APPEND, _now_ms(), batches)
+            try:
+                self.propose(command, futures)
+            except LognodeError as error:
+                for future in futures:
+                    if not future.done():
+                        future.set_exception(error)
+        self.wake()
+
+    def propose_seal(self, operation: int) -> None:
+        """End this generation, if this member leads and has not done so yet (idempotent)."""
+        if self.leads and not self.is_sealed and not self._seal_proposed:
+            self.propose_gathered()
+            self.propose(commands.encode(commands.SEAL, _now_ms(), operation), ())
+            self._seal_proposed = True
+
+    async def propose_and_wait(self, kind: int, payload: Any) -> Any:
+        """Propose a command that is not an append and return what apply answered."""
+        if not self.leads:
+            raise self.not_leader()
+        if self.is_sealed or self._seal_proposed:
+            raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.propose(commands.encode(kind, _now_ms(), payload), (future,))
+        return await future
+
+    # Those who follow.
+
+    def listen(self, listener: Listener, keys: Iterable[bytes] | None) -> None:
+        """Call the listener after entries of the keys (None: any key) were applied."""
+        if keys is None:
+            self._spanning.add(listener)
+            return
+        for key in keys:
+            self._keyed.setdefault(key, set()).add(listener)
+
+    def unlisten(self, listener: Listener, keys: Iterable[bytes] | None) -> None:
+        """Undo `listen`."""
+        if keys is None:
+            self._spanning.discard(listener)
+            return
+        for key in keys:
+            listeners = self._keyed.get(key)
+            if listeners is not None:
+                listeners.discard(listener)
+                if not listeners:
+                    del self._keyed[key]
+
+    # Replica.
+
+    @property
+    def is_sealed(self) -> bool:
+        return self.state.sealed is not None
+
+    def apply(self, entry: LogEntry) -> Sequence[Reply] | None:
+        applied = self.state.apply(entry.index, entry.term, entry.command)
+        if applied.keys:
+            self._tell(applied.keys)
+        if self.state.sealed is not None and self.state.sealed.final_index == entry.index:
+            self._ended()
+        elif self.state.memtable_bytes >= limits.memtable_bytes_max and not self.flushing:
+            self._on_change(self)
+        return applied.replies
+
+    def role_changed(self, *, leads: bool) -> None:
+        if not leads:
+            self._seal_proposed = False
+            gathered, self._gathered = self._gathered, deque()
+            self._gathered_bytes = 0
+            for _, future in gathered:
+                if not future.done():
+                    future.set_exception(self.not_leader())
+        self._on_change(self)
+
+    def stop(self) -> None:
+        super().stop()
+        for _, future in self._gathered:
+            if not future.done():
+                future.set_exception(self.not_leader())
+        self._gathered.clear()
+        self._wake_everybody()
+
+    def _tell(self, keys: Iterable[bytes]) -> None:
+        touched = set(keys)
+        for listener in self._spanning:
+            listener(touched)
+        if self._keyed:
+            woken: dict[Listener, set[bytes]] = {}
+            for key in self._keyed.keys() & touched:
+                for listener in self._keyed[key]:
+                    woken.setdefault(listener, set()).add(key)
+            for listener, own in woken.items():
+                listener(own)
+
+    def _ended(self) -> None:
+        gathered, self._gathered = self._gathered, deque()
+        self._gathered_bytes = 0
+        error = Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+        for _, future in gathered:
+            if not future.done():
+                future.set_exception(error)
+        self._wake_everybody()
+        self._on_change(self)
+
+    def _wake_everybody(self) -> None:
+        woken = set(self._spanning)
+        for listeners in self._keyed.values():
+            woken |= listeners
+        for listener in woken:
+            listener(None)
+
+    def _check_size(self, data: bytes, batch: Batch) -> None:
+        if len(data) > limits.entry_bytes_max - limits.KIB:
+            raise InvalidArgument(
+                f"batch of {len(data)} bytes; at most {limits.entry_bytes_max - limits.KIB} "
+                "are allowed: send it in parts",
+                what="batch",
+            )
+        self.appended_records += batch.count
+        self.appended_bytes += len(data)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,322 @@
+"""A replica: one member's copy of one generation, between its Raft group and the event loop.
+
+`Group` is sans-I/O. This class moves what it produces (messages, committed entries, answered
+reads, deadlines) to those who wait, in `pump`, which runs once per turn of the loop in which
+something happened. Subclasses say what a committed entry means.
+"""
+
+import asyncio
+import heapq
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..client.errors import LognodeError, NotLeader, Sealed, Unavailable
+from ..raft.group import Group
+from ..raft.group_log import GroupLog
+from ..raft.types import GroupId, LogEntry, Message, NotLeaderError, RaftOptions
+from .rounds import Rounds
+
+_APPLY_BYTES_PER_TURN = 1 << 20
+"""A slice of committed entries that keeps a turn of the loop under 5 ms."""
+
+log = logging.getLogger("lognode.replica")
+
+
+class Links(Protocol):
+    """Where a replica's Raft messages go."""
+
+    def send(self, peer: int, gid: GroupId, message: Message) -> None: ...
+
+
+@dataclass(slots=True)
+class Services:
+    """What the node gives to each of its replicas."""
+
+    node_id: int
+    links: Links
+    rounds: Rounds
+    options: RaftOptions
+    rng: random.Random
+    on_broken: Callable[[BaseException], None]
+    """A broken invariant: the node stops."""
+
+
+@dataclass(slots=True)
+class Proposal:
+    """One Raft entry on its way: who waits for it, and what it weighs."""
+
+    term: int
+    waiting: Sequence["asyncio.Future[Any]"]
+    size: int
+
+
+class Replica:
+    """Common part of range and controller replicas."""
+
+    def __init__(
+        self,
+        *,
+        gid: GroupId,
+        members: tuple[int, ...],
+        raft_log: GroupLog,
+        applied_index: int,
+        services: Services,
+    ) -> None:
+        self.gid = gid
+        self.members = members
+        self.raft_log = raft_log
+        self.services = services
+        self.applied_index = applied_index
+        self.group = self._new_group(applied_index)
+        self.proposals: dict[int, Proposal] = {}
+        self.proposed_bytes = 0
+        self._loop = asyncio.get_running_loop()
+        self._reads: dict[int, asyncio.Future[int]] = {}
+        self._applied_waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiter_count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._pumping = False
+        self._was_leader = False
+        self.stopped = False
+
+    def _new_group(self, applied_index: int) -> Group:
+        return Group(
+            log=self.raft_log,
+            node_id=self.services.node_id,
+            members=self.members,
+            applied_index=applied_index,
+            clock=time.monotonic,
+            rng=self.services.rng,
+            options=self.services.options,
+        )
+
+    # What the node calls.
+
+    def start(self, *, campaign: bool = False) -> None:
+        """Take part from now on. `campaign`: stand for election at once."""
+        self.group.start(campaign=campaign)
+        self.wake()
+
+    def stop(self) -> None:
+        """Take no further part. Whoever waits gets an error of outcome unknown."""
+        if self.stopped:
+            return
+        self.stopped = True
+        self.group.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fail_waiting(Unavailable("this replica has stopped", outcome="unknown"))
+        for _, _, waiter in self._applied_waiters:
+            _fail(waiter, Unavailable("this replica has stopped", outcome="unknown"))
+        self._applied_waiters.clear()
+
+    def receive(self, sender: int, message: Message) -> None:
+        """A Raft message from a member."""
+        if not self.stopped and sender in self.members:
+            self.group.receive(sender, message)
+            self.wake()
+
+    def connected(self, peer: int, epoch: int) -> None:
+        """Our link to the peer is up."""
+        if not self.stopped and peer in self.members:
+            self.group.connected(peer, epoch)
+            self.wake()
+
+    def disconnected(self, peer: int) -> None:
+        """Our link to the peer is down."""
+        if not self.stopped and peer in self.members:
+            self.group.disconnected(peer)
+            self.wake()
+
+    def synced(self) -> None:
+        """A WAL round that touched this group is durable."""
+        if not self.stopped:
+            self.group.synced()
+            self.wake()
+
+    def wake(self) -> None:
+        """Pump at the end of this turn of the loop."""
+        if not self._pumping and not self.stopped:
+            self._pumping = True
+            self._loop.call_soon(self._pump_guarded)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member believes that it leads."""
+        return not self.stopped and self.group.role == "leader"
+
+    @property
+    def leader(self) -> int | None:
+        """The leader's node id as far as this member knows."""
+        return None if self.stopped else self.group.leader
+
+    def not_leader(self) -> NotLeader:
+        """The refusal, with the hint where there is one."""
+        hint = self.leader
+        if hint == self.services.node_id:
+            hint = None
+        return NotLeader(f"node {self.services.node_id} does not lead {self.gid}", hint=hint)
+
+    # Proposals and reads.
+
+    def propose(self, command: bytes, waiting: Sequence["asyncio.Future[Any]"]) -> int:
+        """Append to the group's log; the waiting futures resolve when it is applied.
+
+        Returns the index. Raises NotLeader, after which nothing was appended.
+        """
+        try:
+            index, term = self.group.propose(command)
+        except NotLeaderError:
+            raise self.not_leader() from None
+        self.proposals[index] = Proposal(term, waiting, len(command))
+        self.proposed_bytes += len(command)
+        self.wake()
+        return index
+
+    async def read_barrier(self) -> None:
+        """Return when this replica has applied all that was acknowledged before the call (S7).
+
+        Raises NotLeader, or Sealed when the generation has ended.
+        """
+        if self.stopped:
+            raise Unavailable("this replica has stopped")
+        try:
+            ticket = self.group.request_read()
+        except NotLeaderError:
+            raise self.not_leader() from None
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._reads[ticket] = future
+        self.wake()
+        index = await future
+        await self.wait_applied(index)
+        if self.is_sealed:
+            raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+
+    async def wait_applied(self, index: int) -> None:
+        """Return when the entry at `index` is applied here."""
+        if self.applied_index >= index:
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiter_count += 1
+        heapq.heappush(self._applied_waiters, (index, self._waiter_count, future))
+        await future
+
+    # What subclasses define.
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the generation's last entry is applied here."""
+        raise TypeError("a replica without a state machine")
+
+    def apply(self, entry: LogEntry) -> Sequence[Any] | None:
+        """Apply one committed entry; the results go to those who wait, in their order."""
+        raise TypeError("a replica without a state machine")
+
+    def role_changed(self, *, leads: bool) -> None:
+        """Called when this member begins or ceases to lead."""
+
+    def pumped(self) -> None:
+        """Called at the end of each pump."""
+
+    # The pump.
+
+    def _pump_guarded(self) -> None:
+        self._pumping = False
+        if self.stopped:
+            return
+        try:
+            self._pump()
+        except Exception as error:  # whatever it is, going on is not safe
+            log.exception("replica %s broke", self.gid)
+            self.services.on_broken(error)
+
+    def _pump(self) -> None:
+        group = self.group
+        for peer, message in group.take_messages():
+            self.services.links.send(peer, self.gid, message)
+        for ticket, index in group.take_reads():
+            future = self._reads.pop(ticket, None)
+            if future is not None and not future.done():
+                if index is None:
+                    future.set_exception(self.not_leader())
+                else:
+                    future.set_result(index)
+        self._apply_slice()
+        leads = self.leads
+        if leads != self._was_leader:
+            self._was_leader = leads
+            if not leads:
+                # They may still commit, under another leader: nobody knows yet (S11).
+                self._fail_waiting(Unavailable("the leader changed", outcome="unknown"))
+            self.role_changed(leads=leads)
+        self.pumped()
+        self.services.rounds.kick()
+        self._set_timer()
+
+    def _apply_slice(self) -> None:
+        for entry in self.group.take_committed(_APPLY_BYTES_PER_TURN):
+            results = self.apply(entry)
+            self.applied_index = entry.index
+            proposal = self.proposals.pop(entry.index, None)
+            if proposal is not None:
+                self._settle(proposal, entry, results)
+        while self._applied_waiters and self._applied_waiters[0][0] <= self.applied_index:
+            _, _, waiter = heapq.heappop(self._applied_waiters)
+            if not waiter.done():
+                waiter.set_result(None)
+        if self.applied_index < min(self.group.commit_index, self.raft_log.durable_index):
+            self.wake()
+
+    def _settle(self, proposal: Proposal, entry: LogEntry, results: Sequence[Any] | None) -> None:
+        self.proposed_bytes -= proposal.size
+        if not proposal.waiting:
+            return
+        if proposal.term != entry.term or results is None:
+            # Another entry was committed at this index, so ours never can be.
+            error = Unavailable("the leader changed; the append was discarded")
+            for waiter in proposal.waiting:
+                _fail(waiter, error)
+            return
+        for waiter, result in zip(proposal.waiting, results, strict=True):
+            if not waiter.done():
+                waiter.set_result(result)
+
+    def _fail_waiting(self, error: LognodeError) -> None:
+        for proposal in self.proposals.values():
+            for waiter in proposal.waiting:
+                _fail(waiter, error)
+        self.proposals.clear()
+        self.proposed_bytes = 0
+        for future in self._reads.values():
+            _fail(future, Unavailable("the leader changed"))
+        self._reads.clear()
+
+    def _set_timer(self) -> None:
+        if self.stopped:
+            return
+        deadline = self.group.next_deadline()
+        if self._timer is not None:
+            if not self._timer.cancelled() and self._timer.when() <= deadline:
+                return  # it fires early, looks again, and costs nothing per message
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self.stopped:
+            return
+        if self.group.next_deadline() <= self._loop.time():
+            self.group.tick()
+            self.wake()
+        else:
+            self._set_timer()
+
+
+def _fail(waiter: "asyncio.Future[Any]", error: LognodeError) -> None:
+    if not waiter.done():
+        waiter.set_exception(error)
+        waiter.exception()  # whoever waited may have gone: that is no unhandled error

@@ -1,0 +1,46 @@
+"""The keys of the meta rows and what they hold.
+
+identity                        cluster, node, incarnation, boot
+replica/<range>/<generation>    descriptor, base, damaged: a replica that was started here
+mark/<range>                    the highest generation ever started here (executions 1.3)
+controller/<generation>         descriptor, applied, image: a controller replica
+image                           the newest metadata image this node has acted on
+prepared/<operation>            range, generation, base: a parent's state at its final index
+"""
+
+from typing import Any
+
+from ..partitions.model import Descriptor
+from ..raft.types import GroupId
+from ..statemachine.range_state import Base
+
+REPLICA = "replica/"
+CONTROLLER = "controller/"
+MARK = "mark/"
+PREPARED = "prepared/"
+IMAGE = "image"
+
+
+def replica_key(gid: GroupId) -> str:
+    """The row of a range replica."""
+    return f"{REPLICA}{gid.range_id:012d}/{gid.generation:08d}"
+
+
+def controller_key(generation: int) -> str:
+    """The row of a controller replica."""
+    return f"{CONTROLLER}{generation:08d}"
+
+
+def mark_key(range_id: int) -> str:
+    """The row of a range's highest generation here."""
+    return f"{MARK}{range_id:012d}"
+
+
+def prepared_key(operation_id: int) -> str:
+    """The row of what was prepared for an operation."""
+    return f"{PREPARED}{operation_id:012d}"
+
+
+def replica_row(descriptor: Descriptor, base: Base, damaged: str | None = None) -> dict[str, Any]:
+    """A replica's row."""
+    return {"descriptor": descriptor.to_wire(), "base": base.to_wire(), "damaged": damaged}

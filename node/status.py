@@ -1,0 +1,99 @@
+"""The status of the cluster as this node sees it: /status.json and `lognode status`."""
+
+import time
+from typing import Any
+
+from .facts import Facts
+from .heartbeat import Heartbeat
+from .host import Host
+from .view import View
+
+_ALIVE_S = 3.0
+
+
+def status(
+    *, node_id: int, host: Host, view: View, facts: Facts, heartbeat: Heartbeat
+) -> dict[str, Any]:
+    """`cluster`, `nodes`, `logs`, `ranges`, `operations`, and of this node its `replicas`."""
+    metadata = view.metadata
+    view.learn_own(host)
+    leads = host.controller is not None and host.controller.leads
+    alive = facts.alive(time.monotonic(), _ALIVE_S) if leads else None
+    names = {record.log_id: record.name for record in metadata.logs.values()}
+    controller = metadata.controller
+    ranges: list[dict[str, Any]] = [
+        {
+            "id": range_.range_id,
+            "log": names.get(range_.log_id, ""),
+            "start": range_.span.start,
+            "end": range_.span.end,
+            "generation": range_.generation,
+            "members": list(range_.members),
+            "leader": view.leader(range_.range_id, range_.generation),
+            "state": range_.state,
+            "operation": range_.operation,
+        }
+        for range_ in (controller, *metadata.ranges.values())
+    ]
+    return {
+        "cluster": {
+            "id": metadata.cluster_id,
+            "version": metadata.version,
+            "controller": list(controller.members),
+            "controller_leader": view.controller_leader(),
+            "answered_by": node_id,
+            "seconds_since_controller": round(time.monotonic() - heartbeat.last_answer_at, 3),
+        },
+        "nodes": [
+            {
+                "id": node.node_id,
+                "address": node.address,
+                "http": node.http,
+                "zone": node.zone,
+                "state": node.state,
+                "alive": None if alive is None else node.node_id in alive,
+            }
+            for node in metadata.nodes.values()
+        ],
+        "logs": [
+            {
+                "id": record.log_id,
+                "name": record.name,
+                "replicas": record.policy.replicas,
+                "ranges": len(metadata.ranges_of(record.log_id)),
+                "retention_ms": record.policy.retention_ms,
+                "cleanup": record.policy.cleanup,
+            }
+            for record in metadata.logs.values()
+        ],
+        "ranges": ranges,
+        "operations": [
+            {
+                "id": operation.operation_id,
+                "kind": operation.kind,
+                "phase": operation.phase,
+                "ranges": [range_id for range_id, _ in operation.inputs],
+                "reason": operation.reason,
+            }
+            for operation in metadata.operations.values()
+        ],
+        "replicas": [
+            {
+                "range": replica.gid.range_id,
+                "generation": replica.gid.generation,
+                "role": replica.group.role,
+                "term": replica.group.term,
+                "commit": replica.group.commit_index,
+                "applied": replica.applied_index,
+                "entries": replica.state.next_seq - 1,
+                "segments": len(replica.state.manifest),
+                "memtable_bytes": replica.state.memtable_bytes,
+                "sealed": replica.is_sealed,
+            }
+            for replica in host.ranges()
+        ],
+        "damaged": [
+            {"range": gid.range_id, "generation": gid.generation, "reason": reason}
+            for gid, reason in host.damaged.items()
+        ],
+    }

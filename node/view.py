@@ -1,0 +1,97 @@
+"""What this node knows of the cluster: the newest metadata image, and who leads what.
+
+On a controller member the image is the replica's own; elsewhere it came with a heartbeat. An
+image older than one that was acted on is never taken (executions 1.3).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ..partitions.metadata import Metadata
+from ..partitions.model import CONTROLLER_RANGE
+from ..statemachine.meta import MetaStore
+from . import rows
+from .host import Host
+from .sync_thread import SyncThread
+
+
+class View:
+    """The image and soft state. `on_change` is called after the image was replaced."""
+
+    def __init__(self, meta: MetaStore, sync: SyncThread, on_change: Callable[[], None]) -> None:
+        self.metadata = Metadata()
+        self.leaders: dict[int, tuple[int, int, int]] = {}
+        """Per range: (generation, term, node id) of the leader last heard of."""
+        self._meta = meta
+        self._sync = sync
+        self._on_change = on_change
+        self._changed: asyncio.Event = asyncio.Event()
+
+    def load(self) -> None:
+        """The image that was last acted on. Raises CorruptData."""
+        image = self._meta.get(rows.IMAGE)
+        if image is not None:
+            self.metadata = Metadata.from_image(image)
+
+    def newer(self, generation: int, version: int) -> bool:
+        """Whether an image of this controller generation and version is news."""
+        mine = (self.metadata.controller.generation, self.metadata.version)
+        return (generation, version) > mine
+
+    async def take(self, image: dict[str, Any]) -> None:
+        """Act on an image from elsewhere, once it is stored."""
+        metadata = Metadata.from_image(image)
+        if not self.newer(metadata.controller.generation, metadata.version):
+            return
+        await self._sync.run(lambda: self._meta.commit({rows.IMAGE: image}))
+        if self.newer(metadata.controller.generation, metadata.version):
+            self.metadata = metadata
+            self.announce()
+
+    def follow_replica(self, metadata: Metadata) -> None:
+        """This node is a controller member: its replica's metadata is the image."""
+        mine = (self.metadata.controller.generation, self.metadata.version)
+        if (metadata.controller.generation, metadata.version) >= mine:
+            self.metadata = metadata
+            self.announce()
+
+    def announce(self) -> None:
+        """Something that watchers care about has changed."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        self._on_change()
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return at the next change, or after the timeout."""
+        event = self._changed
+        try:
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
+        except TimeoutError:
+            return
+
+    def learn_leaders(self, leaders: dict[int, tuple[int, int, int]]) -> None:
+        """What another node says of leaders; the higher (generation, term) wins."""
+        for range_id, told in leaders.items():
+            if tuple(told) > self.leaders.get(range_id, (0, 0, 0)):
+                self.leaders[range_id] = (told[0], told[1], told[2])
+
+    def learn_own(self, host: Host) -> None:
+        """Leaders that this node's replicas know of, the controller's among them."""
+        for replica in host.groups.values():
+            leader = replica.leader
+            if leader is not None:
+                told = (replica.gid.generation, replica.group.term, leader)
+                known = self.leaders.get(replica.gid.range_id, (0, 0, 0))
+                if told[:2] >= known[:2]:
+                    self.leaders[replica.gid.range_id] = told
+
+    def leader(self, range_id: int, generation: int) -> int | None:
+        """The leader of that generation, as last heard."""
+        known = self.leaders.get(range_id)
+        return known[2] if known is not None and known[0] == generation else None
+
+    def controller_leader(self) -> int | None:
+        """The controller's leader, as last heard."""
+        return self.leader(CONTROLLER_RANGE, self.metadata.controller.generation)
