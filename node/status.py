@@ -3,12 +3,15 @@
 import time
 from typing import Any
 
+from ..partitions.metadata import Metadata
 from .facts import Facts
 from .heartbeat import Heartbeat
 from .host import Host
 from .view import View
 
 _ALIVE_S = 3.0
+
+Rows = list[dict[str, Any]]
 
 
 def status(
@@ -19,9 +22,60 @@ def status(
     view.learn_own(host)
     leads = host.controller is not None and host.controller.leads
     alive = facts.alive(time.monotonic(), _ALIVE_S) if leads else None
+    return {
+        "cluster": {
+            "id": metadata.cluster_id,
+            "version": metadata.version,
+            "controller": list(metadata.controller.members),
+            "controller_leader": view.controller_leader(),
+            "answered_by": node_id,
+            "seconds_since_controller": round(time.monotonic() - heartbeat.last_answer_at, 3),
+        },
+        "nodes": _nodes(metadata, alive),
+        "logs": _logs(metadata),
+        "ranges": _ranges(metadata, view),
+        "operations": _operations(metadata),
+        "replicas": _replicas(host),
+        "damaged": [
+            {"range": gid.range_id, "generation": gid.generation, "reason": reason}
+            for gid, reason in host.damaged.items()
+        ],
+    }
+
+
+def _nodes(metadata: Metadata, alive: set[int] | None) -> Rows:
+    """`alive` is null where only the controller's leader would know."""
+    return [
+        {
+            "id": node.node_id,
+            "address": node.address,
+            "http": node.http,
+            "zone": node.zone,
+            "state": node.state,
+            "alive": None if alive is None else node.node_id in alive,
+        }
+        for node in metadata.nodes.values()
+    ]
+
+
+def _logs(metadata: Metadata) -> Rows:
+    return [
+        {
+            "id": record.log_id,
+            "name": record.name,
+            "replicas": record.policy.replicas,
+            "ranges": len(metadata.ranges_of(record.log_id)),
+            "retention_ms": record.policy.retention_ms,
+            "cleanup": record.policy.cleanup,
+        }
+        for record in metadata.logs.values()
+    ]
+
+
+def _ranges(metadata: Metadata, view: View) -> Rows:
+    """All ranges, the controller's first."""
     names = {record.log_id: record.name for record in metadata.logs.values()}
-    controller = metadata.controller
-    ranges: list[dict[str, Any]] = [
+    return [
         {
             "id": range_.range_id,
             "log": names.get(range_.log_id, ""),
@@ -33,67 +87,36 @@ def status(
             "state": range_.state,
             "operation": range_.operation,
         }
-        for range_ in (controller, *metadata.ranges.values())
+        for range_ in (metadata.controller, *metadata.ranges.values())
     ]
-    return {
-        "cluster": {
-            "id": metadata.cluster_id,
-            "version": metadata.version,
-            "controller": list(controller.members),
-            "controller_leader": view.controller_leader(),
-            "answered_by": node_id,
-            "seconds_since_controller": round(time.monotonic() - heartbeat.last_answer_at, 3),
-        },
-        "nodes": [
-            {
-                "id": node.node_id,
-                "address": node.address,
-                "http": node.http,
-                "zone": node.zone,
-                "state": node.state,
-                "alive": None if alive is None else node.node_id in alive,
-            }
-            for node in metadata.nodes.values()
-        ],
-        "logs": [
-            {
-                "id": record.log_id,
-                "name": record.name,
-                "replicas": record.policy.replicas,
-                "ranges": len(metadata.ranges_of(record.log_id)),
-                "retention_ms": record.policy.retention_ms,
-                "cleanup": record.policy.cleanup,
-            }
-            for record in metadata.logs.values()
-        ],
-        "ranges": ranges,
-        "operations": [
-            {
-                "id": operation.operation_id,
-                "kind": operation.kind,
-                "phase": operation.phase,
-                "ranges": [range_id for range_id, _ in operation.inputs],
-                "reason": operation.reason,
-            }
-            for operation in metadata.operations.values()
-        ],
-        "replicas": [
-            {
-                "range": replica.gid.range_id,
-                "generation": replica.gid.generation,
-                "role": replica.group.role,
-                "term": replica.group.term,
-                "commit": replica.group.commit_index,
-                "applied": replica.applied_index,
-                "entries": replica.state.next_seq - 1,
-                "segments": len(replica.state.manifest),
-                "memtable_bytes": replica.state.memtable_bytes,
-                "sealed": replica.is_sealed,
-            }
-            for replica in host.ranges()
-        ],
-        "damaged": [
-            {"range": gid.range_id, "generation": gid.generation, "reason": reason}
-            for gid, reason in host.damaged.items()
-        ],
-    }
+
+
+def _operations(metadata: Metadata) -> Rows:
+    return [
+        {
+            "id": operation.operation_id,
+            "kind": operation.kind,
+            "phase": operation.phase,
+            "ranges": [range_id for range_id, _ in operation.inputs],
+            "reason": operation.reason,
+        }
+        for operation in metadata.operations.values()
+    ]
+
+
+def _replicas(host: Host) -> Rows:
+    return [
+        {
+            "range": replica.gid.range_id,
+            "generation": replica.gid.generation,
+            "role": replica.group.role,
+            "term": replica.group.term,
+            "commit": replica.group.commit_index,
+            "applied": replica.applied_index,
+            "entries": replica.state.next_seq - 1,
+            "segments": len(replica.state.manifest),
+            "memtable_bytes": replica.state.memtable_bytes,
+            "sealed": replica.is_sealed,
+        }
+        for replica in host.ranges()
+    ]

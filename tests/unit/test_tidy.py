@@ -1,0 +1,140 @@
+"""The tree keeps its own rules: sizes, docstrings, import directions, nothing left over."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("client", "raft", "statemachine", "partitions", "node", "chaos")
+MAY_IMPORT = {
+    "client": {"client"},
+    "raft": {"raft", "client"},
+    "statemachine": {"statemachine", "client"},
+    "partitions": {"partitions", "client", "statemachine"},
+    "node": {"node", "client", "raft", "statemachine", "partitions"},
+    "chaos": {"chaos", "client"},
+    "chaos/sim": {*FOLDERS},
+}
+PROTOCOL_ONLY = {"client.errors", "client.limits", "client.records", "client.types",
+                 "client.invariants"}  # fmt: skip
+"""What raft/ and statemachine/ may use of client/: the protocol, not the SDK."""
+SANS_IO = ("raft", "statemachine", "partitions")
+SANS_IO_FORBIDDEN = {"asyncio", "socket", "time", "random", "threading", "datetime"}
+SANS_IO_EXCEPTIONS = {
+    "raft/engine.py": "sets the library's clock and random source, hands ours to it",
+}
+LINES_MAX, FUNCTION_MAX, FILE_MAX = 100, 70, 700
+LONG_FUNCTIONS = {
+    "raft/group.py:__init__": "puts the parts together; their order is the point",
+}
+"""`file:function`: reason."""
+
+CALLED_FROM_OUTSIDE = {
+    "raft/journal.py:_destroy": "the library calls it when it is destroyed",
+    "raft/engine.py:_SyncObj__doApplyCommand": "replaces a method of the library",
+    "raft/engine.py:_SyncObj__parseChangeClusterRequest": "replaces a method of the library",
+}
+
+
+def modules() -> list[Path]:
+    found = [ROOT / "__init__.py", ROOT / "testing.py"]
+    for folder in FOLDERS:
+        found += sorted((ROOT / folder).rglob("*.py"))
+    return [path for path in found if path.exists()]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path: Path, tree: ast.Module) -> Iterator[str]:
+    """Imported modules: absolute names, ours as `folder.module`."""
+    package = list(path.relative_to(ROOT).parent.parts)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.removeprefix("lognode.") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level == 0:
+                yield (node.module or "").removeprefix("lognode.")
+                continue
+            base = package[: len(package) - node.level + 1]
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            if node.module and module not in FOLDERS:
+                yield module
+            else:
+                yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_module_is_tidy(path: Path) -> None:
+    text = path.read_text("utf-8")
+    tree = ast.parse(text)
+    lines = text.splitlines()
+    assert ast.get_docstring(tree), "a module without a docstring"
+    assert len(lines) <= FILE_MAX, f"{len(lines)} lines; at most {FILE_MAX}"
+    long_lines = [i for i, line in enumerate(lines, 1) if len(line) > LINES_MAX]
+    assert not long_lines, f"lines over {LINES_MAX} characters: {long_lines}"
+    left_over = [i for i, line in enumerate(lines, 1) if re.search(r"\b(TODO|FIXME|XXX)\b", line)]
+    assert not left_over, f"left over: {left_over}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if f"{name_of(path)}:{node.name}" not in LONG_FUNCTIONS:
+                assert size <= FUNCTION_MAX, f"{node.name} has {size} lines"
+            assert node.returns is not None, f"{node.name} has no return type"
+        if isinstance(node, ast.ExceptHandler):
+            assert node.type is not None, f"bare except at line {node.lineno}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_imports_point_one_way(path: Path) -> None:
+    name = name_of(path)
+    folder = name.split("/")[0]
+    if folder not in FOLDERS:
+        return
+    rule = "chaos/sim" if name.startswith("chaos/sim/") else folder
+    for module in imports(path, ast.parse(path.read_text("utf-8"))):
+        top = module.split(".")[0]
+        if top in FOLDERS:
+            assert top in MAY_IMPORT[rule], f"{name} imports {module}"
+            if folder in ("raft", "statemachine") and top == "client":
+                assert ".".join(module.split(".")[:2]) in PROTOCOL_ONLY, f"{name}: {module}"
+        if folder in SANS_IO and name not in SANS_IO_EXCEPTIONS:
+            allowed_for_types = top == "random" and "rng: random.Random" in path.read_text()
+            assert top not in SANS_IO_FORBIDDEN or allowed_for_types, f"{name} imports {module}"
+        assert top not in ("pickle", "marshal", "shelve"), f"{name} imports {module}"
+
+
+def test_only_the_engine_imports_the_library() -> None:
+    for path in modules():
+        found = set(imports(path, ast.parse(path.read_text("utf-8"))))
+        if any(module.split(".")[0] == "pysyncobj" for module in found):
+            assert name_of(path) == "raft/engine.py"
+
+
+def test_private_functions_are_used() -> None:
+    for path in modules():
+        text = path.read_text("utf-8")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if node.name.startswith("_fault_"):
+                    continue  # looked up by the fault's name
+                private = node.name.startswith("_") and not node.name.startswith("__")
+                if private and f"{name_of(path)}:{node.name}" not in CALLED_FROM_OUTSIDE:
+                    uses = len(re.findall(rf"\b{node.name}\b", text))
+                    assert uses > 1, f"{path}: {node.name} is unused"
+
+
+def test_every_package_is_listed() -> None:
+    import tomllib
+
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    present = {"lognode"} | {
+        "lognode." + path.parent.relative_to(ROOT).as_posix().replace("/", ".")
+        for path in modules()
+        if path.name == "__init__.py" and path.parent != ROOT
+    }
+    assert set(listed) == present
