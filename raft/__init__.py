@@ -34,7 +34,9 @@ The caller
     made on it, and `base_installed(peer)` may be called here to hurry.
 11. gives one clock, monotonic, seconds, and one `random.Random` per group. The clock may stand
     still between calls; it never goes back.
-12. treats InvariantError as the end of the process: going on could lose data.
+12. treats InvariantError out of any call as the end of the process, since going on could lose
+    data, and CorruptData as damage of this replica: an entry read back from the WAL has another
+    checksum, and the group is stopped for good (1.2, promise S12).
 
 Messages (`messages.py`; arrays `[kind, term, epoch, ...]`)
 

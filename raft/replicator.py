@@ -156,6 +156,9 @@ class Replicator:
         """A peer has durably all below next_index."""
         progress = self._peers[peer]
         progress.heard_at = self._clock()
+        if progress.flow is Flow.BASE and next_index <= self._log.base_index:
+            self._alive(progress)  # durable up to there, but that is not yet where our log begins
+            return
         waited = progress.flow is not Flow.REPLICATE
         progress.ack(next_index - 1)
         moved = self._credit(progress)
@@ -171,7 +174,7 @@ class Replicator:
         """A peer lacks what an append continues: go back to where the logs meet, or to a base."""
         progress = self._peers[peer]
         progress.heard_at = self._clock()
-        self._answered(progress, success=False, reset=False, next_index=0)
+        self._alive(progress)
         if 4 not in self._closed:
             self._reset_as_the_library_does(progress, reject.next_index)
             return
@@ -244,6 +247,9 @@ class Replicator:
         progress.credited = credited
         self._answered(progress, success=True, reset=False, next_index=credited + 1)
         return moved
+
+    def _alive(self, progress: Progress) -> None:
+        self._answered(progress, success=False, reset=False, next_index=0)
 
     def _set_next(self, progress: Progress) -> None:
         self._answered(progress, success=False, reset=True, next_index=progress.next_index)

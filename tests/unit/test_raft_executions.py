@@ -389,3 +389,29 @@ def test_followers_with_slow_disks_are_not_taken_for_dead() -> None:
     assert net.group(1).commit_index < index
     net.members[2].slow_disk = False
     net.run(net.settled([1, 2]))
+
+
+def test_x21_a_peer_whose_disk_is_behind_the_leader_s_base_is_not_hammered() -> None:
+    """It holds the base, not yet durable, and says what is: no reason to ask again at once."""
+    net = Net(3)
+    net.elect(1)
+    net.members[3].slow_disk = True
+    net.propose(1, *"abcdef")
+    net.run(net.settled([1, 2]))
+    net.log(1).cut_front(net.group(1).commit_index)
+    net.cut(1, 3)
+    messages: list[tuple[int, int]] = []
+
+    def count(source: int, target: int, message: list[object]) -> bool:
+        messages.append((source, target))
+        return False
+
+    net.lost = count
+    net.connect(1, 3)
+    net.run(3.0)
+    assert messages.count((1, 3)) < 3.0 / net.options.heartbeat_s + 5
+    assert net.group(1).needs_base == frozenset()
+    net.members[3].slow_disk = False
+    net.propose(1, "g")
+    net.run(net.settled())
+    assert net.applied(3) == list("abcdefg")
