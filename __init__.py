@@ -1,1 +1,102 @@
-"""lognode: a cluster that keeps millions of small ordered logs, one per key."""
+"""lognode: a cluster that keeps millions of small ordered logs, one per key.
+
+    import lognode
+
+    with lognode.Client("lognode://127.0.0.1:4600") as client:
+        log = client.create_log("flights", exist_ok=True)
+        log.append("N14228", b"departed")
+        for entry in log.scan("N14228"):
+            print(entry.seq, entry.value)
+
+`AsyncClient` is the same for asyncio. Importing this loads the client only.
+"""
+
+from .client.appends import Ticket
+from .client.client import AsyncClient
+from .client.errors import (
+    BatchSpansRanges,
+    Conflict,
+    CorruptData,
+    Fenced,
+    GenerationMismatch,
+    InvalidArgument,
+    LimitExceeded,
+    LocalProtocolError,
+    LogExists,
+    LognodeError,
+    LogNotFound,
+    NodeNotFound,
+    NotFound,
+    NotLeader,
+    OperationInProgress,
+    OutOfOrder,
+    Overloaded,
+    PartialFailure,
+    ProtocolError,
+    RangeNotFound,
+    RemoteProtocolError,
+    Sealed,
+    SequenceMismatch,
+    Timeout,
+    Unauthorized,
+    Unavailable,
+    Unsupported,
+)
+from .client.follow import AsyncFeed
+from .client.log import AsyncLog
+from .client.producer import AsyncProducer
+from .client.sender import Delivery
+from .client.types import (
+    ABSENT,
+    ANY,
+    Ack,
+    Cursor,
+    Entry,
+    FollowBatch,
+    Tail,
+    Timestamp,
+)
+
+__all__ = [
+    "ABSENT",
+    "ANY",
+    "Ack",
+    "AsyncClient",
+    "AsyncFeed",
+    "AsyncLog",
+    "AsyncProducer",
+    "BatchSpansRanges",
+    "Conflict",
+    "CorruptData",
+    "Cursor",
+    "Delivery",
+    "Entry",
+    "Fenced",
+    "FollowBatch",
+    "GenerationMismatch",
+    "InvalidArgument",
+    "LimitExceeded",
+    "LocalProtocolError",
+    "LogExists",
+    "LogNotFound",
+    "LognodeError",
+    "NodeNotFound",
+    "NotFound",
+    "NotLeader",
+    "OperationInProgress",
+    "OutOfOrder",
+    "Overloaded",
+    "PartialFailure",
+    "ProtocolError",
+    "RangeNotFound",
+    "RemoteProtocolError",
+    "Sealed",
+    "SequenceMismatch",
+    "Tail",
+    "Ticket",
+    "Timeout",
+    "Timestamp",
+    "Unauthorized",
+    "Unavailable",
+    "Unsupported",
+]

@@ -51,28 +51,46 @@ ALIVE: Final = "alive"
 PING: Final = "ping"
 """{} -> {}. Answered by the connection itself."""
 METADATA: Final = "metadata"
-"""{log?} -> {cluster, version, nodes, logs, ranges}."""
+"""{log?: name, at_least: version} -> {cluster, version, nodes: [{id, address, http, zone, state}],
+logs: [{id, name, policy}], ranges: [descriptor + leader: id | nil]}."""
 CREATE_LOG: Final = "create_log"
-"""{name, ranges | split_at, replicas, policy..., exist_ok} -> {log}."""
+"""{name, ranges | split_at: [key], replicas, policy..., exist_ok} -> {log}."""
 DELETE_LOG: Final = "delete_log"
 """{name} -> {}."""
 PRODUCER_OPEN: Final = "producer_open"
-"""{name?, log?} -> {id, epoch}."""
+"""{name: str | nil, log: name} -> {id, epoch}. With a name: after every range of the log has been
+told the new epoch (executions 1.27)."""
 PRODUCER_CLOSE: Final = "producer_close"
 """One-way, {range, generation, id}: all its numbers are settled, the row may go."""
+PRODUCER_NUMBER: Final = "producer_number"
+"""{range, generation, producer, number} -> {applied: bool, seq: int | nil}, linearizable."""
 APPEND: Final = "append"
-"""{range, generation, batches: [bin], timeout_ms} -> {results: [reply]}."""
+"""{range, generation, batches: [bin], timeout_ms} -> {results: [reply]}, a reply per batch:
+{status: ok, first_seq | seqs + duplicates: [position], timestamp_ms} or {status: error, error}."""
+
+# Reads: {range, generation, ..., consistency, node: id | nil, through: seq | nil, timeout_ms,
+# applied?: index} -> {..., applied: index}. `applied` in a request is the session of prefix reads:
+# the replica answers once it has applied that much of this generation (executions 2.19).
 LATEST: Final = "latest"
+"""{key} -> {page} of at most one entry."""
 COUNT: Final = "count"
+"""{key, start, end} -> {count}."""
 SCAN: Final = "scan"
+"""{key, start, end, limit, bytes, reverse} -> {page}."""
 KEYS: Final = "keys"
+"""{prefix, after: key | nil, limit} -> {keys}; fewer than `limit`: the range has no more."""
 READ_SPAN: Final = "read_span"
+"""{start_key, end_key | nil, from_seq, limit, bytes} -> {page}, in the order of seq."""
 RESOLVE: Final = "resolve"
-"""{range, generation, key?, start: [kind, n] | "latest"} -> {seq}."""
+"""{key: key | nil, start: ["ts", ms] | ["tail", n] | "latest"} -> {seq}."""
 FOLLOW: Final = "follow"
-"""{range, generation, keys | prefix, from_seq, credit} -> pushes {page, caught_up, next}."""
+"""{range, generation, keys: {key: seq} | nil, start_key, end_key, from_seq, credit} -> pushes
+{page, caught_up, next}. Entries of the keys from their seqs, or of the span from `from_seq`; `next`
+is the seq after all that the push covers, also for keys without an entry in it."""
 STATUS: Final = "status"
+"""{} -> the dict of /status.json."""
 HEALTH: Final = "health"
+"""{nodes} -> {ok: bool, reasons: [str]}."""
 
 Role = Literal["client", "node"]
 

@@ -1,0 +1,352 @@
+"""Records on their way: the columns of a batch, the tickets for its records, what became of it.
+
+A batch is the unit of everything that costs: routing, encoding, sending, retrying, settling. A
+record costs its place in a few lists.
+"""
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, repeat
+from operator import itemgetter
+from typing import Any
+
+from . import limits
+from .errors import InvalidArgument, LimitExceeded, LognodeError, RemoteProtocolError
+from .records import EXPECT_ABSENT, EXPECT_ANY, check_record, encode_batch
+from .retry import Attempts
+from .types import ABSENT, ANY, Ack, Expect, Headers
+
+
+class AppendBatch:
+    """Records of one range, numbered, until they are settled: acknowledged or given up.
+
+    A batch whose range was split hands its records to `parts`, with the same numbers.
+    """
+
+    __slots__ = (
+        "after",
+        "atomic",
+        "attempts",
+        "bytes",
+        "data",
+        "done",
+        "error",
+        "expects",
+        "first_key",
+        "headers",
+        "keys",
+        "last_key",
+        "numbers",
+        "parts",
+        "prevs",
+        "reply",
+        "snapshots",
+        "values",
+    )
+
+    def __init__(self, attempts: Attempts, done: "asyncio.Future[None]") -> None:
+        self.keys: list[bytes] = []
+        self.values: list[bytes | None] = []
+        self.numbers: list[int] = []
+        self.headers: list[Headers | None] | None = None
+        self.expects: list[int] | None = None
+        self.snapshots: list[int] | None = None
+        self.atomic = False
+        self.bytes = 0
+        self.prevs: list[int] | None = None
+        self.first_key = b""
+        self.last_key = b""
+        self.data: bytes | None = None
+        """Packed, once it was sent."""
+        self.attempts = attempts
+        self.done = done
+        """Its result is None; what became of the records is in `reply` or `error`."""
+        self.after: AppendBatch | None = None
+        """The batch of a predecessor: send this one when that one is settled."""
+        self.reply: Mapping[Any, Any] | None = None
+        self.error: LognodeError | None = None
+        self.parts: list[tuple[AppendBatch, list[int]]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def pack(self, producer: int, epoch: int, low: int) -> bytes:
+        """The bytes to send. `low`: the smallest number not settled."""
+        numbers = self.numbers
+        consecutive = numbers[-1] - numbers[0] == len(numbers) - 1
+        prevs = self.prevs
+        if prevs is not None and max(prevs) < low:
+            prevs = None
+        return encode_batch(
+            self.keys,
+            self.values,
+            producer=producer,
+            epoch=epoch,
+            low=low,
+            numbers=numbers[0] if consecutive else numbers,
+            prevs=prevs,
+            headers=self.headers,
+            expects=self.expects,
+            snapshots=self.snapshots,
+            atomic=self.atomic,
+        )
+
+    def close(self) -> None:
+        """No record is added any more."""
+        self.first_key = min(self.keys)
+        self.last_key = max(self.keys)
+
+    def holds(self, number: int) -> bool:
+        """Whether a record of this batch has the number."""
+        position = bisect_left(self.numbers, number)
+        return position < len(self.numbers) and self.numbers[position] == number
+
+    def part(self, positions: Sequence[int], attempts: Attempts) -> "AppendBatch":
+        """Some of the records, in order, with their numbers, as a batch of its own."""
+        new = AppendBatch(attempts, asyncio.get_running_loop().create_future())
+        new.keys = [self.keys[i] for i in positions]
+        new.values = [self.values[i] for i in positions]
+        new.numbers = [self.numbers[i] for i in positions]
+        if self.prevs is not None:
+            new.prevs = [self.prevs[i] for i in positions]
+        if self.headers is not None:
+            new.headers = [self.headers[i] for i in positions]
+        if self.expects is not None:
+            new.expects = [self.expects[i] for i in positions]
+        if self.snapshots is not None:
+            marked = frozenset(self.snapshots)
+            new.snapshots = [at for at, i in enumerate(positions) if i in marked]
+        new.close()
+        return new
+
+    def acks(self) -> list[Ack | LognodeError]:
+        """What became of each record; only when `done`."""
+        if self.parts is not None:
+            found: dict[int, Ack | LognodeError] = {}
+            for part, positions in self.parts:
+                found.update(zip(positions, part.acks(), strict=True))
+            return [found[i] for i in range(len(self.keys))]
+        if self.error is not None or self.reply is None:
+            return [self.error or LognodeError("batch without a reply", outcome="unknown")] * len(
+                self.keys
+            )
+        timestamp_ms = self.reply.get("timestamp_ms")
+        first_seq = self.reply.get("first_seq")
+        if first_seq is not None:
+            return list(
+                map(Ack, range(first_seq, first_seq + len(self.keys)), repeat(timestamp_ms))
+            )
+        duplicates = frozenset(self.reply.get("duplicates") or ())
+        return [
+            Ack(seq, None if i in duplicates else timestamp_ms, i in duplicates)
+            for i, seq in enumerate(self.reply["seqs"])
+        ]
+
+    def ack(self, position: int) -> Ack:
+        """What became of one record; raises its error. Only when `done`."""
+        if self.parts is not None:
+            for part, positions in self.parts:
+                if position in positions:
+                    return part.ack(positions.index(position))
+        if self.error is not None:
+            raise self.error
+        first_seq = self.reply.get("first_seq") if self.reply is not None else None
+        if first_seq is not None and self.reply is not None:
+            return Ack(first_seq + position, self.reply.get("timestamp_ms"))
+        found = self.acks()[position]
+        if isinstance(found, LognodeError):
+            raise found
+        return found
+
+
+def check_reply(batch: AppendBatch, reply: Any) -> None:
+    """Raises RemoteProtocolError unless the reply acknowledges every record of the batch."""
+    if isinstance(reply, dict):
+        first_seq, seqs = reply.get("first_seq"), reply.get("seqs")
+        if type(first_seq) is int or (type(seqs) is list and len(seqs) == len(batch)):
+            return
+    raise RemoteProtocolError("an append was answered without the seqs of its records")
+
+
+class Ticket:
+    """The promise of an acknowledgement: `await ticket` gives the Ack, or raises why not."""
+
+    __slots__ = ("_batch", "_position")
+
+    def __init__(self, batch: AppendBatch, position: int) -> None:
+        self._batch = batch
+        self._position = position
+
+    def __await__(self) -> Generator[Any, None, Ack]:
+        if not self._batch.done.done():
+            # Shielded: others wait for the same batch.
+            yield from asyncio.shield(self._batch.done).__await__()
+        return self._batch.ack(self._position)
+
+    @property
+    def number(self) -> int:
+        """The record's number in its producer's sequence."""
+        return self._batch.numbers[self._position]
+
+    @property
+    def done(self) -> bool:
+        """Whether awaiting returns, or raises, at once."""
+        return self._batch.done.done()
+
+
+def to_key(key: Any) -> bytes:
+    """The key's bytes; a str is encoded as UTF-8. Raises InvalidArgument for anything else."""
+    if isinstance(key, str):
+        return key.encode()
+    if isinstance(key, bytes):
+        return key
+    raise InvalidArgument(f"key is {type(key).__name__}; give bytes or str", what="key")
+
+
+def check_types(value: Any, headers: Any) -> None:
+    """Raises InvalidArgument for a value or headers of another type."""
+    if value is not None and type(value) is not bytes:
+        raise InvalidArgument(
+            f"value is {type(value).__name__}; give bytes, or None for a tombstone", what="value"
+        )
+    if headers and not all(type(k) is bytes and type(v) is bytes for k, v in headers.items()):
+        raise InvalidArgument("headers map bytes to bytes", what="headers")
+
+
+def to_expect(expect: Expect) -> int:
+    """The condition as it travels. Raises InvalidArgument."""
+    if expect is ANY:
+        return EXPECT_ANY
+    if expect is ABSENT:
+        return EXPECT_ABSENT
+    if type(expect) is int and expect >= 1:
+        return expect
+    raise InvalidArgument(
+        f"expect is {expect!r}; give ANY, ABSENT or the key's last seq (1 or more)", what="expect"
+    )
+
+
+class Columns:
+    """Records given as tuples, as columns, checked: at most a few C calls a column."""
+
+    def __init__(self, records: Iterable[Sequence[Any]]) -> None:
+        rows = records if isinstance(records, (list, tuple)) else list(records)
+        widths = set(map(len, rows))
+        if not widths <= {2, 3}:
+            raise InvalidArgument(
+                "a record is (key, value) or (key, value, headers)", what="records"
+            )
+        self.keys: list[bytes] = list(map(itemgetter(0), rows))
+        self.values: list[bytes | None] = list(map(itemgetter(1), rows))
+        self.headers: list[Headers | None] | None = None
+        if 3 in widths:
+            self.headers = [row[2] if len(row) == 3 else None for row in rows]
+        self._check()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def _check(self) -> None:
+        if set(map(type, self.keys)) - {bytes}:
+            self.keys = list(map(to_key, self.keys))
+        kinds = set(map(type, self.values))
+        if kinds - {bytes, type(None)}:
+            for value in self.values:
+                check_types(value, None)
+        lengths = list(map(len, self.keys))
+        if type(None) in kinds:
+            sizes = [0 if value is None else len(value) for value in self.values]
+        else:
+            sizes = list(map(len, self.values))  # type: ignore[arg-type]
+        if lengths and (
+            min(lengths) < 1
+            or max(lengths) > limits.key_bytes_max
+            or max(sizes) > limits.value_bytes_max
+        ):
+            for key, value in zip(self.keys, self.values, strict=True):
+                check_record(key, value)
+        self.sizes = list(map(int.__add__, lengths, sizes))
+        for position, headers in enumerate(self.headers or ()):
+            if headers:
+                check_types(None, headers)
+                check_record(b"k", None, headers)
+                self.sizes[position] += sum(map(len, headers)) + sum(map(len, headers.values()))
+
+    def slices(self, records_max: int, bytes_max: int) -> Iterator["Columns"]:
+        """The columns in pieces of bounded size, in order."""
+        if len(self) <= records_max and sum(self.sizes) <= bytes_max:
+            yield self
+            return
+        at, size = 0, 0
+        for position, own in enumerate(self.sizes):
+            if position > at and (position - at >= records_max or size + own > bytes_max):
+                yield self._slice(slice(at, position))
+                at, size = position, 0
+            size += own
+        yield self._slice(slice(at, len(self)))
+
+    def _slice(self, span: slice) -> "Columns":
+        piece = object.__new__(Columns)
+        piece.keys, piece.values = self.keys[span], self.values[span]
+        piece.sizes = self.sizes[span]
+        piece.headers = self.headers[span] if self.headers is not None else None
+        return piece
+
+    def by_start(self, starts: Sequence[bytes]) -> Iterator[Sequence[int]]:
+        """Positions grouped by the range that holds their key, each in order."""
+        if len(starts) <= 1:
+            yield range(len(self.keys))
+            return
+        groups: dict[int, list[int]] = {}
+        for position, group in enumerate(map(bisect_right, repeat(starts), self.keys)):
+            if group in groups:
+                groups[group].append(position)
+            else:
+                groups[group] = [position]
+        yield from groups.values()
+
+    def cut(self, positions: Sequence[int]) -> Iterator[Sequence[int]]:
+        """The positions in runs that fit a batch each."""
+        ends = list(accumulate(map(self.sizes.__getitem__, positions)))
+        at, before = 0, 0
+        while at < len(positions):
+            to = bisect_right(ends, before + limits.batch_bytes_max)
+            to = min(max(to, at + 1), at + limits.batch_records_max)
+            yield positions[at:to]
+            at, before = to, ends[to - 1]
+
+    def fill(self, batch: AppendBatch, positions: Sequence[int], first_number: int) -> None:
+        """Put these records into an empty batch; the first of all has `first_number`."""
+        if isinstance(positions, range):
+            span = slice(positions.start, positions.stop)
+            batch.keys, batch.values = self.keys[span], self.values[span]
+            batch.numbers = list(range(first_number + span.start, first_number + span.stop))
+            batch.bytes = sum(self.sizes[span])
+            headers = self.headers[span] if self.headers is not None else None
+        else:
+            batch.keys = list(map(self.keys.__getitem__, positions))
+            batch.values = list(map(self.values.__getitem__, positions))
+            batch.numbers = list(map(first_number.__add__, positions))
+            batch.bytes = sum(map(self.sizes.__getitem__, positions))
+            headers = None
+            if self.headers is not None:
+                headers = list(map(self.headers.__getitem__, positions))
+        if headers is not None and any(headers):
+            batch.headers = headers
+
+
+def check_one_batch(columns: Columns) -> None:
+    """Raises unless the records fit one batch."""
+    if not len(columns):
+        raise InvalidArgument("append_batch of no records; give at least one", what="records")
+    for limit, value, allowed in (
+        ("batch_records_max", len(columns), limits.batch_records_max),
+        ("batch_bytes_max", sum(columns.sizes), limits.batch_bytes_max),
+    ):
+        if value > allowed and len(columns) > 1:
+            raise LimitExceeded(
+                f"batch of {value} {'records' if 'records' in limit else 'bytes'}; at most "
+                f"{allowed} go together: use append_many, which is not atomic",
+                limit=limit, value=value, allowed=allowed,
+            )  # fmt: skip

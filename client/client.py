@@ -1,0 +1,156 @@
+"""The client: one per process and cluster; logs are had from it."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from . import address, limits, wire
+from .appends import to_key
+from .cluster import Cluster
+from .errors import InvalidArgument, LimitExceeded
+from .log import AsyncLog
+
+default_timeout_s: Final = 10.0
+default_address: Final = "lognode://127.0.0.1:4600"
+
+
+class AsyncClient:
+    """A connection to a cluster, by any of its nodes' addresses.
+
+    `address`: `lognode://host:port[,host:port...]`; the rest of the nodes is found out.
+    `timeout`: seconds, the default deadline of every call. Nothing is dialled before the first
+    call. All use is on the loop that is running when it is first used.
+    Raises InvalidArgument for a bad address.
+    """
+
+    def __init__(
+        self, address_list: str = default_address, *, timeout: float = default_timeout_s
+    ) -> None:
+        if timeout <= 0:
+            raise InvalidArgument(f"timeout is {timeout}; give seconds above 0", what="timeout")
+        self._cluster = Cluster(address.parse(address_list))
+        self._timeout = timeout
+        self._logs: dict[str, AsyncLog] = {}
+
+    def __repr__(self) -> str:
+        seeds = ",".join(map(str, self._cluster.seeds))
+        return f"<AsyncClient lognode://{seeds}>"
+
+    def log(self, name: str) -> AsyncLog:
+        """The log of that name. Raises LimitExceeded, InvalidArgument for an impossible name."""
+        found = self._logs.get(name)
+        if found is None:
+            _check_log_name(name)
+            found = AsyncLog(self._cluster, name, timeout=self._timeout)
+            self._logs[name] = found
+        return found
+
+    async def create_log(
+        self,
+        name: str,
+        *,
+        ranges: int | None = None,
+        split_at: Sequence[bytes | str] | None = None,
+        replicas: int = 3,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+        cleanup: str = "delete",
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncLog:
+        """Create a log of `ranges` even ranges, or split at the given keys.
+
+        `replicas`: 1 to `replicas_max`; with fewer nodes the log grows to it later.
+        Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
+        """
+        log = self.log(name)
+        if ranges is not None and split_at is not None:
+            raise InvalidArgument("give ranges or split_at, not both", what="ranges")
+        if ranges is not None and not 1 <= ranges <= limits.ranges_per_log_max:
+            raise LimitExceeded(
+                f"{ranges} ranges; 1 to {limits.ranges_per_log_max} are allowed",
+                limit="ranges_per_log_max", value=ranges, allowed=limits.ranges_per_log_max,
+            )  # fmt: skip
+        if not 1 <= replicas <= limits.replicas_max:
+            raise LimitExceeded(
+                f"{replicas} replicas; 1 to {limits.replicas_max} are allowed",
+                limit="replicas_max", value=replicas, allowed=limits.replicas_max,
+            )  # fmt: skip
+        body = {
+            "name": name,
+            "ranges": ranges,
+            "split_at": None if split_at is None else sorted(set(map(to_key, split_at))),
+            "replicas": replicas,
+            "retention_ms": retention_ms,
+            "retention_bytes": retention_bytes,
+            "cleanup": cleanup,
+            "exist_ok": exist_ok,
+        }
+        await self._ask(wire.CREATE_LOG, body, timeout, writes=True)
+        return log
+
+    async def delete_log(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a log and all its entries. Raises LogNotFound."""
+        await self._ask(wire.DELETE_LOG, {"name": name}, timeout, writes=True)
+        self._cluster.forget(name)
+        self._logs.pop(name, None)
+
+    async def logs(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """The logs: id, name and policy of each, by name."""
+        answer = await self.metadata(timeout=timeout)
+        return sorted(answer["logs"], key=lambda log: str(log["name"]))
+
+    async def metadata(
+        self, log: str | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Nodes, logs and ranges as the cluster's metadata has them. Raises LogNotFound."""
+        return await self._cluster.refresh(log, self._deadline(timeout))
+
+    async def status(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """The dict of /status.json, as one node sees the cluster."""
+        return await self._ask(wire.STATUS, {}, timeout, writes=False)
+
+    async def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
+        """`ok`, and if not the `reasons`: too few nodes, ranges without leader or members."""
+        return await self._ask(wire.HEALTH, {"nodes": nodes}, timeout, writes=False)
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """Deliver what is under way for at most `timeout` seconds, then close; always returns."""
+        for log in self._logs.values():
+            await log.close(timeout)
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _deadline(self, timeout: float | None) -> float:
+        return self._cluster.now() + (self._timeout if timeout is None else timeout)
+
+    async def _ask(
+        self, op: str, body: dict[str, Any], timeout: float | None, *, writes: bool
+    ) -> dict[str, Any]:
+        return await self._cluster.call_any(
+            op, body, deadline=self._deadline(timeout), writes=writes
+        )
+
+
+def _check_log_name(name: str) -> None:
+    size = len(name.encode())
+    if size > limits.log_name_bytes_max:
+        raise LimitExceeded(
+            f"log name of {size} bytes; at most {limits.log_name_bytes_max} are allowed",
+            limit="log_name_bytes_max", value=size, allowed=limits.log_name_bytes_max,
+        )  # fmt: skip
+    if not name or not name.isprintable() or name != name.strip():
+        raise InvalidArgument(
+            f"log name {name!r}; a name is printable, not empty, without blanks at its ends",
+            what="log",
+        )

@@ -1,0 +1,330 @@
+"""The client's view of the cluster, and the one loop that every routed call goes through.
+
+`Cluster` knows nodes and logs as the newest metadata it has seen shows them, and asks for newer
+ones when a node's answer says that it is behind; one question at a time per log, whoever asks.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from . import address as addresses
+from . import wire
+from .address import Address
+from .connection import Connection, Stream
+from .errors import (
+    GenerationMismatch,
+    LognodeError,
+    LogNotFound,
+    NodeNotFound,
+    NotLeader,
+    RemoteProtocolError,
+    Timeout,
+    Unavailable,
+)
+from .pool import Pool
+from .retry import Attempts, Next
+from .routing import Range, RangeTable
+
+Body = dict[str, Any]
+metadata_timeout_s: Final = 1.0
+
+
+class LogRoutes:
+    """What is known of one log: its id and ranges."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.log_id: int | None = None
+        self.table = RangeTable()
+        self.applied: dict[int, tuple[int, int]] = {}
+        """Session of prefix reads: range id to (generation, index) seen (executions 2.19)."""
+
+
+class Cluster:
+    """Nodes, logs and connections of one client. All calls on one loop."""
+
+    def __init__(self, seeds: Sequence[Address]) -> None:
+        self.seeds = tuple(seeds)
+        self.version = 0
+        self.nodes: dict[int, Address] = {}
+        self.pool = Pool()
+        self._logs: dict[str, LogRoutes] = {}
+        self._refreshing: dict[str | None, asyncio.Task[Body]] = {}
+
+    def now(self) -> float:
+        """The clock of all deadlines."""
+        return asyncio.get_running_loop().time()
+
+    def log(self, name: str) -> LogRoutes:
+        """The routes of a log, empty until first used."""
+        return self._logs.setdefault(name, LogRoutes(name))
+
+    def forget(self, name: str) -> None:
+        """The log was deleted."""
+        self._logs.pop(name, None)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for task in self._refreshing.values():
+            task.cancel()
+        await self.pool.close()
+
+    # Metadata.
+
+    async def refresh(self, name: str | None, deadline: float) -> Body:
+        """Ask for metadata at least as new as what is known; the log's only, or of all logs.
+
+        Raises LogNotFound, Unavailable when no node answers, Timeout.
+        """
+        task = self._refreshing.get(name)
+        if task is None:
+            task = asyncio.create_task(self._fetch(name))
+            self._refreshing[name] = task
+            task.add_done_callback(lambda done: self._refreshed(name, done))
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise Timeout("no node answers with metadata", outcome="not_applied") from None
+
+    def _refreshed(self, name: str | None, task: "asyncio.Task[Body]") -> None:
+        self._refreshing.pop(name, None)
+        if not task.cancelled():
+            task.exception()  # whoever waited got it; when nobody did, it is not a warning
+
+    async def _fetch(self, name: str | None) -> Body:
+        loop = asyncio.get_running_loop()
+        last: LognodeError | None = None
+        for address in self._candidates():
+            deadline = loop.time() + metadata_timeout_s
+            try:
+                connection = await self.pool.get(address, deadline)
+                body: Body = {"at_least": self.version}
+                if name is not None:
+                    body["log"] = name
+                answer = await connection.request(wire.METADATA, body, deadline=deadline)
+            except (Timeout, Unavailable) as error:
+                self.pool.suspect(address)
+                last = last or error
+                continue
+            except LogNotFound as error:
+                last = error  # or that node has not heard of it yet: ask the others too
+                continue
+            if answer.get("version", 0) < self.version:
+                continue
+            self._learn(name, answer)
+            return answer
+        raise last or Unavailable("no node has metadata as new as ours", reason="stale metadata")
+
+    def _candidates(self) -> list[Address]:
+        known = dict.fromkeys((*self.nodes.values(), *self.seeds))
+        return sorted(known, key=self.pool.rank)
+
+    def _learn(self, name: str | None, answer: Mapping[Any, Any]) -> None:
+        try:
+            self.version = max(self.version, answer["version"])
+            for node in answer["nodes"]:
+                self.nodes[node["id"]] = addresses.parse_one(node["address"])
+            ids = {log["name"]: log["id"] for log in answer["logs"]}
+            ranges = [Range.from_wire(body) for body in answer["ranges"]]
+        except (KeyError, TypeError) as error:
+            raise RemoteProtocolError(f"metadata that is none: {error!r}") from None
+        if self.pool.cluster is None:
+            self.pool.cluster = answer.get("cluster")
+        for log in [self.log(name)] if name is not None else list(self._logs.values()):
+            log_id = ids.get(log.name)
+            if log_id is None:
+                continue
+            if log.log_id != log_id:  # deleted and created again: nothing known holds
+                log.log_id, log.table = log_id, RangeTable()
+            log.table.insert_all(
+                self._without_suspect(known) for known in ranges if known.log_id == log_id
+            )
+
+    def _without_suspect(self, known: Range) -> Range:
+        """Metadata may name a leader that this client has just seen dead: do not go back to it."""
+        if known.leader is None or not self._is_suspect(known.leader):
+            return known
+        return Range(
+            known.range_id, known.generation, known.log_id, known.start, known.end, known.members
+        )
+
+    def _is_suspect(self, node: int) -> bool:
+        address = self.nodes.get(node)
+        return address is not None and self.pool.is_suspect(address)
+
+    # Calls.
+
+    async def locate(self, log: LogRoutes, key: bytes, deadline: float) -> Range:
+        """The range of a key. Raises LogNotFound, Unavailable."""
+        found = log.table.find(key)
+        if found is None:
+            await self.refresh(log.name, deadline)
+            found = log.table.find(key)
+            if found is None:
+                raise Unavailable(
+                    f"no range of log {log.name!r} serves the key at present", reason="no range"
+                )
+        return found
+
+    async def all_ranges(self, log: LogRoutes, deadline: float) -> list[Range]:
+        """The ranges of a log, covering its key space. Raises LogNotFound, Unavailable."""
+        if not log.table.covers():
+            await self.refresh(log.name, deadline)
+            if not log.table.covers():
+                raise Unavailable(f"log {log.name!r} has a hole at present", reason="no range")
+        return list(log.table)
+
+    def target(self, known: Range, node: int | None = None) -> int:
+        """The node to ask about a range. Raises NodeNotFound when `node` has no replica."""
+        if node is not None:
+            if node not in known.members:
+                raise NodeNotFound(
+                    f"node {node} has no replica of {known}; its members are "
+                    f"{', '.join(map(str, known.members))}",
+                    node=node,
+                )
+            return node
+        if known.leader is not None:
+            return known.leader
+        return min(known.members, key=self._is_suspect)
+
+    async def ask(self, known: Range, op: str, body: Body, deadline: float, *, node: int) -> Body:
+        """One attempt at one node. Raises what it answered, Timeout, Unavailable."""
+        full = {"range": known.range_id, "generation": known.generation, **body}
+        try:
+            connection = await self._connect(node, deadline)
+            return await connection.request(op, full, deadline=deadline)
+        except (Timeout, Unavailable):
+            if node in self.nodes:
+                self.pool.suspect(self.nodes[node])
+            raise
+
+    async def stream(
+        self, known: Range, op: str, body: Body, deadline: float, *, node: int, credit_bytes: int
+    ) -> Stream:
+        """Ask one node for pushes. Raises Timeout, Unavailable; the stream raises the rest."""
+        connection = await self._connect(node, deadline)
+        full = {"range": known.range_id, "generation": known.generation, **body}
+        return await connection.stream(op, full, credit_bytes=credit_bytes)
+
+    async def _connect(self, node: int, deadline: float) -> Connection:
+        address = self.nodes.get(node)
+        if address is None:
+            raise Unavailable(f"node {node} has no known address", reason="unknown node")
+        return await self.pool.get(address, deadline)
+
+    def tell(self, log: LogRoutes, range_id: int, op: str, body: Body) -> None:
+        """A one-way message to the leader of a range, if a connection to it is open."""
+        for known in log.table:
+            if known.range_id == range_id and known.leader is not None:
+                address = self.nodes.get(known.leader)
+                connection = None if address is None else self.pool.peek(address)
+                if connection is not None:
+                    where = {"range": range_id, "generation": known.generation}
+                    connection.send(op, {**where, **body})
+
+    def heed(self, log: LogRoutes, known: Range, tried: int, error: LognodeError) -> bool:
+        """Learn from a failed attempt; whether it brought newer descriptors."""
+        if isinstance(error, NotLeader):
+            hint = error.fields.get("hint")
+            if type(hint) is int and hint != tried:
+                log.table.lead(known, hint)
+        elif isinstance(error, GenerationMismatch):
+            bodies = error.fields.get("ranges") or ()
+            news = [Range.from_wire(body) for body in bodies if body.get("log") == log.log_id]
+            return log.table.insert_all(news)
+        return False
+
+    async def prepare(
+        self, log: LogRoutes, known: Range, tried: int, step: Next, deadline: float
+    ) -> None:
+        """Do what the policy wants before the next attempt. Raises LogNotFound."""
+        if step.drop:
+            log.table.drop(known)
+        if step.elsewhere:
+            current = log.table.find(known.start)
+            if current is not None and current.leader in (None, tried):
+                log.table.lead(known, _after(known.members, tried))
+        if step.delay_s:
+            await asyncio.sleep(step.delay_s)
+        if step.refresh:
+            try:
+                await self.refresh(log.name, deadline)
+            except (Unavailable, Timeout):
+                return  # the next attempt finds out whether it matters
+
+    async def call(
+        self,
+        log: LogRoutes,
+        key: bytes,
+        op: str,
+        body: Body,
+        *,
+        deadline: float,
+        node: int | None = None,
+        any_replica: bool = False,
+        waits: bool = False,
+    ) -> tuple[Body, Range]:
+        """Read from the range of `key`, wherever it is; the answer and who gave it.
+
+        `any_replica`: not only the leader may answer. `waits`: the answer may take as long as the
+        deadline allows.
+        """
+        loop = asyncio.get_running_loop()
+        attempts = Attempts(f"{op} of log {log.name!r}", deadline, writes=False)
+        while True:
+            known, tried = None, 0
+            try:
+                known = await self.locate(log, key, deadline)
+                tried = self.target(known, node)
+                full = self._with_session(log, known, body) if any_replica else body
+                until = deadline if waits else attempts.attempt_deadline(loop.time())
+                answer = await self.ask(known, op, full, until, node=tried)
+                if any_replica:
+                    self._remember(log, known, answer)
+                return answer, known
+            except LognodeError as error:
+                news = self.heed(log, known, tried, error) if known is not None else False
+                step = attempts.failed(error, loop.time(), news=news)
+            if known is not None:
+                await self.prepare(log, known, tried, step, deadline)
+            elif step.delay_s:
+                await asyncio.sleep(step.delay_s)
+
+    async def call_any(self, op: str, body: Body, *, deadline: float, writes: bool) -> Body:
+        """Ask any node; it passes on to the controller what is the controller's."""
+        loop = asyncio.get_running_loop()
+        attempts = Attempts(op, deadline, writes=writes)
+        hint: Address | None = None
+        while True:
+            address = hint or self._candidates()[0]
+            hint = None
+            try:
+                until = attempts.attempt_deadline(loop.time())
+                connection = await self.pool.get(address, until)
+                return await connection.request(op, body, deadline=until)
+            except LognodeError as error:
+                if isinstance(error, (Timeout, Unavailable)):
+                    self.pool.suspect(address)
+                if isinstance(error, NotLeader):
+                    hint = self.nodes.get(error.fields.get("hint") or 0)
+                step = attempts.failed(error, loop.time())
+            if step.delay_s:
+                await asyncio.sleep(step.delay_s)
+
+    def _with_session(self, log: LogRoutes, known: Range, body: Body) -> Body:
+        generation, applied = log.applied.get(known.range_id, (0, 0))
+        return {**body, "applied": applied} if generation == known.generation else body
+
+    def _remember(self, log: LogRoutes, known: Range, answer: Body) -> None:
+        applied = answer.get("applied")
+        if type(applied) is int:
+            seen = (known.generation, applied)
+            log.applied[known.range_id] = max(log.applied.get(known.range_id, (0, 0)), seen)
+
+
+def _after(members: Sequence[int], tried: int) -> int:
+    position = members.index(tried) if tried in members else -1
+    return members[(position + 1) % len(members)]

@@ -1,0 +1,337 @@
+"""Following: entries as they are committed, of some keys, of a span of keys, or of a whole log.
+
+One reader a range holds a stream of pushes and the positions it has reached. When its range is
+split, merged or moved, or its connection is lost, it goes on from there wherever the keys are now;
+nothing is skipped and nothing comes twice. Positions count as reached when the caller has taken the
+batch, so a cursor never runs ahead of its reader.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+
+from . import limits, wire
+from .appends import to_key
+from .cluster import Cluster, LogRoutes
+from .errors import InvalidArgument, LognodeError, RemoteProtocolError, Unavailable
+from .pages import read_page
+from .retry import Attempts
+from .routing import Range
+from .types import Cursor, Entry, FollowBatch, FollowStart, Tail, Timestamp
+
+credit_bytes_min: Final = 64 * limits.KIB
+queued_pushes_max: Final = 4
+resolves_at_once: Final = 16
+
+
+@dataclass(slots=True, eq=False)
+class _Span:
+    """What one reader follows: keys with their positions, or a span with one."""
+
+    start: bytes
+    end: bytes | None
+    next: int = 1
+    keys: dict[bytes, int] | None = None
+    caught_up: bool = False
+    reached: int = 1
+    """As `next`, of what the caller has taken."""
+    reached_keys: dict[bytes, int] = field(default_factory=dict)
+
+    def within(self, known: Range) -> bool:
+        """Whether the range holds all of it."""
+        if self.keys is not None:
+            return all(map(known.contains, self.keys))
+        return known.start <= self.start and (
+            known.end is None or (self.end is not None and self.end <= known.end)
+        )
+
+    def cut(self, known: Range) -> "_Span":
+        """Keep what the range holds, return the rest as a span of its own."""
+        if self.keys is not None:
+            rest = {key: n for key, n in self.keys.items() if not known.contains(key)}
+            self.keys = {key: n for key, n in self.keys.items() if key not in rest}
+            new = _Span(min(rest), None, keys=rest)
+            new.reached_keys = {key: self.reached_keys.pop(key) for key in rest}
+            return new
+        boundary = known.end or b""
+        new = _Span(boundary, self.end, self.next, reached=self.reached)
+        self.end = boundary
+        return new
+
+
+@dataclass(slots=True)
+class _Push:
+    """What a reader hands over."""
+
+    span: _Span
+    entries: list[Entry]
+    next: int
+    caught_up: bool
+
+
+class AsyncFeed:
+    """An open follow: `async for batch in feed`. Made by `AsyncLog.follow`; a context manager.
+
+    Batches come in the order of seq per key. A slow caller slows the servers down and costs
+    bounded memory.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        log: LogRoutes,
+        *,
+        keys: Iterable[bytes | str] | None,
+        prefix: bytes | str | None,
+        start: FollowStart,
+        timeout: float,
+    ) -> None:
+        if keys is not None and prefix is not None:
+            raise InvalidArgument("follow keys or a prefix, not both", what="prefix")
+        self._cluster = cluster
+        self._log = log
+        self._start = start
+        self._timeout = timeout
+        self._keys = None if keys is None else list(dict.fromkeys(map(to_key, keys)))
+        if isinstance(start, Cursor) and start.keys is not None:
+            self._start = start.keys
+        if self._keys is None and isinstance(self._start, Mapping):
+            self._keys = list(map(to_key, self._start))
+        if self._keys is not None and not self._keys:
+            raise InvalidArgument("follow of no keys; give at least one", what="keys")
+        if self._keys is not None and isinstance(start, Cursor) and start.keys is None:
+            raise InvalidArgument("a cursor of a span; give one of keys", what="start")
+        if self._keys is None and isinstance(start, Tail):
+            raise InvalidArgument("Tail(n) counts the entries of a key: give keys", what="start")
+        self._prefix = to_key(prefix or b"")
+        self._spans: list[_Span] = []
+        self._queue: asyncio.Queue[_Push | LognodeError] = asyncio.Queue(queued_pushes_max)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opened = False
+        self._closed = False
+
+    async def open(self) -> None:
+        """Find the starting positions and begin. Entering the context does it.
+
+        Raises LogNotFound, Unavailable, Timeout.
+        """
+        if self._opened:
+            return
+        deadline = self._cluster.now() + self._timeout
+        ranges = await self._cluster.all_ranges(self._log, deadline)
+        if self._keys is not None:
+            await self._begin_keys(self._keys, ranges, deadline)
+        elif isinstance(self._start, Cursor):
+            spans = self._start.spans
+            self._spans = [_Span(start, end, n, reached=n) for start, end, n in spans]
+        else:
+            await self._begin_spans(ranges, deadline)
+        self._opened = True
+        for span in self._spans:
+            self._run(span)
+
+    async def close(self) -> None:
+        """End the follow; the cursor of the last batch says where to go on."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    @property
+    def cursor(self) -> Cursor:
+        """The position after everything taken so far."""
+        if self._keys is not None:
+            keys: dict[bytes, int] = {}
+            for span in self._spans:
+                keys.update(span.reached_keys)
+            return Cursor(keys=keys)
+        spans = sorted((span.start, span.end, span.reached) for span in self._spans)
+        return Cursor(spans=tuple(spans))
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> FollowBatch:
+        await self.open()
+        while True:
+            if self._closed:
+                raise StopAsyncIteration
+            push = await self._queue.get()
+            if isinstance(push, LognodeError):
+                raise push
+            was = self.caught_up
+            push.span.caught_up = push.caught_up
+            push.span.reached = push.next
+            if push.span.keys is not None:
+                push.span.reached_keys.update((entry.key, entry.seq + 1) for entry in push.entries)
+            if push.entries or self.caught_up != was:
+                return FollowBatch(tuple(push.entries), self.caught_up, self.cursor)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything committed when the last pushes left has been taken."""
+        return all(span.caught_up for span in self._spans)
+
+    async def entries(self) -> AsyncIterator[Entry]:
+        """The entries of all batches, one by one."""
+        async for batch in self:
+            for entry in batch:
+                yield entry
+
+    # Where to begin.
+
+    async def _begin_keys(self, keys: list[bytes], ranges: list[Range], deadline: float) -> None:
+        start = self._start
+        if isinstance(start, Mapping):
+            given = {to_key(key): seq for key, seq in start.items()}
+            positions = {key: given.get(key, 1) for key in keys}
+        elif isinstance(start, Tail):
+            positions = await self._resolve_keys(keys, ["tail", start.n], deadline)
+        elif isinstance(start, Timestamp):
+            # After a merge timestamps rise per key only (executions 2.21).
+            positions = await self._resolve_keys(keys, ["ts", start.ms], deadline)
+        else:
+            positions = {}
+            for known in ranges:
+                own = [key for key in keys if known.contains(key)]
+                if own:
+                    seq = await self._resolve(known.start, deadline)
+                    positions.update(dict.fromkeys(own, seq))
+        for known in ranges:
+            own_keys = {key: n for key, n in positions.items() if known.contains(key)}
+            if own_keys:
+                span = _Span(min(own_keys), None, keys=own_keys)
+                span.reached_keys = dict(own_keys)
+                self._spans.append(span)
+
+    async def _resolve_keys(
+        self, keys: list[bytes], start: Any, deadline: float
+    ) -> dict[bytes, int]:
+        gate = asyncio.Semaphore(resolves_at_once)
+
+        async def one(key: bytes) -> int:
+            async with gate:
+                body = {"key": key, "start": start}
+                answer, _ = await self._cluster.call(
+                    self._log, key, wire.RESOLVE, body, deadline=deadline
+                )
+                return int(answer["seq"])
+
+        return dict(zip(keys, await asyncio.gather(*map(one, keys)), strict=True))
+
+    async def _begin_spans(self, ranges: list[Range], deadline: float) -> None:
+        first, end = self._prefix, prefix_end(self._prefix)
+        for known in ranges:
+            if not known.overlaps(first, end):
+                continue
+            low = max(known.start, first)
+            high = min((e for e in (known.end, end) if e is not None), default=None)
+            seq = await self._resolve(low, deadline)
+            self._spans.append(_Span(low, high, seq, reached=seq))
+
+    async def _resolve(self, key: bytes, deadline: float) -> int:
+        """Where the start lies in the range that holds `key`; the same for all its keys."""
+        start = self._start
+        if start == "earliest":
+            return 1
+        if isinstance(start, int):
+            return max(1, start)
+        how: Any = ["ts", start.ms] if isinstance(start, Timestamp) else "latest"
+        if how == "latest" and start != "latest":
+            raise InvalidArgument(
+                f"start is {start!r}; give a seq, 'earliest', 'latest', Tail, Timestamp, a mapping "
+                "or a cursor",
+                what="start",
+            )
+        body = {"key": None, "start": how}
+        answer, _ = await self._cluster.call(self._log, key, wire.RESOLVE, body, deadline=deadline)
+        return int(answer["seq"])
+
+    # Reading.
+
+    def _run(self, span: _Span) -> None:
+        task = asyncio.create_task(self._read(span))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _read(self, span: _Span) -> None:
+        """Follow one span for ever. What cannot be retried goes to the caller."""
+        attempts = self._fresh_attempts()
+        while True:
+            known, tried, before = None, 0, (span.next, span.keys)
+            now = self._cluster.now()
+            try:
+                known = await self._cluster.locate(self._log, span.start, now + self._timeout)
+                if not span.within(known):
+                    rest = span.cut(known)
+                    self._spans.append(rest)
+                    self._run(rest)
+                tried = self._cluster.target(known)
+                await self._read_from(span, known, tried)
+                continue
+            except LognodeError as error:
+                if (span.next, span.keys) != before:
+                    attempts = self._fresh_attempts()  # it had been going well
+                news = known is not None and self._cluster.heed(self._log, known, tried, error)
+                try:
+                    step = attempts.failed(error, self._cluster.now(), news=news)
+                    if known is not None:
+                        await self._cluster.prepare(
+                            self._log, known, tried, step, self._cluster.now() + self._timeout
+                        )
+                    elif step.delay_s:
+                        await asyncio.sleep(step.delay_s)
+                except LognodeError as final:
+                    await self._queue.put(final)
+                    return
+
+    def _fresh_attempts(self) -> Attempts:
+        return Attempts(f"follow of log {self._log.name!r}", float("inf"), writes=False)
+
+    async def _read_from(self, span: _Span, known: Range, node: int) -> None:
+        credit = max(credit_bytes_min, limits.follow_credit_bytes_max // len(self._spans))
+        body = {
+            "keys": span.keys,
+            "start_key": span.start,
+            "end_key": span.end,
+            "from_seq": span.next,
+        }
+        deadline = self._cluster.now() + self._timeout
+        stream = await self._cluster.stream(
+            known, wire.FOLLOW, body, deadline, node=node, credit_bytes=credit
+        )
+        try:
+            async for push in stream:
+                page = read_page(push)
+                following = push.get("next")
+                if type(following) is not int:
+                    raise RemoteProtocolError("a push without a position")
+                caught_up = bool(push.get("caught_up"))
+                await self._queue.put(_Push(span, page.entries, following, caught_up))
+                span.next = following
+                if span.keys is not None:
+                    span.keys = span.keys | {e.key: e.seq + 1 for e in page.entries}
+        finally:
+            stream.cancel()
+        raise Unavailable(f"{known} ended the follow", reason="ended")
+
+
+def prefix_end(prefix: bytes) -> bytes | None:
+    """The first key after all that begin with the prefix; None when there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None

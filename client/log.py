@@ -1,0 +1,388 @@
+"""One log: append, read, follow. Positions are the next seq wanted; spans are half-open."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Final
+
+from . import limits, wire
+from .appends import AppendBatch, Columns, check_one_batch, to_expect, to_key
+from .cluster import Cluster
+from .errors import InvalidArgument, LognodeError, PartialFailure, RemoteProtocolError, Timeout
+from .follow import AsyncFeed, prefix_end
+from .pages import read_page
+from .producer import AsyncProducer, delivery_timeout_s
+from .sender import Sender
+from .types import (
+    ANY,
+    Ack,
+    Consistency,
+    Entry,
+    Expect,
+    FollowStart,
+    Headers,
+    Start,
+    Tail,
+    Timestamp,
+)
+
+Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, Headers | None]
+"""(key, value) or (key, value, headers); a value of None is a tombstone."""
+append_many_records_max: Final = 50_000
+"""Records of one append_many that are taken at once; more follow as those are settled."""
+
+
+class AsyncLog:
+    """A log by name; made by `AsyncClient.log`. That it exists is found out by its first use.
+
+    Every method takes `timeout`, seconds, the client's by default: one deadline for waits and
+    retries; scans and key listings have it per page. Reads are linearizable; with
+    `consistency="prefix"` any replica may answer, and what a session sees never goes back.
+    `node=ID` reads from that node's own replica, `through=SEQ` after it has applied that far.
+
+    All raise LogNotFound, Unavailable, Timeout, InvalidArgument; others are named where they occur.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, *, timeout: float) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._routes = cluster.log(name)
+        self._timeout = timeout
+        self._sender: Sender | None = None
+
+    def __repr__(self) -> str:
+        return f"<AsyncLog {self.name!r}>"
+
+    # Appending.
+
+    async def append(
+        self,
+        key: bytes | str,
+        value: bytes | None,
+        *,
+        headers: Headers | None = None,
+        expect: Expect = ANY,
+        snapshot: bool = False,
+        timeout: float | None = None,
+    ) -> Ack:
+        """Append one entry; when it returns, a majority has it on disk (S1).
+
+        `value` None writes a tombstone; `snapshot=True` marks a logical snapshot of the key.
+        `expect`: ANY, ABSENT, or the key's last seq, checked atomically.
+        Raises SequenceMismatch, LimitExceeded. Concurrent calls share batches.
+        """
+        deadline = self._deadline(timeout)
+        columns = Columns(((key, value, headers),))
+        condition = None if expect is ANY else to_expect(expect)
+        sender = await self._ready(deadline)
+        if condition is None and not snapshot:
+            batch, position = sender.add(
+                columns.keys[0], value, headers, columns.sizes[0], deadline
+            )
+        else:
+            batch, position = (
+                sender.add_alone(columns, deadline, expect=condition, snapshot=snapshot),
+                0,
+            )
+        await self._settled(batch, deadline)
+        return batch.ack(position)
+
+    async def append_many(
+        self, records: Iterable[Record], *, timeout: float | None = None
+    ) -> list[Ack]:
+        """Append any number of entries of any ranges; order is kept per key.
+
+        Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some were
+        appended, with `acks` and `errors` in the order of the records; when none was, and all for
+        one reason, that error. Raises LimitExceeded before anything is sent.
+        """
+        deadline = self._deadline(timeout)
+        columns = Columns(records if isinstance(records, (list, tuple)) else list(records))
+        results: list[Ack | LognodeError] = []
+        if not len(columns):
+            return []
+        for part in columns.slices(append_many_records_max, limits.producer_unacked_bytes_default):
+            try:
+                sender = await self._ready(deadline)
+            except LognodeError as error:
+                results += [error] * (len(columns) - len(results))
+                break
+            results += await self._append_part(sender, part, deadline)
+        return _all_or_raise(results)
+
+    async def _append_part(
+        self, sender: Sender, columns: Columns, deadline: float
+    ) -> list[Ack | LognodeError]:
+        batches = sender.add_columns(columns, deadline)
+        for batch, _ in batches:
+            await self._settled(batch, deadline)
+        if len(batches) == 1:
+            return batches[0][0].acks()
+        results: list[Any] = [None] * len(columns)
+        for batch, positions in batches:
+            if isinstance(positions, range):
+                results[positions.start : positions.stop] = batch.acks()
+            else:
+                for position, ack in zip(positions, batch.acks(), strict=True):
+                    results[position] = ack
+        return results
+
+    async def append_batch(self, records: Sequence[Record], *, timeout: float | None = None) -> Ack:
+        """Append entries of one range, all or nothing (S10).
+
+        The Ack's `seq` is that of the first record; the others follow without a gap. At most
+        `batch_records_max` records of together `batch_bytes_max` bytes. Raises LimitExceeded, and
+        BatchSpansRanges when the keys lie in several ranges.
+        """
+        deadline = self._deadline(timeout)
+        columns = Columns(records)
+        check_one_batch(columns)
+        sender = await self._ready(deadline)
+        batch = sender.add_alone(columns, deadline, atomic=True)
+        await self._settled(batch, deadline)
+        return batch.ack(0)
+
+    def producer(
+        self,
+        *,
+        name: str | None = None,
+        linger_ms: float = 5,
+        unacked_bytes_max: int = limits.producer_unacked_bytes_default,
+        timeout: float = delivery_timeout_s,
+    ) -> AsyncProducer:
+        """A producer, for many records with few waits; see AsyncProducer.
+
+        `linger_ms`: how long a batch waits for more records. `unacked_bytes_max`: where `submit`
+        begins to wait. `timeout`: seconds after which a record is given up.
+        """
+        return AsyncProducer(
+            self._cluster, self._routes, name=name, linger_ms=linger_ms,
+            unacked_bytes_max=unacked_bytes_max, timeout=timeout,
+        )  # fmt: skip
+
+    # Reading.
+
+    async def scan(
+        self,
+        key: bytes | str,
+        *,
+        start: Start = "earliest",
+        end: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        consistency: Consistency = "linearizable",
+        node: int | None = None,
+        through: int | None = None,
+        timeout: float | None = None,
+    ) -> AsyncIterator[Entry]:
+        """The key's entries with seq in [start, end), oldest first, or newest first.
+
+        `start` may also be "earliest", "latest", Tail(n) or Timestamp(ms); at most `limit`.
+        """
+        wanted = to_key(key)
+        low = await self._resolve(wanted, start, self._deadline(timeout))
+        high, left = end, limit
+        while left is None or left > 0:
+            body = {
+                "key": wanted, "start": low, "end": high, "reverse": reverse,
+                "limit": min(left or limits.page_entries_max, limits.page_entries_max),
+                "bytes": limits.page_bytes_default,
+            }  # fmt: skip
+            answer = await self._read(wire.SCAN, wanted, body, timeout, consistency, node, through)
+            page = read_page(answer)
+            for entry in page.entries:
+                yield entry
+            if left is not None:
+                left -= len(page.entries)
+            if not page.more:
+                return
+            if reverse:
+                high = page.next
+            else:
+                low = page.next
+
+    async def latest(
+        self,
+        key: bytes | str,
+        *,
+        consistency: Consistency = "linearizable",
+        node: int | None = None,
+        through: int | None = None,
+        timeout: float | None = None,
+    ) -> Entry | None:
+        """The key's last entry, None when it has none."""
+        wanted = to_key(key)
+        answer = await self._read(
+            wire.LATEST, wanted, {"key": wanted}, timeout, consistency, node, through
+        )
+        entries = read_page(answer).entries
+        return entries[-1] if entries else None
+
+    async def count(
+        self,
+        key: bytes | str,
+        *,
+        start: Start = "earliest",
+        end: int | None = None,
+        consistency: Consistency = "linearizable",
+        node: int | None = None,
+        through: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """How many entries of the key lie in [start, end)."""
+        wanted = to_key(key)
+        low = await self._resolve(wanted, start, self._deadline(timeout))
+        body = {"key": wanted, "start": low, "end": end}
+        answer = await self._read(wire.COUNT, wanted, body, timeout, consistency, node, through)
+        count = answer.get("count")
+        if type(count) is not int:
+            raise RemoteProtocolError("a count that is none")
+        return count
+
+    async def keys(
+        self,
+        *,
+        prefix: bytes | str = b"",
+        start_after: bytes | str | None = None,
+        limit: int | None = None,
+        consistency: Consistency = "linearizable",
+        node: int | None = None,
+        timeout: float | None = None,
+    ) -> AsyncIterator[bytes]:
+        """The log's keys that begin with `prefix` and follow `start_after`, in byte order."""
+        first = to_key(prefix)
+        end = prefix_end(first)
+        after = None if start_after is None else to_key(start_after)
+        at = first if after is None else max(first, after)
+        left = limit
+        while left is None or left > 0:
+            wanted = min(left or limits.keys_page_max, limits.keys_page_max)
+            body = {"prefix": first, "after": after, "limit": wanted}
+            deadline = self._deadline(timeout)
+            answer, known = await self._cluster.call(
+                self._routes, at, wire.KEYS,
+                {**body, "consistency": consistency, "node": node, "timeout_ms": _ms(timeout,
+                 self._timeout)},
+                deadline=deadline, node=node, any_replica=consistency == "prefix",
+            )  # fmt: skip
+            found = answer.get("keys")
+            if type(found) is not list:
+                raise RemoteProtocolError("a list of keys that is none")
+            for key in found:
+                yield key
+            if left is not None:
+                left -= len(found)
+            if len(found) == wanted:
+                at = after = found[-1]
+            elif known.end is None or (end is not None and known.end >= end):
+                return
+            else:
+                at = known.end
+
+    def follow(
+        self,
+        *,
+        keys: Iterable[bytes | str] | None = None,
+        prefix: bytes | str | None = None,
+        start: FollowStart = "latest",
+        timeout: float | None = None,
+    ) -> AsyncFeed:
+        """Entries as they are committed: of `keys`, of all keys with `prefix`, or of the log.
+
+        `start`: a seq, "earliest", "latest", Tail(n) (with keys), Timestamp(ms), a {key: seq}
+        mapping, or a batch's cursor. `timeout` bounds the opening only.
+        """
+        return AsyncFeed(
+            self._cluster, self._routes, keys=keys, prefix=prefix, start=start,
+            timeout=self._timeout if timeout is None else timeout,
+        )  # fmt: skip
+
+    # Inside.
+
+    async def close(self, timeout: float = 1.0) -> None:
+        """Flush what `append` has under way; called by `AsyncClient.close`."""
+        if self._sender is not None:
+            sender, self._sender = self._sender, None
+            await sender.close(timeout)
+
+    def _deadline(self, timeout: float | None) -> float:
+        return self._cluster.now() + (self._timeout if timeout is None else timeout)
+
+    async def _ready(self, deadline: float) -> Sender:
+        """The sender of this log's plain appends, with room for more."""
+        if self._sender is None or self._sender.fatal is not None:
+            self._sender = Sender(self._cluster, self._routes)
+        sender = self._sender
+        await sender.routed(deadline)
+        if not sender.has_room():
+            await sender.room(deadline)
+        return sender
+
+    async def _settled(self, batch: AppendBatch, deadline: float) -> None:
+        if batch.done.done():
+            return
+        # The batch's own deadline is at or after ours; at the same time it knows the outcome.
+        await asyncio.wait((batch.done,), timeout=max(0.0, deadline - self._cluster.now()) + 0.05)
+        if not batch.done.done():
+            raise Timeout(f"append to log {self.name!r} was not acknowledged in time")
+
+    async def _resolve(self, key: bytes, start: Start, deadline: float) -> int:
+        if start == "earliest":
+            return 1
+        if isinstance(start, int):
+            return max(1, start)
+        if isinstance(start, Tail):
+            how: Any = ["tail", start.n]
+        elif isinstance(start, Timestamp):
+            how = ["ts", start.ms]
+        elif start == "latest":
+            how = "latest"
+        else:
+            raise InvalidArgument(
+                f"start is {start!r}; give a seq, 'earliest', 'latest', Tail or Timestamp",
+                what="start",
+            )
+        body = {"key": key, "start": how}
+        answer, _ = await self._cluster.call(
+            self._routes, key, wire.RESOLVE, body, deadline=deadline
+        )
+        return int(answer["seq"])
+
+    async def _read(
+        self, op: str, key: bytes, body: dict[str, Any], timeout: float | None,
+        consistency: Consistency, node: int | None, through: int | None,
+    ) -> dict[str, Any]:  # fmt: skip
+        if consistency not in ("linearizable", "prefix"):
+            raise InvalidArgument(
+                f"consistency is {consistency!r}; give 'linearizable' or 'prefix'",
+                what="consistency",
+            )
+        full = {
+            **body, "consistency": consistency, "node": node, "through": through,
+            "timeout_ms": _ms(timeout, self._timeout),
+        }  # fmt: skip
+        answer, _ = await self._cluster.call(
+            self._routes, key, op, full, deadline=self._deadline(timeout), node=node,
+            any_replica=consistency == "prefix", waits=through is not None,
+        )  # fmt: skip
+        return answer
+
+
+def _ms(timeout: float | None, default: float) -> int:
+    return int(1000 * (default if timeout is None else timeout))
+
+
+def _all_or_raise(results: list[Ack | LognodeError]) -> list[Ack]:
+    acks = [result for result in results if isinstance(result, Ack)]
+    if len(acks) == len(results):
+        return acks
+    failures = [result for result in results if isinstance(result, LognodeError)]
+    reasons = {(error.code, error.outcome, error.message) for error in failures}
+    if not acks and len(reasons) == 1:
+        raise failures[0]
+    raise PartialFailure(
+        f"{len(failures)} of {len(results)} records were not acknowledged; the first error: "
+        f"{failures[0]}",
+        outcome="unknown" if any(e.outcome == "unknown" for e in failures) else "not_applied",
+        acks=[result if isinstance(result, Ack) else None for result in results],
+        errors=[result if isinstance(result, LognodeError) else None for result in results],
+    )

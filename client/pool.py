@@ -1,0 +1,99 @@
+"""The client's connections: one per node, dialled when first needed, by one dialler at a time."""
+
+import asyncio
+from typing import Final
+
+from .address import Address
+from .connection import Connection, dial
+from .errors import LognodeError, Timeout, Unavailable
+
+dial_timeout_s: Final = 1.5
+suspect_s: Final = 2.0
+"""A node that did not answer is asked last for so long."""
+
+
+class Pool:
+    """Connections by address."""
+
+    def __init__(self) -> None:
+        self.cluster: str | None = None
+        """The cluster that this client has met; a node of another one is refused (1.24)."""
+        self._open: dict[Address, Connection] = {}
+        self._dialling: dict[Address, asyncio.Task[Connection]] = {}
+        self._suspect_until: dict[Address, float] = {}
+        self._closed = False
+
+    async def get(self, address: Address, deadline: float) -> Connection:
+        """An open connection to the address.
+
+        Raises Unavailable when nobody answers there, Timeout (`not_applied`) at the deadline.
+        """
+        connection = self.peek(address)
+        if connection is not None:
+            return connection
+        if self._closed:
+            raise Unavailable("this client is closed", reason="closed")
+        task = self._dialling.get(address)
+        if task is None:
+            task = asyncio.create_task(self._dial(address))
+            self._dialling[address] = task
+            task.add_done_callback(lambda done: self._dialled(address, done))
+        try:
+            # Shielded: who gives up must not take the connection from those who also wait.
+            async with asyncio.timeout_at(deadline):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise Timeout(f"{address} does not answer", outcome="not_applied") from None
+
+    def peek(self, address: Address) -> Connection | None:
+        """The open connection to the address, if there is one."""
+        connection = self._open.get(address)
+        return connection if connection is not None and connection.lost is None else None
+
+    def suspect(self, address: Address) -> None:
+        """The node did not answer in time, or not at all."""
+        self._suspect_until[address] = asyncio.get_running_loop().time() + suspect_s
+
+    def is_suspect(self, address: Address) -> bool:
+        """Whether the node failed to answer a moment ago."""
+        return self._suspect_until.get(address, 0.0) > asyncio.get_running_loop().time()
+
+    def rank(self, address: Address) -> int:
+        """Lower is better to ask: connected, unknown, suspect."""
+        if self.is_suspect(address):
+            return 2
+        return 0 if self.peek(address) is not None else 1
+
+    async def close(self) -> None:
+        """Close every connection; returns within about a second."""
+        self._closed = True
+        for task in self._dialling.values():
+            task.cancel()
+        connections = list(self._open.values())
+        self._open.clear()
+        for connection in connections:
+            connection.close()
+        if connections:
+            await asyncio.gather(*(connection.wait_closed() for connection in connections))
+
+    async def _dial(self, address: Address) -> Connection:
+        connection = await dial(
+            address.host, address.port, cluster=self.cluster, timeout_s=dial_timeout_s
+        )
+        if self.cluster is None:
+            self.cluster = connection.welcome.cluster
+        self._open[address] = connection
+        self._suspect_until.pop(address, None)
+        connection.on_lost = lambda lost, _error: self._lost(address, lost)
+        return connection
+
+    def _dialled(self, address: Address, task: "asyncio.Task[Connection]") -> None:
+        self._dialling.pop(address, None)
+        if task.cancelled():
+            return
+        if isinstance(task.exception(), LognodeError):
+            self.suspect(address)
+
+    def _lost(self, address: Address, connection: Connection) -> None:
+        if self._open.get(address) is connection:
+            del self._open[address]

@@ -1,0 +1,143 @@
+"""Whether a failed attempt is tried again, when, and where: a pure policy (ranges.md section 6).
+
+`Attempts` belongs to one call. Each failure goes in, a `Next` or the final error comes out. Its
+outcome is the worst over all attempts: once one of them may have been applied, a refusal of a
+later one does not make the call `not_applied` (executions 1.18).
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from . import limits
+from .errors import (
+    GenerationMismatch,
+    LognodeError,
+    NotLeader,
+    OperationInProgress,
+    Outcome,
+    OutOfOrder,
+    Overloaded,
+    RangeNotFound,
+    Routing,
+    Sealed,
+    Timeout,
+    Unavailable,
+)
+
+sealed_backoff_first_s: Final = 0.01
+sealed_backoff_max_s: Final = 0.2
+retry_after_max_s: Final = 5.0
+attempt_first_s: Final = 2.0
+"""How long the first attempt waits for its answer; each further one twice as long."""
+hints_followed_max: Final = 2
+"""Leader hints followed without a pause; two nodes that point at each other must not spin."""
+refresh_every: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What to do before the next attempt."""
+
+    delay_s: float = 0.0
+    refresh: bool = False
+    """Ask for newer descriptors."""
+    drop: bool = False
+    """Forget the descriptor first: the node does not know the range at all."""
+    elsewhere: bool = False
+    """Try another member: this one did not answer or has no hint."""
+
+
+class Attempts:
+    """The state of one call's attempts. `deadline` and `now` are of one clock, in seconds."""
+
+    def __init__(
+        self, what: str, deadline: float, *, writes: bool, rng: random.Random | None = None
+    ) -> None:
+        self.what = what
+        self.deadline = deadline
+        self.writes = writes
+        """A read is never applied, whatever became of its attempts."""
+        self.outcome: Outcome = "not_applied"
+        self.failures = 0
+        self.last: LognodeError | None = None
+        self._hints = 0
+        self._backoff_s = limits.client_retry_backoff_first_s
+        self._sealed_s = sealed_backoff_first_s
+        self._rng = rng or random.Random()
+
+    def attempt_deadline(self, now: float) -> float:
+        """By when the next attempt must be answered."""
+        return min(self.deadline, now + attempt_first_s * (1 << min(self.failures, 4)))
+
+    def failed(self, error: LognodeError, now: float, *, news: bool = False) -> Next:
+        """Decide on the failure of one attempt; raises the call's error when it is the end.
+
+        `news`: the error brought descriptors newer than ours.
+        """
+        if self.writes and error.outcome == "unknown":
+            self.outcome = "unknown"
+        self.last = error
+        if not isinstance(error, (Routing, Overloaded, RangeNotFound, Unavailable, Timeout,
+                                  OperationInProgress)):  # fmt: skip
+            raise self.settle(error)
+        self.failures += 1
+        step = self._next(error, news)
+        if now + step.delay_s >= self.deadline:
+            raise self.expired()
+        return step
+
+    def settle(self, error: LognodeError) -> LognodeError:
+        """The error with the outcome of the whole call."""
+        if self.outcome == "unknown" and error.outcome == "not_applied":
+            error.outcome = "unknown"
+        elif not self.writes:
+            error.outcome = "not_applied"
+        return error
+
+    def expired(self) -> LognodeError:
+        """The error of a call that is out of time: what kept it from succeeding, if known."""
+        if self.last is None:
+            return Timeout(f"{self.what}: the deadline passed", outcome=self.outcome)
+        if isinstance(self.last, Unavailable) and self.outcome == "not_applied":
+            return self.settle(self.last)
+        return Timeout(
+            f"{self.what}: the deadline passed after {self.failures} attempts; "
+            f"the last one: {self.last}",
+            outcome=self.outcome,
+        )
+
+    def _next(self, error: LognodeError, news: bool) -> Next:
+        often = self.failures % refresh_every == 0
+        if isinstance(error, NotLeader):
+            hint = error.fields.get("hint")
+            if hint is not None and self._hints < hints_followed_max:
+                self._hints += 1
+                return Next()
+            self._hints = 0
+            return Next(self._pause(), refresh=often, elsewhere=hint is None)
+        if isinstance(error, GenerationMismatch):
+            if news:
+                return Next()
+            return Next(self._pause(), refresh=often, elsewhere=True)
+        if isinstance(error, Sealed):
+            delay, self._sealed_s = self._sealed_s, min(self._sealed_s * 2, sealed_backoff_max_s)
+            return Next(delay, refresh=True)
+        if isinstance(error, RangeNotFound):
+            delay = 0.0 if self.failures == 1 else self._pause()
+            return Next(delay, refresh=True, drop=True)
+        if isinstance(error, Overloaded):
+            told = error.fields.get("retry_after")
+            wait = float(told) if isinstance(told, (int, float)) else self._pause()
+            return Next(max(0.0, min(wait, retry_after_max_s)))
+        if isinstance(error, OutOfOrder):
+            return Next(0.0 if self.failures == 1 else self._pause())
+        # No answer: the leader may be gone, and its successor known to the others.
+        delay = 0.0 if self.failures == 1 else self._pause()
+        return Next(delay, refresh=True, elsewhere=True)
+
+    def _pause(self) -> float:
+        delay = self._backoff_s
+        self._backoff_s = min(self._backoff_s * 2, limits.client_retry_backoff_max_s)
+        # Jitter keeps the clients of a lost leader from returning in step.
+        return delay * self._rng.uniform(0.75, 1.25)

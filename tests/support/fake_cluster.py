@@ -1,0 +1,387 @@
+"""A cluster of scripted nodes in one process, for the client's tests.
+
+Ranges are lists in memory, deduplication is the state machine's own `Producers`, so that what the
+client's retries do is judged by the real rules. `faults` are called at each append, before and
+after it is applied: they may raise an error to answer, or `Drop` to lose the connection.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lognode.client import acceptor, wire
+from lognode.client.acceptor import Listener, Request, ServerConnection
+from lognode.client.errors import (
+    GenerationMismatch,
+    LogExists,
+    LognodeError,
+    LogNotFound,
+    NotLeader,
+    RangeNotFound,
+    Sealed,
+    SequenceMismatch,
+    Unavailable,
+    to_wire,
+)
+from lognode.client.records import EXPECT_ANY, Batch, check_limits, decode_batch
+from lognode.client.wire import Hello, Welcome
+from lognode.statemachine.producers import Producers
+
+
+class Drop(Exception):
+    """Lose the connection instead of answering."""
+
+
+@dataclass
+class Stored:
+    key: bytes
+    seq: int
+    timestamp_ms: int
+    headers: Any
+    value: bytes | None
+
+
+@dataclass
+class FakeRange:
+    range_id: int
+    generation: int
+    log_id: int
+    start: bytes
+    end: bytes | None
+    leader: int
+    members: tuple[int, ...]
+    entries: list[Stored] = field(default_factory=list)
+    producers: Producers = field(default_factory=Producers)
+    next_seq: int = 1
+    state: str = "ACTIVE"
+
+    def contains(self, key: bytes) -> bool:
+        return self.start <= key and (self.end is None or key < self.end)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "id": self.range_id, "generation": self.generation, "log": self.log_id,
+            "start": self.start, "end": self.end, "members": list(self.members),
+            "leader": self.leader,
+        }  # fmt: skip
+
+    def last_seq(self, key: bytes) -> int:
+        return max((e.seq for e in self.entries if e.key == key), default=0)
+
+    def apply(self, data: bytes) -> dict[str, Any]:
+        batch: Batch = decode_batch(data)
+        check_limits(batch)
+        if not all(map(self.contains, batch.keys)):
+            raise GenerationMismatch("outside", ranges=[])
+        selected = self.producers.check(batch)
+        if isinstance(selected, LognodeError):
+            raise selected
+        positions = list(range(batch.count)) if selected is None else selected
+        for i in positions if batch.expects is not None else ():
+            expected = (batch.expects or [])[i]
+            actual = self.last_seq(batch.keys[i])
+            if expected not in (EXPECT_ANY, actual):
+                raise SequenceMismatch(
+                    "mismatch", key=batch.keys[i], expected=expected, actual=actual
+                )
+        first, values, headers = self.next_seq, batch.values(), batch.headers()
+        for i in positions:
+            self.entries.append(
+                Stored(batch.keys[i], self.next_seq, 1000 + self.next_seq,
+                       headers[i] if headers else None, values[i])
+            )  # fmt: skip
+            self.next_seq += 1
+        self.producers.record(batch, [batch.numbers[i] for i in positions], first, 1000)
+        if selected is None:
+            return {"status": "ok", "first_seq": first, "timestamp_ms": 1000}
+        fresh = set(selected)
+        return {
+            "status": "ok", "seqs": self.producers.duplicate_seqs(batch), "timestamp_ms": 1000,
+            "duplicates": [i for i in range(batch.count) if i not in fresh],
+        }  # fmt: skip
+
+
+Fault = Callable[["FakeNode", Request, str], None]
+
+
+class FakeCluster:
+    """Nodes 1..n and the ranges that they share, as if replication took no time."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, FakeNode] = {}
+        self.ranges: list[FakeRange] = []
+        self.logs: dict[str, int] = {}
+        self.version = 1
+        self.next_range = 1
+        self.producers: dict[str, list[int]] = {}
+        self.next_producer = 1
+        self.faults: list[Fault] = []
+        self.closed_producers: list[int] = []
+        self.requests: list[tuple[int, str, dict[str, Any]]] = []
+        self.changed = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        return "lognode://" + ",".join(node.address for node in self.nodes.values())
+
+    def create(self, name: str, split_at: tuple[bytes, ...] = ()) -> None:
+        self.logs[name] = log_id = len(self.logs) + 1
+        bounds = [b"", *split_at, None]
+        members = tuple(self.nodes)
+        for start, end in zip(bounds, bounds[1:], strict=False):
+            self.ranges.append(
+                FakeRange(self.next_range, 1, log_id, start or b"", end,
+                          members[self.next_range % len(members)], members)
+            )  # fmt: skip
+            self.next_range += 1
+        self.version += 1
+
+    def range_of(self, key: bytes) -> FakeRange:
+        return next(known for known in self.ranges if known.contains(key))
+
+    def split(self, at: bytes, *, quietly: bool = False) -> None:
+        """Seal the range that holds `at` and create its two children, state copied."""
+        parent = self.range_of(at)
+        self.ranges.remove(parent)
+        for start, end in ((parent.start, at), (at, parent.end)):
+            child = replace(
+                parent, range_id=self.next_range, generation=parent.generation + 1, start=start,
+                end=end, producers=Producers.from_wire(parent.producers.to_wire()),
+            )  # fmt: skip
+            child.entries = [e for e in parent.entries if child.contains(e.key)]
+            self.ranges.append(child)
+            self.next_range += 1
+        if not quietly:
+            self.version += 1
+        self.notify()
+
+    def lead(self, known: FakeRange, node: int) -> None:
+        known.leader = node
+        self.notify()
+
+    def entries(self) -> list[Stored]:
+        return [entry for known in self.ranges for entry in known.entries]
+
+    def values(self, key: bytes) -> list[bytes | None]:
+        return [e.value for e in self.range_of(key).entries if e.key == key]
+
+    def notify(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def count(self, op: str) -> int:
+        return sum(1 for _, asked, _ in self.requests if asked == op)
+
+
+class FakeNode:
+    """One listener; serves what the ranges' leaders serve."""
+
+    def __init__(self, cluster: FakeCluster, node_id: int) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.listener: Listener | None = None
+        self.connections: set[ServerConnection] = set()
+        self.failures: list[Exception] = []
+        self.address = ""
+
+    def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
+        return Welcome(nonce=nonce, cluster="fake", node=self.node_id)
+
+    def opened(self, connection: ServerConnection) -> None:
+        self.connections.add(connection)
+
+    def closed(self, connection: ServerConnection, error: LognodeError) -> None:
+        self.connections.discard(connection)
+
+    def message(self, connection: ServerConnection, op: str, body: dict[str, Any]) -> None:
+        if op == wire.PRODUCER_CLOSE:
+            self.cluster.closed_producers.append(body["id"])
+
+    def failed(self, op: str, error: Exception) -> None:
+        self.failures.append(error)
+
+    async def request(self, request: Request) -> dict[str, Any] | None:
+        self.cluster.requests.append((self.node_id, request.op, request.body))
+        try:
+            return await self.serve(request)
+        except Drop:
+            request.connection.abort(Unavailable("dropped by the test"))
+            return None
+
+    async def stop(self) -> None:
+        if self.listener is not None:
+            await self.listener.close()
+            self.listener = None
+
+    def fault(self, request: Request, when: str) -> None:
+        for fault in list(self.cluster.faults):
+            fault(self, request, when)
+
+    async def serve(self, request: Request) -> dict[str, Any] | None:
+        body, op, cluster = request.body, request.op, self.cluster
+        if op == wire.METADATA:
+            self.fault(request, "metadata")
+            if "log" in body and body["log"] not in cluster.logs:
+                raise LogNotFound(f"no log {body['log']!r}", log=body["log"])
+            return self.metadata()
+        if op == wire.CREATE_LOG:
+            if body["name"] in cluster.logs:
+                if body["exist_ok"]:
+                    return {"log": {}}
+                raise LogExists(f"log {body['name']!r} exists", log=body["name"])
+            cluster.create(body["name"], tuple(body["split_at"] or ()))
+            return {"log": {}}
+        if op == wire.PRODUCER_OPEN:
+            return self.open_producer(body["name"])
+        if op == wire.STATUS:
+            return {"nodes": []}
+        known = self.find(body)
+        if op == wire.APPEND:
+            return self.append(request, known)
+        if op == wire.FOLLOW:
+            await self.follow(request, known)
+            return None
+        return self.read(op, body, known)
+
+    def metadata(self) -> dict[str, Any]:
+        cluster = self.cluster
+        return {
+            "cluster": "fake", "version": cluster.version,
+            "nodes": [{"id": n.node_id, "address": n.address} for n in cluster.nodes.values()],
+            "logs": [{"id": i, "name": name, "policy": {}} for name, i in cluster.logs.items()],
+            "ranges": [known.to_wire() for known in cluster.ranges],
+        }  # fmt: skip
+
+    def open_producer(self, name: str | None) -> dict[str, Any]:
+        cluster = self.cluster
+        if name is None or name not in cluster.producers:
+            identity = [cluster.next_producer, 1]
+            cluster.next_producer += 1
+            if name is not None:
+                cluster.producers[name] = identity
+        else:
+            identity = cluster.producers[name]
+            identity[1] += 1
+            for known in cluster.ranges:
+                known.producers.fence(identity[0], identity[1], identity[1], 0)
+        return {"id": identity[0], "epoch": identity[1]}
+
+    def find(self, body: dict[str, Any]) -> FakeRange:
+        for known in self.cluster.ranges:
+            if known.range_id == body["range"]:
+                if known.generation != body["generation"]:
+                    raise GenerationMismatch("other generation", ranges=[known.to_wire()])
+                if known.state == "SEALING":
+                    raise Sealed("sealed")
+                if body.get("node") is None and known.leader != self.node_id:
+                    raise NotLeader("not the leader", hint=known.leader)
+                return known
+        children = [known.to_wire() for known in self.cluster.ranges]
+        if body.get("generation") == 1:
+            raise GenerationMismatch("split", ranges=children)
+        raise RangeNotFound("unknown range", range=body["range"])
+
+    def append(self, request: Request, known: FakeRange) -> dict[str, Any]:
+        self.fault(request, "before")
+        results = []
+        for data in request.body["batches"]:
+            try:
+                results.append(known.apply(data))
+            except LognodeError as error:
+                results.append({"status": "error", "error": to_wire(error)})
+        self.cluster.notify()
+        self.fault(request, "after")
+        return {"results": results}
+
+    def read(self, op: str, body: dict[str, Any], known: FakeRange) -> dict[str, Any]:
+        if op == wire.PRODUCER_NUMBER:
+            row = known.producers.rows.get(body["producer"])
+            seq = row.applied.get(body["number"]) if row is not None else None
+            return {"applied": seq is not None, "seq": seq}
+        if op == wire.KEYS:
+            after = body["after"]
+            keys = sorted({e.key for e in known.entries if e.key.startswith(body["prefix"])})
+            return {"keys": [k for k in keys if after is None or k > after][: body["limit"]]}
+        if op == wire.RESOLVE:
+            how = body["start"]
+            if how == "latest":
+                return {"seq": known.next_seq}
+            if how[0] == "ts":
+                later = [e.seq for e in known.entries if e.timestamp_ms >= how[1]]
+                return {"seq": min(later, default=known.next_seq)}
+            own = [e.seq for e in known.entries if e.key == body["key"]]
+            return {"seq": own[-how[1] :][0] if own else 1}
+        end = body.get("end")
+        found = [
+            e for e in known.entries
+            if e.key == body["key"] and e.seq >= body.get("start", 1)
+            and (end is None or e.seq < end)
+        ]  # fmt: skip
+        if op == wire.COUNT:
+            return {"count": len(found)}
+        if op == wire.LATEST:
+            return {"page": page(found[-1:], 1, False)}
+        if body["reverse"]:
+            found.reverse()
+        cut = found[: min(body["limit"], 3)]  # small pages, so that paging is tested
+        at = cut[-1].seq + (0 if body["reverse"] else 1) if cut else 1
+        return {"page": page(cut, at, len(cut) < len(found))}
+
+    async def follow(self, request: Request, known: FakeRange) -> None:
+        body = request.body
+        at, keys = body["from_seq"], dict(body["keys"] or {})
+        first = True
+        while known in self.cluster.ranges and known.leader == self.node_id:
+            changed = self.cluster.changed
+            if body["keys"] is not None:
+                new = [e for e in known.entries if e.seq >= keys.get(e.key, 1 << 60)][:3]
+                keys.update((e.key, e.seq + 1) for e in new)
+            else:
+                end = body["end_key"]
+                new = [
+                    e for e in known.entries
+                    if e.seq >= at and e.key >= body["start_key"] and (end is None or e.key < end)
+                ][:3]  # fmt: skip
+            if new or first:
+                at = new[-1].seq + 1 if new else at
+                await request.wait_credit()
+                caught_up = len(new) < 3
+                request.push({"page": page(new, at, False), "caught_up": caught_up, "next": at})
+                first = False
+            else:
+                await changed.wait()
+        raise NotLeader("no longer", hint=known.leader) if (
+            known in self.cluster.ranges
+        ) else GenerationMismatch("split", ranges=[r.to_wire() for r in self.cluster.ranges])
+
+
+def page(entries: list[Stored], at: int, more: bool) -> dict[str, Any]:
+    keys = {e.key for e in entries}
+    return {
+        "keys": keys.pop() if len(keys) == 1 else [e.key for e in entries],
+        "seqs": [e.seq for e in entries],
+        "timestamps": [e.timestamp_ms for e in entries],
+        "values": [e.value for e in entries],
+        "headers": {i: e.headers for i, e in enumerate(entries) if e.headers} or None,
+        "snapshots": None, "next": at, "more": more,
+    }  # fmt: skip
+
+
+@asynccontextmanager
+async def fake_cluster(nodes: int = 3) -> AsyncIterator[FakeCluster]:
+    """Nodes that listen on free ports of the loopback; any bug in a handler fails the test."""
+    cluster = FakeCluster()
+    for node_id in range(1, nodes + 1):
+        node = FakeNode(cluster, node_id)
+        node.listener = await acceptor.serve(node, "127.0.0.1", 0)
+        node.address = f"127.0.0.1:{node.listener.port}"
+        cluster.nodes[node_id] = node
+    try:
+        yield cluster
+    finally:
+        for node in cluster.nodes.values():
+            await node.stop()
+    failures = [failure for node in cluster.nodes.values() for failure in node.failures]
+    assert failures == []
