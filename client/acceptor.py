@@ -72,7 +72,7 @@ class Request:
         self.answered = False
         self.on_cancel: Callable[[], None] | None = None
         """Called when the asker gives up or goes away; a coroutine's task is cancelled besides."""
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Future[Body | None] | None = None
         credit = self.body.get("credit")
         self._credit = credit if type(credit) is int else 0
         self._waiter: asyncio.Future[None] | None = None
@@ -308,15 +308,16 @@ class ServerConnection:
         if isinstance(answer, dict):
             request.reply(answer)
         elif answer is not None:
-            request.task = self._loop.create_task(self._serve(request, answer))
+            request.task = asyncio.ensure_future(answer)
+            request.task.add_done_callback(lambda task: self._served(request, task))
 
-    async def _serve(self, request: Request, answer: "Awaitable[Body | None]") -> None:
-        try:
-            body = await answer
-        except Exception as error:
-            self._raised(request, error)
+    def _served(self, request: Request, task: "asyncio.Future[Body | None]") -> None:
+        if task.cancelled():
             return
-        if body is not None:
+        error = task.exception()
+        if isinstance(error, Exception):
+            self._raised(request, error)
+        elif error is None and (body := task.result()) is not None:
             request.reply(body)
 
     def _raised(self, request: Request, error: Exception) -> None:

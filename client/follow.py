@@ -307,6 +307,7 @@ class AsyncFeed:
         credit = max(credit_bytes_min, limits.follow_credit_bytes_max // len(self._spans))
         body = {
             "keys": span.keys,
+            "prefix": self._prefix,
             "start_key": span.start,
             "end_key": span.end,
             "from_seq": span.next,
@@ -317,9 +318,11 @@ class AsyncFeed:
         )
         try:
             async for push in stream:
-                page = read_page(push)
-                following = push.get("next")
-                if type(following) is not int:
+                page = read_page(push.get("page") or {})
+                following = push.get("next", span.next)
+                if type(following) is dict:  # per key: what the entries say as well
+                    following = span.next
+                elif type(following) is not int:
                     raise RemoteProtocolError("a push without a position")
                 caught_up = bool(push.get("caught_up"))
                 await self._queue.put(_Push(span, page.entries, following, caught_up))

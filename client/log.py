@@ -256,7 +256,7 @@ class AsyncLog:
         left = limit
         while left is None or left > 0:
             wanted = min(left or limits.keys_page_max, limits.keys_page_max)
-            body = {"prefix": first, "after": after, "limit": wanted}
+            body = {"prefix": first, "start_after": after, "limit": wanted}
             deadline = self._deadline(timeout)
             answer, known = await self._cluster.call(
                 self._routes, at, wire.KEYS,

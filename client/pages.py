@@ -18,12 +18,9 @@ class ReadPage:
     more: bool
 
 
-def read_page(answer: Mapping[Any, Any]) -> ReadPage:
-    """The page in an answer. Raises RemoteProtocolError for one that is none."""
-    page = answer.get("page")
+def read_page(page: Mapping[Any, Any]) -> ReadPage:
+    """The page that a read answered. Raises RemoteProtocolError for one that is none."""
     try:
-        if type(page) is not dict:
-            raise TypeError("no page")
         seqs = page["seqs"]
         count = len(seqs)
         keys = page["keys"]

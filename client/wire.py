@@ -69,24 +69,26 @@ APPEND: Final = "append"
 {status: ok, first_seq | seqs + duplicates: [position], timestamp_ms} or {status: error, error}."""
 
 # Reads: {range, generation, ..., consistency, node: id | nil, through: seq | nil, timeout_ms,
-# applied?: index} -> {..., applied: index}. `applied` in a request is the session of prefix reads:
-# the replica answers once it has applied that much of this generation (executions 2.19).
+# applied?: index} -> {..., applied?: index}. `applied` in a request is the session of prefix reads:
+# the replica answers once it has applied that much of this generation (executions 2.19). A page is
+# {keys: [key] | key, seqs, timestamps, values, headers: {position: map} | nil,
+# snapshots: [position] | nil, next, more}.
 LATEST: Final = "latest"
-"""{key} -> {page} of at most one entry."""
+"""{key} -> page of at most one entry."""
 COUNT: Final = "count"
 """{key, start, end} -> {count}."""
 SCAN: Final = "scan"
-"""{key, start, end, limit, bytes, reverse} -> {page}."""
+"""{key, start, end, limit, bytes, reverse} -> page."""
 KEYS: Final = "keys"
-"""{prefix, after: key | nil, limit} -> {keys}; fewer than `limit`: the range has no more."""
+"""{prefix, start_after: key | nil, limit} -> {keys}; fewer than `limit`: it has no more."""
 READ_SPAN: Final = "read_span"
-"""{start_key, end_key | nil, from_seq, limit, bytes} -> {page}, in the order of seq."""
+"""{start_key, end_key | nil, start, limit, bytes} -> page, in the order of seq."""
 RESOLVE: Final = "resolve"
 """{key: key | nil, start: ["ts", ms] | ["tail", n] | "latest"} -> {seq}."""
 FOLLOW: Final = "follow"
-"""{range, generation, keys: {key: seq} | nil, start_key, end_key, from_seq, credit} -> pushes
-{page, caught_up, next}. Entries of the keys from their seqs, or of the span from `from_seq`; `next`
-is the seq after all that the push covers, also for keys without an entry in it."""
+"""{range, generation, keys: {key: seq} | nil, prefix, start_key, end_key, from_seq, credit} ->
+pushes {page, caught_up, next}: entries of the keys from their seqs, or of the prefix and span from
+`from_seq`. `next` is the seq after all that the push covers, or a map of it per key."""
 STATUS: Final = "status"
 """{} -> the dict of /status.json."""
 HEALTH: Final = "health"

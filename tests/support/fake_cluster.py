@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from lognode.client import acceptor, wire
@@ -130,7 +131,7 @@ class FakeCluster:
         self.logs[name] = log_id = len(self.logs) + 1
         bounds = [b"", *split_at, None]
         members = tuple(self.nodes)
-        for start, end in zip(bounds, bounds[1:], strict=False):
+        for start, end in pairwise(bounds):
             self.ranges.append(
                 FakeRange(self.next_range, 1, log_id, start or b"", end,
                           members[self.next_range % len(members)], members)
@@ -301,7 +302,7 @@ class FakeNode:
             seq = row.applied.get(body["number"]) if row is not None else None
             return {"applied": seq is not None, "seq": seq}
         if op == wire.KEYS:
-            after = body["after"]
+            after = body["start_after"]
             keys = sorted({e.key for e in known.entries if e.key.startswith(body["prefix"])})
             return {"keys": [k for k in keys if after is None or k > after][: body["limit"]]}
         if op == wire.RESOLVE:
@@ -322,12 +323,12 @@ class FakeNode:
         if op == wire.COUNT:
             return {"count": len(found)}
         if op == wire.LATEST:
-            return {"page": page(found[-1:], 1, False)}
+            return page(found[-1:], 1, False)
         if body["reverse"]:
             found.reverse()
         cut = found[: min(body["limit"], 3)]  # small pages, so that paging is tested
         at = cut[-1].seq + (0 if body["reverse"] else 1) if cut else 1
-        return {"page": page(cut, at, len(cut) < len(found))}
+        return page(cut, at, len(cut) < len(found))
 
     async def follow(self, request: Request, known: FakeRange) -> None:
         body = request.body
@@ -352,9 +353,11 @@ class FakeNode:
                 first = False
             else:
                 await changed.wait()
-        raise NotLeader("no longer", hint=known.leader) if (
-            known in self.cluster.ranges
-        ) else GenerationMismatch("split", ranges=[r.to_wire() for r in self.cluster.ranges])
+        raise (
+            NotLeader("no longer", hint=known.leader)
+            if (known in self.cluster.ranges)
+            else GenerationMismatch("split", ranges=[r.to_wire() for r in self.cluster.ranges])
+        )
 
 
 def page(entries: list[Stored], at: int, more: bool) -> dict[str, Any]:
