@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from ..client import limits
+from ..client.errors import InvalidArgument
+
 Message = list[Any]
 """A msgpack array `[kind, term, epoch, ...]`; see `messages.py`."""
 
@@ -31,12 +34,33 @@ SENTINEL_TERM = 0
 
 @dataclass(frozen=True, slots=True)
 class RaftOptions:
-    """Times in seconds, sizes in bytes."""
+    """Times in seconds, sizes in bytes. Raises InvalidArgument for what cannot work.
+
+    A heartbeat fits three times into the least election timeout, so that two lost ones depose
+    nobody, and the timeouts have room to differ. An append ends with the entry that reaches
+    `append_bytes_max`, and must fit a frame with it.
+    """
 
     election_timeout_min_s: float = 0.75
     election_timeout_max_s: float = 1.5
     heartbeat_s: float = 0.15
-    append_bytes_max: int = 4 << 20
+    append_bytes_max: int = limits.entry_bytes_max
+
+    def __post_init__(self) -> None:
+        if not 0 < 3 * self.heartbeat_s < self.election_timeout_min_s:
+            raise InvalidArgument(
+                f"heartbeat of {self.heartbeat_s} s: give more than 0 and less than a third of the "
+                f"least election timeout, {self.election_timeout_min_s} s"
+            )
+        if not self.election_timeout_min_s < self.election_timeout_max_s:
+            raise InvalidArgument(
+                f"election timeouts from {self.election_timeout_min_s} s to "
+                f"{self.election_timeout_max_s} s: the first must be the smaller"
+            )
+        if not 0 < self.append_bytes_max <= limits.entry_bytes_max:
+            raise InvalidArgument(
+                f"append of {self.append_bytes_max} bytes: give 1 to {limits.entry_bytes_max}"
+            )
 
 
 class NotLeaderError(Exception):

@@ -1,12 +1,15 @@
 """Executions that must not happen, as far as they live in the group; names carry their rows."""
 
+from typing import Any
+
 import pytest
 from raft_net import MemoryLog, Net
 
 from lognode.client import limits
-from lognode.client.errors import LimitExceeded, RemoteProtocolError
+from lognode.client.errors import InvalidArgument, LimitExceeded, RemoteProtocolError
 from lognode.client.invariants import InvariantError
 from lognode.raft.messages import Ack, Append, BaseProbe, Term, Vote, VoteRequest, decode, encode
+from lognode.raft.types import RaftOptions
 
 
 def test_x1_a_base_never_costs_a_follower_what_it_acknowledged() -> None:
@@ -415,3 +418,62 @@ def test_x21_a_peer_whose_disk_is_behind_the_leader_s_base_is_not_hammered() -> 
     net.propose(1, "g")
     net.run(net.settled())
     assert net.applied(3) == list("abcdefg")
+
+
+def test_169_entries_of_an_older_term_are_not_committed_by_counting_copies() -> None:
+    """Figure 8 of the Raft paper: all hold the old entry, none the leader's no-op."""
+    net = Net(3)
+    net.elect(1)
+    net.run(net.settled())
+    net.lost = lambda source, target, message: isinstance(decode(message), Ack)
+    net.propose(1, "old")
+    net.run(0.05)
+    assert {net.group(i).last_index for i in net.ids} == {3}
+    net.crash(1)
+    net.lost = lambda source, target, message: isinstance(decode(message), Append)
+    net.run(lambda: net.leader() in (2, 3))
+    leader = net.leader()
+    assert leader
+    group, other = net.group(leader), 5 - leader
+    epoch = group._replicator.epoch(other)
+    assert epoch is not None
+    group.receive(other, encode(Ack(group.term, epoch, 4)))
+    assert (group.commit_index, group.ready_to_lead) == (2, False)
+    group.receive(other, encode(Ack(group.term, epoch, 5)))
+    assert (group.commit_index, group.ready_to_lead) == (4, True)
+
+
+def test_201_term_and_vote_survive_a_restart() -> None:
+    net = Net(3)
+    net.elect(1)
+    net.group(3)._engine.step_up(2, 6)
+    net.run(0.1)
+    for node_id in net.ids:
+        net.crash(node_id)
+        net.restart(node_id)
+        assert net.group(node_id).term == net.log(node_id).term >= 1
+    assert net.group(3).term == 6
+    group = net.group(3)
+    group.receive(1, encode(VoteRequest(6, 1, 9, 6)))
+    net.pump()
+    net.crash(3)
+    net.restart(3)
+    net.flights.clear()
+    net.group(3).receive(2, encode(VoteRequest(6, 1, 9, 6)))
+    net.pump()
+    assert net.sent(Vote, 3, 2) == [], "the vote of term 6 is node 1's"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"heartbeat_s": 0.3},
+        {"heartbeat_s": 0.0},
+        {"election_timeout_min_s": 2.0},
+        {"append_bytes_max": 0},
+        {"append_bytes_max": limits.frame_bytes_max},
+    ],
+)
+def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=next(iter(options)).split("_")[0]):
+        RaftOptions(**options)
