@@ -7,8 +7,8 @@ the disk, the clock and the state machine, and has these duties.
 The caller
 
 1.  recovers the WAL and hands each group its `GroupLog`, after recovery has synced what it read
-    (executions 1.4). The log's end is at or behind `applied_index`, which is durable in the state
-    machine; a log that ends below it was reset to (applied index, its term) before (1.15).
+    (executions 1.4). The log reaches `applied_index`, which is durable in the state machine; a
+    log that ends below it was reset to (applied index, its term) before (1.15).
 2.  never starts a group whose log, term or vote was lost or damaged (1.2).
 3.  calls `connected(peer, epoch)` when its link to a peer is up, each time with another epoch, and
     `disconnected(peer)` when it is gone. Links are one-way: requests and answers to a peer leave
@@ -58,6 +58,7 @@ term or of another link is dropped; a higher term in any message is stepped up t
 
 Modules: `engine` wraps the library, `journal` is its view of the log, `guard` holds the rules that
 close its holes as functions, `replicator` and `progress` are the leader's side of replication,
-`follower` is the other, `prevote` and `readindex` are the two protocols that the library lacks,
-`outbox` holds promises back until they are durable, `group` ties them together.
+`follower` is the other, `member` what both share, `prevote` and `readindex` are the two protocols
+that the library lacks, `outbox` holds promises back until they are durable, `group` ties them
+together. Below them lies the WAL: `wal`, `wal_format`, `wal_recovery`, `group_log`, `os_disk`.
 """

@@ -5,36 +5,23 @@ one, and of its answers the acks go out when they are durable and the resets as 
 gap, in the one form that leads the logs together (hole 4).
 """
 
-from collections.abc import Callable
-
 from . import guard
-from .engine import Engine, Packet
-from .journal import EngineJournal
+from .engine import Packet
+from .member import Member
 from .messages import Ack, Append, BaseProbe, Snapshot
-from .outbox import Outbox
-from .types import RaftOptions
 
 
 class Follower:
     """What one member does with the messages of its leader."""
 
-    def __init__(
-        self,
-        *,
-        engine: Engine,
-        journal: EngineJournal,
-        outbox: Outbox,
-        options: RaftOptions,
-        clock: Callable[[], float],
-        closed: frozenset[int],
-    ) -> None:
-        self._engine = engine
-        self._journal = journal
-        self._log = journal.log
-        self._outbox = outbox
-        self._options = options
-        self._clock = clock
-        self._closed = closed
+    def __init__(self, member: Member) -> None:
+        self._engine = member.engine
+        self._journal = member.journal
+        self._log = member.journal.log
+        self._outbox = member.outbox
+        self._options = member.options
+        self._clock = member.clock
+        self._closed = member.closed
         self._asker: tuple[int, int] = (0, 0)
         """Sender and epoch of the message that the engine is answering."""
         self._heartbeat = False

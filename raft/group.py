@@ -16,6 +16,7 @@ from .engine import Engine, Packet, Role
 from .follower import Follower
 from .guard import ALL_HOLES
 from .journal import EngineJournal, RaftLog
+from .member import Member
 from .messages import (
     Ack,
     Append,
@@ -67,7 +68,6 @@ class Group:
             last_index=log.last_index,
         )
         self._log = log
-        self._node_id = node_id
         self._clock = clock
         self._options = options
         self._closed = closed
@@ -92,23 +92,9 @@ class Group:
             role_changed=self._on_role,
         )
         self._outbox = Outbox(log, closed)
-        self._replicator = Replicator(
-            [member for member in members if member != node_id],
-            engine=self._engine,
-            journal=self._journal,
-            outbox=self._outbox,
-            options=options,
-            clock=clock,
-            closed=closed,
-        )
-        self._follower = Follower(
-            engine=self._engine,
-            journal=self._journal,
-            outbox=self._outbox,
-            options=options,
-            clock=clock,
-            closed=closed,
-        )
+        member = Member(self._engine, self._journal, self._outbox, options, clock, closed)
+        self._replicator = Replicator(member, [peer for peer in members if peer != node_id])
+        self._follower = Follower(member)
         self._peers = frozenset(members) - {node_id}
         self._elections = Elections(
             node_id=node_id, majority=votes_needed, options=options, clock=clock, rng=rng

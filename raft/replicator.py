@@ -5,39 +5,27 @@ or `on_reject`. The engine is told of acks only up to what is durable here (hole
 to go on after a rejection in the one form it understands, a `next_node_idx`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from . import guard
-from .engine import Engine, Packet
-from .journal import EngineJournal
+from .engine import Packet
+from .member import Member
 from .messages import Append, BaseProbe, Reject, Snapshot
-from .outbox import Outbox
 from .progress import Flow, Progress
-from .types import RaftOptions
 
 
 class Replicator:
     """What one member knows of the others while it leads, and its links to them at all times."""
 
-    def __init__(
-        self,
-        peers: Iterable[int],
-        *,
-        engine: Engine,
-        journal: EngineJournal,
-        outbox: Outbox,
-        options: RaftOptions,
-        clock: Callable[[], float],
-        closed: frozenset[int],
-    ) -> None:
+    def __init__(self, member: Member, peers: Iterable[int]) -> None:
         self._peers = {peer: Progress(peer) for peer in peers}
-        self._engine = engine
-        self._journal = journal
-        self._log = journal.log
-        self._outbox = outbox
-        self._options = options
-        self._clock = clock
-        self._closed = closed
+        self._engine = member.engine
+        self._journal = member.journal
+        self._log = member.journal.log
+        self._outbox = member.outbox
+        self._options = member.options
+        self._clock = member.clock
+        self._closed = member.closed
         self._durable_index = 0
         self._durable_at = 0.0
         """When our own disk last moved, or had nothing to do, while leading."""
