@@ -27,7 +27,7 @@ SANS_IO_EXCEPTIONS = {
     "raft/engine.py": "sets the library's clock and random source, hands ours to it",
 }
 LINES_MAX, FUNCTION_MAX, FILE_MAX = 100, 70, 700
-LONG_FUNCTIONS = {}
+LONG_FUNCTIONS: dict[str, str] = {}
 """`file:function`: reason."""
 
 CALLED_FROM_OUTSIDE = {
