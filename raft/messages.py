@@ -162,15 +162,15 @@ KINDS: Final[dict[int, type[Body]]] = {
 }
 _NUMBERS: Final = {cls: number for number, cls in KINDS.items()}
 
-Request = Append | VoteRequest | PreVoteRequest | BaseProbe | ReadConfirm | Started | Snapshot
-"""Kinds that an older term is answered to with `Term`."""
 Reply = Ack | Reject | Vote | PreVote | ReadConfirmed
-"""Kinds that count only in the term and on the link they were asked in."""
+"""Kinds that count only in the term and on the link they were asked in. The others, but for Term
+itself, are requests: of an older term they are answered with Term."""
 
 REGULAR: Final = 0
 NO_OP: Final = 1
 """The first byte of a command. The library's other two, membership and version, never travel
 (raft.md 2.17, 2.18)."""
+_KNOWN_COMMANDS: Final = (bytes([REGULAR]), bytes([NO_OP]))
 
 
 def encode(body: Body) -> Message:
@@ -201,5 +201,5 @@ def _is_entry(entry: object) -> bool:
         type(term) is int
         and term >= 0
         and isinstance(command, bytes)
-        and command[:1] in (b"\x00", b"\x01")
+        and command[:1] in _KNOWN_COMMANDS
     )
