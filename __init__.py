@@ -11,7 +11,8 @@
 `AsyncClient` is the same for asyncio. Importing this loads the client only.
 """
 
-from .client.appends import Ticket
+from .client._sync import Client, Feed, Log, Producer, Ticket
+from .client.appends import AsyncTicket
 from .client.client import AsyncClient
 from .client.errors import (
     BatchSpansRanges,
@@ -65,18 +66,22 @@ __all__ = [
     "AsyncFeed",
     "AsyncLog",
     "AsyncProducer",
+    "AsyncTicket",
     "BatchSpansRanges",
+    "Client",
     "Conflict",
     "CorruptData",
     "Cursor",
     "Delivery",
     "Entry",
+    "Feed",
     "Fenced",
     "FollowBatch",
     "GenerationMismatch",
     "InvalidArgument",
     "LimitExceeded",
     "LocalProtocolError",
+    "Log",
     "LogExists",
     "LogNotFound",
     "LognodeError",
@@ -87,6 +92,7 @@ __all__ = [
     "OutOfOrder",
     "Overloaded",
     "PartialFailure",
+    "Producer",
     "ProtocolError",
     "RangeNotFound",
     "RemoteProtocolError",

@@ -169,8 +169,8 @@ def check_reply(batch: AppendBatch, reply: Any) -> None:
     raise RemoteProtocolError("an append was answered without the seqs of its records")
 
 
-class Ticket:
-    """The promise of an acknowledgement: `await ticket` gives the Ack, or raises why not."""
+class AsyncTicket:
+    """The promise of an acknowledgement; `result` gives the Ack, or raises why not."""
 
     __slots__ = ("_batch", "_position")
 
@@ -183,6 +183,10 @@ class Ticket:
             # Shielded: others wait for the same batch.
             yield from asyncio.shield(self._batch.done).__await__()
         return self._batch.ack(self._position)
+
+    async def result(self) -> Ack:
+        """Wait for the Ack. Raises what became of the record instead."""
+        return await self
 
     @property
     def number(self) -> int:

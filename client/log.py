@@ -43,14 +43,19 @@ class AsyncLog:
     """
 
     def __init__(self, cluster: Cluster, name: str, *, timeout: float) -> None:
-        self.name = name
+        self._name = name
         self._cluster = cluster
         self._routes = cluster.log(name)
         self._timeout = timeout
         self._sender: Sender | None = None
 
     def __repr__(self) -> str:
-        return f"<AsyncLog {self.name!r}>"
+        return f"<AsyncLog {self._name!r}>"
+
+    @property
+    def name(self) -> str:
+        """The log's name."""
+        return self._name
 
     # Appending.
 
@@ -323,7 +328,7 @@ class AsyncLog:
         # The batch's own deadline is at or after ours; at the same time it knows the outcome.
         await asyncio.wait((batch.done,), timeout=max(0.0, deadline - self._cluster.now()) + 0.05)
         if not batch.done.done():
-            raise Timeout(f"append to log {self.name!r} was not acknowledged in time")
+            raise Timeout(f"append to log {self._name!r} was not acknowledged in time")
 
     async def _resolve(self, key: bytes, start: Start, deadline: float) -> int:
         if start == "earliest":

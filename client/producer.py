@@ -4,7 +4,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from . import limits
-from .appends import Ticket, check_types, to_key
+from .appends import AsyncTicket, check_types, to_key
 from .cluster import Cluster, LogRoutes
 from .errors import InvalidArgument, LimitExceeded, PartialFailure
 from .records import check_record
@@ -19,7 +19,7 @@ class AsyncProducer:
     """Appends records in the background. Made by `AsyncLog.producer`; use it as a context manager.
 
     `submit` returns a ticket at once, or waits while `unacked_bytes_max` bytes are unacknowledged;
-    `await ticket` gives the Ack. Leaving the context flushes, and raises PartialFailure when not
+    the ticket's `result` is the Ack. Leaving the context flushes, and raises PartialFailure unless
     every record was acknowledged.
 
     With a `name` the numbering is the caller's: the same number is applied once, also by a later
@@ -41,7 +41,7 @@ class AsyncProducer:
             )  # fmt: skip
         if unacked_bytes_max < 1:
             raise InvalidArgument("unacked_bytes_max is at least 1 byte", what="unacked_bytes_max")
-        self.name = name
+        self._name = name
         self._timeout = timeout
         self._last_number = 0
         self._sender = Sender(
@@ -49,6 +49,11 @@ class AsyncProducer:
             unacked_bytes_max=unacked_bytes_max,
         )  # fmt: skip
         self._now = cluster.now
+
+    @property
+    def name(self) -> str | None:
+        """The producer's name, None when it is anonymous."""
+        return self._name
 
     async def open(self) -> None:
         """Get the producer's id; with a name, fence its older holders.
@@ -66,7 +71,7 @@ class AsyncProducer:
         *,
         headers: Headers | None = None,
         number: int | None = None,
-    ) -> Ticket:
+    ) -> AsyncTicket:
         """Take one record; waits only for room.
 
         `number`, with a named producer: the record's number, above all those submitted before.
@@ -81,7 +86,7 @@ class AsyncProducer:
             check_types(value, headers)
             check_record(key, value, headers)
             size += sum(map(len, headers or ())) + sum(map(len, (headers or {}).values()))
-        if (number is None) != (self.name is None):
+        if (number is None) != (self._name is None):
             raise InvalidArgument(
                 "number= is for producers with a name, and needed there", what="number"
             )
@@ -97,7 +102,7 @@ class AsyncProducer:
         if sender.fatal is not None or not sender.has_room(number):
             await sender.room(deadline, number)
         batch, position = sender.add(key, value, headers, size, deadline, number)
-        return Ticket(batch, position)
+        return AsyncTicket(batch, position)
 
     async def flush(self) -> None:
         """Return when every record submitted so far is acknowledged or has failed.

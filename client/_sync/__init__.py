@@ -1,0 +1,11 @@
+# Generated from client/ by scripts/unasync; edit that.
+
+"""The blocking SDK: twins of the async classes, on one loop thread a client."""
+
+from .appends import Ticket
+from .client import Client
+from .follow import Feed
+from .log import Log
+from .producer import Producer
+
+__all__ = ["Client", "Feed", "Log", "Producer", "Ticket"]

@@ -1,0 +1,29 @@
+# Generated from client/appends.py by scripts/unasync; edit that.
+
+"""Blocking twins of those in `client/appends.py`."""
+
+from ..appends import AsyncTicket
+from ..loop_thread import LoopThread
+from ..types import Ack
+
+
+class Ticket:
+    """The promise of an acknowledgement; `result` gives the Ack, or raises why not."""
+
+    def __init__(self, loop: LoopThread, twin: AsyncTicket) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def result(self) -> Ack:
+        """Wait for the Ack. Raises what became of the record instead."""
+        return self._loop.call(self._twin.result())
+
+    @property
+    def number(self) -> int:
+        """The record's number in its producer's sequence."""
+        return self._loop.run(lambda: self._twin.number)
+
+    @property
+    def done(self) -> bool:
+        """Whether awaiting returns, or raises, at once."""
+        return self._loop.run(lambda: self._twin.done)

@@ -1,0 +1,105 @@
+# Generated from client/client.py by scripts/unasync; edit that.
+
+"""Blocking twins of those in `client/client.py`."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ..client import AsyncClient, default_address, default_timeout_s
+from ..loop_thread import LoopThread
+from .log import Log
+
+
+class Client:
+    """A connection to a cluster, by any of its nodes' addresses.
+
+    `address`: `lognode://host:port[,host:port...]`; the rest of the nodes is found out.
+    `timeout`: seconds, the default deadline of every call. Nothing is dialled before the first
+    call. All use is on the loop that is running when it is first used.
+    Raises InvalidArgument for a bad address.
+    """
+
+    def __init__(
+        self, address_list: str = default_address, *, timeout: float = default_timeout_s
+    ) -> None:
+        self._loop = LoopThread()
+        self._twin = AsyncClient(address_list, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return repr(self._twin).replace("AsyncClient", "Client")
+
+    def log(self, name: str) -> Log:
+        """The log of that name. Raises LimitExceeded, InvalidArgument for an impossible name."""
+        return Log(self._loop, self._loop.run(lambda: self._twin.log(name)))
+
+    def create_log(
+        self,
+        name: str,
+        *,
+        ranges: int | None = None,
+        split_at: Sequence[bytes | str] | None = None,
+        replicas: int = 3,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+        cleanup: str = "delete",
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> Log:
+        """Create a log of `ranges` even ranges, or split at the given keys.
+
+        `replicas`: 1 to `replicas_max`; with fewer nodes the log grows to it later.
+        Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
+        """
+        return Log(
+            self._loop,
+            self._loop.call(
+                self._twin.create_log(
+                    name,
+                    ranges=ranges,
+                    split_at=split_at,
+                    replicas=replicas,
+                    retention_ms=retention_ms,
+                    retention_bytes=retention_bytes,
+                    cleanup=cleanup,
+                    exist_ok=exist_ok,
+                    timeout=timeout,
+                )
+            ),
+        )
+
+    def delete_log(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a log and all its entries. Raises LogNotFound."""
+        self._loop.call(self._twin.delete_log(name, timeout=timeout))
+
+    def logs(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """The logs: id, name and policy of each, by name."""
+        return self._loop.call(self._twin.logs(timeout=timeout))
+
+    def metadata(self, log: str | None = None, *, timeout: float | None = None) -> dict[str, Any]:
+        """Nodes, logs and ranges as the cluster's metadata has them. Raises LogNotFound."""
+        return self._loop.call(self._twin.metadata(log, timeout=timeout))
+
+    def status(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """The dict of /status.json, as one node sees the cluster."""
+        return self._loop.call(self._twin.status(timeout=timeout))
+
+    def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
+        """`ok`, and if not the `reasons`: too few nodes, ranges without leader or members."""
+        return self._loop.call(self._twin.health(nodes=nodes, timeout=timeout))
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Deliver what is under way for at most `timeout` seconds, then close; always returns."""
+        self._loop.close(self._twin.close(timeout), timeout + 2.0)
+
+    def __enter__(self) -> Self:
+        self._loop.call(self._twin.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

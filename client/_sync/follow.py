@@ -1,0 +1,67 @@
+# Generated from client/follow.py by scripts/unasync; edit that.
+
+"""Blocking twins of those in `client/follow.py`."""
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from ..follow import AsyncFeed
+from ..loop_thread import LoopThread
+from ..types import Cursor, Entry, FollowBatch
+
+
+class Feed:
+    """An open follow: `for batch in feed`. Made by `Log.follow`; a context manager.
+
+    Batches come in the order of seq per key. A slow caller slows the servers down and costs
+    bounded memory.
+    """
+
+    def __init__(self, loop: LoopThread, twin: AsyncFeed) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def open(self) -> None:
+        """Find the starting positions and begin. Entering the context does it.
+
+        Raises LogNotFound, Unavailable, Timeout.
+        """
+        self._loop.call(self._twin.open())
+
+    def close(self) -> None:
+        """End the follow; the cursor of the last batch says where to go on."""
+        self._loop.call(self._twin.close())
+
+    @property
+    def cursor(self) -> Cursor:
+        """The position after everything taken so far."""
+        return self._loop.run(lambda: self._twin.cursor)
+
+    def __enter__(self) -> Self:
+        self._loop.call(self._twin.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._loop.call(self._twin.__aexit__(kind, error, traceback))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> FollowBatch:
+        return self._loop.following(self._twin)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything committed when the last pushes left has been taken."""
+        return self._loop.run(lambda: self._twin.caught_up)
+
+    def entries(self) -> Iterator[Entry]:
+        """The entries of all batches, one by one."""
+        for batch in self:
+            yield from batch

@@ -1,0 +1,219 @@
+# Generated from client/log.py by scripts/unasync; edit that.
+
+"""Blocking twins of those in `client/log.py`."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from .. import limits
+from ..log import AsyncLog, Record
+from ..loop_thread import LoopThread
+from ..producer import delivery_timeout_s
+from ..types import ANY, Ack, Consistency, Entry, Expect, FollowStart, Headers, Start
+from .follow import Feed
+from .producer import Producer
+
+
+class Log:
+    """A log by name; made by `Client.log`. That it exists is found out by its first use.
+
+    Every method takes `timeout`, seconds, the client's by default: one deadline for waits and
+    retries; scans and key listings have it per page. Reads are linearizable; with
+    `consistency="prefix"` any replica may answer, and what a session sees never goes back.
+    `node=ID` reads from that node's own replica, `through=SEQ` after it has applied that far.
+
+    All raise LogNotFound, Unavailable, Timeout, InvalidArgument; others are named where they occur.
+    """
+
+    def __init__(self, loop: LoopThread, twin: AsyncLog) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def __repr__(self) -> str:
+        return repr(self._twin).replace("AsyncLog", "Log")
+
+    @property
+    def name(self) -> str:
+        """The log's name."""
+        return self._loop.run(lambda: self._twin.name)
+
+    def append(
+        self,
+        key: bytes | str,
+        value: bytes | None,
+        *,
+        headers: Headers | None = None,
+        expect: Expect = ANY,
+        snapshot: bool = False,
+        timeout: float | None = None,
+    ) -> Ack:
+        """Append one entry; when it returns, a majority has it on disk (S1).
+
+        `value` None writes a tombstone; `snapshot=True` marks a logical snapshot of the key.
+        `expect`: ANY, ABSENT, or the key's last seq, checked atomically.
+        Raises SequenceMismatch, LimitExceeded. Concurrent calls share batches.
+        """
+        return self._loop.call(
+            self._twin.append(
+                key, value, headers=headers, expect=expect, snapshot=snapshot, timeout=timeout
+            )
+        )
+
+    def append_many(self, records: Iterable[Record], *, timeout: float | None = None) -> list[Ack]:
+        """Append any number of entries of any ranges; order is kept per key.
+
+        Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some were
+        appended, with `acks` and `errors` in the order of the records; when none was, and all for
+        one reason, that error. Raises LimitExceeded before anything is sent.
+        """
+        return self._loop.call(self._twin.append_many(records, timeout=timeout))
+
+    def append_batch(self, records: Sequence[Record], *, timeout: float | None = None) -> Ack:
+        """Append entries of one range, all or nothing (S10).
+
+        The Ack's `seq` is that of the first record; the others follow without a gap. At most
+        `batch_records_max` records of together `batch_bytes_max` bytes. Raises LimitExceeded, and
+        BatchSpansRanges when the keys lie in several ranges.
+        """
+        return self._loop.call(self._twin.append_batch(records, timeout=timeout))
+
+    def producer(
+        self,
+        *,
+        name: str | None = None,
+        linger_ms: float = 5,
+        unacked_bytes_max: int = limits.producer_unacked_bytes_default,
+        timeout: float = delivery_timeout_s,
+    ) -> Producer:
+        """A producer, for many records with few waits; see Producer.
+
+        `linger_ms`: how long a batch waits for more records. `unacked_bytes_max`: where `submit`
+        begins to wait. `timeout`: seconds after which a record is given up.
+        """
+        return Producer(
+            self._loop,
+            self._loop.run(
+                lambda: self._twin.producer(
+                    name=name,
+                    linger_ms=linger_ms,
+                    unacked_bytes_max=unacked_bytes_max,
+                    timeout=timeout,
+                )
+            ),
+        )
+
+    def scan(
+        self,
+        key: bytes | str,
+        *,
+        start: Start = "earliest",
+        end: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        consistency: Consistency = "linearizable",
+        node: int | None = None,
+        through: int | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[Entry]:
+        """The key's entries with seq in [start, end), oldest first, or newest first.
+
+        `start` may also be "earliest", "latest", Tail(n) or Timestamp(ms); at most `limit`.
+        """
+        return self._loop.iterate(
+            lambda: self._twin.scan(
+                key,
+                start=start,
+                end=end,
+                limit=limit,
+                reverse=reverse,
+                consistency=consistency,
+                node=node,
+                through=through,
+                timeout=timeout,
+            )
+        )
+
+    def latest(
+        self,
+        key: bytes | str,
+        *,
+        consistency: Consistency = "linearizable",
+        node: int | None = None,
+        through: int | None = None,
+        timeout: float | None = None,
+    ) -> Entry | None:
+        """The key's last entry, None when it has none."""
+        return self._loop.call(
+            self._twin.latest(
+                key, consistency=consistency, node=node, through=through, timeout=timeout
+            )
+        )
+
+    def count(
+        self,
+        key: bytes | str,
+        *,
+        start: Start = "earliest",
+        end: int | None = None,
+        consistency: Consistency = "linearizable",
+        node: int | None = None,
+        through: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """How many entries of the key lie in [start, end)."""
+        return self._loop.call(
+            self._twin.count(
+                key,
+                start=start,
+                end=end,
+                consistency=consistency,
+                node=node,
+                through=through,
+                timeout=timeout,
+            )
+        )
+
+    def keys(
+        self,
+        *,
+        prefix: bytes | str = b"",
+        start_after: bytes | str | None = None,
+        limit: int | None = None,
+        consistency: Consistency = "linearizable",
+        node: int | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[bytes]:
+        """The log's keys that begin with `prefix` and follow `start_after`, in byte order."""
+        return self._loop.iterate(
+            lambda: self._twin.keys(
+                prefix=prefix,
+                start_after=start_after,
+                limit=limit,
+                consistency=consistency,
+                node=node,
+                timeout=timeout,
+            )
+        )
+
+    def follow(
+        self,
+        *,
+        keys: Iterable[bytes | str] | None = None,
+        prefix: bytes | str | None = None,
+        start: FollowStart = "latest",
+        timeout: float | None = None,
+    ) -> Feed:
+        """Entries as they are committed: of `keys`, of all keys with `prefix`, or of the log.
+
+        `start`: a seq, "earliest", "latest", Tail(n) (with keys), Timestamp(ms), a {key: seq}
+        mapping, or a batch's cursor. `timeout` bounds the opening only.
+        """
+        return Feed(
+            self._loop,
+            self._loop.run(
+                lambda: self._twin.follow(keys=keys, prefix=prefix, start=start, timeout=timeout)
+            ),
+        )
+
+    def close(self, timeout: float = 1.0) -> None:
+        """Flush what `append` has under way; called by `Client.close`."""
+        self._loop.call(self._twin.close(timeout))

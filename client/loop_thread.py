@@ -1,0 +1,125 @@
+"""The thread behind the blocking SDK: one event loop, on which every call runs its async twin.
+
+A call blocks its caller only. Ctrl-C while it waits cancels it on the loop and is raised in the
+caller; the client stays usable. Iterators pull from their async twin in growing portions, so that
+a hop between threads is paid per portion and the first item comes at once.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
+
+from .errors import LocalProtocolError, Unavailable
+
+T = TypeVar("T")
+portion_items_max: Final = 512
+stop_timeout_s: Final = 2.0
+
+
+class LoopThread:
+    """An event loop on a daemon thread, begun by the first call. May be used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run the coroutine on the loop; return or raise what it does."""
+        try:
+            loop = self._running()
+        except BaseException:
+            coroutine.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C in the caller; of no effect on what has ended by itself
+            raise
+
+    def run(self, function: Callable[[], T]) -> T:
+        """Call the function on the loop's thread, where the objects of the async SDK live."""
+
+        async def body() -> T:
+            return function()
+
+        return self.call(body())
+
+    def iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+        """The items of the async iterator that `make` makes on the loop's thread."""
+        source = self.run(make)
+        portion = 1
+        try:
+            while items := self.call(_pull(source, portion)):
+                yield from items
+                portion = min(2 * portion, portion_items_max)
+        finally:
+            if not self._closed and hasattr(source, "aclose"):
+                self.call(source.aclose())
+
+    def following(self, source: AsyncIterator[T]) -> T:
+        """The next item. Raises StopIteration at the end."""
+        items = self.call(_pull(source, 1))
+        if not items:
+            raise StopIteration
+        return items[0]
+
+    def close(self, last: Coroutine[Any, Any, None], timeout_s: float) -> None:
+        """Run `last` for at most `timeout_s` seconds, then end the loop; always returns."""
+        with self._lock:
+            loop, thread, closed = self._loop, self._thread, self._closed
+            self._closed = True
+        if loop is None or thread is None or closed:
+            last.close()
+            return
+        future = asyncio.run_coroutine_threadsafe(last, loop)
+        try:
+            with contextlib.suppress(TimeoutError):
+                future.result(timeout_s)
+        finally:
+            future.cancel()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(stop_timeout_s)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise Unavailable("this client is closed", reason="closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_run, args=(self._loop,), name="lognode-client", daemon=True
+                )
+                self._thread.start()
+            if threading.current_thread() is self._thread:
+                raise LocalProtocolError(
+                    "a blocking call on the client's own loop waits for itself; use AsyncClient"
+                )
+            return self._loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks, timeout=stop_timeout_s / 2))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+async def _pull(source: AsyncIterator[T], count: int) -> list[T]:
+    items: list[T] = []
+    async for item in source:
+        items.append(item)
+        if len(items) == count:
+            break
+    return items

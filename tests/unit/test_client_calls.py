@@ -1,0 +1,296 @@
+"""The SDK's calls against scripted nodes. The blocking SDK's test is generated from this one."""
+
+from typing import Any
+
+import pytest
+from fake_cluster import FakeCluster
+from sdk_runs import run_async
+
+import lognode
+from lognode import ABSENT, AsyncClient, AsyncLog, Cursor, Tail, Timestamp
+from lognode.client import limits, wire
+
+
+def test_append_and_read_back() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        first = await log.append("k", b"1", headers={b"h": b"v"})
+        second = await log.append(b"k", None)
+        assert first.seq is not None
+        assert second.seq == first.seq + 1
+        assert not first.duplicate
+        entries = [entry async for entry in log.scan("k")]
+        assert [entry.value for entry in entries] == [b"1", None]
+        assert entries[0].headers == {b"h": b"v"}
+        assert await log.latest("k") == entries[1]
+        assert await log.latest("absent") is None
+        assert await log.count("k") == 2
+        assert [entry async for entry in log.scan("absent")] == []
+        assert log.name == "log"
+        assert "log" in repr(log)
+
+    run_async(test)
+
+
+def test_scans_page_forwards_and_backwards_with_limits_and_starts() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append_many([("k", b"%d" % i) for i in range(10)])
+
+        async def seqs(**options: Any) -> list[int]:
+            return [entry.seq async for entry in log.scan("k", **options)]
+
+        assert await seqs() == list(range(1, 11))
+        assert await seqs(start=0) == list(range(1, 11))
+        assert await seqs(start=4, end=6) == [4, 5]
+        assert await seqs(limit=7) == list(range(1, 8))
+        assert await seqs(limit=0) == []
+        assert await seqs(reverse=True) == list(range(10, 0, -1))
+        assert await seqs(reverse=True, limit=4) == [10, 9, 8, 7]
+        assert await seqs(start=Tail(4)) == [7, 8, 9, 10]
+        assert await seqs(start=Timestamp(1008)) == [8, 9, 10]
+        assert await seqs(start="latest") == []
+        with pytest.raises(lognode.InvalidArgument):
+            await seqs(start="soon")
+
+    run_async(test)
+
+
+def test_a_scan_may_be_left_early() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append_many([("k", b"%d" % i) for i in range(10)])
+        async for entry in log.scan("k"):
+            assert entry.value == b"0"
+            break
+        assert await log.count("k") == 10
+
+    run_async(test)
+
+
+def test_keys_run_over_all_ranges() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        names = [b"a", b"ab", b"b", b"l\xff", b"m", b"n", b"z\xff\xff"]
+        await log.append_many([(name, b"v") for name in names])
+
+        async def keys(**options: Any) -> list[bytes]:
+            return [key async for key in log.keys(**options)]
+
+        assert await keys() == names
+        assert await keys(prefix="a") == [b"a", b"ab"]
+        assert await keys(start_after=b"b") == [b"l\xff", b"m", b"n", b"z\xff\xff"]
+        assert await keys(limit=5) == names[:5]
+        assert await keys(prefix=b"z\xff") == [b"z\xff\xff"]
+        assert await keys(prefix=b"q") == []
+
+    run_async(test)
+
+
+def test_append_many_spans_ranges_and_keeps_the_order_per_key() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        records = [(b"%c%d" % (97 + i % 26, i % 7), b"%d" % i) for i in range(5000)]
+        acks = await log.append_many(records)
+        assert len(acks) == 5000
+        for key in {key for key, _ in records}:
+            assert cluster.values(key) == [value for k, value in records if k == key]
+        by_place = {(e.key, e.seq): e.value for e in cluster.entries()}
+        for (key, value), ack in zip(records, acks, strict=True):
+            assert by_place[(key, ack.seq or 0)] == value
+        assert await log.append_many([]) == []
+        mixed: Any = [("a", b"1"), ("z", b"2", {b"h": b"v"}), ("a", None)]
+        await log.append_many(mixed)
+        last = await log.latest("z")
+        assert last is not None
+        assert last.headers == {b"h": b"v"}
+
+    run_async(test)
+
+
+def test_S9_expect_is_checked_with_the_append() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        ack = await log.append("k", b"1", expect=ABSENT)
+        with pytest.raises(lognode.SequenceMismatch) as caught:
+            await log.append("k", b"2", expect=ABSENT)
+        assert caught.value.outcome == "not_applied"
+        assert caught.value.actual == ack.seq
+        await log.append("k", b"3", expect=ack.seq or 0)
+        await log.append("k", b"4")  # a refused number is in nobody's way
+        assert cluster.values(b"k") == [b"1", b"3", b"4"]
+        with pytest.raises(lognode.InvalidArgument):
+            await log.append("k", b"5", expect=0)
+
+    run_async(test)
+
+
+def test_S8_x10_a_named_producer_resumes_without_duplicates() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        for _ in range(2):
+            async with log.producer(name="import") as producer:
+                tickets = [await producer.submit("k", b"%d" % n, number=n) for n in range(1, 101)]
+                await producer.flush()
+                assert all(ticket.done for ticket in tickets)
+        acks = [await ticket.result() for ticket in tickets]
+        assert all(ack.duplicate for ack in acks)
+        assert tickets[-1].number == 100
+        assert producer.delivery.acknowledged == 100
+        assert cluster.values(b"k") == [b"%d" % n for n in range(1, 101)]
+        with pytest.raises(lognode.LognodeError):
+            await producer.submit("k", b"late", number=101)
+
+    run_async(test)
+
+
+def test_numbers_are_for_named_producers_and_rise() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        async with log.producer() as anonymous:
+            with pytest.raises(lognode.InvalidArgument):
+                await anonymous.submit("k", b"v", number=1)
+        async with log.producer(name="n") as named:
+            with pytest.raises(lognode.InvalidArgument):
+                await named.submit("k", b"v")
+            await named.submit("k", b"v", number=5_000_000)
+            with pytest.raises(lognode.InvalidArgument):
+                await named.submit("k", b"v", number=5_000_000)
+        for name in ("", "n" * 257):
+            with pytest.raises(lognode.InvalidArgument):
+                log.producer(name=name)
+        assert cluster.values(b"k") == [b"v"]
+
+    run_async(test)
+
+
+def test_S10_append_batch_is_one_range_and_atomic() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        ack = await log.append_batch([("a", b"1"), ("b", b"2")])
+        assert ack.seq == 1
+        with pytest.raises(lognode.BatchSpansRanges) as caught:
+            await log.append_batch([("a", b"1"), ("z", b"2")])
+        assert caught.value.outcome == "not_applied"
+        with pytest.raises(lognode.LimitExceeded):
+            await log.append_batch([("a", b"")] * (limits.batch_records_max + 1))
+        with pytest.raises(lognode.InvalidArgument):
+            await log.append_batch([])
+        assert len(cluster.entries()) == 2
+
+    run_async(test)
+
+
+def test_bad_records_are_refused_before_anything_is_sent() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        big = bytes(limits.value_bytes_max + 1)
+        for key, value in ((b"", b"v"), (b"k" * 481, b"v"), (b"k", big)):
+            with pytest.raises(lognode.InvalidArgument) as caught:
+                await log.append(key, value)
+            assert caught.value.outcome == "not_applied"
+            with pytest.raises(lognode.InvalidArgument):
+                await log.append_many([(b"ok", b"v"), (key, value)])
+            with pytest.raises(lognode.InvalidArgument):
+                await log.append_batch([(key, value)])
+        bad: Any = [(b"k", "text")]
+        with pytest.raises(lognode.InvalidArgument):
+            await log.append_many(bad)
+        bad = [(b"k",)]
+        with pytest.raises(lognode.InvalidArgument):
+            await log.append_many(bad)
+        with pytest.raises(lognode.LimitExceeded):
+            await log.append("k", b"", headers={b"h": bytes(limits.header_bytes_max)})
+        assert cluster.count(wire.APPEND) == 0
+        ack = await log.append(b"\x00" * 480, bytes(limits.value_bytes_max))
+        assert ack.seq == 1
+
+    run_async(test)
+
+
+def test_logs_are_created_listed_and_found() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        other = client.log("other")
+        with pytest.raises(lognode.LogNotFound):
+            await other.append("k", b"v")
+        with pytest.raises(lognode.LogNotFound):
+            await other.latest("k")
+        with pytest.raises(lognode.LogNotFound):
+            await other.append_many([("k", b"v")])
+        made = await client.create_log("other", split_at=["b"])
+        assert (await made.append("k", b"v")).seq == 1
+        with pytest.raises(lognode.LogExists):
+            await client.create_log("other")
+        await client.create_log("other", exist_ok=True)
+        assert [each["name"] for each in await client.logs()] == ["log", "other"]
+        assert (await client.status())["nodes"] == []
+        for options in ({"ranges": 0}, {"replicas": 9}, {"ranges": 2, "split_at": [b"x"]}):
+            wrong: Any = options
+            with pytest.raises(lognode.InvalidArgument):
+                await client.create_log("third", **wrong)
+        with pytest.raises(lognode.InvalidArgument):
+            client.log(" bad\n")
+
+    run_async(test)
+
+
+def test_node_reads_go_to_that_node_or_fail() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append("k", b"1")
+        for node in (1, 2, 3):
+            cluster.requests.clear()
+            assert await log.count("k", node=node) == 1
+            assert [asked for asked, op, _ in cluster.requests if op == wire.COUNT] == [node]
+        with pytest.raises(lognode.NodeNotFound):
+            await log.latest("k", node=9)
+
+    run_async(test)
+
+
+def test_follow_keys_and_resume_from_the_cursor() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        async def take(feed: lognode.AsyncFeed, count: int) -> list[lognode.Entry]:
+            found: list[lognode.Entry] = []
+            async for entry in feed.entries():
+                found.append(entry)
+                if len(found) == count:
+                    break
+            return found
+
+        await log.append_many([(k, b"1") for k in ("a", "b", "x", "y")])
+        async with log.follow(keys=["a", "x"], start="earliest") as feed:
+            assert {e.key for e in await take(feed, 2)} == {b"a", b"x"}
+            cursor = feed.cursor
+        assert set(cursor.keys or {}) == {b"a", b"x"}
+        await log.append_many([(k, b"2") for k in ("a", "b", "x", "y")])
+        async with log.follow(start=cursor) as feed:
+            assert {(e.key, e.value) for e in await take(feed, 2)} == {(b"a", b"2"), (b"x", b"2")}
+        async with log.follow(keys=["a"], start=Tail(1)) as feed:
+            assert [e.value for e in await take(feed, 1)] == [b"2"]
+        async with log.follow(start={b"b": 1}) as feed:
+            assert [e.value for e in await take(feed, 2)] == [b"1", b"2"]
+        async with log.follow(prefix="x", start="latest") as feed:
+            first = await anext(feed)
+            assert (len(first), first.caught_up) == (0, True)
+            await log.append_many([("xa", b"new"), ("a", b"new"), ("xb", b"new")])
+            assert {e.key for e in await take(feed, 2)} == {b"xa", b"xb"}
+            cursor = feed.cursor
+        assert [span[:2] for span in cursor.spans] == [(b"x", b"y")]
+        await log.append("xz", b"later")
+        async with log.follow(start=Cursor(spans=cursor.spans)) as feed:
+            assert [e.key for e in await take(feed, 1)] == [b"xz"]
+
+    run_async(test)
+
+
+def test_follow_refuses_what_makes_no_sense() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        bad: list[dict[str, Any]] = [
+            {"keys": ["a"], "prefix": "a"},
+            {"keys": []},
+            {"start": Tail(3)},
+        ]
+        for options in bad:
+            with pytest.raises(lognode.InvalidArgument):
+                log.follow(**options)
+        with pytest.raises(lognode.LogNotFound):
+            await client.log("none").follow().open()
+
+    run_async(test)
+
+
+def test_a_client_says_what_is_wrong_with_its_arguments() -> None:
+    with pytest.raises(lognode.InvalidArgument):
+        AsyncClient("http://x")
+    with pytest.raises(lognode.InvalidArgument):
+        AsyncClient("x:1", timeout=0)

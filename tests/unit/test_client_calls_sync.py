@@ -1,0 +1,298 @@
+# Generated from tests/unit/test_client_calls.py by scripts/unasync; edit that.
+
+"""The SDK's calls against scripted nodes. The blocking SDK's test is generated from this one."""
+
+from typing import Any
+
+import pytest
+from fake_cluster import FakeCluster
+from sdk_runs import run_sync
+
+import lognode
+from lognode import ABSENT, Client, Cursor, Log, Tail, Timestamp
+from lognode.client import limits, wire
+
+
+def test_append_and_read_back() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        first = log.append("k", b"1", headers={b"h": b"v"})
+        second = log.append(b"k", None)
+        assert first.seq is not None
+        assert second.seq == first.seq + 1
+        assert not first.duplicate
+        entries = [entry for entry in log.scan("k")]
+        assert [entry.value for entry in entries] == [b"1", None]
+        assert entries[0].headers == {b"h": b"v"}
+        assert log.latest("k") == entries[1]
+        assert log.latest("absent") is None
+        assert log.count("k") == 2
+        assert [entry for entry in log.scan("absent")] == []
+        assert log.name == "log"
+        assert "log" in repr(log)
+
+    run_sync(test)
+
+
+def test_scans_page_forwards_and_backwards_with_limits_and_starts() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        log.append_many([("k", b"%d" % i) for i in range(10)])
+
+        def seqs(**options: Any) -> list[int]:
+            return [entry.seq for entry in log.scan("k", **options)]
+
+        assert seqs() == list(range(1, 11))
+        assert seqs(start=0) == list(range(1, 11))
+        assert seqs(start=4, end=6) == [4, 5]
+        assert seqs(limit=7) == list(range(1, 8))
+        assert seqs(limit=0) == []
+        assert seqs(reverse=True) == list(range(10, 0, -1))
+        assert seqs(reverse=True, limit=4) == [10, 9, 8, 7]
+        assert seqs(start=Tail(4)) == [7, 8, 9, 10]
+        assert seqs(start=Timestamp(1008)) == [8, 9, 10]
+        assert seqs(start="latest") == []
+        with pytest.raises(lognode.InvalidArgument):
+            seqs(start="soon")
+
+    run_sync(test)
+
+
+def test_a_scan_may_be_left_early() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        log.append_many([("k", b"%d" % i) for i in range(10)])
+        for entry in log.scan("k"):
+            assert entry.value == b"0"
+            break
+        assert log.count("k") == 10
+
+    run_sync(test)
+
+
+def test_keys_run_over_all_ranges() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        names = [b"a", b"ab", b"b", b"l\xff", b"m", b"n", b"z\xff\xff"]
+        log.append_many([(name, b"v") for name in names])
+
+        def keys(**options: Any) -> list[bytes]:
+            return [key for key in log.keys(**options)]
+
+        assert keys() == names
+        assert keys(prefix="a") == [b"a", b"ab"]
+        assert keys(start_after=b"b") == [b"l\xff", b"m", b"n", b"z\xff\xff"]
+        assert keys(limit=5) == names[:5]
+        assert keys(prefix=b"z\xff") == [b"z\xff\xff"]
+        assert keys(prefix=b"q") == []
+
+    run_sync(test)
+
+
+def test_append_many_spans_ranges_and_keeps_the_order_per_key() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        records = [(b"%c%d" % (97 + i % 26, i % 7), b"%d" % i) for i in range(5000)]
+        acks = log.append_many(records)
+        assert len(acks) == 5000
+        for key in {key for key, _ in records}:
+            assert cluster.values(key) == [value for k, value in records if k == key]
+        by_place = {(e.key, e.seq): e.value for e in cluster.entries()}
+        for (key, value), ack in zip(records, acks, strict=True):
+            assert by_place[(key, ack.seq or 0)] == value
+        assert log.append_many([]) == []
+        mixed: Any = [("a", b"1"), ("z", b"2", {b"h": b"v"}), ("a", None)]
+        log.append_many(mixed)
+        last = log.latest("z")
+        assert last is not None
+        assert last.headers == {b"h": b"v"}
+
+    run_sync(test)
+
+
+def test_S9_expect_is_checked_with_the_append() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        ack = log.append("k", b"1", expect=ABSENT)
+        with pytest.raises(lognode.SequenceMismatch) as caught:
+            log.append("k", b"2", expect=ABSENT)
+        assert caught.value.outcome == "not_applied"
+        assert caught.value.actual == ack.seq
+        log.append("k", b"3", expect=ack.seq or 0)
+        log.append("k", b"4")  # a refused number is in nobody's way
+        assert cluster.values(b"k") == [b"1", b"3", b"4"]
+        with pytest.raises(lognode.InvalidArgument):
+            log.append("k", b"5", expect=0)
+
+    run_sync(test)
+
+
+def test_S8_x10_a_named_producer_resumes_without_duplicates() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        for _ in range(2):
+            with log.producer(name="import") as producer:
+                tickets = [producer.submit("k", b"%d" % n, number=n) for n in range(1, 101)]
+                producer.flush()
+                assert all(ticket.done for ticket in tickets)
+        acks = [ticket.result() for ticket in tickets]
+        assert all(ack.duplicate for ack in acks)
+        assert tickets[-1].number == 100
+        assert producer.delivery.acknowledged == 100
+        assert cluster.values(b"k") == [b"%d" % n for n in range(1, 101)]
+        with pytest.raises(lognode.LognodeError):
+            producer.submit("k", b"late", number=101)
+
+    run_sync(test)
+
+
+def test_numbers_are_for_named_producers_and_rise() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        with log.producer() as anonymous:
+            with pytest.raises(lognode.InvalidArgument):
+                anonymous.submit("k", b"v", number=1)
+        with log.producer(name="n") as named:
+            with pytest.raises(lognode.InvalidArgument):
+                named.submit("k", b"v")
+            named.submit("k", b"v", number=5_000_000)
+            with pytest.raises(lognode.InvalidArgument):
+                named.submit("k", b"v", number=5_000_000)
+        for name in ("", "n" * 257):
+            with pytest.raises(lognode.InvalidArgument):
+                log.producer(name=name)
+        assert cluster.values(b"k") == [b"v"]
+
+    run_sync(test)
+
+
+def test_S10_append_batch_is_one_range_and_atomic() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        ack = log.append_batch([("a", b"1"), ("b", b"2")])
+        assert ack.seq == 1
+        with pytest.raises(lognode.BatchSpansRanges) as caught:
+            log.append_batch([("a", b"1"), ("z", b"2")])
+        assert caught.value.outcome == "not_applied"
+        with pytest.raises(lognode.LimitExceeded):
+            log.append_batch([("a", b"")] * (limits.batch_records_max + 1))
+        with pytest.raises(lognode.InvalidArgument):
+            log.append_batch([])
+        assert len(cluster.entries()) == 2
+
+    run_sync(test)
+
+
+def test_bad_records_are_refused_before_anything_is_sent() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        big = bytes(limits.value_bytes_max + 1)
+        for key, value in ((b"", b"v"), (b"k" * 481, b"v"), (b"k", big)):
+            with pytest.raises(lognode.InvalidArgument) as caught:
+                log.append(key, value)
+            assert caught.value.outcome == "not_applied"
+            with pytest.raises(lognode.InvalidArgument):
+                log.append_many([(b"ok", b"v"), (key, value)])
+            with pytest.raises(lognode.InvalidArgument):
+                log.append_batch([(key, value)])
+        bad: Any = [(b"k", "text")]
+        with pytest.raises(lognode.InvalidArgument):
+            log.append_many(bad)
+        bad = [(b"k",)]
+        with pytest.raises(lognode.InvalidArgument):
+            log.append_many(bad)
+        with pytest.raises(lognode.LimitExceeded):
+            log.append("k", b"", headers={b"h": bytes(limits.header_bytes_max)})
+        assert cluster.count(wire.APPEND) == 0
+        ack = log.append(b"\x00" * 480, bytes(limits.value_bytes_max))
+        assert ack.seq == 1
+
+    run_sync(test)
+
+
+def test_logs_are_created_listed_and_found() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        other = client.log("other")
+        with pytest.raises(lognode.LogNotFound):
+            other.append("k", b"v")
+        with pytest.raises(lognode.LogNotFound):
+            other.latest("k")
+        with pytest.raises(lognode.LogNotFound):
+            other.append_many([("k", b"v")])
+        made = client.create_log("other", split_at=["b"])
+        assert (made.append("k", b"v")).seq == 1
+        with pytest.raises(lognode.LogExists):
+            client.create_log("other")
+        client.create_log("other", exist_ok=True)
+        assert [each["name"] for each in client.logs()] == ["log", "other"]
+        assert (client.status())["nodes"] == []
+        for options in ({"ranges": 0}, {"replicas": 9}, {"ranges": 2, "split_at": [b"x"]}):
+            wrong: Any = options
+            with pytest.raises(lognode.InvalidArgument):
+                client.create_log("third", **wrong)
+        with pytest.raises(lognode.InvalidArgument):
+            client.log(" bad\n")
+
+    run_sync(test)
+
+
+def test_node_reads_go_to_that_node_or_fail() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        log.append("k", b"1")
+        for node in (1, 2, 3):
+            cluster.requests.clear()
+            assert log.count("k", node=node) == 1
+            assert [asked for asked, op, _ in cluster.requests if op == wire.COUNT] == [node]
+        with pytest.raises(lognode.NodeNotFound):
+            log.latest("k", node=9)
+
+    run_sync(test)
+
+
+def test_follow_keys_and_resume_from_the_cursor() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        def take(feed: lognode.Feed, count: int) -> list[lognode.Entry]:
+            found: list[lognode.Entry] = []
+            for entry in feed.entries():
+                found.append(entry)
+                if len(found) == count:
+                    break
+            return found
+
+        log.append_many([(k, b"1") for k in ("a", "b", "x", "y")])
+        with log.follow(keys=["a", "x"], start="earliest") as feed:
+            assert {e.key for e in take(feed, 2)} == {b"a", b"x"}
+            cursor = feed.cursor
+        assert set(cursor.keys or {}) == {b"a", b"x"}
+        log.append_many([(k, b"2") for k in ("a", "b", "x", "y")])
+        with log.follow(start=cursor) as feed:
+            assert {(e.key, e.value) for e in take(feed, 2)} == {(b"a", b"2"), (b"x", b"2")}
+        with log.follow(keys=["a"], start=Tail(1)) as feed:
+            assert [e.value for e in take(feed, 1)] == [b"2"]
+        with log.follow(start={b"b": 1}) as feed:
+            assert [e.value for e in take(feed, 2)] == [b"1", b"2"]
+        with log.follow(prefix="x", start="latest") as feed:
+            first = next(feed)
+            assert (len(first), first.caught_up) == (0, True)
+            log.append_many([("xa", b"new"), ("a", b"new"), ("xb", b"new")])
+            assert {e.key for e in take(feed, 2)} == {b"xa", b"xb"}
+            cursor = feed.cursor
+        assert [span[:2] for span in cursor.spans] == [(b"x", b"y")]
+        log.append("xz", b"later")
+        with log.follow(start=Cursor(spans=cursor.spans)) as feed:
+            assert [e.key for e in take(feed, 1)] == [b"xz"]
+
+    run_sync(test)
+
+
+def test_follow_refuses_what_makes_no_sense() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        bad: list[dict[str, Any]] = [
+            {"keys": ["a"], "prefix": "a"},
+            {"keys": []},
+            {"start": Tail(3)},
+        ]
+        for options in bad:
+            with pytest.raises(lognode.InvalidArgument):
+                log.follow(**options)
+        with pytest.raises(lognode.LogNotFound):
+            client.log("none").follow().open()
+
+    run_sync(test)
+
+
+def test_a_client_says_what_is_wrong_with_its_arguments() -> None:
+    with pytest.raises(lognode.InvalidArgument):
+        Client("http://x")
+    with pytest.raises(lognode.InvalidArgument):
+        Client("x:1", timeout=0)

@@ -1,0 +1,150 @@
+"""What only the blocking client has: its thread, Ctrl-C, close from anywhere; and its generator."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from fake_cluster import FakeCluster, FakeNode
+from sdk_runs import run_sync
+
+import lognode
+from lognode import Client, Log
+from lognode.client.acceptor import Request
+from lognode.client.errors import Sealed
+
+ROOT = Path(__file__).parents[2]
+
+
+def stuck(node: FakeNode, request: Request, when: str) -> None:
+    if when == "before":
+        raise Sealed("for ever")
+
+
+def press_ctrl_c() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def test_the_generated_code_is_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "unasync"), "--check"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ctrl_c_ends_the_call_and_leaves_the_client_usable() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        log.append("k", b"1")
+        cluster.faults.append(stuck)
+        timer = threading.Timer(0.2, press_ctrl_c)
+        timer.start()
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            log.append("k", b"2", timeout=10)
+        assert time.monotonic() - started < 3
+        timer.join()
+        cluster.faults.clear()
+        log.append("k", b"3")
+        assert cluster.values(b"k")[-1] == b"3"
+
+    run_sync(test)
+
+
+def test_ctrl_c_ends_a_follow() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        log.append("k", b"1")
+        with log.follow(start="earliest") as feed:
+            assert next(feed).entries[0].value == b"1"
+            timer = threading.Timer(0.2, press_ctrl_c)
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                list(feed)
+            timer.join()
+            log.append("k", b"2")
+            assert next(feed).entries[0].value == b"2"
+
+    run_sync(test)
+
+
+def test_L4_close_returns_with_calls_under_way() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        log.append("k", b"1")
+        cluster.faults.append(stuck)
+        errors: list[BaseException] = []
+
+        def append() -> None:
+            try:
+                log.append("k", b"2", timeout=30)
+            except lognode.LognodeError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=append)
+        thread.start()
+        time.sleep(0.1)
+        started = time.monotonic()
+        client.close(timeout=0.2)
+        assert time.monotonic() - started < 5
+        thread.join(5)
+        assert not thread.is_alive()
+        assert len(errors) == 1
+        with pytest.raises(lognode.Unavailable):
+            log.append("k", b"3")
+        client.close()
+
+    run_sync(test)
+
+
+def test_many_threads_share_a_client() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        def work(who: int) -> None:
+            for n in range(20):
+                log.append(b"k%d" % who, b"%d" % n)
+
+        threads = [threading.Thread(target=work, args=(who,)) for who in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        for who in range(8):
+            assert cluster.values(b"k%d" % who) == [b"%d" % n for n in range(20)]
+
+    run_sync(test)
+
+
+def test_the_thread_begins_with_the_first_call_and_ends_with_close() -> None:
+    before = threading.active_count()
+    client = Client("127.0.0.1:1", timeout=0.2)
+    assert threading.active_count() == before
+    with pytest.raises(lognode.Unavailable):
+        client.status()
+    assert threading.active_count() == before + 1
+    client.close()
+    assert threading.active_count() == before
+    Client("127.0.0.1:1").close()
+
+
+def test_importing_lognode_is_quick_and_brings_no_server_libraries() -> None:
+    code = (
+        "import sys; import lognode; "
+        "bad = {'aiohttp', 'lmdb', 'pysyncobj', 'prometheus_client', 'pyspark'} & set(sys.modules);"
+        "print(sorted(bad))"
+    )
+    # The folder that holds the package goes first on the path, as for this process.
+    where = str(Path(lognode.__file__).parents[1])
+    fastest = 9.0
+    for _ in range(5):
+        begun = time.perf_counter()
+        empty = subprocess.run([sys.executable, "-c", "pass"], check=True, capture_output=True)
+        nothing_s = time.perf_counter() - begun
+        begun = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True,
+            env={"PYTHONPATH": where, "PATH": ""},
+        )  # fmt: skip
+        fastest = min(fastest, time.perf_counter() - begun - nothing_s)
+        assert (empty.stdout, done.stdout) == (b"", "[]\n")
+    assert fastest < 0.1, f"import lognode takes {fastest * 1000:.0f} ms"
