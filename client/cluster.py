@@ -193,11 +193,14 @@ class Cluster:
     async def ask(self, known: Range, op: str, body: Body, deadline: float, *, node: int) -> Body:
         """One attempt at one node. Raises what it answered, Timeout, Unavailable."""
         full = {"range": known.range_id, "generation": known.generation, **body}
+        connection: Connection | None = None
         try:
             connection = await self._connect(node, deadline)
             return await connection.request(op, full, deadline=deadline)
-        except (Timeout, Unavailable):
-            if node in self.nodes:
+        except (Timeout, Unavailable) as error:
+            # That it answers that something else is unavailable does not make it a suspect.
+            silent = isinstance(error, Timeout) or connection is None or connection.lost
+            if silent and node in self.nodes:
                 self.pool.suspect(self.nodes[node])
             raise
 

@@ -90,6 +90,8 @@ class Sender:
         self._lanes: dict[int, _Lane] = {}
         self._unsettled: set[AppendBatch] = set()
         self._last: dict[bytes, int] = {}
+        self._clean = True
+        """Every request was answered: none can still be on its way."""
         self._given_up: dict[int, int] = {}
         """Numbers given up, at or above low, with their prev: what followed them follows that."""
         self._next_number = 1
@@ -122,11 +124,22 @@ class Sender:
             raise Timeout("no producer id in time", outcome="not_applied") from None
 
     async def _open(self, deadline: float) -> tuple[int, int]:
-        body = {"name": self.name, "log": self._log.name}
         answer = await self._cluster.call_any(
-            wire.PRODUCER_OPEN, body, deadline=deadline, writes=False
+            wire.PRODUCER_OPEN, {"name": self.name}, deadline=deadline, writes=False
         )
-        return int(answer["id"]), int(answer["epoch"])
+        producer, epoch = int(answer["id"]), int(answer["epoch"])
+        if self.name is not None:
+            await self._fence(producer, epoch, deadline)
+        return producer, epoch
+
+    async def _fence(self, producer: int, epoch: int, deadline: float) -> None:
+        """Tell every range of the epoch: an older holder of the name might otherwise still append
+        where this one has not been yet (executions 1.27)."""
+        body = {"id": producer, "epoch": epoch}
+        at: bytes | None = b""
+        while at is not None:
+            _, known = await self._cluster.call(self._log, at, wire.FENCE, body, deadline=deadline)
+            at = known.end
 
     async def routed(self, deadline: float) -> None:
         """The log's ranges are known. Raises LogNotFound, Unavailable, Timeout."""
@@ -488,6 +501,7 @@ class Sender:
         if batch.done.done():
             return
         batch.data = None
+        self._clean = self._clean and batch.attempts.outcome != "unknown"
         batch.done.set_result(None)
         self._unacked_bytes -= batch.bytes
         if self.name is None or batch.error is None:
@@ -550,8 +564,11 @@ class Sender:
         return self.delivery
 
     def _retire(self) -> None:
-        """All settled and never to come back: the ranges may forget the producer."""
-        if self.name is not None or self.delivery.unknown or self._identity is None:
+        """All settled and never to come back: the ranges may forget the producer.
+
+        Not when a request went unanswered: it might arrive when nothing knows its numbers any more.
+        """
+        if self.name is not None or not self._clean or self._identity is None:
             return
         if self._identity.cancelled() or self._identity.exception() is not None:
             return

@@ -58,8 +58,10 @@ CREATE_LOG: Final = "create_log"
 DELETE_LOG: Final = "delete_log"
 """{name} -> {}."""
 PRODUCER_OPEN: Final = "producer_open"
-"""{name: str | nil, log: name} -> {id, epoch}. With a name: after every range of the log has been
-told the new epoch (executions 1.27)."""
+"""{name: str | nil} -> {id, epoch}. The same name gives the same id, one epoch higher."""
+FENCE: Final = "fence"
+"""{range, generation, id, epoch} -> {}: the range refuses lower epochs of the producer from now on.
+Sent to every range of the log when a named producer is opened (executions 1.27)."""
 PRODUCER_CLOSE: Final = "producer_close"
 """One-way, {range, generation, id}: all its numbers are settled, the row may go."""
 PRODUCER_NUMBER: Final = "producer_number"

@@ -18,10 +18,12 @@ from ..client.errors import (
     RangeNotFound,
     Timeout,
     Unavailable,
+    from_wire,
     to_wire,
 )
 from ..partitions.model import Span
 from ..raft.types import GroupId
+from ..statemachine import commands
 from .metrics import Metrics
 from .range_replica import RangeReplica
 
@@ -50,6 +52,8 @@ class DataService:
         self._metrics = metrics
         self.operations: dict[str, Operation] = {
             "append": self.append,
+            "fence": self.fence,
+            "producer_number": self.producer_number,
             "scan": self.scan,
             "latest": self.latest,
             "count": self.count,
@@ -100,6 +104,35 @@ class DataService:
                 results.append({"status": "error", "error": to_wire(error)})
         self._metrics.append_seconds.observe(time.monotonic() - started)
         return {"results": results}
+
+    # Producers.
+
+    async def fence(self, body: Body) -> Body:
+        """Refuse lower epochs of a producer in this range from now on (executions 1.27)."""
+        replica = self.find(body)
+        epoch = _integer(body, "epoch")
+        payload = [_integer(body, "id"), epoch, epoch]
+        reply = await replica.propose_and_wait(commands.FENCE, payload)
+        if reply.get("status") == "error":  # a seal was committed before it
+            raise from_wire(reply["error"])
+        return {}
+
+    async def producer_number(self, body: Body) -> Body:
+        """Whether a producer's number was applied here, and its seq (executions 1.17)."""
+        replica = await self._readable(body)
+        row = replica.state.producers.rows.get(_integer(body, "producer"))
+        number = _integer(body, "number")
+        seq = None if row is None else row.applied.get(number)
+        return {"applied": seq is not None or (row is not None and number < row.low), "seq": seq}
+
+    def producer_close(self, body: Body) -> None:
+        """A producer has settled everything and goes: its row may go too. Nobody is answered."""
+        try:
+            replica = self.find(body)
+            if replica.leads and not replica.is_sealed:
+                replica.retire_producers([_integer(body, "id")])
+        except LognodeError:
+            return  # an idle row goes after 24 h
 
     # Reads.
 

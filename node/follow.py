@@ -34,6 +34,9 @@ class Follow:
         self._positions: dict[bytes, int] | None = dict(keys) if keys is not None else None
         self._ready: set[bytes] = set(self._positions or ())
         self._prefix: bytes = prefix or b""
+        self._start_key = max(body.get("start_key") or b"", self._prefix)
+        ends = (body.get("end_key"), _after(self._prefix))
+        self._end_key: bytes | None = min((end for end in ends if end is not None), default=None)
         self._from_seq = body.get("from_seq") or 1
 
     async def run(self) -> None:
@@ -69,7 +72,7 @@ class Follow:
     def _next_page(self) -> tuple[Page, bool]:
         if self._positions is None:
             page = self._replica.state.read_span(
-                self._prefix, _after(self._prefix), self._from_seq,
+                self._start_key, self._end_key, self._from_seq,
                 limit=limits.page_entries_max, bytes_max=limits.page_bytes_default,
             )  # fmt: skip
             self._from_seq = page.next

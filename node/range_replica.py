@@ -118,6 +118,13 @@ class RangeReplica(Replica):
         self.propose(commands.encode(kind, _now_ms(), payload), (future,))
         return await future
 
+    def retire_producers(self, producers: Sequence[int]) -> None:
+        """Forget producers that have closed. Raises NotLeader."""
+        self.propose_gathered()
+        if not self._seal_proposed:
+            command = commands.encode(commands.RETIRE_PRODUCERS, _now_ms(), producers)
+            self.propose(command, ())
+
     # Those who follow.
 
     def listen(self, listener: Listener, keys: Iterable[bytes] | None) -> None:

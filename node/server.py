@@ -99,6 +99,8 @@ class Server:
     def message(self, connection: ServerConnection, op: str, body: Body) -> None:
         if op == "raft":
             self._raft(self._peer(connection), body)
+        elif op == wire.PRODUCER_CLOSE:
+            self._data.producer_close(body)
 
     def failed(self, op: str, error: Exception) -> None:
         if isinstance(error, KeyError | TypeError | ValueError | AttributeError):

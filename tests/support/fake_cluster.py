@@ -241,6 +241,9 @@ class FakeNode:
         known = self.find(body)
         if op == wire.APPEND:
             return self.append(request, known)
+        if op == wire.FENCE:
+            known.producers.fence(body["id"], body["epoch"], body["epoch"], 0)
+            return {}
         if op == wire.FOLLOW:
             await self.follow(request, known)
             return None
@@ -265,8 +268,6 @@ class FakeNode:
         else:
             identity = cluster.producers[name]
             identity[1] += 1
-            for known in cluster.ranges:
-                known.producers.fence(identity[0], identity[1], identity[1], 0)
         return {"id": identity[0], "epoch": identity[1]}
 
     def find(self, body: dict[str, Any]) -> FakeRange:

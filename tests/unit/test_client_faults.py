@@ -235,12 +235,14 @@ def test_x10_a_named_producer_never_gives_up_a_number() -> None:
     run(test)
 
 
-def test_S9_an_older_holder_of_the_name_is_fenced() -> None:
+def test_S9_x27_an_older_holder_of_the_name_is_fenced_everywhere() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         old = log.producer(name="n")
         await old.open()
         new = log.producer(name="n")
         await new.open()
+        for known in cluster.ranges:  # also where the new holder has not appended anything
+            assert {row.epoch for row in known.producers.rows.values()} == {2}
         with pytest.raises(lognode.Fenced) as caught:
             await (await old.submit("k", b"1", number=1))
         assert caught.value.outcome == "not_applied"

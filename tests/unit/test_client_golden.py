@@ -1,0 +1,151 @@
+"""The bytes of every message, fixed: what changes here changes the protocol.
+
+`tests/golden/wire.txt` holds a line a message: its name, its frame in hexadecimal, what it says.
+Rewrite it with `pytest tests/unit/test_client_golden.py --rewrite`, and review the diff.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from lognode.client import errors, frame, records, wire
+from lognode.client.frame import Decoder, Frame
+from lognode.client.types import Entry
+from lognode.client.wire import Hello, Welcome
+from lognode.statemachine.page import Page
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "wire.txt"
+WHERE = {"range": 3, "generation": 2}
+HELLO = Hello(role="node", nonce=bytes(range(32)), cluster="c1", node=2, incarnation=77)
+WELCOME = Welcome(nonce=bytes(range(32, 64)), cluster="c1", node=1)
+
+
+def page() -> dict[str, Any]:
+    built = Page(next=12)
+    built.add(Entry(b"k", 10, 1000, {b"h": b"v"}, b"value"))
+    built.add(Entry(b"k", 11, 1001, None, None, snapshot=True))
+    return built.to_wire()
+
+
+def batch(**options: Any) -> bytes:
+    return records.encode_batch(
+        [b"k1", b"k2"], [b"v", None], producer=5, epoch=1, low=7, numbers=7, **options
+    )
+
+
+def read(**body: Any) -> dict[str, Any]:
+    return {**WHERE, **body, "consistency": "linearizable", "node": None, "through": None,
+            "timeout_ms": 10_000}  # fmt: skip
+
+
+def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
+    descriptor = {"id": 3, "generation": 2, "log": 1, "start": b"", "end": b"m",
+                  "members": [1, 2, 3], "leader": 1}  # fmt: skip
+    proof = wire.prove(b"secret", "acceptor", HELLO, WELCOME)
+    mismatch = errors.SequenceMismatch("no", key=b"k", expected=1, actual=2)
+    return {
+        "hello": (0, wire.HELLO, HELLO.to_body()),
+        "hello of a client": (0, wire.HELLO, Hello(role="client", nonce=bytes(32)).to_body()),
+        "welcome": (0, wire.WELCOME, {**WELCOME.to_body(), "proof": proof}),
+        "proof": (0, wire.PROOF, {"proof": wire.prove(b"secret", "dialler", HELLO, WELCOME)}),
+        "ping": (1, wire.PING, {}),
+        "pong": (1, wire.OK, {}),
+        "alive": (0, wire.ALIVE, {}),
+        "metadata": (2, wire.METADATA, {"at_least": 4, "log": "flights"}),
+        "metadata answer": (2, wire.OK, {
+            "cluster": "c1", "version": 5,
+            "nodes": [{"id": 1, "address": "h:4600", "http": "h:4680", "zone": "",
+                       "state": "ACTIVE"}],
+            "logs": [{"id": 1, "name": "flights", "policy": {"replicas": 3}}],
+            "ranges": [descriptor],
+        }),
+        "create_log": (3, wire.CREATE_LOG, {
+            "name": "flights", "ranges": 4, "split_at": None, "replicas": 3,
+            "retention_ms": None, "retention_bytes": None, "cleanup": "delete", "exist_ok": True,
+        }),
+        "delete_log": (4, wire.DELETE_LOG, {"name": "flights"}),
+        "producer_open": (5, wire.PRODUCER_OPEN, {"name": "import"}),
+        "producer_open answer": (5, wire.OK, {"id": 5, "epoch": 1}),
+        "fence": (6, wire.FENCE, {**WHERE, "id": 5, "epoch": 1}),
+        "producer_number": (7, wire.PRODUCER_NUMBER, {**WHERE, "producer": 5, "number": 7}),
+        "producer_number answer": (7, wire.OK, {"applied": True, "seq": 10}),
+        "producer_close": (0, wire.PRODUCER_CLOSE, {**WHERE, "id": 5}),
+        "append": (8, wire.APPEND, {**WHERE, "batches": [batch()], "timeout_ms": 2000}),
+        "append with everything": (8, wire.APPEND, {**WHERE, "timeout_ms": 2000, "batches": [
+            batch(prevs=[0, 7], headers=[None, {b"h": b"v"}], expects=[-1, 0], snapshots=[1],
+                  atomic=True)]}),
+        "append answer": (8, wire.OK, {"results": [
+            {"status": "ok", "first_seq": 10, "timestamp_ms": 1000}]}),
+        "append answer with duplicates": (8, wire.OK, {"results": [
+            {"status": "ok", "seqs": [None, 11], "duplicates": [0], "timestamp_ms": 1000}]}),
+        "append refused": (8, wire.OK, {"results": [
+            {"status": "error", "error": errors.to_wire(mismatch)}]}),
+        "latest": (9, wire.LATEST, read(key=b"k")),
+        "count": (10, wire.COUNT, read(key=b"k", start=1, end=None)),
+        "count answer": (10, wire.OK, {"count": 2}),
+        "scan": (11, wire.SCAN, read(key=b"k", start=1, end=None, limit=10, bytes=262_144,
+                                     reverse=False)),
+        "scan answer": (11, wire.OK, page()),
+        "keys": (12, wire.KEYS, {**WHERE, "prefix": b"k", "start_after": None, "limit": 10}),
+        "keys answer": (12, wire.OK, {"keys": [b"k1", b"k2"], "more": False}),
+        "read_span": (13, wire.READ_SPAN, read(start_key=b"", end_key=None, start=1, limit=10,
+                                               bytes=262_144)),
+        "resolve": (14, wire.RESOLVE, {**WHERE, "key": b"k", "start": ["tail", 3]}),
+        "resolve answer": (14, wire.OK, {"seq": 9}),
+        "follow keys": (15, wire.FOLLOW, {**WHERE, "keys": {b"k": 10}, "prefix": b"",
+                                          "start_key": b"k", "end_key": None, "from_seq": 1,
+                                          "credit": 65_536}),
+        "follow a span": (16, wire.FOLLOW, {**WHERE, "keys": None, "prefix": b"k",
+                                            "start_key": b"k", "end_key": b"l", "from_seq": 10,
+                                            "credit": 65_536}),
+        "push": (16, wire.PUSH, {"page": page(), "caught_up": True, "next": 12}),
+        "credit": (16, wire.CREDIT, {"bytes": 16_384}),
+        "cancel": (16, wire.CANCEL, {}),
+        "end": (16, wire.END, {}),
+        "status": (17, wire.STATUS, {}),
+        "health": (18, wire.HEALTH, {"nodes": 3}),
+        "error": (19, wire.ERROR, errors.to_wire(errors.NotLeader("not here", hint=2))),
+        "error with descriptors": (19, wire.ERROR, errors.to_wire(
+            errors.GenerationMismatch("older", ranges=[descriptor]))),
+        "error of the connection": (0, wire.ERROR, errors.to_wire(
+            errors.RemoteProtocolError("frame with a wrong checksum"))),
+    }  # fmt: skip
+
+
+def test_every_message_has_its_bytes(rewrite: bool) -> None:
+    lines = [
+        f"{name}: {frame.encode(*message).hex()} {message!r}"
+        for name, message in messages().items()
+    ]
+    if rewrite:
+        GOLDEN.write_text("\n".join(lines) + "\n", "utf-8")
+    assert GOLDEN.read_text("utf-8").splitlines() == lines
+
+
+def test_the_golden_bytes_decode_to_their_messages() -> None:
+    for line in GOLDEN.read_text("utf-8").splitlines():
+        name, _, rest = line.partition(": ")
+        event = Decoder().feed(bytes.fromhex(rest.split(" ", 1)[0]))[0]
+        assert isinstance(event, Frame)
+        assert event[:3] == messages()[name]
+
+
+def test_every_op_and_kind_has_a_golden_message() -> None:
+    kinds = {kind for _, kind, _ in messages().values()}
+    names = {
+        value
+        for name, value in vars(wire).items()
+        if name.isupper() and isinstance(value, str) and name != "MAGIC"
+    }
+    assert kinds == names
+
+
+def test_every_error_travels_and_returns() -> None:
+    for code, cls in errors.BY_CODE.items():
+        sent = cls("what happened", outcome="unknown", key=b"k", n=1)
+        event = Decoder().feed(frame.encode(1, wire.ERROR, errors.to_wire(sent)))[0]
+        assert isinstance(event, Frame)
+        got = errors.from_wire(event.body)
+        assert type(got) is cls
+        assert (got.code, got.message, got.outcome) == (code, "what happened", "unknown")
+        assert got.fields == {"key": b"k", "n": 1}
+    assert errors.from_wire({"code": "OF_THE_FUTURE"}).outcome == "unknown"
