@@ -556,6 +556,9 @@ class Sender:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1.0)
+        for batch in list(self._unsettled):  # a task cancelled before it began has failed nothing
+            if batch.parts is None:
+                self._fail(batch, Unavailable("the producer was closed", reason="closed"))
         if self._identity is not None and not self._identity.done():
             self._identity.cancel()
         if self.fatal is None:

@@ -371,6 +371,22 @@ def test_L4_close_returns_and_reports_what_was_not_delivered() -> None:
     run(test)
 
 
+def test_L4_close_without_time_settles_what_never_began() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        producer = log.producer(linger_ms=0)
+        await producer.open()
+        tickets = [await producer.submit("k", b"%d" % i) for i in range(3)]
+        closing = asyncio.create_task(producer.close(timeout=0))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            delivery = await closing
+            results = await asyncio.gather(*(t.result() for t in tickets), return_exceptions=True)
+        assert delivery.undelivered == 3
+        assert all(isinstance(result, Unavailable) for result in results)
+
+    run(test)
+
+
 def test_submit_waits_for_room_only() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         async with log.producer(unacked_bytes_max=10_000, linger_ms=0) as producer:
