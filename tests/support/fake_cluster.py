@@ -120,6 +120,8 @@ class FakeCluster:
         self.next_producer = 1
         self.faults: list[Fault] = []
         self.closed_producers: list[int] = []
+        self.hide_leaders = False
+        """Neither metadata nor refusals say who leads."""
         self.requests: list[tuple[int, str, dict[str, Any]]] = []
         self.changed = asyncio.Event()
 
@@ -255,8 +257,12 @@ class FakeNode:
             "cluster": "fake", "version": cluster.version,
             "nodes": [{"id": n.node_id, "address": n.address} for n in cluster.nodes.values()],
             "logs": [{"id": i, "name": name, "policy": {}} for name, i in cluster.logs.items()],
-            "ranges": [known.to_wire() for known in cluster.ranges],
+            "ranges": [self.describe(known) for known in cluster.ranges],
         }  # fmt: skip
+
+    def describe(self, known: FakeRange) -> dict[str, Any]:
+        leader = None if self.cluster.hide_leaders else known.leader
+        return {**known.to_wire(), "leader": leader}
 
     def open_producer(self, name: str | None) -> dict[str, Any]:
         cluster = self.cluster
@@ -278,7 +284,8 @@ class FakeNode:
                 if known.state == "SEALING":
                     raise Sealed("sealed")
                 if body.get("node") is None and known.leader != self.node_id:
-                    raise NotLeader("not the leader", hint=known.leader)
+                    hint = None if self.cluster.hide_leaders else known.leader
+                    raise NotLeader("not the leader", hint=hint)
                 return known
         children = [known.to_wire() for known in self.cluster.ranges]
         if body.get("generation") == 1:

@@ -8,7 +8,7 @@ from fake_cluster import Drop, FakeCluster, FakeNode, Fault, fake_cluster
 
 import lognode
 from lognode import ABSENT, AsyncClient, AsyncLog, Entry
-from lognode.client import wire
+from lognode.client import limits, wire
 from lognode.client.acceptor import Request
 from lognode.client.errors import LognodeError, Overloaded, Sealed, Unavailable
 
@@ -371,18 +371,160 @@ def test_L4_close_returns_and_reports_what_was_not_delivered() -> None:
     run(test)
 
 
-def test_L4_close_without_time_settles_what_never_began() -> None:
+def test_L4_close_settles_what_never_began(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
-        producer = log.producer(linger_ms=0)
+        producer = log.producer(linger_ms=1000)
         await producer.open()
         tickets = [await producer.submit("k", b"%d" % i) for i in range(3)]
-        closing = asyncio.create_task(producer.close(timeout=0))
-        await asyncio.sleep(0)
+        sender = producer._sender
+
+        async def flush() -> None:
+            for lane in sender._lanes.values():
+                sender._close_open(lane)
+                sender._pump(lane)  # makes a task, which is cancelled before it runs
+            raise TimeoutError
+
+        monkeypatch.setattr(sender, "flush", flush)
         async with asyncio.timeout(5):
-            delivery = await closing
+            delivery = await producer.close()
             results = await asyncio.gather(*(t.result() for t in tickets), return_exceptions=True)
-        assert delivery.undelivered == 3
+        assert delivery.not_applied == 3
         assert all(isinstance(result, Unavailable) for result in results)
+
+    run(test)
+
+
+def test_S11_x18_the_parts_of_a_split_batch_inherit_its_outcome() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        def split_and_drop(node: FakeNode, request: Request) -> None:
+            cluster.split(b"c")
+            cluster.faults[:] = [once(raising(Overloaded("x", retry_after=9)), times=99)]
+            raise Drop
+
+        cluster.faults.append(once(split_and_drop))
+        with pytest.raises(LognodeError) as caught:
+            await log.append_many([("a", b"1"), ("d", b"2")], timeout=1)
+        assert caught.value.outcome == "unknown"
+
+    run(test)
+
+
+def test_what_follows_a_number_given_up_costs_no_extra_round_trip() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        def fault(node: FakeNode, request: Request, when: str) -> None:
+            if when == "before" and request.body["range"] == stuck:
+                raise Overloaded("x", retry_after=0.2)
+
+        await log.append("z", b"0")
+        stuck = cluster.range_of(b"a").range_id
+        cluster.faults.append(fault)
+        holds_low = asyncio.create_task(log.append("a", b"1"))
+        await asyncio.sleep(0.05)
+        with pytest.raises(lognode.SequenceMismatch):
+            await log.append("z", b"refused", expect=ABSENT)
+        before = cluster.count(wire.APPEND)
+        await log.append("z", b"2")
+        assert not holds_low.done()
+        assert cluster.count(wire.APPEND) == before + 1
+        cluster.faults.clear()
+        await holds_low
+        assert cluster.values(b"z") == [b"0", b"2"]
+
+    run(test)
+
+
+def test_S4_an_append_with_a_condition_does_not_overtake() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append("k", b"0")
+        await asyncio.gather(log.append("k", b"1"), log.append("k", b"2", snapshot=True))
+        assert cluster.values(b"k") == [b"0", b"1", b"2"]
+
+    run(test)
+
+
+def test_without_a_hint_the_members_are_asked_in_turn() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        cluster.hide_leaders = True
+        for key in (b"a", b"z"):
+            for node in (1, 2, 3):
+                cluster.lead(cluster.range_of(key), node)
+                await log.append(key, b"v")
+                assert await log.count(key) == node
+
+    run(test)
+
+
+def test_keyed_follow_brings_nothing_twice_after_a_lost_connection() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append_many([("a", b"1"), ("z", b"1"), ("a", b"2")])
+        async with log.follow(keys=["a", "z"], start="earliest") as feed:
+            got = await take(feed, 3)
+            for node in cluster.nodes.values():
+                for connection in list(node.connections):
+                    connection.abort(Unavailable("test"))
+            cluster.split(b"f")
+            await log.append_many([("a", b"3"), ("z", b"2")])
+            got += await take(feed, 2)
+        assert [e.value for e in got if e.key == b"a"] == [b"1", b"2", b"3"]
+        assert [e.value for e in got if e.key == b"z"] == [b"1", b"2"]
+
+    run(test)
+
+
+def test_giving_up_one_ticket_leaves_the_others() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        cluster.faults.append(once(raising(Overloaded("x", retry_after=0.2))))
+        async with log.producer(linger_ms=0) as producer:
+            first = asyncio.create_task((await producer.submit("k", b"1")).result())
+            second = asyncio.create_task((await producer.submit("k", b"2")).result())
+            await asyncio.sleep(0.05)
+            first.cancel()
+            assert (await second).seq == 2
+
+    run(test)
+
+
+def test_giving_up_one_caller_leaves_the_dial_to_the_others() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        pool, deadline = client._cluster.pool, client._cluster.now() + 5
+        where = client._cluster.seeds[0]
+        tasks = [asyncio.create_task(pool.get(where, deadline)) for _ in range(2)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        assert (await tasks[1]).welcome.node == 1
+        assert len(cluster.nodes[1].connections) == 1
+
+    run(test)
+
+
+def test_submit_waits_at_the_window_of_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "producer_window_max", 10)
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        cluster.faults.append(once(raising(Overloaded("x", retry_after=0.1)), times=3))
+        async with log.producer(linger_ms=0) as producer:
+            for i in range(10):
+                await producer.submit("k", b"%d" % i)
+            waiting = asyncio.create_task(producer.submit("k", b"10"))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            await (await waiting).result()
+
+    run(test)
+
+
+def test_S8_a_row_is_kept_when_a_request_went_unanswered() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        cluster.faults.append(once(raising(Drop()), "after"))
+        await log.append("k", b"1")
+        other = client.log("other")
+        cluster.create("other")
+        await other.append("k", b"1")
+        await client.close()
+        async with asyncio.timeout(5):
+            while not cluster.closed_producers:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert cluster.closed_producers == [2]
 
     run(test)
 

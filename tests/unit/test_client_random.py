@@ -1,4 +1,4 @@
-"""Random histories: faults of every kind against the SDK; then what it said is held against what is.
+"""Random histories: faults of every kind, and what the SDK said held against what is.
 
 Of each record: acknowledged means stored once, at the seq of its Ack; not_applied means absent;
 unknown means at most once. Per key the stored order is that of submission.

@@ -52,6 +52,13 @@ def test_x26_a_descriptor_enters_only_when_newer_than_all_that_it_overlaps() -> 
     assert [known.range_id for known in table] == [1]
 
 
+def test_a_descriptor_of_the_same_age_does_not_enter() -> None:
+    table = RangeTable()
+    table.insert(r(1, 2, b"", None))
+    assert not table.insert(r(7, 2, b"m", None))
+    assert len(table) == 1
+
+
 def test_the_same_generation_renews_the_leader_only() -> None:
     table = RangeTable()
     table.insert(r(1, 1, b"", None, leader=1))
