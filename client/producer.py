@@ -58,7 +58,7 @@ class AsyncProducer:
     async def open(self) -> None:
         """Get the producer's id; with a name, fence its older holders.
 
-        Entering the context does it.         Raises LogNotFound, Unavailable, Timeout.
+        Entering the context does it. Raises LogNotFound, Unavailable, Timeout.
         """
         deadline = self._now() + self._timeout
         await self._sender.routed(deadline)

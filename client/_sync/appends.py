@@ -21,9 +21,9 @@ class Ticket:
     @property
     def number(self) -> int:
         """The record's number in its producer's sequence."""
-        return self._loop.run(lambda: self._twin.number)
+        return self._twin.number
 
     @property
     def done(self) -> bool:
         """Whether awaiting returns, or raises, at once."""
-        return self._loop.run(lambda: self._twin.done)
+        return self._twin.done

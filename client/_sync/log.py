@@ -34,7 +34,7 @@ class Log:
     @property
     def name(self) -> str:
         """The log's name."""
-        return self._loop.run(lambda: self._twin.name)
+        return self._twin.name
 
     def append(
         self,

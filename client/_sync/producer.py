@@ -32,12 +32,12 @@ class Producer:
     @property
     def name(self) -> str | None:
         """The producer's name, None when it is anonymous."""
-        return self._loop.run(lambda: self._twin.name)
+        return self._twin.name
 
     def open(self) -> None:
         """Get the producer's id; with a name, fence its older holders.
 
-        Entering the context does it.         Raises LogNotFound, Unavailable, Timeout.
+        Entering the context does it. Raises LogNotFound, Unavailable, Timeout.
         """
         self._loop.call(self._twin.open())
 
@@ -69,7 +69,7 @@ class Producer:
     @property
     def delivery(self) -> Delivery:
         """What became of the records settled so far."""
-        return self._loop.run(lambda: self._twin.delivery)
+        return self._twin.delivery
 
     def close(self, timeout: float | None = None) -> Delivery:
         """Flush for at most `timeout` seconds, then give up; always returns.
