@@ -1,10 +1,16 @@
-"""Invariants: conditions that hold or the process stops. Always on."""
+"""Invariants: conditions that hold or the process stops. Always on. And the disk: it obeys, or
+the process stops."""
 
 from typing import Any
 
 
 class InvariantError(Exception):
     """Something that cannot be, is. The node stops: going on could lose or forge data."""
+
+
+class DiskFailure(Exception):
+    """A write or a sync failed; the message names the file and the cause. The process ends: what
+    a failed fsync left is unknown, and a second one may lie (Rebello et al., ATC 2020)."""
 
 
 def invariant(condition: bool, what: str, **fields: Any) -> None:

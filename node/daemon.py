@@ -98,7 +98,7 @@ class Node:
         config = self._config
         self._secret = _read_secret(config.secret_file)
         self._load_dial_map()
-        self._sync = SyncThread()
+        self._sync = SyncThread(on_failure=self._fail)
         self._meta = LmdbMeta(self._directory.meta)
         self._meta.sync()  # what a killed predecessor left in the page cache (executions 1.4)
         await self._become_somebody()

@@ -11,7 +11,7 @@ import logging
 import time
 from pathlib import Path
 
-from ..client.errors import LognodeError
+from ..client.errors import LognodeError, Unavailable
 from ..raft.types import GroupId
 from ..statemachine.builder import Builder
 from ..statemachine.meta import MetaStore
@@ -55,8 +55,8 @@ class Flusher:
     async def flush(self, replica: RangeReplica) -> None:
         """Bring what is applied now into segments. Returns when meta says so, durably.
 
-        Raises LognodeError when the builder failed; nothing was lost, and the next flush
-        builds the same segment again.
+        Raises LognodeError when the builder failed or the replica ended meanwhile: nothing was
+        lost, and the next flush builds the same segment again. Raises DiskFailure.
         """
         async with self._turn:
             replica.flushing = True
@@ -73,12 +73,15 @@ class Flusher:
             return
         try:
             info = await self._build(frozen)
+            if replica.stopped:
+                # Retired, or gone on from a later base: its row is no longer ours to write.
+                raise Unavailable("this replica has stopped")
+            base = state.base_with(frozen, info)
+            row = {replica_key(replica.gid): replica_row(replica.descriptor, base)}
+            await self._sync.run(lambda: self._meta.commit(row))
         except BaseException:
             state.thaw(frozen)
             raise
-        base = state.base_with(frozen, info)
-        row = {replica_key(replica.gid): replica_row(replica.descriptor, base)}
-        await self._sync.run(lambda: self._meta.commit(row))
         state.flushed(base)
         replica.memtable_since = time.monotonic()
         self._cut(replica, frozen.applied_index)

@@ -99,6 +99,7 @@ class Host:
             raft_log = await self._sound_log(key, value, descriptor, applied)
             if raft_log is not None and self._has_files(descriptor, base):
                 self._begin_range(descriptor, raft_log, base, campaign=False)
+        self._retire_unknown()
         await self.collect_garbage()
 
     def stop(self) -> None:
@@ -112,8 +113,10 @@ class Host:
         gid = GroupId(descriptor.range_id, descriptor.generation)
         reason = row.get("damaged") or self._wal.recovery.damaged.get(gid)
         raft_log = self._wal.groups.get(gid)
-        if raft_log is None and reason is None:
+        if reason is None and raft_log is None:
             reason = "its log is not in the WAL"
+        if reason is None and raft_log is not None and raft_log.base_index > applied[0]:
+            reason = f"meta ends at entry {applied[0]}, its log begins after {raft_log.base_index}"
         if reason is not None or raft_log is None:
             if not row.get("damaged"):
                 # Stored before anything is cut, so that no later start takes part (x2).
@@ -126,11 +129,27 @@ class Host:
                                   "reason": reason}},
             )  # fmt: skip
             return None
-        if raft_log.term_at(applied[0]) is None:
-            # A base was installed, and the crash came before the log was reset to it (x15).
+        if raft_log.term_at(applied[0]) != applied[1]:
+            # A base was installed, and the crash came before the log was reset to it (x15,
+            # 2.10). The log may also hold an entry of another term there, that never committed.
             raft_log.reset(*applied)
         raft_log.set_commit(applied[0])
         return raft_log
+
+    def _retire_unknown(self) -> None:
+        """Logs of generations that meta has let go: the crash came before the WAL's record.
+
+        They would pin WAL files for ever. What was created and never begun is left: it is empty,
+        and begins when the metadata says so.
+        """
+        known = {
+            *(_gid_of(key) for key, _ in self.meta.items(rows.REPLICA)),
+            *(GroupId(CONTROLLER_RANGE, int(key[len(rows.CONTROLLER) :]))
+              for key, _ in self.meta.items(rows.CONTROLLER)),
+        }  # fmt: skip
+        for gid in self._wal.groups.keys() - known:
+            if gid.generation <= self.mark(gid.range_id):
+                self._wal.retire_group(gid)
 
     def _has_files(self, descriptor: Descriptor, base: Base) -> bool:
         gid = GroupId(descriptor.range_id, descriptor.generation)
@@ -348,6 +367,12 @@ class Host:
         for peer, epoch in self._links_up().items():
             replica.connected(peer, epoch)
         replica.start(campaign=campaign)
+
+
+def _gid_of(key: str) -> GroupId:
+    """The group of a replica's row."""
+    range_id, generation = key[len(rows.REPLICA) :].split("/")
+    return GroupId(int(range_id), int(generation))
 
 
 def _segment_id(info: list[Any]) -> str:

@@ -11,14 +11,21 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..client.invariants import DiskFailure
+
 T = TypeVar("T")
 _Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 
 class SyncThread:
-    """A single worker; `run` may be called from the event loop only."""
+    """A single worker; `run` may be called from the event loop only.
 
-    def __init__(self) -> None:
+    `on_failure` is called on the loop with every DiskFailure, whoever asked for the work and
+    whatever becomes of the future: no disk is trusted again after it (raft.md 2.12).
+    """
+
+    def __init__(self, *, on_failure: Callable[[BaseException], None] | None = None) -> None:
+        self._on_failure = on_failure
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="lognode-sync", daemon=True)
         self._thread.start()
@@ -41,6 +48,8 @@ class SyncThread:
             try:
                 result = call()
             except BaseException as error:  # handed to the loop whole, whatever it is
+                if self._on_failure is not None and isinstance(error, DiskFailure):
+                    loop.call_soon_threadsafe(self._on_failure, error)
                 loop.call_soon_threadsafe(_fail, future, error)
             else:
                 loop.call_soon_threadsafe(_succeed, future, result)

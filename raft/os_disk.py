@@ -1,7 +1,9 @@
 """The `Disk` of a real node: one directory, descriptors kept open, every call blocking."""
 
+import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from .types import Disk
@@ -12,7 +14,7 @@ _ZEROS = bytes(1 << 20)
 
 
 class OsDisk(Disk):
-    """Files directly in `directory`. Errors are OSError."""
+    """Files directly in `directory`. Errors are OSError and name the file."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -30,13 +32,15 @@ class OsDisk(Disk):
             self.write(name, offset, [_ZEROS[: size - offset]])
 
     def size(self, name: str) -> int:
-        return os.fstat(self._fd(name)).st_size
+        with _naming(name):
+            return os.fstat(self._fd(name)).st_size
 
     def read(self, name: str, offset: int, length: int) -> bytes:
         fd = self._fd(name)
         parts = []
         while length > 0:
-            part = os.pread(fd, length, offset)
+            with _naming(name):
+                part = os.pread(fd, length, offset)
             if not part:
                 break
             parts.append(part)
@@ -49,12 +53,10 @@ class OsDisk(Disk):
         for first in range(0, len(buffers), _BUFFERS_MAX):
             chunk = list(buffers[first : first + _BUFFERS_MAX])
             total = sum(map(len, chunk))
-            written = os.pwritev(fd, chunk, offset)
-            if written < total:  # a signal or a full disk; the rest in one piece
-                rest = memoryview(b"".join(chunk))[written:]
-                while rest:
-                    count = os.pwrite(fd, rest, offset + total - len(rest))
-                    rest = rest[count:]
+            with _naming(name):
+                written = os.pwritev(fd, chunk, offset)
+                if written < total:  # a signal or a full disk; the rest in one piece
+                    _write_rest(fd, b"".join(chunk)[written:], offset + written)
             offset += total
 
     def truncate(self, name: str, size: int) -> None:
@@ -72,7 +74,8 @@ class OsDisk(Disk):
             os.close(fd)
 
     def sync(self, name: str) -> None:
-        os.fdatasync(self._fd(name))
+        with _naming(name):
+            os.fdatasync(self._fd(name))
 
     def sync_directory(self) -> None:
         fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -93,3 +96,22 @@ class OsDisk(Disk):
             fd = os.open(self._directory / name, os.O_RDWR | os.O_CLOEXEC)
             self._open[name] = fd
         return fd
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """A call on a descriptor fails without saying on which file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = name
+        raise
+
+
+def _write_rest(fd: int, rest: bytes, offset: int) -> None:
+    view = memoryview(rest)
+    while view:
+        count = os.pwrite(fd, view, offset)
+        if count == 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        view, offset = view[count:], offset + count

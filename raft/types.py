@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..client import limits
 from ..client.errors import InvalidArgument
+from ..client.invariants import DiskFailure as DiskFailure
 
 Message = list[Any]
 """A msgpack array `[kind, term, epoch, ...]`; see `messages.py`."""
@@ -65,10 +66,6 @@ class RaftOptions:
 
 class NotLeaderError(Exception):
     """Proposed on a replica that does not lead; nothing was appended."""
-
-
-class DiskFailure(Exception):
-    """A write or a sync failed. The process ends; fsync is never retried (raft.md 2.12)."""
 
 
 class Disk(Protocol):

@@ -187,8 +187,7 @@ class Wal:
     def write(self, round_: Round) -> None:
         """Write the round, and sync it where it must be. Blocks.
 
-        Raises DiskFailure, after which nothing may be written or said any more: what a failed
-        fsync left is unknown, and a second one may lie (Rebello et al., ATC 2020).
+        Raises DiskFailure, after which nothing may be written or said any more (raft.md 2.12).
         """
         name = file_name(round_.file)
         try:

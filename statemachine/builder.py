@@ -31,7 +31,10 @@ class Builder:
         self._process: subprocess.Popen[bytes] | None = None
 
     def build(self, path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
-        """A synced segment file at `path`. Raises Unavailable; the same call may be tried again."""
+        """A synced segment file at `path`.
+
+        Raises Unavailable, with the cause and no file left; the same call may be tried again.
+        """
         process = self._running()
         stdin, stdout = process.stdin, process.stdout
         if stdin is None or stdout is None:
@@ -44,6 +47,7 @@ class Builder:
             answer = _receive(stdout)
         except (OSError, EOFError) as error:
             self.stop()
+            path.unlink(missing_ok=True)
             raise Unavailable(f"the builder process ended: {error or 'no answer'}") from None
         if answer[0] != "ok":
             raise Unavailable(f"the segment could not be built: {answer[1]}")

@@ -16,6 +16,7 @@ import msgpack
 
 from ..client import limits
 from ..client.errors import CorruptData
+from ..client.invariants import DiskFailure
 
 _CRC: Final = struct.Struct(">I")
 
@@ -33,13 +34,17 @@ class MetaStore(Protocol):
         """Rows whose key begins with the prefix, sorted by key. Raises CorruptData."""
 
     def commit(self, puts: Mapping[str, Any], deletes: Iterable[str] = ()) -> None:
-        """One transaction, deletes before puts. Blocks until it is durable. Raises OSError."""
+        """One transaction, deletes before puts. Blocks until it is durable.
+
+        Raises DiskFailure, after which the process must end: the rows are the old or the new.
+        """
 
 
 class LmdbMeta(MetaStore):
     """Meta in one LMDB environment, a single file at `path`."""
 
     def __init__(self, path: Path, *, map_bytes: int = limits.meta_map_bytes) -> None:
+        self._path = path
         try:
             self._environment = lmdb.open(
                 str(path), map_size=map_bytes, subdir=False, metasync=True, sync=True,
@@ -49,19 +54,25 @@ class LmdbMeta(MetaStore):
             raise CorruptData(f"{path} cannot be opened: {error}") from None
 
     def get(self, key: str) -> Any | None:
-        with self._environment.begin() as transaction:
-            data = transaction.get(key.encode())
+        try:
+            with self._environment.begin() as transaction:
+                data = transaction.get(key.encode())
+        except lmdb.Error as error:
+            raise CorruptData(f"{self._path} cannot be read: {error}") from None
         return None if data is None else _decode(key.encode(), data)
 
     def items(self, prefix: str) -> list[tuple[str, Any]]:
         begin = prefix.encode()
         found = []
-        with self._environment.begin() as transaction, transaction.cursor() as cursor:
-            if cursor.set_range(begin):
-                for key, data in cursor:
-                    if not key.startswith(begin):
-                        break
-                    found.append((key.decode(), _decode(key, data)))
+        try:
+            with self._environment.begin() as transaction, transaction.cursor() as cursor:
+                if cursor.set_range(begin):
+                    for key, data in cursor:
+                        if not key.startswith(begin):
+                            break
+                        found.append((key.decode(), _decode(key, data)))
+        except (lmdb.Error, UnicodeDecodeError) as error:
+            raise CorruptData(f"{self._path} cannot be read: {error}") from None
         return found
 
     def commit(self, puts: Mapping[str, Any], deletes: Iterable[str] = ()) -> None:
@@ -72,11 +83,14 @@ class LmdbMeta(MetaStore):
                 for key, value in puts.items():
                     transaction.put(key.encode(), _encode(key.encode(), value))
         except lmdb.Error as error:
-            raise OSError(f"meta transaction failed: {error}") from error
+            raise DiskFailure(f"writing {self._path} failed: {error}") from error
 
     def sync(self) -> None:
         """Make durable what a killed predecessor may have left in the page cache."""
-        self._environment.sync(True)
+        try:
+            self._environment.sync(True)
+        except lmdb.Error as error:
+            raise DiskFailure(f"syncing {self._path} failed: {error}") from error
 
     def close(self) -> None:
         """Close the environment."""

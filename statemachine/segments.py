@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..client import limits
 from ..client.errors import CorruptData
+from ..client.invariants import DiskFailure
 from .memtable import ValueCache
 from .segment_reader import BlockCache, Segment
 from .segment_writer import hash_file
@@ -36,13 +37,21 @@ class SegmentStore:
         return self.path(content_id).exists()
 
     def add(self, source: Path, content_id: str) -> None:
-        """Take a finished, synced file over: rename it into place and sync the directory."""
-        os.replace(source, self.path(content_id))
-        fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        """Take a finished, synced file over: rename it into place and sync the directory.
+
+        Raises DiskFailure.
+        """
         try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+            os.replace(source, self.path(content_id))
+            fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise DiskFailure(
+                f"moving {source} to {self.path(content_id)} failed: {error.strerror or error}"
+            ) from error
 
     def segment(self, content_id: str) -> Segment:
         """The open segment. Raises CorruptData when it is missing or no segment."""

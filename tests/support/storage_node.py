@@ -1,0 +1,116 @@
+"""The storage of a node without its network: the daemon's own parts over a real directory."""
+
+import asyncio
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from lognode.client.records import encode_batch
+from lognode.node.data_directory import DataDirectory
+from lognode.node.flush import Flusher
+from lognode.node.host import Host
+from lognode.node.metrics import Metrics
+from lognode.node.range_replica import RangeReplica
+from lognode.node.replica import Services
+from lognode.node.rounds import Rounds
+from lognode.node.sync_thread import SyncThread
+from lognode.partitions.model import Descriptor, Span
+from lognode.raft.os_disk import OsDisk
+from lognode.raft.types import GroupId, Message, RaftOptions
+from lognode.raft.wal import Wal
+from lognode.statemachine.builder import Builder
+from lognode.statemachine.meta import LmdbMeta
+from lognode.statemachine.segment_writer import SegmentInfo, Source, build
+from lognode.statemachine.segments import SegmentStore
+
+WAL_FILE_BYTES = 4096
+META_BYTES = 64 << 20
+
+
+class InlineBuilder(Builder):
+    """Builds in this process, so that its steps are counted with the others."""
+
+    def build(self, path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
+        return build(path, first_seq, sources)
+
+
+class _NoLinks:
+    def send(self, peer: int, gid: GroupId, message: Message) -> None:
+        """There is nobody."""
+
+
+class StorageNode:
+    """Node 1, wired as the daemon wires it."""
+
+    def __init__(self, root: Path, *, builder: Builder | None = None) -> None:
+        self.directory = DataDirectory(root)
+        self.failure: BaseException | None = None
+        self.builder = builder or InlineBuilder()
+
+    async def start(self) -> None:
+        """Recover, as the daemon does."""
+        self.directory.open()
+        self.sync = SyncThread(on_failure=self._fail)
+        self.meta = LmdbMeta(self.directory.meta, map_bytes=META_BYTES)
+        self.meta.sync()
+        self.disk = OsDisk(self.directory.wal)
+        self.wal = Wal.open(self.disk, entropy=os.urandom, file_bytes=WAL_FILE_BYTES)
+        self.store = SegmentStore(self.directory.files)
+        self.rounds = Rounds(
+            self.wal, self.sync,
+            on_synced=lambda gids: self.host.synced(gids), on_failure=self._fail,
+        )  # fmt: skip
+        services = Services(
+            node_id=1, links=_NoLinks(), rounds=self.rounds, options=RaftOptions(0.03, 0.06, 0.009),
+            rng=random.Random(1), on_broken=self._fail,
+        )  # fmt: skip
+        self.host = Host(
+            wal=self.wal, meta=self.meta, sync=self.sync, rounds=self.rounds, store=self.store,
+            services=services, links_up=dict, on_change=lambda: None,
+        )  # fmt: skip
+        self.flusher = Flusher(
+            builder=self.builder, tmp=self.directory.tmp, store=self.store, meta=self.meta,
+            sync=self.sync, rounds=self.rounds, metrics=Metrics(),
+        )  # fmt: skip
+        await self.host.recover()
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+
+    def stop(self) -> None:
+        """As a node that ends in order."""
+        self.host.stop()
+        self.rounds.stop()
+        self.builder.stop()
+        self.sync.close()
+        self.store.close()
+        self.meta.close()
+        self.disk.close()
+        self.directory.close()
+
+    async def reclaim(self) -> None:
+        """What maintenance does now and then, until no file goes any more."""
+        for _ in range(3):
+            self.wal.reclaim()
+            self.rounds.kick()
+            await self.rounds.durable()
+
+    async def leading(self, replica: RangeReplica) -> None:
+        """Return when the replica leads and has applied what it holds."""
+        async with asyncio.timeout(20):
+            while not replica.leads or replica.applied_index < replica.raft_log.last_index:
+                if self.failure is not None:
+                    raise self.failure
+                await asyncio.sleep(0.001)
+
+
+def descriptor(range_id: int, members: tuple[int, ...] = (1,), generation: int = 1) -> Descriptor:
+    """A range over all keys."""
+    return Descriptor(range_id, generation, 1, Span(b"", None), members)
+
+
+def numbered_batch(number: int, keys: Sequence[bytes], *, filler: int = 60) -> bytes:
+    """A batch of producer 7 from record `number` on; each value tells its record's number."""
+    values = [b"%d:" % at + bytes(filler) for at in range(number, number + len(keys))]
+    return encode_batch(keys, values, producer=7, epoch=1, low=1, numbers=number, compress=False)

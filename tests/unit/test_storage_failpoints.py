@@ -1,0 +1,27 @@
+"""Recovery after kill -9 at every step of WAL, segment and meta writing (issue 2, item 5)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SUPPORT = Path(__file__).parents[1] / "support"
+
+
+def test_S1_S2_x1_x3_x4_x10_x15_x16_killed_at_every_step_of_storage(tmp_path: Path) -> None:
+    """Prints the list of failpoints. A process of its own, since each one is a fork of it."""
+    done = subprocess.run(
+        [sys.executable, SUPPORT / "storage_failpoints.py", tmp_path],
+        capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr
+    lines = done.stdout.splitlines()
+    for step in (
+        "create wal/", "pwritev wal/", "fdatasync wal/", "fsync wal", "unlink wal/",
+        "lmdb commit tmp/build", "fsync tmp/build", "replace tmp/build", "fsync files",
+        "lmdb commit meta.mdb", "unlink files/",
+    ):  # fmt: skip
+        assert any(step in line for line in lines), step
+    assert len(lines) > 120
