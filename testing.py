@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from .node.dev import LocalCluster, LocalNode
+from .node.dev import LocalCluster, LocalNode, free_ports
 
-__all__ = ["LocalCluster", "LocalNode", "cluster", "eventually"]
+__all__ = ["LocalCluster", "LocalNode", "cluster", "eventually", "free_ports"]
 
 T = TypeVar("T")
 

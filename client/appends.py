@@ -13,7 +13,7 @@ from typing import Any
 
 from . import limits
 from .errors import InvalidArgument, LimitExceeded, LognodeError, RemoteProtocolError
-from .records import EXPECT_ABSENT, EXPECT_ANY, check_record, encode_batch
+from .records import EXPECT_ABSENT, EXPECT_ANY, check_key, check_record, encode_batch
 from .retry import Attempts
 from .types import ABSENT, ANY, Ack, Expect, Headers
 
@@ -206,6 +206,13 @@ def to_key(key: Any) -> bytes:
     if isinstance(key, bytes):
         return key
     raise InvalidArgument(f"key is {type(key).__name__}; give bytes or str", what="key")
+
+
+def checked_key(key: Any) -> bytes:
+    """The bytes of a key that an entry can have. Raises InvalidArgument, LimitExceeded."""
+    found = to_key(key)
+    check_key(found)
+    return found
 
 
 def check_types(value: Any, headers: Any) -> None:

@@ -360,7 +360,9 @@ async def dial(
         reason = f"no answer within {timeout_s:g} s"
         raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
     except OSError as error:
-        reason = error.strerror or str(error)
+        # asyncio's own text for a refused connection repeats the address and not the reason.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
         raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
     try:
         _check_welcome(hello, welcome, secret)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from . import limits, wire
-from .appends import to_key
+from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
 from .errors import InvalidArgument, LognodeError, RemoteProtocolError, Unavailable
 from .pages import read_page
@@ -94,11 +94,11 @@ class AsyncFeed:
         self._log = log
         self._start = start
         self._timeout = timeout
-        self._keys = None if keys is None else list(dict.fromkeys(map(to_key, keys)))
+        self._keys = None if keys is None else list(dict.fromkeys(map(checked_key, keys)))
         if isinstance(start, Cursor) and start.keys is not None:
             self._start = start.keys
         if self._keys is None and isinstance(self._start, Mapping):
-            self._keys = list(map(to_key, self._start))
+            self._keys = list(map(checked_key, self._start))
         if self._keys is not None and not self._keys:
             raise InvalidArgument("follow of no keys; give at least one", what="keys")
         if self._keys is not None and isinstance(start, Cursor) and start.keys is None:

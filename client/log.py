@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
 from . import limits, wire
-from .appends import AppendBatch, Columns, check_one_batch, to_expect, to_key
+from .appends import AppendBatch, Columns, check_one_batch, checked_key, to_expect, to_key
 from .cluster import Cluster
 from .errors import InvalidArgument, LognodeError, PartialFailure, RemoteProtocolError, Timeout
 from .follow import AsyncFeed, prefix_end
@@ -183,7 +183,7 @@ class AsyncLog:
 
         `start` may also be "earliest", "latest", Tail(n) or Timestamp(ms); at most `limit`.
         """
-        wanted = to_key(key)
+        wanted = checked_key(key)
         low = await self._resolve(wanted, start, self._deadline(timeout))
         high, left = end, limit
         while left is None or left > 0:
@@ -215,7 +215,7 @@ class AsyncLog:
         timeout: float | None = None,
     ) -> Entry | None:
         """The key's last entry, None when it has none."""
-        wanted = to_key(key)
+        wanted = checked_key(key)
         answer = await self._read(
             wire.LATEST, wanted, {"key": wanted}, timeout, consistency, node, through
         )
@@ -234,7 +234,7 @@ class AsyncLog:
         timeout: float | None = None,
     ) -> int:
         """How many entries of the key lie in [start, end)."""
-        wanted = to_key(key)
+        wanted = checked_key(key)
         low = await self._resolve(wanted, start, self._deadline(timeout))
         body = {"key": wanted, "start": low, "end": end}
         answer = await self._read(wire.COUNT, wanted, body, timeout, consistency, node, through)

@@ -182,8 +182,8 @@ def decode_batch(data: bytes) -> Batch:
     )
 
 
-def check_record(key: bytes, value: bytes | None, headers: Headers | None = None) -> None:
-    """Raise the error a user should see for a record that no range would take."""
+def check_key(key: bytes) -> None:
+    """Raise the error a user should see for a key that no entry can have."""
     if not key:
         raise InvalidArgument(
             f"empty key; a key has 1 to {limits.key_bytes_max} bytes: give one", what="key"
@@ -194,6 +194,11 @@ def check_record(key: bytes, value: bytes | None, headers: Headers | None = None
             "or store a hash of it",
             limit="key_bytes_max", value=len(key), allowed=limits.key_bytes_max,
         )  # fmt: skip
+
+
+def check_record(key: bytes, value: bytes | None, headers: Headers | None = None) -> None:
+    """Raise the error a user should see for a record that no range would take."""
+    check_key(key)
     if value is not None and len(value) > limits.value_bytes_max:
         raise LimitExceeded(
             f"value of {len(value)} bytes; at most {limits.value_bytes_max} are allowed: "

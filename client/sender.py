@@ -42,6 +42,8 @@ class Delivery:
     """What became of the records of a session, in records."""
 
     acknowledged: int = 0
+    duplicates: int = 0
+    """Of those acknowledged, the ones that an earlier attempt or session had appended."""
     not_applied: int = 0
     unknown: int = 0
 
@@ -480,6 +482,7 @@ class Sender:
     def _settle(self, batch: AppendBatch, reply: dict[Any, Any]) -> None:
         batch.reply = reply
         self.delivery.acknowledged += len(batch)
+        self.delivery.duplicates += len(reply.get("duplicates") or ())
         self._finish(batch)
 
     def _fail(self, batch: AppendBatch, error: LognodeError) -> None:

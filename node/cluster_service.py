@@ -20,6 +20,7 @@ from ..client.errors import (
 )
 from ..partitions import commands
 from ..partitions.model import Descriptor, LogRecord
+from . import health
 from .host import Host
 from .view import View
 
@@ -56,6 +57,7 @@ class ClusterService:
             "delete_log": self.delete_log,
             "producer_open": self.producer_open,
             "status": self.status,
+            "health": self.health,
         }
 
     # Operations.
@@ -119,6 +121,15 @@ class ClusterService:
     async def status(self, _: Body) -> Body:
         """The dict of /status.json."""
         return self._status()
+
+    async def health(self, body: Body) -> Body:
+        """Whether the cluster is as it should be, and if not, why."""
+        nodes = body.get("nodes", 1)
+        if type(nodes) is not int or nodes < 0:
+            raise InvalidArgument(f"`nodes` is {nodes!r}; give a number of nodes", what="nodes")
+        self._view.learn_own(self._host)
+        found = health.reasons(self._view.metadata, self._view.leader, nodes)
+        return {"ok": not found, "reasons": found}
 
     async def join(self, body: Body) -> Body:
         """A node that wants to join: its id, and the image to begin with."""

@@ -17,6 +17,8 @@ from .facts import Facts, OperationFacts
 
 _STEP_S = 0.1
 ALIVE_S = 3.0
+DEAD_AFTER_S = 10.0
+"""A node not heard from for this long is DEAD until it is heard again (ranges.md section 3)."""
 LEAVE_OUT_AFTER_S = 2.0
 """A new member that is not prepared this long after the seal is left out (executions 1.7)."""
 ABORT_AFTER_S = 60.0
@@ -60,6 +62,11 @@ class ControllerDriver:
                 await replica.command(command)
         if replica.leads_since is None or now - replica.leads_since < ALIVE_S:
             return  # who is alive is not known yet (executions 2.23)
+        if now - replica.leads_since >= DEAD_AFTER_S:
+            heard = self._facts.alive(now, DEAD_AFTER_S)
+            for node, state in planner.node_states(metadata, heard):
+                log.warning("node state", extra={"fields": {"node": node, "state": state}})
+                await replica.command({"op": commands.NODE_STATE, "node": node, "state": state})
         alive = self._facts.alive(now, ALIVE_S)
         members = planner.plan_controller(metadata, alive)
         if members is not None and not metadata.operations:

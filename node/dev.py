@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..client.errors import Unavailable
+from .addresses import split_address
 
 
 class LocalNode:
@@ -47,9 +48,14 @@ class LocalNode:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the process; `wait_ready` says when it serves."""
+        """Start the process; `wait_ready` says when it serves.
+
+        Raises Unavailable when another program has one of its ports.
+        """
         if self.running:
             return
+        check_free(self.address)
+        check_free(self.http)
         command = [
             sys.executable, "-m", "lognode.node.main",
             "--data", str(self.data), "--listen", self.address, "--http", self.http,
@@ -178,6 +184,20 @@ def free_ports(count: int) -> list[int]:
             listener.bind(("127.0.0.1", 0))
             ports.append(listener.getsockname()[1])
         return ports
+
+
+def check_free(address: str) -> None:
+    """Raise Unavailable if another program listens on the address."""
+    host, port = split_address(address, "port")
+    with socket.socket() as probe:
+        # As servers do: what a killed process left behind does not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise Unavailable(
+                f"port {port} is taken: {error.strerror}; choose others with --base-port"
+            ) from None
 
 
 def run(nodes: int, data: Path, base_port: int | None) -> int:

@@ -118,8 +118,8 @@ class Duties:
 
     async def _install(self, range_: Descriptor) -> None:
         if not range_.lineage:
-            await self._host.create_range(range_, Base(), campaign=range_.members[0] ==
-                                          self._node_id)  # fmt: skip
+            first = range_.members[range_.range_id % len(range_.members)]  # spreads the leaders
+            await self._host.create_range(range_, Base(), campaign=first == self._node_id)
             return
         (parent,) = range_.lineage
         sealed = await self._sealed_base(range_.operation, parent)

@@ -1,10 +1,17 @@
-"""The program `lognode`: a verb, or without one a node."""
+"""The program `lognode`: a verb, or without one a node.
+
+Only what a verb needs is imported: reading a key does not wait for LMDB to load.
+"""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
+from ..client.cli import main as verbs
+from ..client.cli.parser import Parser, UsageError, whole
+from ..client.cli.printer import FORMATS, Printer
 from ..client.errors import LognodeError
 
 
@@ -16,31 +23,79 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run_node(arguments)
         if arguments[0] == "dev":
             return _run_dev(arguments[1:])
+        if arguments[:2] == ["config", "show"]:
+            return _show_config(arguments[2:])
+        return verbs.run(arguments)
+    except UsageError as error:
+        sys.stderr.write(f"lognode: {error}\n")
+        return 2
     except LognodeError as error:
         sys.stderr.write(f"lognode: {error.message}\n")
         return 1
     except KeyboardInterrupt:
         return 130
-    return 2
 
 
 def _run_node(arguments: Sequence[str]) -> int:
-    from . import config, daemon
+    from . import config
 
-    parser = argparse.ArgumentParser(prog="lognode", allow_abbrev=False)
+    parser = Parser(
+        prog="lognode",
+        usage="lognode [flags of a node] | lognode VERB ...",
+        description="Run a node: found a cluster, or with --join become part of one.",
+        epilog=_verbs(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print it and end")
     config.add_flags(parser)
-    return daemon.main(config.load(vars(parser.parse_args(arguments))))
+    options = vars(parser.parse_args(arguments))
+    if options.pop("version"):
+        sys.stdout.write(f"lognode {version('lognode')}\n")
+        return 0
+    settings = config.load(options)
+    from . import daemon
+
+    return daemon.main(settings)
+
+
+def _verbs() -> str:
+    lines = ["verbs (each has --help):"]
+    for name, text in (
+        ("dev", "a cluster on this machine, until Ctrl-C"),
+        ("config show", "a node's settings, and where each is from"),
+        *((verb.name, verb.help) for verb in verbs.VERBS.values()),
+    ):
+        lines.append(f"  {name:<14} {text}")
+    return "\n".join(lines)
 
 
 def _run_dev(arguments: Sequence[str]) -> int:
     from . import dev
 
-    parser = argparse.ArgumentParser(prog="lognode dev", allow_abbrev=False)
-    parser.add_argument("-n", type=int, default=3, help="nodes")
-    parser.add_argument("--data", type=Path, default=Path("lognode-dev"))
-    parser.add_argument("--base-port", type=int, default=None)
+    parser = Parser(prog="lognode dev", description="A cluster on this machine, until Ctrl-C.")
+    parser.add_argument("-n", type=whole, default=3, metavar="N", help="nodes (default 3)")
+    parser.add_argument("--data", type=Path, default=Path("lognode-dev"), metavar="DIR",
+                        help="directory of all their data (default ./lognode-dev)")  # fmt: skip
+    parser.add_argument("--base-port", type=whole, metavar="P",
+                        help="first of two ports a node (default 4600)")  # fmt: skip
     options = parser.parse_args(arguments)
     return dev.run(options.n, options.data, options.base_port)
+
+
+def _show_config(arguments: Sequence[str]) -> int:
+    from . import config
+
+    parser = Parser(
+        prog="lognode config show", description="What a node started like this would be told."
+    )
+    parser.add_argument("--format", choices=FORMATS, default="table")
+    config.add_flags(parser)
+    options = vars(parser.parse_args(arguments))
+    printer = Printer(options.pop("format"))
+    columns = ("name", "value", "source")
+    rows = [dict(zip(columns, row, strict=True)) for row in config.shown(config.load(options))]
+    printer.rows(rows, columns)
+    return 0
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ def even_spans(count: int) -> list[Span]:
             f"{count} ranges; 1 to {limits.ranges_per_log_max} are allowed",
             limit="ranges_per_log_max", value=count, allowed=limits.ranges_per_log_max,
         )  # fmt: skip
-    borders = [(i * 65_536 // count).to_bytes(2, "big") for i in range(1, count)]
+    borders = [(i * 65_536 // count).to_bytes(2, "big").rstrip(b"\0") for i in range(1, count)]
     return _spans(borders)
 
 

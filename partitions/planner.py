@@ -56,6 +56,17 @@ def plan_controller(metadata: Metadata, alive: Collection[int]) -> tuple[int, ..
     return _grown(metadata.controller, size, homes, Counter())
 
 
+def node_states(metadata: Metadata, heard: Collection[int]) -> list[tuple[int, str]]:
+    """Nodes whose state should change: ACTIVE ones not heard are DEAD, DEAD ones heard ACTIVE."""
+    changes = []
+    for node in metadata.nodes.values():
+        if node.state == "ACTIVE" and node.node_id not in heard:
+            changes.append((node.node_id, "DEAD"))
+        elif node.state == "DEAD" and node.node_id in heard:
+            changes.append((node.node_id, "ACTIVE"))
+    return changes
+
+
 def _grown(
     range_: Descriptor, size: int, homes: list[int], load: "Counter[int]"
 ) -> tuple[int, ...] | None:

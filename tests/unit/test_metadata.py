@@ -9,7 +9,7 @@ from lognode.client.errors import InvalidArgument, LimitExceeded
 from lognode.partitions import allocate
 from lognode.partitions.commands import decode, encode
 from lognode.partitions.metadata import Metadata, group_size
-from lognode.partitions.planner import plan, plan_controller
+from lognode.partitions.planner import node_states, plan, plan_controller
 
 
 class Controller:
@@ -217,3 +217,15 @@ def test_spans_need_sane_borders() -> None:
         allocate.even_spans(0)
     with pytest.raises(InvalidArgument):
         allocate.spans_at([b"x" * 481])
+
+
+def test_a_silent_node_is_dead_until_it_is_heard() -> None:
+    controller = Controller().nodes(3)
+    assert node_states(controller.metadata, {1, 2, 3}) == []
+    assert node_states(controller.metadata, {1, 3}) == [(2, "DEAD")]
+    controller.do("node_state", node=2, state="DEAD")
+    assert node_states(controller.metadata, {1, 3}) == []
+    assert plan(controller.metadata, {1, 3}) == []
+    assert node_states(controller.metadata, {1, 2, 3}) == [(2, "ACTIVE")]
+    controller.do("node_state", node=3, state="DRAINING")
+    assert node_states(controller.metadata, {1, 2}) == [(2, "ACTIVE")], "draining stays draining"

@@ -1,0 +1,100 @@
+"""`lognode import`: the rows of a file into a log, through one idempotent producer.
+
+With `--producer NAME` a row's number is its position in the file, so that what an earlier run of
+the same file has appended is a duplicate (ranges.md section 5).
+"""
+
+import asyncio
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..errors import InvalidArgument, LognodeError
+from ..producer import AsyncProducer
+from .progress import Progress
+from .rows import Row, Source
+from .verb import Call
+
+_PORTION_ROWS: Final = 500
+"""Rows between two looks at the network."""
+_PROBLEMS_SHOWN_MAX: Final = 10
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What became of the file, in rows."""
+
+    rows: int = 0
+    skipped: int = 0
+    acknowledged: int = 0
+    duplicates: int = 0
+
+
+async def load(call: Call) -> Loaded:
+    """Import `options.file`. Raises InvalidArgument at a bad row unless `--on-error skip`."""
+    options = call.options
+    source = Source(
+        Path(options.file), key=options.key, key_missing=options.key_missing, kind=options.input
+    )
+    result = Loaded()
+    log = call.client.log(options.log)
+    progress = Progress(options.log)
+    try:
+        async with log.producer(name=options.producer) as producer:
+            try:
+                await _submit_all(call, source, producer, result, progress)
+            except InvalidArgument as error:
+                await producer.flush()
+                done = producer.delivery.acknowledged
+                error.message = (
+                    f"{options.file}: {error.message}; {done} rows before it are stored; "
+                    "--on-error skip leaves bad rows out"
+                )
+                raise
+            await producer.flush()
+            delivery = producer.delivery
+            result.acknowledged = delivery.acknowledged
+            result.duplicates = delivery.duplicates
+    except LognodeError as error:
+        if options.producer is not None and not isinstance(error, InvalidArgument):
+            error.message += "; run the same command again to go on, nothing is stored twice"
+        raise
+    finally:
+        progress.end(source.progress, result.rows)
+        source.close()
+    if result.skipped > _PROBLEMS_SHOWN_MAX:
+        call.note(f"{result.skipped} rows were left out")
+    return result
+
+
+async def _submit_all(
+    call: Call, source: Source, producer: AsyncProducer, result: Loaded, progress: Progress
+) -> None:
+    rows = iter(source)
+    while portion := list(itertools.islice(rows, _PORTION_ROWS)):
+        for row in portion:
+            result.rows += 1
+            try:
+                await _submit(producer, row)
+            except InvalidArgument as error:
+                if call.options.on_error == "stop":
+                    raise
+                result.skipped += 1
+                if result.skipped <= _PROBLEMS_SHOWN_MAX:
+                    call.note(f"left out: {error.message}")
+        progress.update(source.progress, result.rows)
+        await asyncio.sleep(0)  # `submit` does not wait while there is room
+        if producer.delivery.undelivered:
+            return  # leaving the producer says what happened
+
+
+async def _submit(producer: AsyncProducer, row: Row) -> None:
+    if row.error is not None:
+        raise InvalidArgument(row.error, what="row")
+    number = row.number if producer.name is not None else None
+    try:
+        await producer.submit(row.key, row.value, number=number)
+    except InvalidArgument as error:
+        error.message = f"{row.place}: {error.message}"
+        raise

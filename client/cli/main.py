@@ -1,0 +1,89 @@
+"""Running a verb: parse, connect, do, and say what went wrong in one line and an exit code.
+
+0 done; 1 error; 2 what the parser refuses; 3 unhealthy; 4 a named log, range or node does not
+exist; 5 conflict; 6 the outcome of a write is unknown.
+"""
+
+import asyncio
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+from ..client import AsyncClient
+from ..errors import Conflict, LognodeError, NotFound
+from . import verbs_cluster, verbs_logs, verbs_read, verbs_write
+from .parser import UsageError
+from .printer import Printer
+from .verb import Call, Verb
+
+VERBS = {
+    verb.name: verb
+    for verb in (
+        *verbs_logs.VERBS, *verbs_write.VERBS, *verbs_read.VERBS, *verbs_cluster.VERBS,
+    )
+}  # fmt: skip
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the verb that the arguments begin with; the exit code."""
+    try:
+        verb, rest = _find(arguments)
+        options = verb.parser().parse(rest)
+    except UsageError as error:
+        _note(f"lognode: {error}")
+        return 2
+    return asyncio.run(_run(verb, options))
+
+
+def _find(arguments: Sequence[str]) -> tuple[Verb, Sequence[str]]:
+    for words in (2, 1):
+        verb = VERBS.get(" ".join(arguments[:words]))
+        if verb is not None:
+            return verb, arguments[words:]
+    first = arguments[0]
+    actions = [name.split()[1] for name in VERBS if name.startswith(first + " ")]
+    if actions:
+        raise UsageError(f"`lognode {first}` is followed by {' or '.join(actions)}")
+    raise UsageError(f"no verb {first!r}; see `lognode --help`")
+
+
+async def _run(verb: Verb, options: Namespace) -> int:
+    try:
+        client = AsyncClient(options.server, timeout=options.timeout)
+        call = Call(client, options, Printer(options.format), _note)
+        try:
+            code = await verb.run(call) or 0
+            sys.stdout.flush()
+            return code
+        finally:
+            await client.close(1.0)
+    except UsageError as error:
+        _note(f"lognode {verb.name}: {error}")
+        return 2
+    except LognodeError as error:
+        hint = "; --server names the nodes of the cluster" if error.code == "UNAVAILABLE" else ""
+        _note(f"lognode {verb.name}: {_one_line(error.message)}{hint}")
+        return exit_code(error, writes=verb.writes)
+    except BrokenPipeError:
+        # Whoever read the output has enough; nothing more can be said on it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def exit_code(error: LognodeError, *, writes: bool) -> int:
+    """The exit code for an error of a verb; `writes`: whether the verb writes."""
+    if writes and error.outcome == "unknown":
+        return 6
+    if isinstance(error, NotFound):
+        return 4
+    return 5 if isinstance(error, Conflict) else 1
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split("\n"))
+
+
+def _note(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()

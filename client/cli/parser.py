@@ -1,0 +1,115 @@
+"""What may be typed: one parser a verb, shared flags, and the types of their values.
+
+Mistakes take one line and exit code 2. Flags have no abbreviations and may stand anywhere.
+"""
+
+import argparse
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from .printer import FORMATS
+
+default_server = "127.0.0.1:4600"
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class UsageError(Exception):
+    """What the parser refuses: exit code 2."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line, without a usage block, and no abbreviations."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing a block and leaving."""
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Flags anywhere; what follows `--` is taken as it is; `--from -10m` is a value."""
+        joined: list[str] = []
+        taken = False
+        for argument in arguments:
+            if taken:
+                # No argument holds a NUL: argparse takes such a one for no flag.
+                joined.append("\0" + argument)
+            elif argument == "--":
+                taken = True
+            elif joined and joined[-1] == "--from" and re.match(r"-\d", argument):
+                joined[-1] = f"--from={argument}"
+            else:
+                joined.append(argument)
+        options = self.parse_intermixed_args(joined)
+        for name, value in vars(options).items():
+            if isinstance(value, str):
+                setattr(options, name, value.removeprefix("\0"))
+            elif isinstance(value, list):
+                setattr(options, name, [item.removeprefix("\0") for item in value])
+        return options
+
+
+def add_common(parser: Parser) -> None:
+    """The flags of every verb."""
+    parser.add_argument(
+        "--server", default=os.environ.get("LOGNODE_SERVER", default_server), metavar="H:P,...",
+        help=f"nodes of the cluster (environment LOGNODE_SERVER; default {default_server})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeout", type=age_s, default=10.0, metavar="AGE", help="deadline (default 10s)"
+    )
+    parser.add_argument("--format", choices=FORMATS, default="table", help="default table")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def add_replica(parser: Parser) -> None:
+    """The flags of verbs that read one key or all of them."""
+    parser.add_argument("--node", type=int, metavar="ID", help="read that node's own replica")
+    parser.add_argument(
+        "--through", type=whole, metavar="SEQ", help="wait until the replica has applied SEQ"
+    )
+
+
+def whole(text: str) -> int:
+    """A whole number of 0 or more."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 0 or more")
+    return int(text)
+
+
+def age_ms(text: str) -> int:
+    """`10m`, `7d`, `500ms`, or a number of seconds, as milliseconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no age; write 30s, 10m, 12h or 7d")
+    return int(float(match[1]) * _UNITS_MS[match[2] or "s"])
+
+
+def age_s(text: str) -> float:
+    """An age in seconds."""
+    return age_ms(text) / 1000
+
+
+def position(text: str) -> int | str | tuple[str, int]:
+    """A seq, `earliest`, `latest`, or `-10m`: so long ago, as ("ago", milliseconds)."""
+    if text in ("earliest", "latest"):
+        return text
+    if text.startswith("-"):
+        return ("ago", age_ms(text[1:]))
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no position; write a seq, earliest, latest, or -10m for ten minutes ago"
+    )
+
+
+def expectation(text: str) -> int | str:
+    """`any`, `absent`, or the key's last seq."""
+    if text in ("any", "absent"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no expectation; write any, absent or a seq")

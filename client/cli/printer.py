@@ -1,0 +1,114 @@
+"""One way to print results: a table for people, tab-separated for pipes, JSON for programs."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from typing import Any, TextIO
+
+from ..json_text import printable, to_json
+
+FORMATS = ("table", "json", "jsonl")
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+Row = Mapping[str, Any]
+
+
+class Printer:
+    """Prints results in one of FORMATS.
+
+    A table on a terminal is aligned and has a head; elsewhere its cells stand between tabs. One
+    row is one line: control characters in a cell are escaped as in JSON.
+    """
+
+    def __init__(self, format_: str, out: TextIO | None = None) -> None:
+        self._format = format_
+        self._out = out or sys.stdout
+        self._terminal = self._out.isatty()
+        self._colour = self._terminal and "NO_COLOR" not in os.environ
+
+    @property
+    def tables(self) -> bool:
+        """Whether people read it: several tables may follow each other."""
+        return self._format == "table"
+
+    def rows(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
+        """Print rows that are all there; JSON holds whole rows, a table these columns."""
+        if self._format == "json":
+            self._write(to_json(list(rows), indent=2))
+        elif self._format == "jsonl":
+            for row in rows:
+                self._write(to_json(row))
+        elif self._terminal:
+            self._aligned(list(rows), columns)
+        else:
+            for row in rows:
+                self._tabbed(row, columns)
+
+    async def stream(self, rows: AsyncIterable[Row], columns: Sequence[str]) -> None:
+        """Print rows as they come; in JSON they are one array."""
+        between = "[\n"
+        async for row in rows:
+            if self._format == "table":
+                self._tabbed(row, columns)
+            elif self._format == "jsonl":
+                self._write(to_json(row))
+            else:
+                self._out.write(between + to_json(row))
+                between = ",\n"
+        if self._format == "json":
+            self._write("[]" if between == "[\n" else "\n]")
+
+    def line(self, row: Row, columns: Sequence[str]) -> None:
+        """Print one row of an endless stream, at once; JSON is one object a line."""
+        if self._format == "table":
+            self._tabbed(row, columns)
+        else:
+            self._write(to_json(row))
+        self._out.flush()
+
+    def record(self, row: Row, columns: Sequence[str]) -> None:
+        """Print a result that is a single row."""
+        if self._format == "json":
+            self._write(to_json(row, indent=2))
+        else:
+            self.rows([row], columns)
+
+    def document(self, value: Any) -> None:
+        """Print a value of any shape, as JSON also where tables are asked for."""
+        self._write(to_json(value, indent=None if self._format == "jsonl" else 2))
+
+    def scalar(self, value: str | int) -> None:
+        """Print a number or a line."""
+        self._write(str(value) if self.tables else to_json(value))
+
+    def _aligned(self, rows: list[Row], columns: Sequence[str]) -> None:
+        cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+        heads = [column.upper() for column in columns]
+        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+        head = "  ".join(c.ljust(w) for c, w in zip(heads, widths, strict=True)).rstrip()
+        self._write(f"{_BOLD}{head}{_PLAIN}" if self._colour else head)
+        for line in cells:
+            text = "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True))
+            self._write(text.rstrip())
+
+    def _tabbed(self, row: Row, columns: Sequence[str]) -> None:
+        self._write("\t".join(_cell(row.get(column)) for column in columns))
+
+    def _write(self, line: str) -> None:
+        self._out.write(line + "\n")
+
+
+def _cell(value: Any) -> str:
+    if value in (None, b"", ""):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(map(_cell, value)) or "-"
+    if isinstance(value, bytes):
+        text = printable(value)
+        value = text if isinstance(text, str) else json.dumps(text)
+    return _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], str(value))

@@ -1,0 +1,86 @@
+"""`lognode status`, `health`, `node list` and `range list`: the cluster as its nodes see it."""
+
+import asyncio
+import time
+from typing import Any
+
+from ..errors import LognodeError, Unsupported
+from .parser import Parser, age_s, whole
+from .verb import Call, Verb
+from .verbs_logs import RANGE, ranges_of
+
+_NODE = ("id", "address", "http", "zone", "state")
+_HEALTH_EVERY_S = 0.2
+
+
+def _nothing(_: Parser) -> None:
+    return None
+
+
+def _range_list_arguments(parser: Parser) -> None:
+    parser.add_argument("log", nargs="?", metavar="LOG")
+
+
+def _health_arguments(parser: Parser) -> None:
+    parser.add_argument("--wait", type=age_s, default=0.0, metavar="AGE",
+                        help="wait so long for it to become healthy")  # fmt: skip
+    parser.add_argument("--nodes", type=whole, default=1, metavar="N",
+                        help="so many nodes are wanted (default 1)")  # fmt: skip
+
+
+async def _range_list(call: Call) -> None:
+    call.printer.rows(ranges_of(await call.client.metadata(call.options.log)), RANGE)
+
+
+async def _node_list(call: Call) -> None:
+    answer = await call.client.metadata()
+    call.printer.rows(sorted(answer["nodes"], key=lambda node: int(node["id"])), _NODE)
+
+
+async def _status(call: Call) -> None:
+    status = await call.client.status()
+    if not call.printer.tables:
+        call.printer.document(status)
+        return
+    for name, columns in (
+        ("cluster", None), ("nodes", (*_NODE, "alive")),
+        ("logs", ("id", "name", "replicas", "ranges", "retention_ms", "cleanup")),
+        ("ranges", RANGE), ("operations", ("id", "kind", "phase", "ranges", "reason")),
+        ("damaged", ("range", "generation", "reason")),
+    ):  # fmt: skip
+        part: Any = status.get(name)
+        if columns is None:
+            call.printer.rows([part], tuple(part))
+        elif part:
+            call.printer.rows(part, columns)
+
+
+async def _health(call: Call) -> int:
+    """0 when all is well within `--wait`, else 3 and why not."""
+    deadline = time.monotonic() + call.options.wait
+    while True:
+        try:
+            answer = await call.client.health(nodes=call.options.nodes)
+        except Unsupported:
+            raise
+        except LognodeError as error:
+            answer = {"ok": False, "reasons": [error.message]}
+        if answer["ok"] or time.monotonic() >= deadline:
+            break
+        await asyncio.sleep(_HEALTH_EVERY_S)
+    if not call.printer.tables:
+        call.printer.document(answer)
+    elif answer["ok"]:
+        call.printer.scalar("healthy")
+    else:
+        for reason in answer["reasons"]:
+            call.printer.scalar(reason)
+    return 0 if answer["ok"] else 3
+
+
+VERBS = (
+    Verb("range list", "the ranges of a log, or of all", _range_list, _range_list_arguments),
+    Verb("node list", "the nodes of the cluster", _node_list, _nothing),
+    Verb("status", "everything a node knows of the cluster", _status, _nothing),
+    Verb("health", "exit code 0 when all is well, else 3", _health, _health_arguments),
+)

@@ -1,0 +1,146 @@
+"""`lognode scan`, `latest`, `count`, `keys` and `follow`: what reads entries."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ..errors import InvalidArgument
+from ..types import Entry, FollowStart, Start, Timestamp
+from .parser import Parser, UsageError, add_replica, position, whole
+from .verb import Call, Verb
+
+_ENTRY = ("key", "seq", "timestamp_ms", "value")
+
+
+def _scan_arguments(parser: Parser) -> None:
+    _key_arguments(parser)
+    parser.add_argument("--from", dest="start", type=position, default="earliest",
+                        metavar="S", help="a seq, earliest, or -10m")  # fmt: skip
+    parser.add_argument("--to", dest="end", type=whole, metavar="SEQ", help="before this seq")
+    parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="at most N entries")
+    parser.add_argument("--reverse", action="store_true", help="newest first")
+
+
+def _key_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("key", metavar="KEY")
+    add_replica(parser)
+
+
+def _keys_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("--prefix", default="", metavar="P", help="only keys that begin with it")
+    parser.add_argument("--after", metavar="K", help="only keys that follow it")
+    parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="at most N keys")
+    parser.add_argument("--node", type=int, metavar="ID", help="read that node's own replicas")
+
+
+def _follow_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("keys", nargs="*", metavar="KEY", help="none: all keys")
+    parser.add_argument("--prefix", metavar="P", help="all keys that begin with it")
+    parser.add_argument("--from", dest="start", type=position, default="latest", metavar="S",
+                        help="earliest, latest, a seq, or -10m (default latest)")  # fmt: skip
+    parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="end after N entries")
+
+
+async def _scan(call: Call) -> None:
+    options = call.options
+    entries = call.client.log(options.log).scan(
+        to_bytes(options.key), start=_start(options.start), end=options.end,
+        limit=options.limit, reverse=options.reverse, node=options.node, through=options.through,
+    )  # fmt: skip
+    await call.printer.stream(_rows(entries), _ENTRY)
+
+
+async def _latest(call: Call) -> None:
+    options = call.options
+    entry = await call.client.log(options.log).latest(
+        to_bytes(options.key), node=options.node, through=options.through
+    )
+    if entry is not None:
+        call.printer.record(_row(entry), _ENTRY)
+
+
+async def _count(call: Call) -> None:
+    options = call.options
+    count = await call.client.log(options.log).count(
+        to_bytes(options.key), node=options.node, through=options.through
+    )
+    call.printer.scalar(count)
+
+
+async def _keys(call: Call) -> None:
+    options = call.options
+    keys = call.client.log(options.log).keys(
+        prefix=to_bytes(options.prefix), limit=options.limit, node=options.node,
+        start_after=None if options.after is None else to_bytes(options.after),
+    )  # fmt: skip
+
+    async def rows() -> AsyncIterator[dict[str, Any]]:
+        async for key in keys:
+            yield {"key": key}
+
+    await call.printer.stream(rows(), ("key",))
+
+
+async def _follow(call: Call) -> None:
+    options = call.options
+    if options.keys and options.prefix is not None:
+        raise UsageError("give KEYs or --prefix, not both")
+    start: FollowStart = _start(options.start)
+    left = options.limit
+    if left == 0:
+        return
+    async with call.client.log(options.log).follow(
+        keys=list(map(to_bytes, options.keys)) or None,
+        prefix=None if options.prefix is None else to_bytes(options.prefix),
+        start=start,
+    ) as feed:
+        async for entry in feed.entries():
+            call.printer.line(_row(entry), _ENTRY)
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    return
+
+
+def _start(given: int | str | tuple[str, int]) -> Start:
+    if isinstance(given, tuple):
+        return Timestamp(int(time.time() * 1000) - given[1])
+    if given in ("earliest", "latest") or isinstance(given, int):
+        return given  # type: ignore[return-value]
+    raise InvalidArgument(f"{given!r} is no position", what="from")
+
+
+def to_bytes(text: str) -> bytes:
+    """An argument's bytes, as the shell gave them."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+async def _rows(entries: AsyncIterator[Entry]) -> AsyncIterator[dict[str, Any]]:
+    async for entry in entries:
+        yield _row(entry)
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "key": entry.key,
+        "seq": entry.seq,
+        "timestamp_ms": entry.timestamp_ms,
+        "value": entry.value,
+    }
+    if entry.headers:
+        row["headers"] = [[name, value] for name, value in entry.headers.items()]
+    if entry.snapshot:
+        row["snapshot"] = True
+    return row
+
+
+VERBS = (
+    Verb("scan", "the entries of a key", _scan, _scan_arguments),
+    Verb("latest", "the last entry of a key", _latest, _key_arguments),
+    Verb("count", "how many entries a key has", _count, _key_arguments),
+    Verb("keys", "the keys of a log, in order", _keys, _keys_arguments),
+    Verb("follow", "entries as they are appended", _follow, _follow_arguments),
+)

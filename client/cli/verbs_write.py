@@ -1,0 +1,108 @@
+"""`lognode append` and `lognode import`: what writes entries."""
+
+import asyncio
+import sys
+import time
+from collections import deque
+from typing import Any
+
+from ..appends import AsyncTicket
+from ..errors import InvalidArgument
+from ..limits import value_bytes_max
+from ..types import ABSENT, ANY
+from .load import load
+from .parser import Parser, UsageError, expectation
+from .verb import Call, Verb
+
+_ACK = ("key", "seq", "timestamp_ms", "duplicate")
+_IMPORT = ("rows", "appended", "duplicates", "skipped", "seconds")
+
+
+def _append_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("key", metavar="KEY")
+    parser.add_argument("value", nargs="?", metavar="VALUE", help="- reads values, one a line")
+    parser.add_argument(
+        "--expect", type=expectation, default="any", metavar="any|absent|SEQ",
+        help="append only if this is the key's last seq; absent: if it has no entry",
+    )  # fmt: skip
+    parser.add_argument("--tombstone", action="store_true", help="an entry without value")
+
+
+async def _append(call: Call) -> None:
+    options = call.options
+    if options.tombstone == (options.value is not None):
+        raise UsageError("give VALUE, - for lines of standard input, or --tombstone")
+    if options.value == "-":
+        if options.expect != "any":
+            raise UsageError("--expect goes with a single VALUE, not with -")
+        await _append_lines(call)
+        return
+    expect = {"any": ANY, "absent": ABSENT}.get(options.expect, options.expect)
+    value = None if options.tombstone else options.value.encode("utf-8", "surrogateescape")
+    log = call.client.log(options.log)
+    key = options.key.encode("utf-8", "surrogateescape")
+    ack = await log.append(key, value, expect=expect)
+    call.printer.record(_ack_row(key, ack), _ACK)
+
+
+async def _append_lines(call: Call) -> None:
+    """Values from stdin, as they come; an ack is printed for each, in their order."""
+    key = call.options.key.encode("utf-8", "surrogateescape")
+    waiting: deque[AsyncTicket] = deque()
+    log = call.client.log(call.options.log)
+    async with log.producer(linger_ms=1, timeout=call.options.timeout) as producer:
+        number = 0
+        while line := await asyncio.to_thread(sys.stdin.buffer.readline, value_bytes_max + 2):
+            number += 1
+            try:
+                waiting.append(await producer.submit(key, line.removesuffix(b"\n")))
+            except InvalidArgument as error:
+                error.message = f"line {number}: {error.message}"
+                raise
+            while waiting and waiting[0].done:
+                call.printer.line(_ack_row(key, await waiting.popleft()), _ACK)
+        for ticket in waiting:
+            call.printer.line(_ack_row(key, await ticket), _ACK)
+
+
+def _ack_row(key: bytes, ack: Any) -> dict[str, Any]:
+    return {
+        "key": key,
+        "seq": ack.seq,
+        "timestamp_ms": ack.timestamp_ms,
+        "duplicate": ack.duplicate,
+    }
+
+
+def _import_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("file", metavar="FILE", help=".csv, .jsonl or .parquet, also .gz or .zip")
+    parser.add_argument("--key", required=True, metavar="COLUMN", help="the column of the key")
+    parser.add_argument("--input", choices=("csv", "jsonl", "parquet"), metavar="KIND",
+                        help="csv, jsonl or parquet, where FILE's name does not say")  # fmt: skip
+    parser.add_argument("--key-missing", metavar="K",
+                        help="key of rows whose column is empty or NA")  # fmt: skip
+    parser.add_argument("--on-error", choices=("stop", "skip"), default="stop",
+                        help="what to do about a bad row (default stop)")  # fmt: skip
+    parser.add_argument("--producer", metavar="NAME",
+                        help="the same file imported again under it adds nothing")  # fmt: skip
+
+
+async def _import(call: Call) -> None:
+    started = time.monotonic()
+    result = await load(call)
+    row = {
+        "rows": result.rows,
+        "appended": result.acknowledged - result.duplicates,
+        "duplicates": result.duplicates,
+        "skipped": result.skipped,
+        "seconds": round(time.monotonic() - started, 2),
+    }
+    call.printer.record(row, _IMPORT)
+
+
+VERBS = (
+    Verb("append", "append to a key", _append, _append_arguments, writes=True),
+    Verb("import", "append the rows of a file", _import, _import_arguments, writes=True),
+)

@@ -1,0 +1,47 @@
+"""Whether the cluster is as it should be, from the metadata and who leads: a pure function."""
+
+from collections.abc import Callable
+
+from ..partitions.metadata import Metadata, group_size
+from ..partitions.model import CONTROLLER_RANGE, Descriptor
+from ..partitions.planner import CONTROLLER_MEMBERS
+
+
+def reasons(
+    metadata: Metadata, leader: Callable[[int, int], int | None], nodes_wanted: int
+) -> list[str]:
+    """Why the cluster is not healthy, a line each; empty when it is.
+
+    Healthy: at least `nodes_wanted` nodes ACTIVE, every range and the controller with a leader
+    and as many members as wanted, no operation under way.
+    """
+    active = metadata.active_nodes()
+    found = []
+    if len(active) < nodes_wanted:
+        found.append(f"{len(active)} nodes are ACTIVE, {nodes_wanted} are wanted")
+    found += [
+        f"node {node.node_id} is {node.state}"
+        for node in metadata.nodes.values()
+        if node.state != "ACTIVE"
+    ]
+    for range_ in (metadata.controller, *metadata.ranges.values()):
+        name = _name(metadata, range_)
+        if leader(range_.range_id, range_.generation) is None:
+            found.append(f"{name} has no leader")
+        replicas = CONTROLLER_MEMBERS
+        if range_.range_id != CONTROLLER_RANGE:
+            replicas = metadata.logs[range_.log_id].policy.replicas
+        size = group_size(replicas, len(active))
+        if len(range_.members) < size:
+            found.append(f"{name} has {len(range_.members)} members, {size} are wanted")
+    found += [
+        f"operation {operation.operation_id} ({operation.kind}) is {operation.phase}"
+        for operation in metadata.operations.values()
+    ]
+    return found
+
+
+def _name(metadata: Metadata, range_: Descriptor) -> str:
+    if range_.range_id == CONTROLLER_RANGE:
+        return "the controller"
+    return f"range {range_.range_id} of log {metadata.logs[range_.log_id].name}"

@@ -1,0 +1,1 @@
+"""What scripts/bench runs: one module per system measured, one for the figures."""

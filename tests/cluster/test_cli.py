@@ -1,0 +1,215 @@
+"""The command line against a real node: every verb in every format, and the exit codes."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lognode import testing
+from lognode.client.cli.main import VERBS
+from lognode.client.cli.printer import FORMATS
+from lognode.node.main import main
+from lognode.testing import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with testing.cluster(tmp_path_factory.mktemp("cli"), 1) as found:
+        yield found
+
+
+@pytest.fixture
+def run(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    """Run a verb in this process; the exit code and what it wrote."""
+    monkeypatch.setenv("LOGNODE_SERVER", cluster.servers)
+
+    def call(*arguments: str, code: int = 0, stdin: bytes = b"") -> tuple[str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        got = main(arguments)
+        out, err = capsys.readouterr()
+        assert got == code, f"{arguments}: exit code {got}, not {code}: {err}"
+        assert code == 0 or err.count("\n") == 1 or err == "", f"not one line: {err!r}"
+        return out, err
+
+    return call
+
+
+EXAMPLES = {
+    "log create": ["verbs-{format}", "--ranges", "2"],
+    "log list": [],
+    "log describe": ["verbs"],
+    "log delete": ["verbs-{format}", "--yes"],
+    "append": ["verbs", "k", "v"],
+    "import": ["verbs", "{csv}", "--key", "key"],
+    "scan": ["verbs", "k"],
+    "latest": ["verbs", "k"],
+    "count": ["verbs", "k"],
+    "keys": ["verbs"],
+    "follow": ["verbs", "k", "--from", "earliest", "-n", "1"],
+    "range list": ["verbs"],
+    "node list": [],
+    "status": [],
+    "health": ["--wait", "10s"],
+}
+
+
+def test_every_verb_has_an_example() -> None:
+    assert EXAMPLES.keys() == VERBS.keys()
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_verb_prints_every_format(run: Any, tmp_path: Path, format_: str) -> None:
+    csv = tmp_path / "a.csv"
+    csv.write_text("key,n\nk,1\nk2,2\n")
+    run("log", "create", "verbs", "--exist-ok")
+    for name in ["append", *(name for name in VERBS if name not in ("append", "log delete"))]:
+        arguments = [part.format(format=format_, csv=csv) for part in EXAMPLES[name]]
+        out, _ = run(*name.split(), *arguments, "--format", format_)
+        assert out, f"{name} prints nothing"
+        if format_ == "json" and name != "follow":
+            json.loads(out)
+        elif format_ != "table":
+            for line in out.splitlines():
+                json.loads(line)
+    arguments = [part.format(format=format_) for part in EXAMPLES["log delete"]]
+    assert run("log", "delete", *arguments, "--format", format_) == ("", "")
+
+
+def test_values_travel_through_the_command_line(run: Any) -> None:
+    run("log", "create", "values", "--split-at", "g,p")
+    assert run("append", "values", "k", "-", stdin=b"a\n\nc")[0].count("\n") == 3
+    run("append", "values", "k", "--tombstone")
+    run("append", "values", "--", "-k", "-v")
+    out, _ = run("scan", "values", "k", "--format", "jsonl")
+    assert [json.loads(line)["value"] for line in out.splitlines()] == ["a", "", "c", None]
+    assert run("count", "values", "k")[0] == "4\n"
+    assert run("count", "values", "--", "-k")[0] == "1\n"
+    assert run("keys", "values")[0] == "-k\nk\n"
+    assert run("keys", "values", "--prefix", "k")[0] == "k\n"
+    assert run("keys", "values", "--after=-k")[0] == "k\n"
+    seqs = [json.loads(line)["seq"] for line in out.splitlines()]
+    first = run("scan", "values", "k", "--from", str(seqs[1]), "--to", str(seqs[3]), "-n", "1")[0]
+    assert first.split("\t")[1] == str(seqs[1])
+    newest = run("scan", "values", "k", "--reverse", "-n", "1")[0]
+    assert newest.split("\t")[1] == str(seqs[3])
+    assert run("scan", "values", "k", "--from", "-10m")[0].count("\n") == 4
+    assert run("latest", "values", "nobody") == ("", "")
+    assert run("scan", "values", "nobody") == ("", "")
+    ranges = json.loads(run("range", "list", "values", "--format", "json")[0])
+    assert [row["start"] for row in ranges] == ["", "g", "p"]
+
+
+def test_S9_conflicts_are_5(run: Any) -> None:
+    run("log", "create", "conflicts")
+    _, err = run("log", "create", "conflicts", code=5)
+    assert "exists already" in err
+    run("append", "conflicts", "k", "v", "--expect", "absent")
+    _, err = run("append", "conflicts", "k", "v", "--expect", "absent", code=5)
+    assert "the key's last seq is 1" in err
+    run("append", "conflicts", "k", "v", "--expect", "1")
+    assert run("count", "conflicts", "k")[0] == "2\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["append", "nolog", "k", "v"], 4, "no log named 'nolog'"),
+        (["scan", "nolog", "k"], 4, "no log named 'nolog'"),
+        (["log", "delete", "nolog", "--yes"], 4, "no log named 'nolog'"),
+        (["append", "bad", "", "v"], 1, "a key has 1 to 480 bytes"),
+        (["append", "bad", "x" * 481, "v"], 1, "key of 481 bytes; at most 480"),
+        (["count", "bad", ""], 1, "a key has 1 to 480 bytes"),
+        (["count", "bad", "x" * 481], 1, "key of 481 bytes; at most 480"),
+        (["count", "bad", "k", "--node", "7"], 4, "7"),
+        (["count", "bad", "k", "--server", "nowhere:x"], 1, "'x' is not a port"),
+        (["log", "create", "many", "--ranges", "5000"], 1, "1 to 4096 are allowed"),
+        (["log", "create", "many", "--replicas", "0"], 1, "replicas"),
+        (["log", "create", " blank"], 1, "a name is printable"),
+        (["import", "bad", "/nowhere.csv", "--key", "k"], 1, "No such file or directory"),
+        (["log", "delete", "bad"], 2, "Give --yes where nobody can be asked"),
+    ],
+)
+def test_bad_input_is_one_line_and_harms_nobody(
+    run: Any, arguments: list[str], code: int, message: str
+) -> None:
+    run("log", "create", "bad", "--exist-ok")
+    _, err = run(*arguments, code=code)
+    assert message in err
+    run("append", "bad", "k", "v")
+
+
+def test_a_value_over_one_mebibyte_is_refused(run: Any) -> None:
+    run("log", "create", "large")
+    value = "x" * (1 << 20)
+    run("append", "large", "k", "-", stdin=value.encode())
+    _, err = run("append", "large", "k", "-", stdin=b"ok\n" + value.encode() + b"x", code=1)
+    assert "line 2: value of 1048577 bytes; at most 1048576 are allowed" in err
+    assert run("count", "large", "k")[0] == "2\n"
+
+
+def test_an_address_that_does_not_answer(run: Any) -> None:
+    port = testing.free_ports(1)[0]
+    _, err = run("count", "bad", "k", "--server", f"127.0.0.1:{port}", "--timeout", "1s", code=1)
+    assert f"127.0.0.1:{port}: Connection refused" in err
+    _, err = run(
+        "append", "bad", "k", "v", "--server", f"127.0.0.1:{port}", "--timeout", "1s", code=1
+    )
+    run("health", "--server", f"127.0.0.1:{port}", "--timeout", "1s", code=3)
+
+
+class TestImport:
+    """`lognode import`."""
+
+    def test_S8_again_under_the_same_name_adds_nothing(self, run: Any, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text("key,n\n" + "".join(f"k{n % 7},{n}\n" for n in range(5_000)))
+        run("log", "create", "again")
+        arguments = ("import", "again", str(path), "--key", "key", "--format", "jsonl")
+        first = json.loads(run(*arguments, "--producer", "p")[0])
+        again = json.loads(run(*arguments, "--producer", "p")[0])
+        other = json.loads(run(*arguments, "--producer", "q")[0])
+        assert (first["appended"], first["duplicates"]) == (5_000, 0)
+        assert (again["appended"], again["duplicates"]) == (0, 5_000)
+        assert (other["appended"], other["duplicates"]) == (5_000, 0)
+        out, _ = run("scan", "again", "k3", "-n", "3", "--format", "jsonl")
+        values = [json.loads(json.loads(line)["value"]) for line in out.splitlines()]
+        assert values == [{"key": "k3", "n": str(n)} for n in (3, 10, 17)]
+
+    def test_bad_rows_stop_it_or_are_left_out(self, run: Any, tmp_path: Path) -> None:
+        path = tmp_path / "bad.csv"
+        path.write_text("key,n\na,1\nb\nc,3\n" + "x" * 481 + ",4\ne,5\n")
+        run("log", "create", "rows")
+        _, err = run("import", "rows", str(path), "--key", "key", code=1)
+        assert "bad.csv: line 3: 1 fields, not 2; 1 rows before it are stored" in err
+        assert run("keys", "rows")[0] == "a\n"
+        out, err = run(
+            "import", "rows", str(path), "--key", "key", "--on-error", "skip", "--format", "jsonl"
+        )
+        assert json.loads(out)["skipped"] == 2
+        assert err.splitlines() == [
+            "left out: line 3: 1 fields, not 2",
+            "left out: line 5: key of 481 bytes; at most 480 are allowed: shorten it or store a "
+            "hash of it",
+        ]
+        assert run("keys", "rows")[0] == "a\nc\ne\n"
+
+
+def test_a_closed_pipe_ends_it_quietly(cluster: LocalCluster, run: Any) -> None:
+    run("log", "create", "pipe")
+    run("append", "pipe", "k", "-", stdin=b"x" * 1_000 + b"\n" + (b"y" * 1_000 + b"\n") * 500)
+    command = f"{sys.executable} -m lognode.node.main scan pipe k --server {cluster.servers}"
+    done = subprocess.run(
+        f"({command}; echo code $? >&2) | head -n 1",
+        shell=True, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == "code 0\n"

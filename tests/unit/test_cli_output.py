@@ -1,0 +1,186 @@
+"""The printer, the parser and the exit codes of the command line."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from lognode.client import errors
+from lognode.client.cli import main, parser, progress
+from lognode.client.cli.printer import FORMATS, Printer
+from lognode.node.main import main as lognode
+
+ROWS: list[dict[str, Any]] = [
+    {"key": b"k", "value": b"line\nbreak\t\x1b[31m", "tags": [b"a", b"b"], "more": 1},
+    {"key": b"\xff", "value": None, "tags": [], "more": 2},
+]
+COLUMNS = ("key", "value", "tags")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(format_: str, out: io.StringIO) -> str:
+    Printer(format_, out).rows(ROWS, COLUMNS)
+    return out.getvalue()
+
+
+def test_a_pipe_gets_tabs_and_one_line_a_row() -> None:
+    assert printed("table", io.StringIO()).splitlines() == [
+        "k\tline\\nbreak\\t\\u001b[31m\ta,b",
+        '{"b64": "/w=="}\t-\t-',
+    ]
+
+
+def test_a_terminal_gets_aligned_columns_with_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    head, first, second = printed("table", Terminal()).splitlines()
+    assert head.split() == ["KEY", "VALUE", "TAGS"]
+    assert first.index("line") == second.index("-") == head.index("VALUE")
+    monkeypatch.delenv("NO_COLOR")
+    assert printed("table", Terminal()).startswith("\x1b[1mKEY")
+
+
+def test_json_holds_whole_rows() -> None:
+    expected = [
+        {"key": "k", "value": "line\nbreak\t\x1b[31m", "tags": ["a", "b"], "more": 1},
+        {"key": {"b64": "/w=="}, "value": None, "tags": [], "more": 2},
+    ]
+    assert json.loads(printed("json", io.StringIO())) == expected
+    lines = printed("jsonl", io.StringIO()).splitlines()
+    assert [json.loads(line) for line in lines] == expected
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("format_", FORMATS)
+def test_streams_are_whole_documents(format_: str, count: int) -> None:
+    async def rows() -> AsyncIterator[dict[str, Any]]:
+        for row in ROWS[:count]:
+            yield row
+
+    out = io.StringIO()
+    asyncio.run(Printer(format_, out).stream(rows(), COLUMNS))
+    text = out.getvalue()
+    if format_ == "json":
+        assert len(json.loads(text)) == count
+    else:
+        assert len(text.splitlines()) == count
+
+
+@pytest.mark.parametrize(
+    ("error", "writes", "code"),
+    [
+        (errors.InvalidArgument("x"), True, 1),
+        (errors.LimitExceeded("x", limit="l", value=1, allowed=0), True, 1),
+        (errors.Unavailable("x"), True, 1),
+        (errors.Unauthorized("x"), False, 1),
+        (errors.LogNotFound("x", log="l"), True, 4),
+        (errors.NodeNotFound("x", node=1), False, 4),
+        (errors.SequenceMismatch("x", key=b"", expected=1, actual=2), True, 5),
+        (errors.LogExists("x", log="l"), True, 5),
+        (errors.Fenced("x", epoch=1), True, 5),
+        (errors.OperationInProgress("x"), True, 5),
+        (errors.Timeout("x"), True, 6),
+        (errors.Unavailable("x", outcome="unknown"), True, 6),
+        (errors.PartialFailure("x"), True, 6),
+        (errors.PartialFailure("x", outcome="not_applied"), True, 1),
+        (errors.Timeout("x"), False, 1),
+    ],
+)
+def test_S11_exit_codes(error: errors.LognodeError, writes: bool, code: int) -> None:
+    assert main.exit_code(error, writes=writes) == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["foo"], "no verb 'foo'"),
+        (["log"], "`lognode log` is followed by create or list or describe or delete"),
+        (["scan", "l"], "the following arguments are required: KEY"),
+        (["scan", "l", "k", "--from", "tomorrow"], "is no position"),
+        (["scan", "l", "k", "-n", "-3"], "'-3' is no whole number"),
+        (["count", "l", "k", "--form", "json"], "unrecognized arguments: --form json"),
+        (["count", "l", "k", "--format", "xml"], "invalid choice: 'xml'"),
+        (["count", "l", "k", "--timeout", "soon"], "is no age; write 30s, 10m, 12h or 7d"),
+        (["append", "l", "k"], "give VALUE, - for lines of standard input, or --tombstone"),
+        (["append", "l", "k", "v", "--tombstone"], "give VALUE, - "),
+        (["append", "l", "k", "-", "--expect", "3"], "goes with a single VALUE"),
+        (["append", "l", "k", "v", "--expect", "x"], "write any, absent or a seq"),
+        (["follow", "l", "k", "--prefix", "p"], "give KEYs or --prefix, not both"),
+        (["log", "create", "l", "--ranges", "2", "--split-at", "a"], "not allowed with"),
+        (["--what"], "unrecognized arguments: --what"),
+    ],
+)
+def test_what_the_parser_refuses_is_one_line_and_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lognode(arguments) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert out == ""
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("10m", 600_000), ("7d", 604_800_000), ("500ms", 500), ("1.5s", 1_500)]
+)
+def test_ages(text: str, ms: int) -> None:
+    assert parser.age_ms(text) == ms
+
+
+def test_options_stand_anywhere_and_an_age_is_no_flag() -> None:
+    follow = main.VERBS["follow"].parser()
+    options = follow.parse(["--format", "json", "l", "--from", "-10m", "k1", "-n", "2", "k2"])
+    assert (options.keys, options.start, options.limit) == (["k1", "k2"], ("ago", 600_000), 2)
+    options = follow.parse(["l", "--from", "7", "--", "-k"])
+    assert (options.keys, options.start) == (["-k"], 7)
+
+
+def test_every_verb_takes_the_common_flags() -> None:
+    for verb in main.VERBS.values():
+        known = verb.parser().format_help()
+        for flag in ("--server", "--timeout", "--format", "--yes"):
+            assert flag in known, verb.name
+
+
+def test_the_server_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNODE_SERVER", "h:1")
+    verb = main.VERBS["log list"]
+    assert verb.parser().parse([]).server == "h:1"
+    assert verb.parser().parse(["--server", "g:2"]).server == "g:2"
+
+
+def test_the_bar_is_for_terminals() -> None:
+    nowhere, terminal = io.StringIO(), Terminal()
+    for out in (nowhere, terminal):
+        bar = progress.Progress("flights", out)
+        bar.update(0.5, 1_234)
+        bar.end(1.0, 2_345)
+    assert nowhere.getvalue() == ""
+    assert "flights [###############---------------]  50%  1,234" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\n")
+
+
+def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        lognode(["--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    for name in (*main.VERBS, "dev", "config show"):
+        assert f"\n  {name} " in out
+
+
+def test_config_show_names_sources(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNODE_ZONE", "z1")
+    assert lognode(["config", "show", "--listen", "127.0.0.1:9", "--format", "json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["zone"] == {"name": "zone", "value": "z1", "source": "environment LOGNODE_ZONE"}
+    assert rows["listen"]["source"] == "flag --listen"
+    assert rows["http"]["source"] == "default"

@@ -1,0 +1,62 @@
+"""What `lognode health` calls unhealthy, and why."""
+
+from dataclasses import replace
+from typing import Any
+
+from lognode.node import health
+from lognode.partitions.metadata import Metadata
+
+
+def metadata(nodes: int) -> Metadata:
+    found = Metadata()
+    commands: list[dict[str, Any]] = [
+        {"op": "found", "cluster": "c", "node": 1},
+        *(
+            {"op": "register", "incarnation": node, "boot": 1, "node": None, "zone": "",
+             "address": f"h{node}:1", "http": ""}
+            for node in range(1, nodes + 1)
+        ),
+        {"op": "create_log", "name": "orders", "ranges": 1, "replicas": 3},
+    ]  # fmt: skip
+    for index, command in enumerate(commands, 2):
+        assert "ok" in found.apply(index, 1, command)
+    return found
+
+
+def led_by_one(range_id: int, generation: int) -> int | None:
+    return 1
+
+
+def test_one_node_alone_is_healthy() -> None:
+    assert health.reasons(metadata(1), led_by_one, 1) == []
+
+
+def test_too_few_nodes() -> None:
+    assert health.reasons(metadata(1), led_by_one, 3) == ["1 nodes are ACTIVE, 3 are wanted"]
+
+
+def test_members_that_are_still_to_come() -> None:
+    found = metadata(3)
+    found.controller = replace(found.controller, members=(1,))
+    assert health.reasons(found, led_by_one, 3) == ["the controller has 1 members, 3 are wanted"]
+
+
+def test_a_range_without_a_leader() -> None:
+    assert health.reasons(metadata(1), lambda range_id, _: None if range_id else 1, 1) == [
+        "range 1 of log orders has no leader"
+    ]
+
+
+def test_a_dead_node_and_an_operation() -> None:
+    found = metadata(3)
+    (range_,) = found.ranges.values()
+    found.apply(10, 1, {"op": "node_state", "node": 2, "state": "DEAD"})
+    outputs = [{"range": range_.range_id, "members": [1, 2, 3]}]
+    inputs = [[range_.range_id, range_.generation]]
+    plan = {"op": "plan", "kind": "expand", "inputs": inputs, "outputs": outputs, "reason": "r"}
+    assert "ok" in found.apply(11, 1, plan)
+    found.controller = replace(found.controller, members=(1, 2, 3))
+    assert health.reasons(found, led_by_one, 1) == [
+        "node 2 is DEAD",
+        "operation 1 (expand) is PLANNED",
+    ]
