@@ -144,13 +144,13 @@ class GroupLog:
             "an append that does not follow the log",
             gid=self.gid, index=index, term=term, last=self.last_index, last_term=self.last_term,
         )  # fmt: skip
+        head = wal_format.encode_entry(self.gid, index, term, self.last_term, len(command))
         place = Place(term, len(command), google_crc32c.value(command))
         self._places.append(place)
         self._remember(index, command)
         round_ = self._writer.open_round
         if not self._unsynced or self._unsynced[-1][0] != round_:
             self._unsynced.append((round_, index))
-        head = wal_format.encode_entry(self.gid, index, term, len(command))
         self._writer.queue_entry(head, command, place)
         self._writer.touched(self)
 
@@ -185,8 +185,11 @@ class GroupLog:
         """Begin after the installed base (index, term).
 
         A log that holds that very entry keeps all that follows it: this member may have
-        acknowledged it (executions 1.1).
+        acknowledged it (executions 1.1). A base never lies behind what was cut: that would
+        forget entries that were applied.
         """
+        invariant(index >= self.base_index, "a reset behind the base", gid=self.gid,
+                  index=index, base=self.base_index)  # fmt: skip
         self.stored_commit = max(self.stored_commit, index)
         if self.term_at(index) == term:
             self._drop_front(index)
@@ -212,7 +215,7 @@ class GroupLog:
         """Everything but the entries, as it is written."""
         return StateItem(
             self.gid, self.term, self.vote or 0, self.stored_commit,
-            self.last_index, self.base_index, self.base_term,
+            self.last_index, self.last_term, self.base_index, self.base_term,
         )  # fmt: skip
 
     # Durability.
@@ -255,12 +258,12 @@ class GroupLog:
 
     # Recovery and internals.
 
-    def adopt(self, places: list[Place], state: StateItem) -> None:
-        """Take over what recovery read."""
+    def adopt(self, places: list[Place], state: StateItem | None) -> None:
+        """Take over what recovery read; the base was given when this was made."""
         self._places = places
-        self.term, self.vote = state.term, state.vote or None
-        self.stored_commit = state.commit
-        self.base_index, self.base_term = state.base_index, state.base_term
+        if state is not None:
+            self.term, self.vote = state.term, state.vote or None
+            self.stored_commit = state.commit
 
     def _truncate(self, index: int) -> None:
         invariant(

@@ -51,7 +51,7 @@ class Wal:
         self._retired: dict[GroupId, int] = dict(recovery.retired)
         self._file = recovery.files[-1] if recovery.files else 0
         self._offset = recovery.end_offset
-        self._size = disk.size(file_name(self._file)) if recovery.files else 0
+        self._size = recovery.end_limit
         self._parts: list[bytes] = []
         self._part_bytes = 0
         self._pending_places: list[tuple[Place, int]] = []
@@ -61,8 +61,8 @@ class Wal:
         self._unsynced_write = False
         self._deletable: tuple[list[int], int] | None = None
         for gid, recovered in recovery.groups.items():
-            log = GroupLog(gid, self, base_index=recovered.state.base_index,
-                           base_term=recovered.state.base_term)  # fmt: skip
+            log = GroupLog(gid, self, base_index=recovered.base_index,
+                           base_term=recovered.base_term)  # fmt: skip
             log.adopt(recovered.places, recovered.state)
             log.state_file = recovered.state_file
             self.groups[gid] = log
@@ -259,6 +259,9 @@ class Wal:
             self._disk.sync(file_name(round_.file - 1))
         name = file_name(round_.file)
         self._disk.create(name, round_.rotate_bytes)
+        # Its length is durable before its header is: a file with a header that is too short is
+        # damage, whatever the power did.
+        self._disk.sync(name)
         header = wal_format.Header(round_.file, round_.rotate_bytes, self._signatures[round_.file])
         self._disk.write(name, 0, [wal_format.encode_header(header)])
         self._disk.sync(name)
@@ -270,6 +273,6 @@ class Wal:
                 self._disk.delete(file_name(file))
                 self._disk.sync_directory()
                 self._files.remove(file)
-                del self._signatures[file]
+                self._signatures.pop(file, None)
         except OSError as error:
             raise DiskFailure(f"deleting a WAL file failed: {error}") from error

@@ -10,14 +10,16 @@ had returned when the batch was made, which tells a torn tail from damage (execu
 
 An item begins with its kind and its group:
 
-    ENTRY    index u64, term u64, length u32, command
-    STATE    term u64, vote u64 (0: none), commit u64, last index u64, base index u64, base term u64
+    ENTRY    index u64, term u64, previous term u64, length u32, command
+    STATE    term u64, vote u64 (0: none), commit u64, last index u64, last term u64,
+             base index u64, base term u64
     RESET    index u64, term u64: the log is empty and begins after (index, term)
     RETIRED
 
 STATE carries everything of a group but its entries. One is written when the group is created,
-when its term, vote or commit index changes and when its front is cut; its last index tells at
-recovery whether an entry before it is missing.
+when its term, vote or commit index changes and when its front is cut. What comes before an entry
+is known by the term of the entry before it (Raft's log matching), so that recovery sees whether a
+lost batch held an entry, or a conflict that replaced one.
 """
 
 import struct
@@ -46,10 +48,10 @@ RESET: Final = 3
 RETIRED: Final = 4
 
 _ITEM: Final = struct.Struct(">BQI")
-_ENTRY: Final = struct.Struct(">BQIQQI")
-_STATE: Final = struct.Struct(">BQIQQQQQQ")
+_ENTRY: Final = struct.Struct(">BQIQQQI")
+_STATE: Final = struct.Struct(">BQIQQQQQQQ")
 _RESET: Final = struct.Struct(">BQIQQ")
-ENTRY_HEADER_BYTES: Final = _ENTRY.size
+_LAYOUTS: Final = {ENTRY: _ENTRY, STATE: _STATE, RESET: _RESET, RETIRED: _ITEM}
 
 
 class StateItem(NamedTuple):
@@ -60,6 +62,7 @@ class StateItem(NamedTuple):
     vote: int
     commit: int
     last_index: int
+    last_term: int
     base_index: int
     base_term: int
 
@@ -70,6 +73,7 @@ class EntryItem(NamedTuple):
     gid: GroupId
     position: int
     term: int
+    previous_term: int
     offset: int
     size: int
 
@@ -128,9 +132,9 @@ def decode_header(data: bytes) -> Header | None:
     return Header(number, size, signature)
 
 
-def encode_entry(gid: GroupId, index: int, term: int, size: int) -> bytes:
+def encode_entry(gid: GroupId, index: int, term: int, previous_term: int, size: int) -> bytes:
     """The head of an ENTRY item; the command follows it."""
-    return _ENTRY.pack(ENTRY, gid.range_id, gid.generation, index, term, size)
+    return _ENTRY.pack(ENTRY, gid.range_id, gid.generation, index, term, previous_term, size)
 
 
 def encode_state(state: StateItem) -> bytes:
@@ -159,6 +163,14 @@ def encode_batch(
     return [_BATCH.pack(length, checksum, round_, synced_through), *parts]
 
 
+def batch_end(data: bytes, offset: int) -> int:
+    """Where the batch whose header stands at `offset` ends; 0 when that is not in the file."""
+    if offset + BATCH_HEADER_BYTES > len(data):
+        return 0
+    end = offset + BATCH_HEADER_BYTES + int.from_bytes(data[offset : offset + 4], "big")
+    return end if end <= len(data) else 0
+
+
 def decode_batch(data: bytes, offset: int, signature: bytes) -> BatchHead | None:
     """The batch at `offset` of a file's bytes, or None where none is sound."""
     payload_at = offset + BATCH_HEADER_BYTES
@@ -170,33 +182,33 @@ def decode_batch(data: bytes, offset: int, signature: bytes) -> BatchHead | None
         return None  # zeros ahead of the end
     if end > len(data):
         return None
-    body = memoryview(data)[offset + 8 : end]
-    if google_crc32c.extend(google_crc32c.value(signature), bytes(body)) != checksum:
+    if google_crc32c.extend(google_crc32c.value(signature), data[offset + 8 : end]) != checksum:
         return None
     return BatchHead(offset, payload_at, end, round_, synced_through)
 
 
 def items(data: bytes, head: BatchHead) -> Iterator[Item]:
-    """The items of a sound batch. Raises ValueError for a kind this version does not know."""
+    """The items of a sound batch. Raises ValueError for what this version would not write."""
     at = head.payload_at
     while at < head.end:
-        kind, range_id, generation = _ITEM.unpack_from(data, at)
+        kind = data[at]
+        layout = _LAYOUTS.get(kind)
+        if layout is None:
+            raise ValueError(f"WAL item of unknown kind {kind} at offset {at}")
+        if at + layout.size > head.end:
+            raise ValueError(f"WAL item at offset {at} goes on behind its batch")
+        _, range_id, generation, *fields = layout.unpack_from(data, at)
         gid = GroupId(range_id, generation)
+        at += layout.size
         if kind == ENTRY:
-            _, _, _, index, term, size = _ENTRY.unpack_from(data, at)
-            at += _ENTRY.size
-            yield EntryItem(gid, index, term, at, size)
+            index, term, previous_term, size = fields
+            if at + size > head.end:
+                raise ValueError(f"WAL entry at offset {at} goes on behind its batch")
+            yield EntryItem(gid, index, term, previous_term, at, size)
             at += size
         elif kind == STATE:
-            fields = _STATE.unpack_from(data, at)
-            at += _STATE.size
-            yield StateItem(gid, *fields[3:])
+            yield StateItem(gid, *fields)
         elif kind == RESET:
-            _, _, _, index, term = _RESET.unpack_from(data, at)
-            at += _RESET.size
-            yield ResetItem(gid, index, term)
-        elif kind == RETIRED:
-            at += _ITEM.size
-            yield RetiredItem(gid)
+            yield ResetItem(gid, *fields)
         else:
-            raise ValueError(f"WAL item of unknown kind {kind} at offset {at}")
+            yield RetiredItem(gid)

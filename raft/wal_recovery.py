@@ -7,6 +7,7 @@ an entry, a term or a vote is reported, never silently shortened.
 """
 
 import itertools
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +22,7 @@ from .wal_format import BatchHead, EntryItem, ResetItem, RetiredItem, StateItem
 _PREFIX: Final = "wal-"
 _ROUND_AHEAD_MAX: Final = 1 << 20
 _ZERO_CHUNK: Final = 1 << 20
+_HASHED_MAX_FACTOR: Final = 64
 
 
 def file_name(number: int) -> str:
@@ -30,19 +32,43 @@ def file_name(number: int) -> str:
 
 @dataclass(slots=True)
 class RecoveredGroup:
-    """What the files say of one group."""
+    """What the files say of one group.
 
-    state: StateItem
+    The entries held follow (base_index, base_term) without a gap. That base lies above the one in
+    `state` when an entry between them is missing; at the end that is damage.
+    """
+
+    base_index: int
+    base_term: int
+    state: StateItem | None = None
     places: list[Place] = field(default_factory=list)
     state_file: int = 0
-    missing_to: int = 0
-    """The highest index known to be missing; no damage when the base is above it in the end."""
-    has_state: bool = False
     batches_at_state: int = 0
 
     @property
     def last_index(self) -> int:
-        return self.state.base_index + len(self.places)
+        return self.base_index + len(self.places)
+
+    @property
+    def last_term(self) -> int:
+        return self.places[-1].term if self.places else self.base_term
+
+    def begin_after(self, index: int, term: int) -> None:
+        """Forget all entries: the log goes on after (index, term)."""
+        self.places.clear()
+        self.base_index, self.base_term = index, term
+
+    def cut_after(self, index: int) -> None:
+        """Forget the entries above `index`."""
+        del self.places[max(0, index - self.base_index) :]
+
+    def drop_front(self, index: int, term: int) -> None:
+        """Forget the entries up to (index, term)."""
+        if index >= self.last_index:
+            self.begin_after(index, term)
+        else:
+            del self.places[: index - self.base_index]
+            self.base_index, self.base_term = index, term
 
 
 @dataclass(slots=True)
@@ -57,6 +83,8 @@ class Recovery:
     notes: list[str] = field(default_factory=list)
     last_round: int = 0
     end_offset: int = 0
+    """Where the newest file goes on, and where it ends; 0 when it must not be written any more."""
+    end_limit: int = 0
     batches: int = 0
 
 
@@ -79,8 +107,9 @@ class _Bad:
     offset: int
     round: int
     before: int
-    short: bool
-    """The file is shorter than it was made: something cut it, and no crash of ours does."""
+    certain: bool
+    """It is damage whatever comes after: the file is shorter than it was made, or was in use
+    without a sound header. No crash of ours does that."""
 
 
 def recover(disk: Disk) -> Recovery:
@@ -96,10 +125,11 @@ def recover(disk: Disk) -> Recovery:
     for place in damage:
         _mark_damage(recovery, place)
     for gid, group in recovery.groups.items():
-        if group.missing_to > group.state.base_index:
-            recovery.damaged.setdefault(gid, f"entries up to {group.missing_to} are missing")
-        if not group.has_state:
+        if group.state is None:
             recovery.damaged.setdefault(gid, "its term and vote are missing")
+        elif group.base_index > group.state.base_index:
+            missing = f"entries {group.state.base_index + 1} to {group.base_index} are missing"
+            recovery.damaged.setdefault(gid, missing)
     for number in recovery.files:
         disk.sync(file_name(number))
     disk.sync_directory()
@@ -113,24 +143,26 @@ def _scan(
     data = disk.read(file_name(number), 0, disk.size(file_name(number)))
     header = wal_format.decode_header(data)
     next_round = batches[-1].head.round + 1 if batches else 1
+    recovery.files.append(number)
+    recovery.end_limit = 0
     if header is None or header.number != number:
-        bad.append(_Bad(number, 0, next_round, len(batches), short=False))
+        # The header is durable before the first batch is written.
+        used = _content_end(data) > wal_format.HEADER_BYTES
+        bad.append(_Bad(number, 0, next_round, len(batches), certain=used))
         return
     signature = header.signature
-    recovery.files.append(number)
     recovery.signatures[number] = signature
     short = len(data) < header.size
+    recovery.end_limit = 0 if short else header.size
+    content_end = _content_end(data)
     offset = wal_format.HEADER_BYTES
     while True:
         head = wal_format.decode_batch(data, offset, signature)
         if head is None:
             next_round = batches[-1].head.round + 1 if batches else 1
-            if not _any_nonzero(data, offset):
-                if short:
-                    bad.append(_Bad(number, offset, next_round, len(batches), short))
-                return
-            bad.append(_Bad(number, offset, next_round, len(batches), short))
-            head = _next_sound(data, offset, signature, next_round)
+            if short or offset < content_end:
+                bad.append(_Bad(number, offset, next_round, len(batches), certain=short))
+            head = _next_sound(data, offset, content_end, signature, next_round)
             if head is None:
                 return
         batches.append(_Batch(number, head))
@@ -143,10 +175,12 @@ def _judge(disk: Disk, recovery: Recovery, bad: list[_Bad], batches: list[_Batch
     for place in bad:
         behind = batches[place.before :]
         synced_through = max((batch.head.synced_through for batch in behind), default=0)
-        if place.short or synced_through >= place.round or (place.offset == 0 and behind):
+        # A file is begun only when the one before it is synced to its end.
+        followed = place.file != recovery.files[-1]
+        if place.certain or followed or synced_through >= place.round:
             damage.append(place)
             continue
-        # Nobody was told of this round or of any after it: all of them go, across files.
+        # Nobody was told of this round or of any after it.
         del batches[place.before :]
         _cut(disk, recovery, place)
         break
@@ -154,12 +188,11 @@ def _judge(disk: Disk, recovery: Recovery, bad: list[_Bad], batches: list[_Batch
 
 
 def _cut(disk: Disk, recovery: Recovery, place: _Bad) -> None:
-    for number in [file for file in recovery.files if file > place.file]:
-        disk.delete(file_name(number))
-        recovery.files.remove(number)
-        del recovery.signatures[number]
+    """Take the torn tail off the newest file."""
     if place.offset == 0:
         disk.delete(file_name(place.file))
+        recovery.files.remove(place.file)
+        recovery.end_limit = 0  # the file before it was full
         recovery.notes.append(f"{file_name(place.file)} was not finished when the node ended")
         return
     _zero(disk, place.file, place.offset)
@@ -226,79 +259,99 @@ def _apply(recovery: Recovery, data: bytes, item: wal_format.Item, file: int) ->
         return
     group = recovery.groups.get(gid)
     if group is None:
-        base = item.position - 1 if isinstance(item, EntryItem) else _base_of(item)
-        group = RecoveredGroup(StateItem(gid, 0, 0, 0, base, base, 0))
-        recovery.groups[gid] = group
+        group = recovery.groups[gid] = RecoveredGroup(*_before(item))
     if isinstance(item, EntryItem):
         _apply_entry(group, data, item, file)
     elif isinstance(item, ResetItem):
-        group.places.clear()
-        group.missing_to = 0
-        group.state = group.state._replace(base_index=item.position, base_term=item.term)
+        group.begin_after(item.position, item.term)
     else:
-        _apply_state(group, item, file, recovery.batches)
+        _apply_state(group, item)
+        group.state_file = file
+        group.batches_at_state = recovery.batches
 
 
-def _base_of(item: StateItem | ResetItem) -> int:
-    return item.base_index if isinstance(item, StateItem) else item.position
+def _before(item: EntryItem | StateItem | ResetItem) -> tuple[int, int]:
+    """Where the log stood before the first item of a group that the files hold."""
+    if isinstance(item, EntryItem):
+        return item.position - 1, item.previous_term
+    if isinstance(item, StateItem):
+        return item.last_index, item.last_term
+    return item.position, item.term
 
 
 def _apply_entry(group: RecoveredGroup, data: bytes, item: EntryItem, file: int) -> None:
-    base = group.state.base_index
-    if item.position <= base:
-        # Of a file that should be gone: what it holds lies behind the base.
-        return
-    if item.position > group.last_index + 1:
-        group.missing_to = max(group.missing_to, item.position - 1)
-        group.places.clear()
-        group.state = group.state._replace(base_index=item.position - 1, base_term=0)
-    del group.places[item.position - group.state.base_index - 1 :]
+    before = item.position - 1
+    group.cut_after(before)
+    if (group.last_index, group.last_term) != (before, item.previous_term):
+        # What is held is not what the writer held: an item between is lost, or in a file that
+        # was let go since all of its entries were cut.
+        group.begin_after(before, item.previous_term)
     command = data[item.offset : item.offset + item.size]
     place = Place(item.term, item.size, google_crc32c.value(command))
     place.file, place.offset = file, item.offset
     group.places.append(place)
 
 
-def _apply_state(group: RecoveredGroup, item: StateItem, file: int, batches: int) -> None:
-    if item.last_index != group.last_index and item.last_index > item.base_index:
-        group.missing_to = max(group.missing_to, item.last_index, group.last_index)
-    base = group.state.base_index
-    if item.base_index >= base:
-        gone = item.base_index - base
-        if gone > len(group.places):
-            group.places.clear()
-        else:
-            del group.places[:gone]
-        group.state = item
-    else:
-        group.state = item._replace(base_index=base, base_term=group.state.base_term)
-    group.has_state = True
-    group.state_file = file
-    group.batches_at_state = batches
+def _apply_state(group: RecoveredGroup, item: StateItem) -> None:
+    group.cut_after(item.last_index)
+    if (group.last_index, group.last_term) != (item.last_index, item.last_term):
+        group.begin_after(item.last_index, item.last_term)
+    if item.base_index >= group.base_index:
+        group.drop_front(item.base_index, item.base_term)
+    group.state = item
 
 
-def _next_sound(data: bytes, offset: int, signature: bytes, first_round: int) -> BatchHead | None:
-    """The first sound batch after a bad place, looked for at every byte that could begin one."""
-    limit = len(data) - wal_format.BATCH_HEADER_BYTES
-    at = offset + 1
-    while at <= limit:
-        length = int.from_bytes(data[at : at + 4], "big")
+def _next_sound(
+    data: bytes, offset: int, content_end: int, signature: bytes, first_round: int
+) -> BatchHead | None:
+    """The first sound batch after a bad place, wherever it begins.
+
+    Candidates are bytes that could be the round of one. What users write can look like that, so
+    the bytes that may be hashed are bounded. Raises CorruptData when that is not enough.
+    """
+    skipped = wal_format.batch_end(data, offset)
+    head = wal_format.decode_batch(data, skipped, signature) if skipped else None
+    if head is not None and first_round <= head.round:
+        return head
+    budget = _HASHED_MAX_FACTOR * len(data)
+    last_round = first_round + _ROUND_AHEAD_MAX
+    for found in _rounds(first_round, last_round).finditer(data, offset + 9, content_end):
+        at = found.start() - 8
+        end = wal_format.batch_end(data, at)
         round_ = int.from_bytes(data[at + 8 : at + 16], "big")
-        if first_round <= round_ <= first_round + _ROUND_AHEAD_MAX and at + length <= limit:
-            head = wal_format.decode_batch(data, at, signature)
-            if head is not None:
-                return head
-        at += 1
-        if data[at] == 0 and not _any_nonzero(data, at):
-            return None
+        if not end or not first_round <= round_ <= last_round:
+            continue
+        budget -= end - at
+        if budget < 0:
+            raise CorruptData(
+                "a damaged WAL file cannot be told apart from what was written into it; "
+                "remove this node and join it anew"
+            )
+        head = wal_format.decode_batch(data, at, signature)
+        if head is not None:
+            return head
     return None
 
 
-def _any_nonzero(data: bytes, offset: int) -> bool:
-    for start in range(offset, len(data), _ZERO_CHUNK):
-        if data[start : start + _ZERO_CHUNK].strip(b"\0"):
-            return True
-    return False
+def _rounds(first: int, last: int) -> "re.Pattern[bytes]":
+    """Where eight bytes may stand that are a round from `first` to `last`, not much above it."""
+    patterns = []
+    for prefix in sorted({(round_ >> 24).to_bytes(5, "big") for round_ in (first, last)}):
+        zeros = prefix == bytes(5)  # there is no round 0, and files are full of zeros
+        patterns.append(re.escape(prefix) + (rb"(?!\0\0\0)" if zeros else b""))
+    return re.compile(b"(?=" + b"|".join(patterns) + b")", re.DOTALL)
+
+
+def _content_end(data: bytes) -> int:
+    """The offset behind the last byte that is not zero."""
+    end = len(data)
+    while end:
+        start = max(0, end - _ZERO_CHUNK)
+        kept = len(data[start:end].rstrip(b"\0"))
+        if kept:
+            return start + kept
+        end = start
+    return 0
 
 
 def _zero(disk: Disk, file: int, offset: int) -> None:

@@ -60,6 +60,9 @@ class SimDisk(Disk):
             image = bytearray(file.durable)
             for offset, data in file.unsynced:
                 self._settle(image, offset, data)
+            if len(image) > len(file.durable) and rng.random() < 0.5:
+                # Its length was not durable either.
+                del image[rng.randrange(len(file.durable), len(image)) :]
             file.content = image
             file.durable = bytearray(image)
             file.unsynced.clear()
