@@ -15,7 +15,7 @@ from .parser import Parser, UsageError, expectation
 from .verb import Call, Verb
 
 _ACK = ("key", "seq", "timestamp_ms", "duplicate")
-_IMPORT = ("rows", "appended", "duplicates", "skipped", "seconds")
+_IMPORT = ("rows", "acknowledged", "duplicates", "skipped", "seconds")
 
 
 def _append_arguments(parser: Parser) -> None:
@@ -94,7 +94,7 @@ async def _import(call: Call) -> None:
     result = await load(call)
     row = {
         "rows": result.rows,
-        "appended": result.acknowledged - result.duplicates,
+        "acknowledged": result.acknowledged,
         "duplicates": result.duplicates,
         "skipped": result.skipped,
         "seconds": round(time.monotonic() - started, 2),

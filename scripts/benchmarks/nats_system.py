@@ -4,6 +4,7 @@ before fsync (its `sync_interval` is two minutes)."""
 import asyncio
 import random
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -48,12 +49,26 @@ def run(shape: Shape, workloads: set[str], root: Path) -> list[Result]:
                 )
             )
         try:
+            _wait_listening(clients)
             return asyncio.run(_run(shape, workloads, clients))
         finally:
             for process in processes:
                 process.terminate()
             for process in processes:
                 process.wait(10)
+
+
+def _wait_listening(ports: list[int]) -> None:
+    deadline = time.monotonic() + 10
+    for port in ports:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
 
 def version() -> str:

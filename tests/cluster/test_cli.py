@@ -177,9 +177,9 @@ class TestImport:
         first = json.loads(run(*arguments, "--producer", "p")[0])
         again = json.loads(run(*arguments, "--producer", "p")[0])
         other = json.loads(run(*arguments, "--producer", "q")[0])
-        assert (first["appended"], first["duplicates"]) == (5_000, 0)
-        assert (again["appended"], again["duplicates"]) == (0, 5_000)
-        assert (other["appended"], other["duplicates"]) == (5_000, 0)
+        assert (first["acknowledged"], first["duplicates"]) == (5_000, 0)
+        assert (again["acknowledged"], again["duplicates"]) == (5_000, 5_000)
+        assert (other["acknowledged"], other["duplicates"]) == (5_000, 0)
         out, _ = run("scan", "again", "k3", "-n", "3", "--format", "jsonl")
         values = [json.loads(json.loads(line)["value"]) for line in out.splitlines()]
         assert values == [{"key": "k3", "n": str(n)} for n in (3, 10, 17)]
