@@ -72,6 +72,8 @@ keys_page_max: Final = 10_000
 # Files.
 wal_file_bytes: Final = 64 * MIB
 segment_block_bytes: Final = 32 * KIB
+segment_unpacked_bytes_max: Final = 256 * MIB
+"""Keys and values, uncompressed, above which a memtable is flushed: the builder holds them all."""
 meta_map_bytes: Final = 16 << 30
 base_chunk_bytes: Final = 4 * MIB
 """A piece of a segment file in a base transfer."""

@@ -61,8 +61,7 @@ class Maintenance:
         full = [
             r
             for r in replicas
-            if r.state.memtable_bytes >= limits.memtable_bytes_max
-            or now - r.memtable_since > limits.memtable_age_s
+            if r.state.memtable_full or now - r.memtable_since > limits.memtable_age_s
         ]
         if not full and replicas:
             total = sum(r.state.memtable_bytes for r in replicas)

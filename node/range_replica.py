@@ -159,7 +159,7 @@ class RangeReplica(Replica):
             self._tell(applied.keys)
         if self.state.sealed is not None and self.state.sealed.final_index == entry.index:
             self._ended()
-        elif self.state.memtable_bytes >= limits.memtable_bytes_max and not self.flushing:
+        elif self.state.memtable_full and not self.flushing:
             self._on_change(self)
         return applied.replies
 

@@ -50,4 +50,18 @@ def decode(command: bytes) -> Command | None:
         kind, timestamp_ms, payload = msgpack.unpackb(memoryview(command)[1:], strict_map_key=False)
     except Exception as error:  # msgpack raises half a dozen unrelated classes
         raise CorruptData(f"Raft entry does not unpack: {error}") from None
+    if type(kind) is not int or type(timestamp_ms) is not int or not _fits(kind, payload):
+        raise CorruptData(f"Raft entry of kind {kind!r} with fields of other types")
     return Command(kind, timestamp_ms, payload)
+
+
+def _fits(kind: int, payload: Any) -> bool:
+    """Whether the payload is what the kind has; of an unknown kind, anything."""
+    if kind == SEAL:
+        return type(payload) is int
+    if kind not in (APPEND, RETIRE_PRODUCERS, FENCE):
+        return True
+    element = bytes if kind == APPEND else int
+    return type(payload) is list and set(map(type, payload)) <= {element} and (
+        kind != FENCE or len(payload) == 3
+    )  # fmt: skip

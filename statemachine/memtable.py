@@ -1,146 +1,184 @@
 """Entries applied but not yet in a segment, kept in the batches in which they came.
 
-A position p holds the entry of seq first_seq + p. Per position the memtable knows the key and
-the position of the key's entry before it; per key the newest position. So an append costs a dict
-update per record, all of it in C for a batch without repeated keys, and a read follows the chain.
-Values stay packed in their batch until they are read.
+A position p holds the entry of seq first_seq + p. Per position the memtable knows the position of
+the key's entry before it, per key the newest position; keys and values stay packed in their batch
+until they are read. So an append costs two dict operations a record, all of it in C, and a read
+follows the chain.
 """
 
+import sys
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
+from operator import itemgetter
+from typing import Final
 
-from ..client.records import Batch
+from ..client.records import Batch, decode_batch
 from ..client.types import Entry, Headers
 
-
-class ValueCache:
-    """Decoded value columns, least recently used out first, bounded in packed bytes."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._columns: OrderedDict[int, tuple[Batch, list[bytes | None]]] = OrderedDict()
-
-    def values(self, batch: Batch) -> list[bytes | None]:
-        """The batch's value column."""
-        key = id(batch)
-        found = self._columns.get(key)
-        if found is not None:
-            self._columns.move_to_end(key)
-            return found[1]
-        column = batch.values()
-        self._columns[key] = (batch, column)
-        self._bytes += batch.values_size
-        while self._bytes > self._bytes_max and len(self._columns) > 1:
-            _, (old, _) = self._columns.popitem(last=False)
-            self._bytes -= old.values_size
-        return column
+_NONE: Final = -1
+_BYTES_BYTES: Final = 33
+_KEY_BYTES: Final = _BYTES_BYTES + 32
+"""Of a bytes object and an int beside what they hold, in CPython."""
+_SLICE_BYTES: Final = 110
+_first = itemgetter(0)
 
 
 class Slice:
-    """A batch, the positions in it that were new (None: all), and its timestamp."""
+    """A batch's bytes, the positions in it that were new (None: all), and its timestamp."""
 
-    __slots__ = ("batch", "data", "first_position", "selected", "timestamp_ms")
+    __slots__ = ("data", "first_position", "selected", "timestamp_ms")
 
     def __init__(
-        self,
-        batch: Batch,
-        data: bytes,
-        selected: list[int] | None,
-        first_position: int,
-        timestamp_ms: int,
+        self, data: bytes, selected: list[int] | None, first_position: int, timestamp_ms: int
     ) -> None:
-        self.batch = batch
         self.data = data
         self.selected = selected
         self.first_position = first_position
         self.timestamp_ms = timestamp_ms
 
 
+class Columns:
+    """A decoded batch: what reads need of it."""
+
+    __slots__ = ("headers", "keys", "size", "snapshots", "values")
+
+    def __init__(self, data: bytes) -> None:
+        batch = decode_batch(data)
+        self.keys: list[bytes] = batch.keys
+        self.values: list[bytes | None] = batch.values()
+        self.headers: list[Headers | None] | None = batch.headers()
+        self.snapshots: frozenset[int] = batch.snapshots
+        self.size = len(data) + batch.values_size + 2 * (8 + 33) * batch.count
+
+
+class ColumnCache:
+    """Decoded batches of a node's memtables, least recently used out first, bounded in bytes."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.bytes = 0
+        self._columns: OrderedDict[int, tuple[Slice, Columns]] = OrderedDict()
+
+    def columns(self, slice_: Slice) -> Columns:
+        """The batch's columns."""
+        key = id(slice_)
+        found = self._columns.get(key)
+        if found is not None:
+            self._columns.move_to_end(key)
+            return found[1]
+        columns = Columns(slice_.data)
+        self._columns[key] = (slice_, columns)
+        self.bytes += columns.size
+        while self.bytes > self._bytes_max and len(self._columns) > 1:
+            _, (_, old) = self._columns.popitem(last=False)
+            self.bytes -= old.size
+        return columns
+
+
 class Memtable:
     """See the module. Frozen by no longer adding to it."""
 
-    def __init__(self, first_seq: int, cache: ValueCache) -> None:
+    def __init__(self, first_seq: int, cache: ColumnCache) -> None:
         self.first_seq = first_seq
-        self.bytes = 0
         self.slices: list[Slice] = []
+        self.unpacked_bytes = 0
+        """What keys and values take when nothing is compressed: what a builder has to hold."""
         self._cache = cache
         self._starts: list[int] = []
-        self._keys: list[bytes] = []
         self._newest: dict[bytes, int] = {}
-        self._previous: list[int | None] = []
+        self._previous = array("i")
         self._sorted: list[bytes] = []
-        self._sorted_to = 0
+        self._data_bytes = 0
+        self._key_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._previous)
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory held, to within a fifth."""
+        return (
+            self._data_bytes
+            + self._key_bytes
+            + sys.getsizeof(self._newest)
+            + sys.getsizeof(self._previous)
+            + sys.getsizeof(self._sorted)
+            + _SLICE_BYTES * len(self.slices)
+        )
 
     @property
     def end_seq(self) -> int:
         """One above the last seq held."""
-        return self.first_seq + len(self._keys)
+        return self.first_seq + len(self._previous)
 
     def add(
         self, batch: Batch, data: bytes, selected: list[int] | None, timestamp_ms: int
     ) -> Sequence[bytes]:
         """Append the batch's records, or those selected, and return their keys."""
         keys = batch.keys if selected is None else [batch.keys[i] for i in selected]
-        position = len(self._keys)
+        position, distinct = len(self._previous), len(self._newest)
         newest = self._newest
-        if len(set(keys)) == len(keys):
-            self._previous.extend(map(newest.get, keys))
-            newest.update(zip(keys, range(position, position + len(keys)), strict=True))
-        else:
-            for at, key in enumerate(keys, position):
-                self._previous.append(newest.get(key))
-                newest[key] = at
-        self._keys.extend(keys)
-        self.slices.append(Slice(batch, data, selected, position, timestamp_ms))
+        # One pass in C: for each record first what was the key's newest, then that it is this.
+        replace = map(newest.__setitem__, keys, range(position, position + len(keys)))
+        read = map(newest.get, keys, repeat(_NONE))
+        self._previous.extend(map(_first, zip(read, replace)))  # noqa: B905  of equal length
+        self.slices.append(Slice(data, selected, position, timestamp_ms))
         self._starts.append(position)
-        self.bytes += len(data) + 64 * len(keys)
+        key_bytes = sum(map(len, keys))
+        self._data_bytes += len(data) + _BYTES_BYTES
+        fresh = len(newest) - distinct
+        self._key_bytes += fresh * (_KEY_BYTES + key_bytes // len(keys))
+        self.unpacked_bytes += key_bytes + batch.values_size
         return keys
+
+    def take_over(self, later: "Memtable") -> None:
+        """Append what another one holds, whose first seq is this one's end."""
+        for slice_ in later.slices:
+            batch = decode_batch(slice_.data)
+            self.add(batch, slice_.data, slice_.selected, slice_.timestamp_ms)
 
     def last_seq(self, key: bytes) -> int:
         """The key's last seq here, 0 when it has none."""
         position = self._newest.get(key)
         return 0 if position is None else self.first_seq + position
 
+    def seqs_reversed(self, key: bytes, start: int, end: int | None) -> Iterator[int]:
+        """The key's seqs in [start, end), descending."""
+        position = self._newest.get(key, _NONE)
+        lowest = max(0, start - self.first_seq)
+        highest = len(self._previous) if end is None else end - self.first_seq
+        previous = self._previous
+        while position >= lowest:
+            if position < highest:
+                yield self.first_seq + position
+            position = previous[position]
+
     def seqs(self, key: bytes, start: int, end: int | None) -> list[int]:
         """The key's seqs in [start, end), ascending."""
-        found = []
-        position = self._newest.get(key)
-        lowest = start - self.first_seq
-        highest = None if end is None else end - self.first_seq
-        while position is not None and position >= lowest:
-            if highest is None or position < highest:
-                found.append(self.first_seq + position)
-            position = self._previous[position]
+        found = list(self.seqs_reversed(key, start, end))
         found.reverse()
         return found
 
     def entry(self, seq: int) -> Entry:
         """The entry of a seq that is held."""
-        position = seq - self.first_seq
-        slice_ = self.slices[bisect_right(self._starts, position) - 1]
-        at = position - slice_.first_position
-        if slice_.selected is not None:
-            at = slice_.selected[at]
-        batch = slice_.batch
-        headers: list[Headers | None] | None = batch.headers()
+        slice_, at = self._place(seq)
+        columns = self._cache.columns(slice_)
         return Entry(
-            key=self._keys[position],
+            key=columns.keys[at],
             seq=seq,
             timestamp_ms=slice_.timestamp_ms,
-            headers=None if headers is None else headers[at],
-            value=self._cache.values(batch)[at],
-            snapshot=at in batch.snapshots,
+            headers=None if columns.headers is None else columns.headers[at],
+            value=columns.values[at],
+            snapshot=at in columns.snapshots,
         )
 
     def key_at(self, seq: int) -> bytes:
         """The key of a seq that is held."""
-        return self._keys[seq - self.first_seq]
+        slice_, at = self._place(seq)
+        return self._cache.columns(slice_).keys[at]
 
     def keys_after(self, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
         """Keys with the prefix and above `after`, in order."""
@@ -160,19 +198,15 @@ class Memtable:
             return None
         return self.first_seq + self.slices[at].first_position
 
+    def _place(self, seq: int) -> tuple[Slice, int]:
+        position = seq - self.first_seq
+        slice_ = self.slices[bisect_right(self._starts, position) - 1]
+        at = position - slice_.first_position
+        return slice_, at if slice_.selected is None else slice_.selected[at]
+
     def _sorted_keys(self) -> list[bytes]:
-        if self._sorted_to < len(self._keys):
-            fresh = [
-                key
-                for key, previous in zip(
-                    islice(self._keys, self._sorted_to, None),
-                    islice(self._previous, self._sorted_to, None),
-                    strict=True,
-                )
-                if previous is None
-            ]
-            self._sorted_to = len(self._keys)
-            if fresh:
-                self._sorted += fresh
-                self._sorted.sort()  # two runs, nearly: a merge
+        if len(self._sorted) < len(self._newest):
+            # A dict keeps the order in which its keys came.
+            self._sorted += islice(self._newest, len(self._sorted), None)
+            self._sorted.sort()  # two runs, nearly: a merge
         return self._sorted

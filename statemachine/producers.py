@@ -7,14 +7,15 @@ never be sent again. Numbers run over all ranges, so the applied ones are a set,
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, Final
 
 from ..client import limits
 from ..client.errors import Fenced, LimitExceeded, LognodeError, OutOfOrder, Overloaded
 from ..client.records import Batch
 
-_REMEMBERED_MAX: Final = 8_192
-"""Settled numbers are kept up to here, to answer late duplicates with their seq."""
+_SETTLED_KEPT: Final = 64
+"""Settled numbers beyond what `settle` needs to be cheap; nobody asks for them any more."""
 
 
 @dataclass(slots=True)
@@ -43,10 +44,16 @@ class Row:
         return cls(epoch, low, highest, applied, last_ms, token)
 
     def settle(self, low: int) -> None:
-        """Nothing below `low` is ever sent again; what is remembered of it goes in bulk."""
+        """Nothing below `low` is ever sent again; what is remembered of it goes in bulk.
+
+        Only when at least half of it goes, which makes it constant work per number. That depends
+        on the row alone, so that tables are the same on every replica.
+        """
         self.low = max(self.low, low)
-        if len(self.applied) > _REMEMBERED_MAX and self.highest - self.low < len(self.applied):
-            self.applied = {n: seq for n, seq in self.applied.items() if n >= self.low}
+        unsettled_max = self.highest - self.low + 1
+        if len(self.applied) > 2 * max(0, unsettled_max) + _SETTLED_KEPT:
+            kept = map(self.low.__le__, self.applied)
+            self.applied = dict(compress(self.applied.items(), kept))
 
 
 class Producers:

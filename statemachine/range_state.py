@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from ..client import limits
 from ..client.errors import (
     CorruptData,
     GenerationMismatch,
@@ -87,7 +88,9 @@ class Base:
         """Undo `to_wire`. Raises CorruptData."""
         try:
             index, term = body["applied"]
-            manifest = [SegmentInfo(*info) for info in body["manifest"]]
+            if type(index) is not int or type(term) is not int:
+                raise ValueError(f"applied is {index!r}, {term!r}")
+            manifest = [SegmentInfo.from_wire(info) for info in body["manifest"]]
             return cls(index, term, manifest, dict(body["tables"]))
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptData(f"a base that is none: {error}") from None
@@ -177,7 +180,11 @@ class RangeState(Reads):
         return Applied(replies, touched)
 
     def _apply_batch(self, batch: Batch, data: bytes, touched: list[bytes]) -> Reply:
-        if min(batch.keys) < self.start or (self.end is not None and max(batch.keys) >= self.end):
+        least, greatest = min(batch.keys, default=b""), max(batch.keys, default=b"")
+        if not least or max(map(len, batch.keys)) > limits.key_bytes_max:
+            # A leader takes neither, and no segment could be built of them (1.22).
+            return _refusal(CorruptData("a batch without records, or with a key of a bad length"))
+        if least < self.start or (self.end is not None and greatest >= self.end):
             return _refusal(GenerationMismatch("a key outside the range's span", ranges=[]))
         selected = self.producers.check(batch) if batch.producer else None
         if isinstance(selected, LognodeError):
@@ -229,7 +236,15 @@ class RangeState(Reads):
     @property
     def memtable_bytes(self) -> int:
         """Bytes that the memtable which takes appends holds."""
-        return self.memtable.bytes
+        return self.memtable.size
+
+    @property
+    def memtable_full(self) -> bool:
+        """Whether it is time to flush: by what it takes here, or would take in the builder."""
+        return (
+            self.memtable.size >= limits.memtable_bytes_max
+            or self.memtable.unpacked_bytes >= limits.segment_unpacked_bytes_max
+        )
 
     @property
     def unflushed(self) -> bool:
@@ -242,7 +257,7 @@ class RangeState(Reads):
         if not self.unflushed:
             return None
         invariant(not self.frozen, "a memtable is frozen while another is being built")
-        memtable = Memtable(self.next_seq, self.store.values)
+        memtable = Memtable(self.next_seq, self.store.columns)
         if len(self.memtable):
             memtable, self.memtable = self.memtable, memtable
             self.frozen = [memtable]
@@ -255,8 +270,7 @@ class RangeState(Reads):
             return
         later, self.memtable = self.memtable, frozen.memtable
         self.frozen = []
-        for slice_ in later.slices:
-            self.memtable.add(slice_.batch, slice_.data, slice_.selected, slice_.timestamp_ms)
+        self.memtable.take_over(later)
 
     def base_with(self, frozen: Frozen, info: SegmentInfo | None) -> Base:
         """The durable state once the frozen memtable's segment is in the manifest."""

@@ -22,7 +22,7 @@ class Reads:
         self.store = store
         self.manifest = manifest
         self.frozen: list[Memtable] = []
-        self.memtable = Memtable(first_seq, store.values)
+        self.memtable = Memtable(first_seq, store.columns)
 
     def scan(
         self,
@@ -108,8 +108,8 @@ class Reads:
     ) -> Page:
         """A page of the entries with keys in [start_key, end_key), in the order of seq.
 
-        `next` is where to go on. A page may be empty with `more` set: the caller comes back after
-        it has let others run, since blocks have to be decoded first.
+        `next` is where to go on. A page may be short or empty with `more` set: the caller comes
+        back after it has let others run, since blocks have to be decoded first.
         """
         page = Page(next=from_seq)
         for info in self.manifest:
@@ -118,10 +118,7 @@ class Reads:
             segment = self.store.segment(info.content_id)
             begin = max(from_seq, info.first_seq)
             seqs = range(begin, min(info.end_seq, begin + limit))
-            if not segment.warm(seqs):
-                page.more = True
-                return page
-            for seq in seqs:
+            for seq in seqs[: segment.warm(seqs)]:
                 if page.size >= bytes_max:
                     break
                 _add_within(page, segment.entry_at_seq(seq), start_key, end_key)
@@ -196,7 +193,7 @@ class Reads:
 
     def _reversed(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
         for memtable in self._memtables_newest_first():
-            for seq in reversed(memtable.seqs(key, start, end)):
+            for seq in memtable.seqs_reversed(key, start, end):
                 yield memtable.entry(seq)
         for info in reversed(self._segments(key, start, end)):
             yield from self.store.segment(info.content_id).entries_reversed(key, start, end)

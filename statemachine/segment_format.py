@@ -14,6 +14,7 @@ is found out (executions 1.28).
 """
 
 import struct
+from bisect import bisect_left, bisect_right
 from dataclasses import asdict, dataclass
 from itertools import chain, repeat
 from typing import Any, Final
@@ -35,6 +36,8 @@ POSITION: Final = struct.Struct(">QI")
 ORDINAL: Final = struct.Struct("@I")
 """An integerkey is a C unsigned int in the machine's order."""
 _CRC: Final = struct.Struct(">I")
+_ENTRY_OVERHEAD_BYTES: Final = 160
+"""Of the Python objects of a decoded entry, beside its bytes."""
 _BLOCK_DECODED_MAX: Final = 16 << 20
 
 
@@ -66,7 +69,18 @@ class Footer:
         body = msgpack.unpackb(unseal(data, "segment footer"))
         if body.get("version") != VERSION:
             raise CorruptData(f"segment of version {body.get('version')}; this program reads 1")
-        return cls(**body)
+        try:
+            footer = cls(**body)
+        except TypeError as error:
+            raise CorruptData(f"segment footer: {error}") from None
+        if len(footer.ranks) != footer.blocks or footer.ranks[0] != 0:
+            raise CorruptData("segment footer: ranks and blocks differ")
+        return footer
+
+    def length(self, ordinal: int) -> int:
+        """How many entries the block has."""
+        end = self.ranks[ordinal + 1] if ordinal + 1 < self.blocks else self.entries
+        return end - self.ranks[ordinal]
 
 
 @dataclass(slots=True)
@@ -84,6 +98,15 @@ class Block:
     headers: dict[int, Headers]
     snapshots: frozenset[int]
     size: int
+
+    def slice(self, key: bytes, start: int, end: int | None) -> tuple[int, int]:
+        """The positions, half-open, of the key's entries with seq in [start, end)."""
+        keys, seqs = self.keys, self.seqs
+        low, high = bisect_left(keys, key), bisect_right(keys, key)
+        low = bisect_left(seqs, start, low, high)
+        if end is not None:
+            high = bisect_left(seqs, end, low, high)
+        return low, high
 
     def entry(self, at: int) -> Entry:
         """The entry at a position of the block."""
@@ -139,7 +162,7 @@ def decode_block(data: bytes) -> Block:
         raise CorruptData("segment block with columns of different lengths")
     return Block(
         first, following, distinct, counts, keys, seqs, timestamps, values, headers or {},
-        frozenset(snapshots or ()), len(raw),
+        frozenset(snapshots or ()), len(raw) + _ENTRY_OVERHEAD_BYTES * len(keys),
     )  # fmt: skip
 
 

@@ -8,11 +8,13 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import lmdb
 import zstandard
 
+from ..client import limits
 from ..client.errors import CorruptData
 from ..client.types import Entry
 from . import bloom
@@ -32,6 +34,7 @@ from .segment_format import (
 
 _BLOCKS_A_STEP = 16
 """Blocks that one call decodes for a read by seq: a few milliseconds."""
+_SEQ_MAX = (1 << 64) - 1
 
 
 class BlockCache:
@@ -59,24 +62,31 @@ class BlockCache:
 
 
 class Segment:
-    """An open segment. Raises CorruptData wherever the file is not what it should be."""
+    """An open segment. Raises CorruptData wherever the file is not what it should be.
+
+    Every lookup is checked against what the blocks say of themselves and of the block after them:
+    the index and the pages of LMDB have no checksum of their own (executions 1.28).
+    """
 
     def __init__(self, path: Path, content_id: str, cache: BlockCache) -> None:
         self.content_id = content_id
         self._cache = cache
-        try:
+        self._order: array[int] | None = None
+        with self._reading():
             self._environment = lmdb.open(
                 str(path), subdir=False, readonly=True, lock=False, max_dbs=4,
                 readahead=False, lib_version=0,
             )  # fmt: skip
-            self._index = self._environment.open_db(INDEX, dupsort=True, create=False)
-            self._block = self._environment.open_db(BLOCK, integerkey=True, create=False)
-            self._footer = self._environment.open_db(FOOTER, create=False)
-        except lmdb.Error as error:
-            raise CorruptData(f"segment {content_id} cannot be opened: {error}") from None
-        self.footer = Footer.unpack(self._named(FOOTER))
-        self._bloom = unseal(self._named(BLOOM), "Bloom filter")
-        self._order: array[int] | None = None
+        try:
+            with self._reading():
+                self._index = self._environment.open_db(INDEX, dupsort=True, create=False)
+                self._block = self._environment.open_db(BLOCK, integerkey=True, create=False)
+                self._footer = self._environment.open_db(FOOTER, create=False)
+            self.footer = Footer.unpack(self._named(FOOTER))
+            self._bloom = unseal(self._named(BLOOM), "Bloom filter")
+        except CorruptData:
+            self._environment.close()
+            raise
 
     def close(self) -> None:
         """Close the environment."""
@@ -101,58 +111,91 @@ class Segment:
         """The same, descending."""
         if not self.may_hold(key):
             return
-        for block, low, high in reversed(list(self._runs(key, start, end))):
+        for block, low, high in self._runs_reversed(key, start, end):
             for at in range(high - 1, low - 1, -1):
                 yield block.entry(at)
 
     def count(self, key: bytes, start: int, end: int | None) -> int:
-        """How many entries of the key lie in [start, end)."""
+        """How many entries of the key lie in [start, end); decodes the blocks at both ends."""
         if not self.may_hold(key):
             return 0
-        return sum(high - low for _, low, high in self._runs(key, start, end))
+        return max(0, self._rank(key, end or _SEQ_MAX) - self._rank(key, start))
 
     def last_seq(self, key: bytes) -> int:
         """The key's last seq here, 0 when it has none."""
-        for entry in self.entries_reversed(key, 1, None):
-            return entry.seq
+        if self.may_hold(key):
+            for block, _, high in self._runs_reversed(key, 1, None):
+                return block.seqs[high - 1]
         return 0
 
     def keys_after(self, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
         """Keys with the prefix and above `after`, in order."""
         begin = prefix if after is None or after < prefix else after
-        ordinal = self._locate(begin, 0)
-        while ordinal < self.footer.blocks:
+        ordinal: int | None = self._find(begin, 0)
+        while ordinal is not None:
             block = self.block(ordinal)
             for key in block.distinct[bisect_left(block.distinct, begin) :]:
                 if not key.startswith(prefix) and key > prefix:
                     return
                 if key.startswith(prefix) and (after is None or key > after):
                     yield key
-            ordinal += 1
+            ordinal = self._following(ordinal)
 
     def _runs(self, key: bytes, start: int, end: int | None) -> Iterator[tuple[Block, int, int]]:
         """Blocks with entries of the key in [start, end), and where in the block they are."""
-        ordinal = self._locate(key, start)
-        while ordinal < self.footer.blocks:
+        ordinal: int | None = self._find(key, start)
+        while ordinal is not None:
             block = self.block(ordinal)
-            if block.first_key > key:
-                return
-            low, high = bisect_left(block.keys, key), bisect_right(block.keys, key)
-            low = bisect_left(block.seqs, start, low, high)
-            if end is not None:
-                high = bisect_left(block.seqs, end, low, high)
+            low, high = block.slice(key, start, end)
             if low < high:
                 yield block, low, high
-            if block.next_first_key is None or block.next_first_key > key:
+            if high < len(block.keys) or block.next_first_key != key:
                 return
-            ordinal += 1
+            ordinal = self._following(ordinal)
 
-    def _locate(self, key: bytes, start: int) -> int:
-        """The ordinal of the first block that may hold an entry at or after (key, start)."""
+    def _runs_reversed(
+        self, key: bytes, start: int, end: int | None
+    ) -> Iterator[tuple[Block, int, int]]:
+        """The same, from the last to the first."""
+        ordinal = self._find(key, _SEQ_MAX if end is None else end)
+        while True:
+            block = self.block(ordinal)
+            low, high = block.slice(key, start, end)
+            if low < high:
+                yield block, low, high
+            if low > 0 or ordinal == 0:
+                return
+            ordinal -= 1
+            self._following(ordinal)
+
+    def _rank(self, key: bytes, seq: int) -> int:
+        """How many entries are below (key, seq)."""
+        ordinal = self._find(key, seq)
+        low, _ = self.block(ordinal).slice(key, seq, None)
+        return self.footer.ranks[ordinal] + low
+
+    def _find(self, key: bytes, seq: int) -> int:
+        """The last block that begins at or below (key, seq), or the first block of all."""
+        ordinal = self._locate(key, seq)
+        block = self.block(ordinal)
+        if ordinal and (block.first_key, block.seqs[0]) > (key, seq):
+            raise self._damage(f"the index leads to block {ordinal}, behind what is looked for")
+        following = block.next_first_key
+        if following is not None and following <= key:
+            after = self._following(ordinal)
+            if after is None or (following, self.block(after).seqs[0]) <= (key, seq):
+                raise self._damage(f"the index leads to block {ordinal}, before what is looked for")
+        return ordinal
+
+    def _locate(self, key: bytes, seq: int) -> int:
+        """What the index says: to be believed only once it is checked."""
         if not key:
             return 0
-        probe = POSITION.pack(start, 0xFFFFFFFF)
+        if len(key) > limits.key_bytes_max:
+            key, seq = key[: limits.key_bytes_max], _SEQ_MAX  # LMDB takes no longer ones
+        probe = POSITION.pack(seq, 0xFFFFFFFF)
         with (
+            self._reading(),
             self._environment.begin(db=self._index) as transaction,
             transaction.cursor() as cursor,
         ):
@@ -165,42 +208,75 @@ class Segment:
                 found = cursor.prev()
             else:
                 found = cursor.last()
-            if not found:
-                return 0
-            ordinal: int = POSITION.unpack(cursor.value())[1]
+            value = bytes(cursor.value()) if found else POSITION.pack(0, 0)
+        if len(value) != POSITION.size:
+            raise self._damage("an index entry of another size")
+        ordinal: int = POSITION.unpack(value)[1]
         return ordinal
+
+    def _following(self, ordinal: int) -> int | None:
+        """The ordinal of the next block, None behind the last; the two must fit."""
+        block = self.block(ordinal)
+        if block.next_first_key is None:
+            if ordinal + 1 != self.footer.blocks:
+                raise self._damage(f"block {ordinal} of {self.footer.blocks} says it is the last")
+            return None
+        after = self.block(ordinal + 1)
+        if after.first_key != block.next_first_key or (block.keys[-1], block.seqs[-1]) >= (
+            after.first_key, after.seqs[0],
+        ):  # fmt: skip
+            raise self._damage(f"block {ordinal + 1} does not follow block {ordinal}")
+        return ordinal + 1
 
     # By seq.
 
     def entry_at_seq(self, seq: int) -> Entry:
         """The entry of a seq that is held."""
         ordinal, at = self._place(seq)
-        return self.block(ordinal).entry(at)
+        block = self.block(ordinal)
+        if block.seqs[at] != seq:
+            raise self._damage(f"seq {block.seqs[at]} stands in the place of {seq}")
+        return block.entry(at)
 
-    def warm(self, seqs: range) -> bool:
-        """Decode some of the blocks that these seqs are in; whether all of them are decoded.
+    def warm(self, seqs: range) -> int:
+        """Decode some of the blocks that these seqs are in; of how many seqs, counted from the
+        first, the block is decoded: at least one.
 
         A read in the order of seq touches blocks in any order; this lets the caller spread the
-        decoding over several turns of its loop.
+        decoding over several turns of its loop, and go on even when the cache cannot hold them.
         """
-        ordinals = {self._place(seq)[0] for seq in seqs}
-        cold = [o for o in sorted(ordinals) if self._cache.get(self.content_id, o) is None]
-        for ordinal in cold[:_BLOCKS_A_STEP]:
-            self.block(ordinal)
-        return len(cold) <= _BLOCKS_A_STEP
+        seen: set[int] = set()
+        cold = 0
+        for ready, seq in enumerate(seqs):
+            ordinal = self._place(seq)[0]
+            if ordinal in seen:
+                continue
+            if self._cache.get(self.content_id, ordinal) is None:
+                if cold == _BLOCKS_A_STEP:
+                    return ready
+                cold += 1
+                self.block(ordinal)
+            seen.add(ordinal)
+        return len(seqs)
 
     def _place(self, seq: int) -> tuple[int, int]:
         if self._order is None:
-            packed = unseal(self._named(ORDER), "seq order")
-            size = 4 * self.footer.entries
-            order = array("I")
-            order.frombytes(zstandard.ZstdDecompressor().decompress(packed, size))
-            if len(order) != self.footer.entries:
-                raise CorruptData(f"segment {self.content_id} has an order of another length")
-            self._order = order
+            self._order = self._read_order()
         rank = self._order[seq - self.footer.first_seq]
         ordinal = bisect_right(self.footer.ranks, rank) - 1
         return ordinal, rank - self.footer.ranks[ordinal]
+
+    def _read_order(self) -> "array[int]":
+        packed = unseal(self._named(ORDER), "seq order")
+        order = array("I")
+        try:
+            size = order.itemsize * self.footer.entries
+            order.frombytes(zstandard.ZstdDecompressor().decompress(packed, size))
+        except (zstandard.ZstdError, ValueError) as error:
+            raise self._damage(f"its seq order does not decode: {error}") from None
+        if len(order) != self.footer.entries or max(order) >= len(order):
+            raise self._damage("its seq order is of another length")
+        return order
 
     # Blocks.
 
@@ -208,33 +284,37 @@ class Segment:
         """A decoded block."""
         block = self._cache.get(self.content_id, ordinal)
         if block is None:
-            with self._environment.begin(db=self._block) as transaction:
+            with self._reading(), self._environment.begin(db=self._block) as transaction:
                 data = transaction.get(ORDINAL.pack(ordinal))
             if data is None:
-                raise CorruptData(f"segment {self.content_id} lacks block {ordinal}")
+                raise self._damage(f"block {ordinal} is missing")
             block = decode_block(data)
+            if ordinal >= self.footer.blocks or len(block.keys) != self.footer.length(ordinal):
+                raise self._damage(f"block {ordinal} has {len(block.keys)} entries")
             self._cache.put(self.content_id, ordinal, block)
         return block
 
     def check(self) -> None:
         """Read everything: each block follows the one before it. Raises CorruptData."""
-        entries = 0
-        last: tuple[bytes, int] = (b"", 0)
-        promised: bytes | None = None
-        for ordinal in range(self.footer.blocks):
-            block = self.block(ordinal)
-            first = (block.keys[0], block.seqs[0])
-            if first <= last or (ordinal and block.first_key != promised):
-                raise CorruptData(f"segment {self.content_id}: block {ordinal} is out of place")
-            entries += len(block.keys)
-            last, promised = (block.keys[-1], block.seqs[-1]), block.next_first_key
-        if entries != self.footer.entries or promised is not None:
-            raise CorruptData(f"segment {self.content_id} has {entries} entries, not "
-                              f"{self.footer.entries}")  # fmt: skip
+        ordinal: int | None = 0
+        while ordinal is not None:
+            ordinal = self._following(ordinal)
+        for seq in range(self.footer.first_seq, self.footer.end_seq):
+            self.entry_at_seq(seq)
 
     def _named(self, name: bytes) -> bytes:
-        with self._environment.begin(db=self._footer) as transaction:
+        with self._reading(), self._environment.begin(db=self._footer) as transaction:
             data = transaction.get(name)
         if data is None:
-            raise CorruptData(f"segment {self.content_id} lacks its {name.decode()}")
+            raise self._damage(f"its {name.decode()} is missing")
         return bytes(data)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except lmdb.Error as error:
+            raise self._damage(str(error)) from None
+
+    def _damage(self, what: str) -> CorruptData:
+        return CorruptData(f"segment {self.content_id} is damaged: {what}")

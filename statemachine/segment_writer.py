@@ -8,9 +8,13 @@ without an exception.
 import hashlib
 import os
 from array import array
+from bisect import bisect_right
+from collections import Counter, deque
 from collections.abc import Sequence
+from itertools import accumulate, repeat
+from operator import add
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import lmdb
 import zstandard
@@ -33,6 +37,9 @@ from .segment_format import (
     seal,
 )
 
+_ENTRY_BYTES: Final = 16
+"""Of an entry in a block beside its key and value."""
+
 
 class SegmentInfo(NamedTuple):
     """A finished file: its content id is the SHA-256 of its bytes, in hex."""
@@ -47,6 +54,17 @@ class SegmentInfo(NamedTuple):
     min_timestamp_ms: int
     max_timestamp_ms: int
 
+    @classmethod
+    def from_wire(cls, fields: Sequence[Any]) -> "SegmentInfo":
+        """Undo `list`. The id becomes a file's name. Raises ValueError, TypeError."""
+        info = cls(*fields)
+        for value, kind in zip(info, cls.__annotations__.values(), strict=True):
+            if type(value) is not kind:
+                raise ValueError(f"{value!r} in a segment's row is no {kind.__name__}")
+        if not (info.content_id.isascii() and info.content_id.isalnum()):
+            raise ValueError(f"{info.content_id!r} is no content id")
+        return info
+
 
 class Source(NamedTuple):
     """A batch to be built in: its bytes, the positions that were new or None, its timestamp."""
@@ -57,7 +75,10 @@ class Source(NamedTuple):
 
 
 class _Rows:
-    """All records as columns, in the order of seq."""
+    """All records as columns: first as they came, in the order of seq; then sorted.
+
+    Nothing here is done in Python per record that a function of C can do per column.
+    """
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.keys: list[bytes] = []
@@ -67,6 +88,8 @@ class _Rows:
         self.snapshots: set[int] = set()
         for source in sources:
             self._add(source)
+        # Stable, so it is by (key, seq).
+        self.order = sorted(range(len(self.keys)), key=self.keys.__getitem__)
 
     def _add(self, source: Source) -> None:
         batch = decode_batch(source.data)
@@ -87,22 +110,65 @@ class _Rows:
         self.values += values
         self.timestamps += [source.timestamp_ms] * len(keys)
 
+    def sort(self) -> None:
+        """Bring keys, values and timestamps into order; `order` keeps where they came from."""
+        order = self.order
+        self.keys = list(map(self.keys.__getitem__, order))
+        self.values = list(map(self.values.__getitem__, order))
+        self.timestamps = list(map(self.timestamps.__getitem__, order))
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Half-open slices of the sorted columns, about one block's bytes each."""
+        lengths = map(len, [value or b"" for value in self.values])
+        sizes = map(add, map(len, self.keys), lengths)
+        ends = list(accumulate(map(add, sizes, repeat(_ENTRY_BYTES))))
+        blocks = []
+        begin = before = 0
+        while begin < len(ends):
+            end = bisect_right(ends, before + limits.segment_block_bytes, begin)
+            end = max(end, begin + 1)
+            blocks.append((begin, end))
+            begin, before = end, ends[end - 1]
+        return blocks
+
+    def columns(self, begin: int, end: int, first_seq: int) -> Columns:
+        """The block of a slice."""
+        counts = Counter(self.keys[begin:end])  # in the order in which they come
+        positions = self.order[begin:end]
+        headers, snapshots = {}, []
+        if self.headers or self.snapshots:
+            for at, position in enumerate(positions):
+                if position in self.headers:
+                    headers[at] = self.headers[position]
+                if position in self.snapshots:
+                    snapshots.append(at)
+        return Columns(
+            distinct=list(counts),
+            counts=list(counts.values()),
+            seqs=list(map(first_seq.__add__, positions)),
+            timestamps=self.timestamps[begin:end],
+            values=self.values[begin:end],
+            headers=headers,
+            snapshots=snapshots,
+        )
+
 
 def build(path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
     """Write the segment of these batches to `path`, synced. Raises OSError."""
     rows = _Rows(sources)
     count = len(rows.keys)
     invariant(count > 0, "a segment without entries is built")
-    order = sorted(range(count), key=rows.keys.__getitem__)  # stable: by (key, seq)
-    blocks = _cut(rows, order)
-    data_bytes = sum(map(len, (v for v in rows.values if v))) + sum(map(len, rows.keys))
+    rows.sort()
+    blocks = rows.blocks()
+    data_bytes = sum(map(len, filter(None, rows.values))) + sum(map(len, rows.keys))
+    path.unlink(missing_ok=True)  # of a build that did not end
     try:
         environment = lmdb.open(
             str(path), subdir=False, map_size=2 * data_bytes + 64 * count + (64 << 20),
-            max_dbs=4, lock=False, sync=False, meminit=False, lib_version=0,
+            max_dbs=4, lock=False, sync=False, lib_version=0,
         )  # fmt: skip
         try:
-            _load(environment, rows, order, blocks, first_seq)
+            _load(environment, rows, blocks, first_seq)
             environment.sync(True)
         finally:
             environment.close()
@@ -119,8 +185,8 @@ def build(path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
         entries=count,
         first_seq=first_seq,
         end_seq=first_seq + count,
-        min_key=rows.keys[order[0]],
-        max_key=rows.keys[order[-1]],
+        min_key=rows.keys[0],
+        max_key=rows.keys[-1],
         min_timestamp_ms=min(rows.timestamps),
         max_timestamp_ms=max(rows.timestamps),
     )
@@ -132,24 +198,9 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _cut(rows: _Rows, order: list[int]) -> list[tuple[int, int]]:
-    """Half-open slices of `order`, about one block's bytes each."""
-    sizes = [len(rows.keys[i]) + len(rows.values[i] or b"") + 16 for i in order]
-    blocks = []
-    begin = size = 0
-    for at, bytes_ in enumerate(sizes):
-        if size and size + bytes_ > limits.segment_block_bytes:
-            blocks.append((begin, at))
-            begin, size = at, 0
-        size += bytes_
-    blocks.append((begin, len(order)))
-    return blocks
-
-
 def _load(
     environment: Any,
     rows: _Rows,
-    order: list[int],
     blocks: list[tuple[int, int]],
     first_seq: int,
 ) -> None:
@@ -157,10 +208,11 @@ def _load(
     block = environment.open_db(BLOCK, integerkey=True)
     footer = environment.open_db(FOOTER)
     distinct_keys: list[bytes] = []
+    count = len(rows.keys)
     with environment.begin(write=True) as transaction:
         for ordinal, (begin, end) in enumerate(blocks):
-            columns = _columns(rows, order[begin:end], first_seq)
-            following = rows.keys[order[end]] if end < len(order) else None
+            columns = rows.columns(begin, end, first_seq)
+            following = rows.keys[end] if end < count else None
             stored = transaction.put(
                 columns.distinct[0], POSITION.pack(columns.seqs[0], ordinal),
                 append=True, dupdata=True, db=index,
@@ -174,48 +226,18 @@ def _load(
             distinct_keys += fresh[1:] if distinct_keys[-1:] == fresh[:1] else fresh
         ranks = [begin for begin, _ in blocks]
         body = Footer(
-            entries=len(order), keys=len(distinct_keys), blocks=len(blocks),
-            first_seq=first_seq, end_seq=first_seq + len(order),
+            entries=count, keys=len(distinct_keys), blocks=len(blocks),
+            first_seq=first_seq, end_seq=first_seq + count,
             min_key=distinct_keys[0], max_key=distinct_keys[-1],
             min_timestamp_ms=min(rows.timestamps), max_timestamp_ms=max(rows.timestamps),
             ranks=ranks,
         )  # fmt: skip
-        rank_of = array("I", bytes(4 * len(order)))
-        for rank, position in enumerate(order):
-            rank_of[position] = rank
+        rank_of = array("I", bytes(4 * count))
+        deque(map(rank_of.__setitem__, rows.order, range(count)), maxlen=0)  # a loop in C
         packed_order = zstandard.ZstdCompressor(level=1).compress(rank_of.tobytes())
         for name, data in (
-            (BLOOM, seal(bloom.build(distinct_keys, len(distinct_keys)))),
+            (BLOOM, seal(bloom.build(distinct_keys))),
             (FOOTER, body.pack()),
             (ORDER, seal(packed_order)),
         ):
             invariant(transaction.put(name, data, append=True, db=footer), "footer not stored")
-
-
-def _columns(rows: _Rows, positions: list[int], first_seq: int) -> Columns:
-    distinct: list[bytes] = []
-    counts: list[int] = []
-    for position in positions:
-        key = rows.keys[position]
-        if distinct and distinct[-1] == key:
-            counts[-1] += 1
-        else:
-            distinct.append(key)
-            counts.append(1)
-    headers = {}
-    snapshots = []
-    if rows.headers or rows.snapshots:
-        for at, position in enumerate(positions):
-            if position in rows.headers:
-                headers[at] = rows.headers[position]
-            if position in rows.snapshots:
-                snapshots.append(at)
-    return Columns(
-        distinct=distinct,
-        counts=counts,
-        seqs=[first_seq + position for position in positions],
-        timestamps=[rows.timestamps[position] for position in positions],
-        values=[rows.values[position] for position in positions],
-        headers=headers,
-        snapshots=snapshots,
-    )

@@ -1,0 +1,202 @@
+"""What a range keeps in memory, and what it does with entries that nobody should have proposed."""
+
+import gc
+import random
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+from lognode.client import limits
+from lognode.client.records import encode_batch
+from lognode.statemachine import commands
+from lognode.statemachine.builder import Builder
+from lognode.statemachine.memtable import ColumnCache
+from lognode.statemachine.range_state import RangeState
+from lognode.statemachine.segments import SegmentStore
+
+
+def state_in(directory: Path) -> RangeState:
+    (directory / "files").mkdir(exist_ok=True)
+    return RangeState(start=b"", end=None, store=SegmentStore(directory / "files"))
+
+
+def append(*batches: bytes, ms: int = 1) -> bytes:
+    return commands.encode(commands.APPEND, ms, batches)
+
+
+# Memory.
+
+
+@pytest.mark.parametrize(
+    ("keys", "key_bytes", "value_bytes", "batch"),
+    [(10**6, 16, 128, 1000), (50, 16, 128, 1000), (10**6, 400, 10, 500), (10**6, 12, 4000, 100),
+     (10**6, 16, 0, 3000), (10**6, 24, 60, 1)],
+)  # fmt: skip
+def test_a_memtable_knows_its_memory_to_a_fifth(
+    tmp_path: Path, keys: int, key_bytes: int, value_bytes: int, batch: int
+) -> None:
+    rng = random.Random(1)
+    records = min(40_000, 8_000_000 // (key_bytes + value_bytes))
+    entries = []
+    for _ in range(records // batch):
+        names = [b"%0*d" % (key_bytes, rng.randrange(keys)) for _ in range(batch)]
+        entries.append(append(encode_batch(names, [rng.randbytes(value_bytes) for _ in names],
+                                           producer=0, epoch=1, low=1, numbers=1)))  # fmt: skip
+    state = state_in(tmp_path)
+    gc.collect()
+    tracemalloc.start()
+    for index, entry in enumerate(entries, 2):
+        state.apply(index, 1, entry)
+    gc.collect()
+    real, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.8 < state.memtable_bytes / real < 1.2, (state.memtable_bytes, real)
+
+
+def test_a_memtable_is_full_by_what_it_holds_or_by_what_it_unpacks_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "memtable_bytes_max", 500_000)
+    monkeypatch.setattr(limits, "segment_unpacked_bytes_max", 2_000_000)
+    noise = random.Random(1).randbytes(1000)
+    for value, records in ((noise, 500), (bytes(1000), 2000)):
+        state = state_in(tmp_path)
+        applied = 0
+        while not state.memtable_full:
+            values = [value] * 10
+            data = encode_batch([b"%d" % n for n in range(10)], values, producer=0, epoch=1, low=1,
+                                numbers=1, compress=value is not noise)  # fmt: skip
+            state.apply(applied + 2, 1, append(data))
+            applied += 1
+        assert 0.8 * records < 10 * applied < 1.2 * records
+
+
+def test_decoded_batches_of_a_memtable_are_bounded(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    state.store.columns = cache = ColumnCache(100_000)
+    state.memtable._cache = cache
+    for number in range(100):
+        data = encode_batch([b"k%d" % number] * 50, [bytes(100)] * 50, producer=0, epoch=1, low=1,
+                            numbers=1)  # fmt: skip
+        state.apply(number + 2, 1, append(data))
+    for number in range(100):
+        assert state.count(b"k%d" % number) == 50
+        assert len(state.scan(b"k%d" % number, limit=99, bytes_max=1 << 20)) == 50
+    assert cache.bytes <= 100_000
+    assert cache.bytes == sum(columns.size for _, columns in cache._columns.values())
+
+
+def test_settled_numbers_of_a_producer_are_forgotten(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    for at in range(200):
+        number = 1 + at * 100
+        data = encode_batch([b"k"] * 100, [b"v"] * 100, producer=7, epoch=1,
+                            low=max(1, number - 500), numbers=number)  # fmt: skip
+        (reply,) = state.apply(at + 2, 1, append(data)).replies or ()
+        assert reply["status"] == "ok"
+        row = state.producers.rows[7]
+        assert len(row.applied) <= 2 * 600 + 64
+        assert set(range(row.low, row.highest + 1)) <= set(row.applied)
+    # One that has nothing on its way is hardly anything.
+    data = encode_batch([b"k"], [b"v"], producer=7, epoch=1, low=20_001, numbers=20_001)
+    state.apply(202, 1, append(data))
+    assert len(state.producers.rows[7].applied) <= 66
+
+
+def test_frozen_tables_are_no_view_of_the_live_ones_x16(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    for number in (1, 2):
+        data = encode_batch([b"k"], [b"v"], producer=7, epoch=1, low=1, numbers=number)
+        state.apply(number + 1, 1, append(data))
+        if number == 1:
+            frozen = state.freeze()
+    assert frozen is not None
+    assert frozen.tables["next_seq"] == 2
+    assert frozen.tables["producers"][7][3:5] == [[1], [1]]
+
+
+def test_the_builder_takes_a_bounded_multiple_of_what_it_builds(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    state = state_in(tmp_path)
+    for index in range(2, 42):
+        keys = [b"%016d" % rng.randrange(10**6) for _ in range(1000)]
+        data = encode_batch(keys, [rng.randbytes(128) for _ in keys], producer=0, epoch=1, low=1,
+                            numbers=1)  # fmt: skip
+        state.apply(index, 1, append(data))
+    frozen = state.freeze()
+    assert frozen is not None
+    builder = Builder()
+    info = builder.build(tmp_path / "built", 1, frozen.sources())
+    process = builder._process
+    assert process is not None
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    peak = next(int(line.split()[1]) << 10 for line in status.splitlines() if "VmHWM" in line)
+    builder.stop()
+    assert info.entries == 40_000
+    assert peak < (64 << 20) + 6 * frozen.memtable.unpacked_bytes
+
+
+# Entries that no leader should have proposed (x22).
+
+
+def test_x22_a_batch_that_no_segment_could_hold_is_refused(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    bad = [
+        encode_batch([], [], producer=1, epoch=1, low=1, numbers=1),
+        encode_batch([b""], [b"v"], producer=1, epoch=1, low=1, numbers=1),
+        encode_batch([b"k", b"x" * 481], [b"v", b"v"], producer=1, epoch=1, low=1, numbers=1),
+    ]
+    replies = state.apply(2, 1, append(*bad)).replies or ()
+    assert [reply["error"]["code"] for reply in replies] == ["CORRUPT_DATA"] * 3
+    assert (state.next_seq, state.producers.rows) == (1, {})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_x22_no_entry_stops_a_replica_and_all_do_the_same(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    states = [state_in(tmp_path), state_in(tmp_path)]
+    good = encode_batch([b"a", b"b"], [b"1", None], producer=3, epoch=1, low=1, numbers=1)
+    fields: list[Any] = msgpack.unpackb(good)
+    odd: list[Any] = [
+        None,
+        -1,
+        0,
+        1,
+        1 << 63,
+        "x",
+        b"x",
+        [],
+        [1],
+        [b"k"],
+        {},
+        2.5,
+        True,
+        [0, 0],
+        [2, 1],
+    ]
+    for _ in range(400):
+        kind = rng.randrange(4)
+        if kind == 0:
+            payload = list(fields)
+            payload[rng.randrange(14)] = rng.choice(odd)
+            entry = append(msgpack.packb(payload))
+        elif kind == 1:
+            entry = commands.encode(
+                rng.choice([*range(7), -1]), rng.choice([1, 5]), rng.choice(odd)
+            )
+        elif kind == 2:
+            entry = b"\0" + msgpack.packb([rng.choice(odd) for _ in range(rng.randrange(5))])
+        else:
+            broken = bytearray(append(good))
+            broken[rng.randrange(1, len(broken))] ^= 1 << rng.randrange(8)
+            entry = bytes(broken)
+        index = states[0].applied_index + 1
+        replies = [state.apply(index, 1, entry).replies for state in states]
+        assert replies[0] == replies[1]
+        if states[0].sealed:
+            states = [state_in(tmp_path), state_in(tmp_path)]
+    assert states[0].state_hash == states[1].state_hash
+    assert states[0].producers.to_wire() == states[1].producers.to_wire()
