@@ -1,0 +1,73 @@
+"""The wheel: what `pip install` brings is what the repository has."""
+
+import configparser
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_SHIPPED = {"tests", "scripts", "docs"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from a copy of what git has, so that nothing is written into the tree."""
+    place = tmp_path_factory.mktemp("wheel")
+    archive = place / "source.tar"
+    with open(archive, "wb") as out:
+        tracked = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, check=True, capture_output=True,
+        ).stdout  # fmt: skip
+        names = [name for name in tracked.decode().split("\0") if (ROOT / name).is_file()]
+        with tarfile.open(fileobj=out, mode="w") as packed:
+            for name in names:
+                packed.add(ROOT / name, name)
+    source = place / "source"
+    with tarfile.open(archive) as packed:
+        packed.extractall(source, filter="data")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+         "--wheel-dir", str(place), str(source)],
+        check=True, timeout=120,
+    )  # fmt: skip
+    (built,) = place.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_module(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        shipped = {name for name in archive.namelist() if ".dist-info/" not in name}
+    modules = {
+        f"lognode/{path.relative_to(ROOT).as_posix()}"
+        for path in ROOT.rglob("*.py")
+        if not (set(path.relative_to(ROOT).parts[:1]) & NOT_SHIPPED)
+        and not any(part.startswith(".") or part == "build" for part in path.parts)
+    }
+    assert shipped == modules | {"lognode/py.typed"}
+
+
+def test_the_wheel_runs(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+        (entry_points,) = (n for n in archive.namelist() if n.endswith("entry_points.txt"))
+        scripts = configparser.ConfigParser()
+        scripts.read_string(archive.read(entry_points).decode())
+    assert set(scripts["console_scripts"]) == {"lognode", "lognode-chaos"}
+    for target, arguments, expected in (
+        (scripts["console_scripts"]["lognode"], ["--version"], "lognode 0.1.0"),
+        (scripts["console_scripts"]["lognode-chaos"], ["sim", "--seed", "1"], "seed=1 ok"),
+    ):
+        module, function = target.split(":")
+        done = subprocess.run(
+            [sys.executable, "-c", f"import sys, {module} as m; sys.exit(m.{function}())",
+             *arguments],
+            capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        )  # fmt: skip
+        assert expected in done.stdout, done.stdout + done.stderr
