@@ -58,8 +58,10 @@ append_queue_bytes_max: Final = 32 * MIB
 """Bytes of appends a range holds that are not yet committed; above it OVERLOADED."""
 log_cache_bytes_max: Final = 32 * MIB
 """Newest Raft entries kept in memory per group; older ones are read back from the WAL."""
+group_window_bytes_max: Final = 8 * MIB
+"""Bytes of one group sent to a peer and not acked, above which the guard hides the peer."""
 peer_window_bytes_max: Final = 32 * MIB
-"""Bytes queued for one peer before the guard shows it as disconnected."""
+"""Bytes of all groups queued for one peer, above which the guard hides the peer from each."""
 block_cache_bytes_max: Final = 64 * MIB
 follow_credit_bytes_max: Final = 4 * MIB
 

@@ -153,6 +153,8 @@ class Node:
             resolve=lambda address: self._dial_map.get(address, address),
             on_up=lambda peer, epoch: self._host.connected(peer, epoch),
             on_down=lambda peer: self._host.disconnected(peer),
+            on_full=lambda peer: self._host.pause(peer),
+            on_room=lambda peer: self._host.resume(peer),
             rng=self._rng,
         )
         self._rounds = Rounds(
@@ -167,6 +169,7 @@ class Node:
         self._host = Host(
             wal=self._wal, meta=self._meta, sync=self._sync, rounds=self._rounds,
             store=self._store, services=services, links_up=self._links.epochs,
+            links_full=self._links.full,
             on_change=self._replica_changed,
         )  # fmt: skip
         self._view = View(self._meta, self._sync, self._image_changed)

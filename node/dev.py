@@ -5,6 +5,7 @@ with a data directory and a log file under one root.
 """
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..client.errors import Unavailable
 from .addresses import split_address
@@ -101,6 +103,12 @@ class LocalNode:
         """SIGTERM and wait; kill -9 if it does not end in time. Returns the exit code."""
         self.signal(signal.SIGTERM)
         return self._reap(timeout_s)
+
+    def status(self) -> dict[str, Any]:
+        """The node's /status.json. Raises OSError when it does not answer."""
+        with urllib.request.urlopen(f"http://{self.http}/status.json", timeout=5) as answer:
+            status: dict[str, Any] = json.load(answer)
+        return status
 
     def log_tail(self, lines: int = 15) -> str:
         """The last lines of the log file."""

@@ -118,6 +118,16 @@ class Flusher:
             replica.raft_log.cut_front(behind)
             self._rounds.kick()
 
+    async def release(self, replica: RangeReplica) -> None:
+        """Flush, then cut all of the log that is in segments: it keeps the oldest WAL file."""
+        if replica.state.unflushed and not await self.try_flush(replica):
+            return
+        applied_index = replica.state.durable_base.applied_index
+        if not replica.stopped and applied_index > replica.raft_log.base_index:
+            replica.raft_log.cut_front(applied_index)
+            self._cut_next[replica.gid] = applied_index
+            self._rounds.kick()
+
     async def try_flush(self, replica: RangeReplica) -> bool:
         """`flush` for the background: False and a log line where it failed."""
         try:

@@ -42,6 +42,7 @@ class Host:
         store: SegmentStore,
         services: Services,
         links_up: Callable[[], dict[int, int]],
+        links_full: Callable[[], list[int]],
         on_change: Callable[[], None],
     ) -> None:
         self._wal = wal
@@ -51,6 +52,7 @@ class Host:
         self.store = store
         self._services = services
         self._links_up = links_up
+        self._links_full = links_full
         self._on_change = on_change
         self.groups: dict[GroupId, Replica] = {}
         self.damaged: dict[GroupId, str] = {}
@@ -307,6 +309,16 @@ class Host:
         for replica in list(self.groups.values()):
             replica.disconnected(peer)
 
+    def pause(self, peer: int) -> None:
+        """The link to a peer is full."""
+        for replica in list(self.groups.values()):
+            replica.pause(peer)
+
+    def resume(self, peer: int) -> None:
+        """The link to a peer has room again."""
+        for replica in list(self.groups.values()):
+            replica.resume(peer)
+
     def synced(self, gids: Iterable[GroupId]) -> None:
         """A WAL round that touched these groups is durable."""
         for gid in gids:
@@ -373,6 +385,8 @@ class Host:
         self.groups[replica.gid] = replica
         for peer, epoch in self._links_up().items():
             replica.connected(peer, epoch)
+        for peer in self._links_full():
+            replica.pause(peer)
         replica.start(campaign=campaign)
 
 

@@ -6,6 +6,7 @@ import time
 
 from ..client import limits
 from ..raft.wal import Wal
+from .controller_replica import ControllerReplica
 from .flush import Flusher
 from .host import Host
 from .metrics import Metrics
@@ -14,7 +15,9 @@ from .rounds import Rounds
 
 _PERIOD_S = 0.25
 _WAL_FILES_MAX = 6
-"""Above it the ranges that pin the oldest files are flushed, however small their memtables."""
+"""Above it the ranges that pin the oldest file are flushed, however small their memtables."""
+_WAL_FILES_CONTROLLER = 2
+"""Above it the controller's metadata is checkpointed when it pins the oldest file: it is small."""
 _RETRY_S = 5.0
 
 log = logging.getLogger("lognode.maintenance")
@@ -45,8 +48,26 @@ class Maintenance:
             for replica in self._to_flush():
                 if not await self._flusher.try_flush(replica):
                     self._not_before[replica.gid] = time.monotonic() + _RETRY_S
+            await self._unpin_wal()
             self._wal.reclaim()
             self._rounds.kick()
+
+    async def _unpin_wal(self) -> None:
+        """Checkpoint the groups whose entries keep the oldest WAL file, and cut their logs.
+
+        Without it a range that is written once and then idle would keep all files after its own.
+        """
+        pins = self._wal.oldest_pins()
+        oldest = min(pins.values(), default=0)
+        for gid in [gid for gid, file in pins.items() if file == oldest]:
+            replica = self._host.groups.get(gid)
+            if replica is None or replica.stopped:
+                continue
+            if isinstance(replica, ControllerReplica):
+                if self._wal.file_count > _WAL_FILES_CONTROLLER and not replica.is_sealed:
+                    await self._host.checkpoint_controller(replica)
+            elif isinstance(replica, RangeReplica) and self._wal.file_count > _WAL_FILES_MAX:
+                await self._flusher.release(replica)
 
     def _to_flush(self) -> list[RangeReplica]:
         now = time.monotonic()
@@ -67,10 +88,6 @@ class Maintenance:
             total = sum(r.state.memtable_bytes for r in replicas)
             if total > limits.memtables_bytes_max:
                 full = [max(replicas, key=lambda r: r.state.memtable_bytes)]
-            elif self._wal.file_count > _WAL_FILES_MAX:
-                pins = self._wal.oldest_pins()
-                oldest = min(pins.values(), default=0)
-                full = [r for r in replicas if pins.get(r.gid) == oldest]
         return full
 
     def _note_lag(self, lag: float) -> None:

@@ -1,9 +1,11 @@
 """Links to the other nodes: one dialled connection each, carrying all groups.
 
 What this node says to a peer leaves on the connection that it dialled; what the peer says arrives
-on the peer's own. So each direction can fail, and be made to fail, alone. A peer whose unsent
-bytes exceed the window counts as disconnected until they have drained: the leader's memory for a
-slow follower is bounded (promise L3, raft.md 2.26).
+on the peer's own. So each direction can fail, and be made to fail, alone. While a peer's unsent
+bytes exceed the window no group sends it more than heartbeats: the leader's memory for a slow
+follower is bounded (promise L3, raft.md 2.26). The link keeps its epoch meanwhile. Were it a new
+one, the acks of what is on its way would not count, all of it would be sent again, the window
+would be full again, and the follower would never catch up.
 """
 
 import asyncio
@@ -20,6 +22,7 @@ from .addresses import split_address
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 1.0
 _DIAL_TIMEOUT_S = 2.0
+_DRAIN_PERIOD_S = 0.02
 _FRAME_BYTES = limits.frame_bytes_max - limits.MIB
 
 log = logging.getLogger("lognode.peers")
@@ -29,6 +32,7 @@ class PeerLinks:
     """Dials every peer for as long as it is one, and sends Raft messages.
 
     `on_up(peer, epoch)` and `on_down(peer)` tell when a link can be used; epochs never repeat.
+    `on_full(peer)` and `on_room(peer)` tell when its window is full, and no longer so.
     `who()` gives (cluster id, node id, incarnation) at the time of dialling; `resolve` maps an
     advertised address to the one to dial.
     """
@@ -41,6 +45,8 @@ class PeerLinks:
         resolve: Callable[[str], str],
         on_up: Callable[[int, int], None],
         on_down: Callable[[int], None],
+        on_full: Callable[[int], None],
+        on_room: Callable[[int], None],
         rng: random.Random,
     ) -> None:
         self._who = who
@@ -48,6 +54,8 @@ class PeerLinks:
         self._resolve = resolve
         self._on_up = on_up
         self._on_down = on_down
+        self._on_full = on_full
+        self._on_room = on_room
         self._rng = rng
         self._links: dict[int, _Link] = {}
         self._epoch = rng.randrange(1, 1 << 32)
@@ -74,6 +82,10 @@ class PeerLinks:
         """The links that can be used now."""
         return {peer: link.epoch for peer, link in self._links.items() if link.up}
 
+    def full(self) -> list[int]:
+        """The links whose window is full now."""
+        return [peer for peer, link in self._links.items() if link.full]
+
     def send(self, peer: int, gid: GroupId, message: Message) -> None:
         """Queue a Raft message for the end of this turn of the loop; lost when the link is."""
         link = self._links.get(peer)
@@ -95,6 +107,7 @@ class _Link:
         self.address = address
         self.connection: Connection | None = None
         self.up = False
+        self.full = False
         self.epoch = 0
         self._owner = owner
         self._task: asyncio.Task[None] | None = None
@@ -127,16 +140,18 @@ class _Link:
         if not out or self.connection is None or not self.up:
             return
         self.connection.send("raft", {"messages": out})
-        if self.connection.queued_bytes > limits.peer_window_bytes_max:
-            self._go_down()
+        if not self.full and self.connection.queued_bytes > limits.peer_window_bytes_max:
+            self.full = True
+            self._owner._on_full(self.peer)
             self._loop.create_task(self._drain(self.connection))
 
     async def _drain(self, connection: Connection) -> None:
-        while connection.lost is None:
+        while connection.lost is None and self.up and connection is self.connection:
             if connection.queued_bytes < limits.peer_window_bytes_max // 4:
-                self._go_up(connection)
+                self.full = False
+                self._owner._on_room(self.peer)
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(_DRAIN_PERIOD_S)
 
     async def _keep(self) -> None:
         retry_s = _RETRY_FIRST_S
@@ -189,7 +204,7 @@ class _Link:
 
     def _go_down(self) -> None:
         if self.up:
-            self.up = False
+            self.up = self.full = False
             self._out.clear()
             self._out_bytes = 0
             self._owner._on_down(self.peer)

@@ -132,6 +132,17 @@ class Replica:
             self.group.disconnected(peer)
             self.wake()
 
+    def pause(self, peer: int) -> None:
+        """Our link to the peer is full."""
+        if not self.stopped and peer in self.members:
+            self.group.pause(peer)
+
+    def resume(self, peer: int) -> None:
+        """Our link to the peer has room again."""
+        if not self.stopped and peer in self.members:
+            self.group.resume(peer)
+            self.wake()
+
     def synced(self) -> None:
         """A WAL round that touched this group is durable."""
         if not self.stopped:

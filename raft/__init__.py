@@ -13,7 +13,8 @@ The caller
 3.  calls `connected(peer, epoch)` when its link to a peer is up, each time with another epoch, and
     `disconnected(peer)` when it is gone. Links are one-way: requests and answers to a peer leave
     on ours, what it says arrives on its own. A link that loses a message in the middle is slow,
-    never wrong.
+    never wrong. A link with too much to send is told by `pause(peer)` and `resume(peer)`: it keeps
+    its epoch, since what is on its way arrives.
 4.  calls `tick()` at `next_deadline()`, and asks for the deadline again after every other call.
 5.  passes each message of a member to `receive`, in any order, any number of times or never,
     after having checked that both sides mean the same group with the same descriptor.

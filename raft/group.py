@@ -179,6 +179,14 @@ class Group:
         """Our link to a peer is gone, and with it what was on its way."""
         self._replicator.disconnected(peer)
 
+    def pause(self, peer: int) -> None:
+        """Our link to a peer is full: send it nothing but heartbeats until `resume`."""
+        self._replicator.pause(peer)
+
+    def resume(self, peer: int) -> None:
+        """Our link to a peer has room again. Nothing that was on its way was lost."""
+        self._replicator.resume(peer)
+
     def base_installed(self, peer: int) -> None:
         """As leader: a peer in `needs_base` has installed one."""
         self._replicator.base_installed(peer)

@@ -46,6 +46,8 @@ class Progress:
     """(last index, bytes) of each append with entries that is not acked."""
     in_flight_bytes: int = 0
     window_full: bool = False
+    paused: bool = False
+    """Our link to it has more to send than it should, of all groups together."""
 
     def lead(self, next_index: int, now: float) -> None:
         """We became leader: nothing is known of the peer, and it gets the benefit of the doubt."""
@@ -70,7 +72,7 @@ class Progress:
         if size:
             self.in_flight.append((last_index, size))
             self.in_flight_bytes += size
-            if self.in_flight_bytes >= limits.peer_window_bytes_max:
+            if self.in_flight_bytes >= limits.group_window_bytes_max:
                 self.window_full = True
 
     def ack(self, last_index: int) -> None:
@@ -81,12 +83,12 @@ class Progress:
         self.needs_base = False
         while self.in_flight and self.in_flight[0][0] <= last_index:
             self.in_flight_bytes -= self.in_flight.popleft()[1]
-        if self.in_flight_bytes <= limits.peer_window_bytes_max // 2:
+        if self.in_flight_bytes <= limits.group_window_bytes_max // 2:
             self.window_full = False
 
     def may_send(self, *, bounded: bool = True) -> bool:
         """Whether the engine should see this peer. `bounded` false opens hole 26."""
-        if self.epoch is None or self.flow is Flow.BASE:
+        if self.epoch is None or self.flow is Flow.BASE or self.paused:
             return False
         if self.flow is Flow.PROBE and self.probed:
             return False

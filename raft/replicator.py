@@ -55,8 +55,23 @@ class Replicator:
         """The link is gone."""
         progress = self._peers[peer]
         progress.epoch = None
+        progress.paused = False
         progress.rewind(progress.next_index, progress.flow)
         self._engine.hide(peer)
+
+    def pause(self, peer: int) -> None:
+        """Our link to a peer is full: what is on its way stays on its way, no more is sent."""
+        progress = self._peers[peer]
+        progress.paused = True
+        self._engine.hide(peer)
+
+    def resume(self, peer: int) -> None:
+        """Our link to a peer has room again: go on where we were."""
+        progress = self._peers[peer]
+        progress.paused = False
+        if self._engine.role == "leader" and self._show_or_hide(progress):
+            self._set_next(progress)
+            self._engine.send_now()
 
     # Leadership.
 
@@ -66,8 +81,7 @@ class Replicator:
         self._durable_index, self._durable_at = 0, now
         for progress in self._peers.values():
             progress.lead(self._journal.last_index + 1, now)
-            if progress.epoch is not None:
-                self._engine.show(progress.peer)
+            self._show_or_hide(progress)
 
     def resign(self) -> None:
         """The engine leads no longer: it sees nobody, so that it starts no election (hole 21)."""

@@ -13,12 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 import zipfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import lognode
 from lognode.testing import LocalCluster, LocalNode, eventually
@@ -103,16 +101,9 @@ def run_verb(cluster: LocalCluster, *arguments: str) -> str:
     return done.stdout
 
 
-def status_of(node: LocalNode) -> dict[str, Any]:
-    """The node's /status.json."""
-    with urllib.request.urlopen(f"http://{node.http}/status.json", timeout=5) as answer:
-        status: dict[str, Any] = json.load(answer)
-    return status
-
-
 def entries_at(node: LocalNode) -> int:
     """How many entries the node's replicas have applied."""
-    return sum(replica["entries"] for replica in status_of(node)["replicas"])
+    return sum(replica["entries"] for replica in node.status()["replicas"])
 
 
 def import_and_kill(cluster: LocalCluster, path: Path, rows: int) -> tuple[LocalNode, float]:
@@ -129,7 +120,7 @@ def import_and_kill(cluster: LocalCluster, path: Path, rows: int) -> tuple[Local
             timeout_s=300, what="half of the import",
         )  # fmt: skip
         half = loading.poll() is None
-        leader = status_of(cluster.nodes[0])["ranges"][-1]["leader"]
+        leader = cluster.nodes[0].status()["ranges"][-1]["leader"]
         victim = cluster.nodes[leader - 1]
         victim.kill()
         print(f"\nkilled node {leader}, a leader, with kill -9", file=sys.stderr, flush=True)
@@ -187,8 +178,8 @@ async def check_histories(servers: str, histories: Histories, node: int | None) 
 
 def caught_up(node: LocalNode, like: LocalNode) -> bool:
     """Whether the node has applied all that the other has, in every range."""
-    want = {r["range"]: r["applied"] for r in status_of(like)["replicas"]}
-    have = {r["range"]: r["applied"] for r in status_of(node)["replicas"]}
+    want = {r["range"]: r["applied"] for r in like.status()["replicas"]}
+    have = {r["range"]: r["applied"] for r in node.status()["replicas"]}
     return all(have.get(range_id, 0) >= index for range_id, index in want.items())
 
 

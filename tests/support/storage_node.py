@@ -67,7 +67,7 @@ class StorageNode:
         )  # fmt: skip
         self.host = Host(
             wal=self.wal, meta=self.meta, sync=self.sync, rounds=self.rounds, store=self.store,
-            services=services, links_up=dict, on_change=lambda: None,
+            services=services, links_up=dict, links_full=list, on_change=lambda: None,
         )  # fmt: skip
         self.flusher = Flusher(
             builder=self.builder, tmp=self.directory.tmp, store=self.store, meta=self.meta,

@@ -203,7 +203,7 @@ def hole_26(closed: frozenset[int]) -> str | None:
         net.group(1).propose(command)
         net.run(0.01)
     net.run(net.settled([1, 2]))
-    bound = limits.peer_window_bytes_max + 2 * limits.entry_bytes_max
+    bound = limits.group_window_bytes_max + 2 * limits.entry_bytes_max
     return "sent without bound" if sum(sent) > bound else None
 
 
