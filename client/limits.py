@@ -73,6 +73,9 @@ keys_page_max: Final = 10_000
 
 # Files.
 wal_file_bytes: Final = 64 * MIB
+"""Unless the node is told otherwise, within the next two."""
+wal_file_bytes_min: Final = 64 * KIB
+wal_file_bytes_max: Final = 1 << 30
 segment_block_bytes: Final = 32 * KIB
 segment_unpacked_bytes_max: Final = 256 * MIB
 """Keys and values, uncompressed, above which a memtable is flushed: the builder holds them all."""

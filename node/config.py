@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ..client import limits
 from ..client.errors import InvalidArgument
 from .addresses import split_address
 
@@ -27,6 +28,8 @@ class Config:
     secret_file: Path | None = None
     dial_map: Path | None = None
     log_level: str = "INFO"
+    wal_file_bytes: int = limits.wal_file_bytes
+    """At a few of these the memtables that hold the oldest back are made segments, and it goes."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Per field, where its value is from."""
 
@@ -47,6 +50,7 @@ _HELP = {
     "secret_file": "file with the secret that the nodes of the cluster share",
     "dial_map": 'TOML file: "advertised host:port" = "host:port to dial"',
     "log_level": "DEBUG, INFO, WARNING or ERROR",
+    "wal_file_bytes": "size of a file of the write-ahead log",
 }
 
 
@@ -115,6 +119,8 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return addresses
         if name == "join_timeout":
             return float(value)
+        if name == "wal_file_bytes":
+            return _bytes(value)
         if name == "log_level" and str(value).upper() not in (
             "DEBUG", "INFO", "WARNING", "ERROR",
         ):  # fmt: skip
@@ -124,6 +130,13 @@ def _convert(name: str, value: Any, source: str) -> Any:
         raise InvalidArgument(f"bad value {value!r} of {source}: {error}", what=name) from None
     except InvalidArgument as error:
         raise InvalidArgument(f"{error.message} ({source})", what=name) from None
+
+
+def _bytes(value: Any) -> int:
+    number = int(value)
+    if not limits.wal_file_bytes_min <= number <= limits.wal_file_bytes_max:
+        raise ValueError(f"give {limits.wal_file_bytes_min} to {limits.wal_file_bytes_max}")
+    return number
 
 
 def shown(config: Config) -> list[tuple[str, str, str]]:

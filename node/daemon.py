@@ -102,7 +102,9 @@ class Node:
         self._meta = LmdbMeta(self._directory.meta)
         self._meta.sync()  # what a killed predecessor left in the page cache (executions 1.4)
         await self._become_somebody()
-        self._wal = Wal.open(OsDisk(self._directory.wal), entropy=os.urandom)
+        self._wal = Wal.open(
+            OsDisk(self._directory.wal), entropy=os.urandom, file_bytes=config.wal_file_bytes
+        )
         for note in self._wal.recovery.notes:
             log.warning("WAL: %s", note)
         self._store = SegmentStore(self._directory.files)

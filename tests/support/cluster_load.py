@@ -1,0 +1,292 @@
+"""Clients that append and read while nodes die, each keeping what it was told.
+
+`Load` runs them on a loop in a thread of its own; `cluster_history.check` says afterwards whether
+what the cluster holds agrees with what it answered. What a reader sees wrong is a violation at
+once.
+"""
+
+import asyncio
+import contextlib
+import random
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import lognode
+from lognode import testing
+from lognode.client.types import Entry
+
+OWN, SHARED, REGISTER, NAMED = b"own", b"shared", b"register", b"named"
+_NAMED_UNDER_WAY = 50
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One append: what was asked, when, and what was answered."""
+
+    key: bytes
+    value: bytes
+    expect: int | None
+    """The last seq that was expected, 0 for ABSENT; None when nothing was."""
+    began: float
+    ended: float = float("inf")
+    outcome: str = "unknown"
+    seq: int | None = None
+
+
+@dataclass(slots=True)
+class Size:
+    """How many clients of each kind, and how large their values are."""
+
+    writers: int = 3
+    conditional: int = 2
+    named: int = 1
+    readers: int = 2
+    followers: int = 1
+    value_bytes: int = 16
+
+
+@dataclass(slots=True)
+class Told:
+    """All that the clients were told."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    named_done: dict[str, int] = field(default_factory=dict)
+    """Per named producer: every number up to it was acknowledged."""
+    named_sent: dict[str, int] = field(default_factory=dict)
+    acked_seq: dict[bytes, int] = field(default_factory=dict)
+    """Per key the highest seq acknowledged so far."""
+    followed: list[dict[bytes, list[Entry]]] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    reads: int = 0
+
+
+class Load:
+    """A context manager: the clients run inside it."""
+
+    def __init__(
+        self, servers: str, log: str, seed: int, size: Size | None = None, *, timeout_s: float = 30
+    ) -> None:
+        self.told = Told()
+        self._servers = servers
+        self._log = log
+        self._size = size or Size()
+        self._rng = random.Random(seed)
+        self._timeout_s = timeout_s
+        self._tail = b"." * self._size.value_bytes
+        self._stopping = False
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
+        self._done = threading.Event()
+        print(f"load on {log}: seed {seed}")
+
+    # From the test's thread.
+
+    @property
+    def count(self) -> int:
+        """Appends acknowledged so far."""
+        return sum(attempt.outcome == "ok" for attempt in list(self.told.attempts))
+
+    def go_on(self, more: int, timeout_s: float = 30.0) -> None:
+        """Return when that many more appends were acknowledged that began after this call."""
+        since, first = time.monotonic(), len(self.told.attempts)
+
+        def enough() -> bool:
+            attempts = self.told.attempts[first:]
+            return sum(a.outcome == "ok" and a.began > since for a in attempts) >= more
+
+        testing.eventually(enough, timeout_s=timeout_s, what=f"{more} more appends")
+
+    def slowest_s(self, kinds: tuple[bytes, ...] = (OWN, SHARED)) -> float:
+        """The longest that an acknowledged append of these kinds of keys took."""
+        took = (
+            a.ended - a.began
+            for a in self.told.attempts
+            if a.outcome == "ok" and a.key.startswith(kinds)
+        )
+        return max(took, default=0.0)
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stopping = True
+        ended = self._done.wait(self._timeout_s + 15.0)
+        if kind is None and not ended:
+            raise AssertionError("the clients did not end")
+
+    # On the loop.
+
+    async def _main(self) -> None:
+        kinds: list[tuple[int, Callable[[lognode.AsyncLog, int, random.Random], Awaitable[None]]]]
+        kinds = [
+            (self._size.writers, self._write),
+            (self._size.conditional, self._contend),
+            (self._size.named, self._import),
+            (self._size.readers, self._read),
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                followers = [group.create_task(self._follow()) for _ in range(self._size.followers)]
+                async with asyncio.TaskGroup() as clients:
+                    for count, kind in kinds:
+                        for number in range(count):
+                            rng = random.Random(self._rng.random())
+                            clients.create_task(self._client(kind, number, rng))
+                await self._followers_caught_up()
+                for follower in followers:
+                    follower.cancel()
+        except* Exception as failed:
+            self.told.violations += [f"a client failed: {error!r}" for error in failed.exceptions]
+        finally:
+            self._done.set()
+
+    async def _client(self, kind: Any, number: int, rng: random.Random) -> None:
+        async with lognode.AsyncClient(self._servers, timeout=self._timeout_s) as client:
+            await kind(client.log(self._log), number, rng)
+
+    async def _append(
+        self, log: lognode.AsyncLog, key: bytes, value: bytes, expect: int | None = None
+    ) -> Attempt:
+        """One append, noted whatever becomes of it."""
+        attempt = Attempt(key, value + self._tail, expect, time.monotonic())
+        self.told.attempts.append(attempt)
+        condition: Any = lognode.ANY if expect is None else expect or lognode.ABSENT
+        try:
+            ack = await log.append(key, attempt.value, expect=condition)
+        except lognode.LognodeError as error:
+            attempt.outcome = error.outcome
+        else:
+            attempt.outcome, attempt.seq = "ok", ack.seq
+            if ack.seq is not None:
+                self.told.acked_seq[key] = max(self.told.acked_seq.get(key, 0), ack.seq)
+        attempt.ended = time.monotonic()
+        return attempt
+
+    async def _write(self, log: lognode.AsyncLog, number: int, rng: random.Random) -> None:
+        """Plain appends, to keys of its own and to keys that all writers share."""
+        count = 0
+        while not self._stopping:
+            count += 1
+            kind = OWN + b"-%d" % number if rng.random() < 0.6 else SHARED
+            await self._append(log, kind + b"-%d" % rng.randrange(4), b"%d:%d:" % (number, count))
+
+    async def _contend(self, log: lognode.AsyncLog, number: int, rng: random.Random) -> None:
+        """Conditional appends to registers; the value says what was expected."""
+        count = 0
+        while not self._stopping:
+            key = REGISTER + b"-%d" % rng.randrange(2)
+            with contextlib.suppress(lognode.LognodeError):
+                entry = await log.latest(key)
+                last = 0 if entry is None else entry.seq
+                if rng.random() < 0.2:
+                    last = max(0, last - 1)  # one that cannot hold
+                count += 1
+                value = b"%d:%d:%d:" % (last, number, count)
+                await self._append(log, key, value, last)
+
+    async def _import(self, log: lognode.AsyncLog, number: int, rng: random.Random) -> None:
+        """A named producer with numbers, opened again with the same ones when it fails."""
+        name = f"import-{number}"
+        done = 0
+        while not self._stopping:
+            under_way: deque[tuple[Attempt, Any]] = deque()
+            sent = done
+            with contextlib.suppress(lognode.LognodeError):
+                async with log.producer(name=name, timeout=10) as producer:
+                    while under_way or not self._stopping:
+                        if not self._stopping and len(under_way) < _NAMED_UNDER_WAY:
+                            sent += 1
+                            self.told.named_sent[name] = max(
+                                sent, self.told.named_sent.get(name, 0)
+                            )
+                            key = NAMED + b"-%d-%d" % (number, sent % 5)
+                            attempt = Attempt(key, b"%d:" % sent, None, time.monotonic())
+                            ticket = await producer.submit(key, attempt.value, number=sent)
+                            under_way.append((attempt, ticket))
+                            continue
+                        attempt, ticket = under_way.popleft()
+                        ack = await ticket
+                        attempt.ended, attempt.outcome, attempt.seq = (
+                            time.monotonic(), "ok", ack.seq,
+                        )  # fmt: skip
+                        self.told.attempts.append(attempt)
+                        done += 1
+                        self.told.named_done[name] = done
+
+    async def _read(self, log: lognode.AsyncLog, number: int, rng: random.Random) -> None:
+        """Reads: none is older than what was acknowledged before it (S7), none changes (S3, S5)."""
+        seen: dict[bytes, dict[int, Entry]] = defaultdict(dict)
+        while not self._stopping:
+            keys = list(self.told.acked_seq)
+            if not keys:
+                await asyncio.sleep(0.01)
+                continue
+            key = rng.choice(keys)
+            floor = self.told.acked_seq[key]
+            with contextlib.suppress(lognode.LognodeError):
+                if rng.random() < 0.5:
+                    latest = await log.latest(key)
+                    entries = [] if latest is None else [latest]
+                    start = None
+                else:
+                    start = rng.choice(sorted(seen[key]) or [1])
+                    entries = [entry async for entry in log.scan(key, start=start)]
+                self.told.reads += 1
+                self._look(seen[key], key, start, entries, floor)
+
+    def _look(
+        self, seen: dict[int, Entry], key: bytes, start: int | None, entries: list[Entry],
+        floor: int,
+    ) -> None:  # fmt: skip
+        wrong = self.told.violations
+        if not entries or entries[-1].seq < floor:
+            wrong.append(f"S7: {key!r} read without seq {floor}, acknowledged before")
+        seqs = [entry.seq for entry in entries]
+        if seqs != sorted(set(seqs)):
+            wrong.append(f"S4: {key!r} read in the order {seqs}")
+        wrong += [
+            f"S3: {key!r} seq {e.seq} was {seen[e.seq]!r}, is {e!r}"
+            for e in entries
+            if seen.get(e.seq, e) != e
+        ]
+        if start is not None:
+            gone = [seq for seq in seen if seq >= start and seq not in set(seqs)]
+            wrong += [f"S5: {key!r} seq {seq} was seen and is gone" for seq in gone]
+            late = [e.seq for e in entries if seen and start < e.seq < max(seen)]
+            wrong += [f"S5: {key!r} seq {seq} came late" for seq in late if seq not in seen]
+            seen.update((entry.seq, entry) for entry in entries)
+
+    async def _follow(self) -> None:
+        """The whole log as it is committed, resumed at the cursor after an error."""
+        followed: dict[bytes, list[Entry]] = defaultdict(list)
+        self.told.followed.append(followed)
+        start: Any = "earliest"
+        async with lognode.AsyncClient(self._servers, timeout=self._timeout_s) as client:
+            while True:
+                with contextlib.suppress(lognode.LognodeError):
+                    async with client.log(self._log).follow(start=start) as feed:
+                        async for batch in feed:
+                            for entry in batch:
+                                followed[entry.key].append(entry)
+                            start = batch.cursor
+
+    async def _followers_caught_up(self) -> None:
+        """Until every follower has every key's acknowledged entries, for a while."""
+        deadline = time.monotonic() + self._timeout_s
+        for followed in self.told.followed:
+            for key, seq in self.told.acked_seq.items():
+                while not followed[key] or followed[key][-1].seq < seq:
+                    if time.monotonic() > deadline:
+                        self.told.violations.append(f"L2: {key!r} seq {seq} reached no follower")
+                        return
+                    await asyncio.sleep(0.01)
