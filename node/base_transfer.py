@@ -33,6 +33,7 @@ class BaseServer:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._loop = asyncio.get_running_loop()
+        self._leases: dict[object, asyncio.TimerHandle] = {}
 
     def describe(self, body: Body) -> Body:
         """The durable base of a generation here, and its seal when it has one.
@@ -61,9 +62,15 @@ class BaseServer:
             raise RangeNotFound(f"no segment {content_id} on this node", range=0) from None
 
     def _pin(self, name: object, content_ids: list[str]) -> None:
-        pins = self._host.pinned
-        pins[name] = content_ids
-        self._loop.call_later(_PIN_S, lambda: pins.pop(name, None))
+        lease = self._leases.pop(name, None)
+        if lease is not None:
+            lease.cancel()  # progress renews it
+        self._host.pinned[name] = content_ids
+        self._leases[name] = self._loop.call_later(_PIN_S, self._unpin, name)
+
+    def _unpin(self, name: object) -> None:
+        del self._leases[name]
+        self._host.pinned.pop(name, None)
 
 
 class BaseFetcher:

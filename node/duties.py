@@ -52,6 +52,8 @@ class Duties:
         self._report = report
         self._wake = asyncio.Event()
         self._tasks: dict[object, asyncio.Task[None]] = {}
+        self._copies: set[int] = set()
+        """Operations whose files are pinned here until they end."""
 
     def wake(self) -> None:
         """Something changed."""
@@ -88,6 +90,9 @@ class Duties:
                 self._begin(("copy", number), self._copy_ahead(operation))
             elif operation.phase == "SEALING":
                 self._begin(("seal", number), self._seal_and_prepare(operation))
+        for pin in [("copy", number) for number in self._copies - metadata.operations.keys()]:
+            self._host.pinned.pop(pin, None)
+        self._copies &= metadata.operations.keys()
         for replica in self._host.ranges():
             if replica.group.base_wanted and not replica.is_sealed:
                 self._begin(("base", replica.gid), self._catch_up(replica))
@@ -127,6 +132,7 @@ class Duties:
         mine = self._host.replica(GroupId(parent.range_id, parent.generation))
         campaign = mine is not None and mine.leads
         await self._host.create_range(range_, base, campaign=campaign)
+        self._host.pinned.pop(("install", GroupId(parent.range_id, parent.generation)), None)
         if range_.operation:
             await self._installed(range_)
 
@@ -171,6 +177,7 @@ class Duties:
 
     async def _copy_ahead(self, operation: Operation) -> None:
         """A new member fetches the files that exist, while the range goes on."""
+        self._copies.add(operation.operation_id)
         for output in operation.outputs:
             if self._node_id not in output.members:
                 return
@@ -201,6 +208,7 @@ class Duties:
         await self._tell_prepared(operation, replica.gid, replica.state.durable_base)
 
     async def _prepare(self, gid: GroupId, operation: Operation) -> None:
+        self._copies.add(operation.operation_id)
         key = rows.prepared_key(operation.operation_id)
         row = self._host.meta.get(key)
         if row is None:
