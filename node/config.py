@@ -39,29 +39,30 @@ class Config:
         return self.advertise or self.listen
 
 
-_HELP = {
-    "data": "data directory",
-    "listen": "address for clients and peers",
-    "advertise": "address that others are told (default: the one listened at)",
-    "http": "address for health, metrics and status",
-    "join": "addresses of nodes of the cluster to join, separated by commas",
-    "join_timeout": "seconds to go on trying to join",
-    "zone": "failure domain of this node",
-    "secret_file": "file with the secret that the nodes of the cluster share",
-    "dial_map": 'TOML file: "advertised host:port" = "host:port to dial"',
-    "log_level": "DEBUG, INFO, WARNING or ERROR",
-    "wal_file_bytes": "size of a file of the write-ahead log",
+_FLAGS = {
+    "data": ("DIR", "data directory (default ./lognode-data)"),
+    "listen": ("H:P", "address for clients and peers (default 127.0.0.1:4600)"),
+    "advertise": ("H:P", "address that others are told (default: the one listened at)"),
+    "http": ("H:P", "address for health, metrics and status (default 127.0.0.1:4680)"),
+    "join": ("H:P,...", "nodes of the cluster to join; none: found one"),
+    "join_timeout": ("SECONDS", "how long to go on trying to join (default 60)"),
+    "zone": ("Z", "failure domain of this node"),
+    "secret_file": ("FILE", "the secret that the nodes of the cluster share"),
+    "dial_map": ("FILE", 'TOML of "advertised host:port" = "host:port to dial"'),
+    "log_level": ("LEVEL", "DEBUG, INFO, WARNING or ERROR (default INFO)"),
+    "wal_file_bytes": ("N", "size of a file of the write-ahead log (default 64 MiB)"),
 }
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The node's flags; those not given are absent from the parsed result."""
-    for name, text in _HELP.items():
+    for name, (value, text) in _FLAGS.items():
         parser.add_argument(
             "--" + name.replace("_", "-"), dest=name, default=argparse.SUPPRESS, help=text,
-            metavar=name.upper(),
+            metavar=value,
         )  # fmt: skip
-    parser.add_argument("--config", type=Path, default=None, metavar="FILE", help="TOML file")
+    parser.add_argument("--config", type=Path, default=None, metavar="FILE",
+                        help="TOML file with any of these")  # fmt: skip
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
@@ -71,7 +72,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
     from_file = _read(Path(file)) if file else {}
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    for name in _HELP:
+    for name in _FLAGS:
         variable = "LOGNODE_" + name.upper()
         for source, value in (
             ("flag --" + name.replace("_", "-"), flags.get(name)),
@@ -86,7 +87,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
     if from_file:
         unknown = ", ".join(sorted(from_file))
         raise InvalidArgument(
-            f"unknown setting in {file}: {unknown}; known are {', '.join(_HELP)}", what="config"
+            f"unknown setting in {file}: {unknown}; known are {', '.join(_FLAGS)}", what="config"
         )
     return Config(**values, sources=sources)
 

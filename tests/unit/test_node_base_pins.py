@@ -24,8 +24,10 @@ def test_x2_18_progress_renews_the_lease(tmp_path: Path, monkeypatch: pytest.Mon
             assert server.piece({"id": "abc", "offset": 0}) == {"data": b"segment"}
             await asyncio.sleep(0.05)
             assert host.pinned == {"abc": ["abc"]}, f"gone after {loop.time() - begun} s"
-        while host.pinned:
+        for _ in range(200):
+            if not host.pinned:
+                break
             await asyncio.sleep(0.01)
-        assert loop.time() - begun < 2.0
+        assert not host.pinned
 
     asyncio.run(fetch_slowly())
