@@ -129,22 +129,19 @@ def test_the_thread_begins_with_the_first_call_and_ends_with_close() -> None:
 
 def test_importing_lognode_is_quick_and_brings_no_server_libraries() -> None:
     code = (
-        "import sys; import lognode; "
+        "import sys, time; begun = time.process_time(); import lognode; "
         "bad = {'aiohttp', 'lmdb', 'pysyncobj', 'prometheus_client', 'pyspark'} & set(sys.modules);"
-        "print(sorted(bad))"
+        "print(sorted(bad), time.process_time() - begun)"
     )
     # The folder that holds the package goes first on the path, as for this process.
     where = str(Path(lognode.__file__).parents[1])
     fastest = 9.0
     for _ in range(5):
-        begun = time.perf_counter()
-        empty = subprocess.run([sys.executable, "-c", "pass"], check=True, capture_output=True)
-        nothing_s = time.perf_counter() - begun
-        begun = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-c", code], check=True, capture_output=True, text=True,
             env={"PYTHONPATH": where, "PATH": ""},
         )  # fmt: skip
-        fastest = min(fastest, time.perf_counter() - begun - nothing_s)
-        assert (empty.stdout, done.stdout) == (b"", "[]\n")
+        loaded, seconds = done.stdout.rsplit(maxsplit=1)
+        assert loaded == "[]"
+        fastest = min(fastest, float(seconds))  # of the CPU: others may be at work here
     assert fastest < 0.1, f"import lognode takes {fastest * 1000:.0f} ms"
