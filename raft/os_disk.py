@@ -80,7 +80,8 @@ class OsDisk(Disk):
     def sync_directory(self) -> None:
         fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            with _naming(str(self._directory)):
+                os.fsync(fd)
         finally:
             os.close(fd)
 

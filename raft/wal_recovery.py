@@ -144,7 +144,7 @@ def _scan(
     header = wal_format.decode_header(data)
     next_round = batches[-1].head.round + 1 if batches else 1
     recovery.files.append(number)
-    recovery.end_limit = 0
+    recovery.end_limit = 0  # nor is the file before it written any more
     if header is None or header.number != number:
         # The header is durable before the first batch is written.
         used = _content_end(data) > wal_format.HEADER_BYTES
@@ -192,7 +192,6 @@ def _cut(disk: Disk, recovery: Recovery, place: _Bad) -> None:
     if place.offset == 0:
         disk.delete(file_name(place.file))
         recovery.files.remove(place.file)
-        recovery.end_limit = 0  # the file before it was full
         recovery.notes.append(f"{file_name(place.file)} was not finished when the node ended")
         return
     _zero(disk, place.file, place.offset)
@@ -241,7 +240,7 @@ def _mark_damage(recovery: Recovery, place: _Bad) -> None:
 
 def _replay(recovery: Recovery, data: bytes, head: BatchHead, file: int) -> None:
     recovery.batches += 1
-    recovery.last_round = max(recovery.last_round, head.round)
+    recovery.last_round = head.round
     try:
         for item in wal_format.items(data, head):
             _apply(recovery, data, item, file)
@@ -254,8 +253,6 @@ def _apply(recovery: Recovery, data: bytes, item: wal_format.Item, file: int) ->
     if isinstance(item, RetiredItem):
         recovery.groups.pop(gid, None)
         recovery.retired[gid] = file
-        return
-    if gid in recovery.retired:
         return
     group = recovery.groups.get(gid)
     if group is None:
@@ -293,7 +290,6 @@ def _apply_entry(group: RecoveredGroup, data: bytes, item: EntryItem, file: int)
 
 
 def _apply_state(group: RecoveredGroup, item: StateItem) -> None:
-    group.cut_after(item.last_index)
     if (group.last_index, group.last_term) != (item.last_index, item.last_term):
         group.begin_after(item.last_index, item.last_term)
     if item.base_index >= group.base_index:
@@ -311,7 +307,7 @@ def _next_sound(
     """
     skipped = wal_format.batch_end(data, offset)
     head = wal_format.decode_batch(data, skipped, signature) if skipped else None
-    if head is not None and first_round <= head.round:
+    if head is not None:
         return head
     budget = _HASHED_MAX_FACTOR * len(data)
     last_round = first_round + _ROUND_AHEAD_MAX

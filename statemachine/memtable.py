@@ -170,7 +170,7 @@ class Memtable:
             key=columns.keys[at],
             seq=seq,
             timestamp_ms=slice_.timestamp_ms,
-            headers=None if columns.headers is None else columns.headers[at],
+            headers=None if columns.headers is None else columns.headers[at] or None,
             value=columns.values[at],
             snapshot=at in columns.snapshots,
         )

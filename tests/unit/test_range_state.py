@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lognode.client import limits
 from lognode.client.errors import CorruptData
+from lognode.client.invariants import InvariantError
 from lognode.client.records import encode_batch
 from lognode.statemachine import commands
 from lognode.statemachine.range_state import Base, Frozen, RangeState
@@ -167,6 +169,71 @@ def test_S4_S8_a_missing_predecessor_is_out_of_order(range_: Range) -> None:
     assert [value for _, value in history(range_.state, b"a")] == [b"1", b"2"]
 
 
+def test_S8_a_number_below_what_is_settled_is_a_duplicate_whatever_its_request_says(
+    range_: Range,
+) -> None:
+    range_.append(batch([(b"a", b"1")], producer=7, numbers=1))
+    range_.append(batch([(b"a", b"9")], producer=7, numbers=9, low=9))
+    (late,) = range_.append(batch([(b"a", b"5")], producer=7, numbers=5, low=1))
+    assert late["duplicates"] == [0]
+    assert late["seqs"] == [None]
+    assert [value for _, value in history(range_.state, b"a")] == [b"1", b"9"]
+    (ahead,) = range_.append(
+        batch([(b"a", b"8"), (b"a", b"10")], producer=7, numbers=[8, 10], low=1)
+    )
+    assert ahead["duplicates"] == [0]
+    assert range_.state.producers.rows[7].highest == 10
+    (older,) = range_.append(batch([(b"b", b"x")], producer=7, numbers=10, low=9))
+    assert (older["duplicates"], older["seqs"]) == ([0], [3])
+
+
+def test_S8_a_number_too_far_above_the_settled_ones_is_refused(range_: Range) -> None:
+    range_.append(batch([(b"a", b"1")], producer=7, numbers=1))
+    top = limits.producer_window_max
+    (reply,) = range_.append(batch([(b"a", b"2")], producer=7, numbers=1 + top, low=1))
+    assert reply["error"]["code"] == "LIMIT_EXCEEDED"
+    (reply,) = range_.append(batch([(b"a", b"2")], producer=7, numbers=1 + top, low=2))
+    assert reply["status"] == "ok"
+
+
+def test_S8_a_range_takes_no_more_producers_than_it_can_remember(
+    range_: Range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "producers_per_range_max", 2)
+    for producer in (1, 2):
+        range_.append(batch([(b"a", b"1")], producer=producer))
+    (reply,) = range_.append(batch([(b"a", b"1")], producer=3))
+    assert reply["error"]["code"] == "OVERLOADED"
+    (reply,) = range_.append(batch([(b"a", b"2")], producer=2, numbers=2))
+    assert reply["status"] == "ok", "a live one is never evicted"
+    range_.apply(commands.encode(commands.RETIRE_PRODUCERS, 1, [1]))
+    (reply,) = range_.append(batch([(b"a", b"1")], producer=3))
+    assert reply["status"] == "ok"
+
+
+def test_S9_x10_a_fence_keeps_the_row_and_is_never_lowered(range_: Range) -> None:
+    range_.append(batch([(b"a", b"1")], producer=7, numbers=1, epoch=3))
+    range_.apply(commands.encode(commands.FENCE, 1, [7, 2, 99]))
+    row = range_.state.producers.rows[7]
+    assert (row.epoch, row.fence_token, row.applied) == (3, 99, {1: 1})
+    range_.flush()
+    range_.crash()
+    assert range_.state.producers.rows[7] == row
+    for epoch in (1, 2):
+        (reply,) = range_.append(batch([(b"a", b"2")], producer=7, numbers=2, epoch=epoch))
+        assert reply["error"]["fields"] == {"epoch": 3}
+
+
+def test_x2_21_timestamps_never_go_back(range_: Range) -> None:
+    for ms, expected in ((50, 50), (20, 50), (51, 51)):
+        (reply,) = range_.append(batch([(b"a", b"1")]), ms=ms)
+        assert reply["timestamp_ms"] == expected
+    range_.flush()
+    range_.crash()
+    (reply,) = range_.append(batch([(b"a", b"1")]), ms=1)
+    assert reply["timestamp_ms"] == 51
+
+
 def test_S9_conditions_are_checked_after_duplicates(range_: Range) -> None:
     first = batch([(b"a", b"1")], producer=7, numbers=1, expects=[0])
     range_.append(first)
@@ -190,11 +257,40 @@ def test_S9_fenced_producer_is_refused(range_: Range) -> None:
     assert reply["duplicates"] == [0]  # a resumed import goes on in the same numbering (x10)
 
 
+def test_S10_a_key_outside_the_span_refuses_its_batch_whole(tmp_path: Path) -> None:
+    store = SegmentStore(tmp_path)
+    for start, end, key, inside in (
+        (b"b", b"d", b"b", True), (b"b", b"d", b"a\xff", False), (b"b", b"d", b"d", False),
+        (b"b", b"d", b"c\xff", True), (b"", b"d", b"\0", True), (b"b", None, b"\xff" * 480, True),
+        (b"b", b"d", b"d\0", False),
+    ):  # fmt: skip
+        state = RangeState(start=start, end=end, store=store)
+        command = commands.encode(commands.APPEND, 1, [batch([(b"c", b"1"), (key, b"2")])])
+        (reply,) = state.apply(2, 1, command).replies or ()
+        assert (reply["status"] == "ok") == inside, (start, end, key)
+        assert state.next_seq == (3 if inside else 1)
+        if not inside:
+            assert reply["error"]["code"] == "GENERATION_MISMATCH"
+
+
+def test_S3_empty_headers_are_none_in_memory_and_in_a_segment(range_: Range) -> None:
+    """Found by the model: an entry read before a flush differed from the same one after it."""
+    data = encode_batch([b"a", b"b"], [b"1", b"2"], producer=0, epoch=1, low=1, numbers=1,
+                        headers=[{}, {b"h": b""}])  # fmt: skip
+    range_.append(data)
+    before = [range_.state.latest(key) for key in (b"a", b"b")]
+    range_.flush()
+    assert [range_.state.latest(key) for key in (b"a", b"b")] == before
+    assert before[0] is not None
+    assert before[0].headers is None
+
+
 def test_x22_garbage_is_refused_and_stops_nothing(range_: Range) -> None:
     replies = range_.append(b"garbage", batch([(b"a", b"1")]), b"")
     assert [reply["status"] for reply in replies] == ["error", "ok", "error"]
     (reply,) = range_.apply(b"\0garbage")
     assert reply["error"]["code"] == "CORRUPT_DATA"
+    assert {r["error"]["outcome"] for r in (*replies[::2], reply)} == {"not_applied"}
     range_.append(batch([(b"a", b"2")]))
     assert len(history(range_.state, b"a")) == 2
 
@@ -213,6 +309,27 @@ def test_x2_16_entries_after_the_seal_are_void(range_: Range) -> None:
     range_.flush()
     range_.crash()
     assert range_.state.sealed == sealed
+
+
+def test_x6_the_hash_tells_entries_terms_and_indexes_apart(tmp_path: Path) -> None:
+    hashes = set()
+    for terms, values in (((1, 1), "ab"), ((1, 2), "ab"), ((1, 1), "ac"), ((2, 2), "ab")):
+        state = RangeState(start=b"", end=None, store=SegmentStore(tmp_path))
+        for index, (term, value) in enumerate(zip(terms, values, strict=True), 2):
+            data = batch([(b"k", value.encode())])
+            state.apply(index, term, commands.encode(commands.APPEND, 1, [data]))
+        hashes.add(state.state_hash)
+    assert len(hashes) == 4
+    with pytest.raises(InvariantError, match="out of order"):
+        state.apply(5, 2, commands.NO_OP)
+
+
+def test_x16_one_memtable_is_built_at_a_time(range_: Range) -> None:
+    range_.append(batch([(b"a", b"1")]))
+    assert range_.state.freeze() is not None
+    range_.append(batch([(b"a", b"2")]))
+    with pytest.raises(InvariantError, match="while another is being built"):
+        range_.state.freeze()
 
 
 def test_x16_an_empty_memtable_is_frozen_empty(range_: Range) -> None:

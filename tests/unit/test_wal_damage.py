@@ -166,6 +166,15 @@ def test_S2_S12_a_missing_first_file_is_damage() -> None:
     assert "are missing" in open_wal(disk).recovery.damaged[G1]
 
 
+def test_S12_a_file_under_the_name_of_another_is_damage() -> None:
+    disk = SimDisk(random.Random(1))
+    wal = open_wal(disk)
+    grow(wal, wal.create_group(G1), 3)
+    data = disk.read(file_name(2), 0, FILE_BYTES)
+    overwrite(disk, file_name(3), 0, data)
+    assert damaged(disk) == {G1}
+
+
 def test_S12_a_missing_file_between_two_is_refused() -> None:
     disk = SimDisk(random.Random(1))
     wal = open_wal(disk)
@@ -249,6 +258,22 @@ def test_S3_x2_11_a_lost_conflict_is_not_papered_over() -> None:
     assert "entries 2 to 9 are missing" in again.recovery.damaged[G1]
     assert again.groups[G1].term_at(9) == 2
     assert again.groups[G1].term_at(8) is None
+
+
+def test_S3_x2_11_a_lost_conflict_at_the_end_is_found_by_the_state_behind_it() -> None:
+    disk = SimDisk(random.Random(1))
+    wal = open_wal(disk)
+    log = wal.create_group(G1)
+    append(log, 2, 9, 1)
+    sync(wal)
+    append(log, 8, 9, 2)
+    lost = sync_at(wal)
+    log.set_hard_state(3, 3)
+    sync(wal)
+    marked(wal)
+    spoil(disk, lost)
+    assert damaged(disk) == {G1}
+    assert open_wal(disk).groups[G1].term_at(8) is None
 
 
 def test_S3_a_lost_reset_brings_nothing_back() -> None:
@@ -402,7 +427,7 @@ def mutate(disk: SimDisk, rng: random.Random) -> str:
 
 def test_S12_x5_whatever_happens_to_the_bytes_a_group_is_whole_or_damaged() -> None:
     refused = hit = 0
-    for seed in range(1500):
+    for seed in range(600):
         rng = random.Random(seed)
         disk = SimDisk(rng)
         before = full_wal(disk)
@@ -423,7 +448,7 @@ def test_S12_x5_whatever_happens_to_the_bytes_a_group_is_whole_or_damaged() -> N
         assert set(again.recovery.damaged) == set(wal.recovery.damaged), (seed, what)
         assert contents(again) == found, (seed, what)
     print(f"{hit} groups damaged, {refused} directories refused")
-    assert hit > 400
+    assert hit > 150
 
 
 def test_S12_items_of_a_forged_batch_are_an_error_not_a_crash() -> None:
