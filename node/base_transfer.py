@@ -7,6 +7,7 @@ off, from whichever peer, and is verified before the file is opened (raft.md sec
 import asyncio
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,14 +16,17 @@ from typing import Any
 from ..client import limits
 from ..client.connection import Connection
 from ..client.errors import CorruptData, InvalidArgument, RangeNotFound, Unavailable
+from ..client.wire import field
 from ..raft.types import GroupId
 from ..statemachine.range_state import Base
 from ..statemachine.segments import SegmentStore
+from . import fields
 from .host import Host
 from .sync_thread import SyncThread
 
 _REQUEST_TIMEOUT_S = 10.0
 _PIN_S = 60.0
+_CONTENT_ID = re.compile(r"[0-9a-zA-Z]{1,64}")
 
 Body = dict[str, Any]
 
@@ -40,7 +44,7 @@ class BaseServer:
 
         Its files are kept for a minute after each request that names them (executions 2.18).
         """
-        gid = GroupId(body["range"], body["generation"])
+        gid = fields.group(body)
         replica = self._host.replica(gid)
         if replica is None:
             raise RangeNotFound(f"no replica of {gid} on this node", range=gid.range_id)
@@ -50,8 +54,8 @@ class BaseServer:
 
     def piece(self, body: Body) -> Body:
         """Bytes of a segment file."""
-        content_id, offset = str(body["id"]), body["offset"]
-        if not content_id.isalnum() or type(offset) is not int or offset < 0:
+        content_id, offset = field(body, "id", str), fields.integer(body, "offset")
+        if not _CONTENT_ID.fullmatch(content_id) or offset > 1 << 62:
             raise InvalidArgument("not a piece of a segment", what="id")
         self._pin(content_id, [content_id])
         try:

@@ -18,15 +18,20 @@ from ..client.errors import (
     Timeout,
     Unavailable,
 )
+from ..client.wire import field
 from ..partitions import commands
 from ..partitions.model import Descriptor, LogRecord
-from . import health
+from . import fields, health
 from .host import Host
 from .view import View
 
 _DEADLINE_S = 10.0
+_VERSION_WAIT_S = 0.5
 _ONCE = frozenset({commands.CREATE_LOG, commands.DELETE_LOG})
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
+_FORWARDED = frozenset(
+    {commands.CREATE_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER, commands.REGISTER}
+)
 
 Body = dict[str, Any]
 
@@ -63,9 +68,15 @@ class ClusterService:
     # Operations.
 
     async def metadata(self, body: Body) -> Body:
-        """The cluster as a client needs it: nodes, logs, ranges with their leaders."""
+        """The cluster as a client needs it: nodes, logs, ranges with their leaders.
+
+        At least as new as `at_least` if that can be had soon; the answer says how new it is.
+        """
+        name = fields.optional_text(body, "log")
+        at_least = fields.integer(body, "at_least", 0)
+        if self._view.metadata.version < at_least:
+            await self._wait_version(at_least)
         metadata = self._view.metadata
-        name = body.get("log")
         logs = list(metadata.logs.values())
         if name is not None:
             if all(record.name != name for record in logs):
@@ -103,9 +114,9 @@ class ClusterService:
 
     async def create_log(self, body: Body) -> Body:
         """Create a log; the answer has its id once this node knows it."""
-        fields = ("name", "ranges", "split_at", "replicas", "retention_ms", "retention_bytes",
-                  "cleanup", "exist_ok")  # fmt: skip
-        command = {name: body.get(name) for name in fields}
+        names = ("name", "ranges", "split_at", "replicas", "retention_ms", "retention_bytes",
+                 "cleanup", "exist_ok")  # fmt: skip
+        command = {name: body.get(name) for name in names}
         answer = await self.command({"op": commands.CREATE_LOG, **command})
         await self._refresh()
         return answer
@@ -128,12 +139,12 @@ class ClusterService:
         if type(nodes) is not int or nodes < 0:
             raise InvalidArgument(f"`nodes` is {nodes!r}; give a number of nodes", what="nodes")
         self._view.learn_own(self._host)
-        found = health.reasons(self._view.metadata, self._view.leader, nodes)
+        found = health.reasons(self._view.metadata, self._view.leader, nodes, self._view.damaged)
         return {"ok": not found, "reasons": found}
 
     async def join(self, body: Body) -> Body:
         """A node that wants to join: its id, and the image to begin with."""
-        answer = await self.command(register_command(body))
+        answer = await self.command(register_command({**body, "node": None}))
         await self._refresh()
         return {**answer, "image": self._view.metadata.image()}
 
@@ -195,9 +206,9 @@ class ClusterService:
 
     async def peer_command(self, _: int, body: Body) -> Body:
         """A command that another node forwarded."""
-        command = body["command"]
-        if not isinstance(command, dict):
-            raise InvalidArgument("a forwarded command is no map", what="command")
+        command = field(body, "command", dict)
+        if command.get("op") not in _FORWARDED:
+            raise InvalidArgument(f"nobody forwards {command.get('op')!r}", what="command")
         return await self.execute(command)
 
     async def _refresh(self) -> None:
@@ -217,6 +228,18 @@ class ClusterService:
             return  # the heartbeat brings it
         await self._view.take(answer["image"])
 
+    async def _wait_version(self, version: int) -> None:
+        """Return when the image is that new, or after half a second."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _VERSION_WAIT_S
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._refresh()
+                while self._view.metadata.version < version:
+                    await self._view.changed(_VERSION_WAIT_S)
+        except TimeoutError:
+            return  # the answer tells its version
+
     async def peer_image(self, _: int, __: Body) -> Body:
         """The controller leader's image, confirmed by a quorum round (executions 1.29)."""
         replica = self._host.controller
@@ -228,8 +251,8 @@ class ClusterService:
 
 def register_command(body: Body) -> Body:
     """The metadata command that registers a node."""
-    fields = ("node", "incarnation", "boot", "address", "http", "zone")
-    return {"op": commands.REGISTER, **{name: body.get(name) for name in fields}}
+    names = ("node", "incarnation", "boot", "process", "address", "http", "zone")
+    return {"op": commands.REGISTER, **{name: body.get(name) for name in names}}
 
 
 def policy_body(record: LogRecord) -> Body:

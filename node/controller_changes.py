@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ..client.connection import Connection
-from ..client.errors import LognodeError
+from ..client.errors import CorruptData, InvalidArgument, LognodeError
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor
 from ..raft.types import GroupId
 from .controller_replica import ControllerReplica
+from .fields import parsed
 from .host import Host
 
 _PERIOD_S = 0.1
@@ -115,19 +116,33 @@ class ControllerChanges:
 
     async def install(self, _: int, body: Body) -> Body:
         """A push: begin that generation here, or take the base if this replica lacks entries."""
-        descriptor = Descriptor.from_wire(body["descriptor"])
-        metadata = Metadata.from_image(body["image"])
-        applied = (int(body["applied"][0]), int(body["applied"][1]))
+        descriptor = parsed("descriptor", Descriptor.from_wire, body.get("descriptor"))
+        metadata = parsed("image", _image, body.get("image"))
+        applied = parsed("applied", _applied, body.get("applied"))
+        if type(descriptor.generation) is not int or self._node_id not in descriptor.members:
+            raise InvalidArgument("not a controller of this node", what="descriptor")
         gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
         async with self._turn:
             replica = self._host.groups.get(gid)
             if isinstance(replica, ControllerReplica):
                 if replica.group.base_wanted and applied[0] > replica.applied_index:
                     self._began(await self._host.reinstall_controller(replica, metadata, applied))
-            elif self._node_id in descriptor.members:
+            else:
                 began = await self._host.create_controller(
                     descriptor, metadata, applied, campaign=False
                 )
                 if began is not None:
                     self._began(began)
         return {}
+
+
+def _image(told: Any) -> Metadata:
+    try:
+        return Metadata.from_image(told)
+    except CorruptData as error:
+        raise ValueError(error.message) from None
+
+
+def _applied(told: Any) -> tuple[int, int]:
+    index, term = told
+    return int(index), int(term)

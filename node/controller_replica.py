@@ -10,7 +10,7 @@ from ..partitions import commands
 from ..partitions.metadata import Metadata
 from ..partitions.model import Descriptor
 from ..raft.group_log import GroupLog
-from ..raft.types import GroupId, LogEntry
+from ..raft.types import LogEntry
 from .replica import Replica, Services
 
 _CHECKPOINT_ENTRIES = 512
@@ -30,13 +30,11 @@ class ControllerReplica(Replica):
         on_change: Callable[[], None],
     ) -> None:
         super().__init__(
-            gid=GroupId(descriptor.range_id, descriptor.generation),
-            members=descriptor.members,
+            descriptor=descriptor,
             raft_log=raft_log,
             applied_index=applied[0],
             services=services,
         )
-        self.descriptor = descriptor
         self.metadata = metadata
         self.applied_term = applied[1]
         self.checkpointed_index = applied[0]

@@ -6,17 +6,18 @@ import logging
 import os
 import random
 import signal
+import threading
 import tomllib
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 from ..client import acceptor
-from ..client.errors import InvalidArgument, LognodeError, Unavailable
+from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..partitions import commands
 from ..partitions.metadata import Metadata
-from ..partitions.model import CONTROLLER_RANGE, Descriptor, Span
+from ..partitions.model import CONTROLLER_RANGE, Descriptor, NodeRecord, Span
 from ..raft.os_disk import OsDisk
 from ..raft.types import DiskFailure, RaftOptions
 from ..raft.wal import Wal
@@ -26,16 +27,24 @@ from ..statemachine.segments import SegmentStore
 from . import logs, rows
 from .addresses import split_address
 from .base_transfer import BaseFetcher, BaseServer
+from .clocks import Clocks
 from .cluster_service import ClusterService, register_command
 from .config import Config
 from .controller_changes import ControllerChanges
 from .controller_driver import ControllerDriver
 from .controller_replica import ControllerReplica
-from .data_directory import DataDirectory, Identity, identity_row, load_identity
+from .data_directory import (
+    DataDirectory,
+    Identity,
+    identity_row,
+    load_identity,
+    new_incarnation,
+)
 from .data_service import DataService
 from .duties import Duties
 from .facts import Facts
 from .flush import Flusher
+from .handover import Handover
 from .heartbeat import Heartbeat
 from .host import Host
 from .http import HttpServer
@@ -43,6 +52,7 @@ from .joining import found, join, registration
 from .maintenance import Maintenance
 from .metrics import Metrics
 from .peers import PeerLinks
+from .raft_in import RaftIn
 from .replica import Services
 from .rounds import Rounds
 from .server import Server
@@ -51,6 +61,9 @@ from .sync_thread import SyncThread
 from .view import View
 
 _REPORT_TIMEOUT_S = 5.0
+_STOP_S = 9.5
+_HANDOVER_S = 3.0
+_LAST_ROUND_S = 3.0
 
 log = logging.getLogger("lognode.node")
 
@@ -58,7 +71,7 @@ log = logging.getLogger("lognode.node")
 class Node:
     """One node of a cluster. `run` starts it, serves until it is told to stop, and stops it."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, clocks: Clocks | None = None) -> None:
         self._config = config
         self._rng = random.Random()
         self._directory = DataDirectory(config.data)
@@ -68,6 +81,8 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._registered = False
         self._dial_map: dict[str, str] = {}
+        self._clocks = Clocks() if clocks is None else clocks
+        self._process = new_incarnation()
 
     async def run(self) -> int:
         """Exit code 0 after an orderly stop, 1 after a failure. Raises LognodeError when it
@@ -97,7 +112,7 @@ class Node:
     async def _start(self) -> None:
         config = self._config
         self._secret = _read_secret(config.secret_file)
-        self._load_dial_map()
+        self._dial_map = _read_dial_map(config.dial_map)
         self._sync = SyncThread(on_failure=self._fail)
         self._meta = LmdbMeta(self._directory.meta)
         self._meta.sync()  # what a killed predecessor left in the page cache (executions 1.4)
@@ -131,7 +146,7 @@ class Node:
         config = self._config
         identity = load_identity(self._meta)
         if identity is None and config.join:
-            identity, image = await join(config, self._secret)
+            identity, image = await join(config, self._secret, self._process)
             await self._store_rows({**identity_row(identity), rows.IMAGE: image})
         elif identity is None:
             identity = found()
@@ -141,7 +156,8 @@ class Node:
         self.identity = Identity(
             identity.cluster_id, identity.node_id, identity.incarnation, identity.boot + 1
         )
-        await self._store_rows(identity_row(self.identity))
+        self._clean = self._meta.get(rows.CLEAN) is not None
+        await self._store_rows({**identity_row(self.identity), rows.CLEAN: None})
         self._founding = identity.node_id == 1
 
     async def _store_rows(self, puts: dict[str, Any]) -> None:
@@ -158,22 +174,27 @@ class Node:
             on_full=lambda peer: self._host.pause(peer),
             on_room=lambda peer: self._host.resume(peer),
             rng=self._rng,
+            boot=identity.boot,
+            clock_ms=self._clocks.wall_ms,
         )
         self._rounds = Rounds(
             self._wal, self._sync,
             on_synced=lambda gids: self._host.synced(gids),
             on_failure=self._fail,
+            metrics=self._metrics,
         )  # fmt: skip
         services = Services(
             node_id=node_id, links=self._links, rounds=self._rounds, options=RaftOptions(),
-            rng=self._rng, on_broken=self._fail,
+            rng=self._rng, stamp_ms=self._clocks.stamp_ms, on_broken=self._fail,
+            on_damaged=lambda replica, error: self._host.damage(replica, error),
         )  # fmt: skip
         self._host = Host(
             wal=self._wal, meta=self._meta, sync=self._sync, rounds=self._rounds,
             store=self._store, services=services, links_up=self._links.epochs,
-            links_full=self._links.full,
-            on_change=self._replica_changed,
+            links_full=self._links.full, on_change=self._replica_changed,
+            hash_files=not self._clean,
         )  # fmt: skip
+        self._handover = Handover(self._host, self._links.connection)
         self._view = View(self._meta, self._sync, self._image_changed)
         self._flusher = Flusher(
             builder=self._builder, tmp=self._directory.tmp, store=self._store, meta=self._meta,
@@ -212,6 +233,11 @@ class Node:
         data = DataService(
             node_id=identity.node_id, replica=self._host.serving,
             describe=cluster.describe_range, metrics=self._metrics,
+            damaged=self._host.damaged.get, on_damaged=self._host.damage,
+        )  # fmt: skip
+        raft_in = RaftIn(
+            replica=self._host.groups.get, registered_boot=self._registered_boot,
+            clocks=self._clocks, metrics=self._metrics,
         )  # fmt: skip
 
         async def base(_: int, body: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +248,7 @@ class Node:
 
         server = Server(
             who=lambda: (identity.cluster_id, identity.node_id),
-            host=self._host,
+            raft_in=raft_in,
             data=data,
             operations=cluster.operations,
             join=cluster.join,
@@ -234,6 +260,7 @@ class Node:
                 "command": cluster.peer_command,
                 "image": cluster.peer_image,
                 "controller_install": self._changes.install,
+                "take_over": self._handover.serve,
             },
             metrics=self._metrics,
             on_broken=self._fail,
@@ -257,12 +284,13 @@ class Node:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop)
-        loop.add_signal_handler(signal.SIGHUP, self._load_dial_map)
+        loop.add_signal_handler(signal.SIGHUP, self._read_again)
 
     # Events.
 
     def _image_changed(self) -> None:
         metadata = self._view.metadata
+        self._check_fenced(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {
                 node.node_id: node.address
@@ -271,6 +299,21 @@ class Node:
             }
         )
         self._duties.wake()
+
+    def _check_fenced(self, registered: NodeRecord | None) -> None:
+        """A later process of this node fences this one (ranges.md section 3)."""
+        mine = self.identity
+        if registered is None or registered.boot < mine.boot:
+            return
+        theirs = (registered.incarnation, registered.boot, registered.process)
+        if theirs != (mine.incarnation, mine.boot, self._process):
+            self._fail(
+                Conflict(
+                    f"another process is registered as node {mine.node_id}, from "
+                    f"{registered.address}: this one is fenced; a data directory must not be "
+                    "copied or restored from an old copy"
+                )
+            )
 
     def _replica_changed(self) -> None:
         controller = self._host.controller
@@ -297,7 +340,9 @@ class Node:
     async def _register(self) -> None:
         """Tell the controller that this node is up, where, and in which boot."""
         identity = self.identity
-        body = registration(self._config, identity.incarnation, identity.boot, identity.node_id)
+        body = registration(
+            self._config, identity.incarnation, identity.boot, self._process, identity.node_id
+        )
         while not self._registered:
             try:
                 if self._view.metadata.cluster_id:
@@ -339,18 +384,19 @@ class Node:
             return "not registered with the controller yet"
         return None
 
-    def _load_dial_map(self) -> None:
-        path = self._config.dial_map
-        if path is None:
-            return
+    def _registered_boot(self, node: int) -> int:
+        known = self._view.metadata.nodes.get(node)
+        return 0 if known is None else known.boot
+
+    def _read_again(self) -> None:
+        """SIGHUP: the dial map may have changed; a bad one changes nothing."""
         try:
-            with open(path, "rb") as file:
-                body = tomllib.load(file)
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise InvalidArgument(
-                f"cannot read dial map {path}: {error}", what="dial_map"
-            ) from None
-        self._dial_map = {str(address): str(target) for address, target in body.items()}
+            self._dial_map = _read_dial_map(self._config.dial_map)
+        except InvalidArgument as error:
+            log.error("the dial map stays as it was: %s", error)
+            return
+        self._links.redial()
+        log.info("dial map read", extra={"fields": {"entries": len(self._dial_map)}})
 
     def _spawn(self, part: "Coroutine[Any, Any, None]") -> None:
         task = asyncio.get_running_loop().create_task(part)
@@ -367,7 +413,8 @@ class Node:
 
     def _asked_to_stop(self) -> None:
         if self._stopping.is_set():
-            os._exit(1)  # asked twice: now
+            log.warning("asked to stop twice: stops now")
+            _end(1)
         self._stopping.set()
 
     def _fail(self, error: BaseException) -> None:
@@ -375,13 +422,20 @@ class Node:
             self._failure = error
         if isinstance(error, DiskFailure | InvariantError):
             # Nothing may be written or said any more: not even an orderly stop.
-            log.critical("node stops at once: %s", error)
-            logging.shutdown()
-            os._exit(1)
+            log.critical("node stops at once: %s%s", error, _advice(error))
+            _end(1)
         self._stopping.set()
 
     async def _stop(self) -> None:
         log.info("node stops")
+        # Whatever hangs, a disk for one, the process ends in time (L4); what is not written now
+        # is as if it had been killed.
+        last_resort = threading.Timer(_STOP_S, _end, (1,))
+        last_resort.daemon = True
+        last_resort.start()
+        if self._failure is None:
+            left = await self._handover.all_groups(_HANDOVER_S)
+            log.info("handed over", extra={"fields": {"still_led": left}})
         for task in list(self._tasks):
             task.cancel()
         await self._listener.close()
@@ -390,13 +444,43 @@ class Node:
         self._host.stop()
         if self._failure is None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(5.0):
+                async with asyncio.timeout(_LAST_ROUND_S):
                     await self._rounds.durable()
+                    await self._store_rows({rows.CLEAN: True})
         self._rounds.stop()
         self._builder.stop()
         self._sync.close()
         self._store.close()
         self._meta.close()
+        last_resort.cancel()
+
+
+def _advice(error: BaseException) -> str:
+    if isinstance(error, InvariantError):
+        return "; this is a bug, report it with the log"
+    return (
+        "; free space or replace the disk, then start the node again: what it acknowledged is "
+        "on the disks of a majority"
+    )
+
+
+def _end(code: int) -> None:
+    logging.shutdown()
+    os._exit(code)
+
+
+def _read_dial_map(path: Path | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        with open(path, "rb") as file:
+            body = tomllib.load(file)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidArgument(f"cannot read dial map {path}: {error}", what="dial_map") from None
+    for advertised, target in body.items():
+        split_address(advertised, f"dial map {path}: address")
+        split_address(str(target), f"dial map {path}: target")
+    return {advertised: str(target) for advertised, target in body.items()}
 
 
 def _read_secret(path: Path | None) -> bytes | None:

@@ -7,7 +7,9 @@ all within a heartbeat.
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..client.errors import InvalidArgument
 from ..partitions.model import Lineage
+from . import fields
 
 
 @dataclass(slots=True)
@@ -39,19 +41,21 @@ class Facts:
         return facts
 
     def take(self, node: int, report: dict[str, Any], now: float) -> None:
-        """One report of a member."""
-        facts = self.of(report["operation"], now)
-        kind = report["kind"]
+        """One report of a member. Raises InvalidArgument for what is none."""
+        operation, kind = fields.integer(report, "operation"), report.get("kind")
+        if kind not in ("copied", "prepared", "installed"):
+            raise InvalidArgument(f"report of unknown kind {kind!r}", what="kind")
+        lineage = _lineage(report.get("lineage")) if kind == "prepared" else None
+        facts = self.of(operation, now)
         if kind == "copied":
             facts.copied.add(node)
-        elif kind == "prepared":
-            lineage = Lineage(*report["lineage"])
+        elif lineage is not None:
             if facts.sealed is None:
                 facts.sealed, facts.sealed_at = lineage, now
             facts.prepared[node] = (
                 lineage.final_index, lineage.final_term, lineage.state_hash,
             )  # fmt: skip
-        elif kind == "installed":
+        else:
             facts.installed.add(node)
 
     def alive(self, now: float, within_s: float) -> set[int]:
@@ -62,3 +66,9 @@ class Facts:
         """Operations that are done need no facts."""
         for operation_id in set(self.operations) - operations:
             del self.operations[operation_id]
+
+
+def _lineage(told: object) -> Lineage:
+    if not isinstance(told, list) or list(map(type, told)) != [*[int] * 6, bytes]:
+        raise InvalidArgument("a lineage that is none", what="lineage")
+    return Lineage(*told)

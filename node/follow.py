@@ -10,8 +10,10 @@ from typing import Any
 
 from ..client import limits
 from ..client.acceptor import Request
-from ..client.errors import InvalidArgument, Sealed
+from ..client.errors import Sealed
+from ..client.wire import field
 from ..statemachine.page import Page
+from . import fields
 from .range_replica import RangeReplica
 
 _KEYS_A_TURN = 256
@@ -25,19 +27,14 @@ class Follow:
         self._replica = replica
         self._request = request
         self._news = asyncio.Event()
-        keys, prefix = body.get("keys"), body.get("prefix")
-        if keys is not None and (
-            not isinstance(keys, dict)
-            or any(type(k) is not bytes or type(v) is not int for k, v in keys.items())
-        ):
-            raise InvalidArgument("follow: `keys` maps keys to the next seq wanted", what="keys")
-        self._positions: dict[bytes, int] | None = dict(keys) if keys is not None else None
+        keys = field(body, "keys", dict, type(None))
+        self._positions: dict[bytes, int] | None = None if keys is None else _positions(keys)
         self._ready: set[bytes] = set(self._positions or ())
-        self._prefix: bytes = prefix or b""
-        self._start_key = max(body.get("start_key") or b"", self._prefix)
-        ends = (body.get("end_key"), _after(self._prefix))
+        prefix = fields.bound(body, "prefix")
+        self._start_key = max(fields.bound(body, "start_key"), prefix)
+        ends = (fields.optional_key(body, "end_key"), _after(prefix))
         self._end_key: bytes | None = min((end for end in ends if end is not None), default=None)
-        self._from_seq = body.get("from_seq") or 1
+        self._from_seq = fields.integer(body, "from_seq", 1)
 
     async def run(self) -> None:
         """Push until the asker goes. Raises Sealed when the replica ends."""
@@ -96,7 +93,19 @@ class Follow:
         following: int | dict[bytes, int] = self._from_seq
         if self._positions is not None:
             following = {key: self._positions[key] for key in set(page.keys)}
-        return {"page": page.to_wire(), "caught_up": caught_up, "next": following}
+        return {
+            "page": page.to_wire(),
+            "caught_up": caught_up,
+            "next": following,
+            "applied": self._replica.applied_index,
+        }
+
+
+def _positions(keys: dict[Any, Any]) -> dict[bytes, int]:
+    for key, seq in keys.items():
+        fields.integer({"keys": seq}, "keys")
+        fields.key({"keys": key}, "keys")
+    return dict(keys)
 
 
 def _after(prefix: bytes) -> bytes | None:

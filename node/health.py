@@ -1,19 +1,23 @@
 """Whether the cluster is as it should be, from the metadata and who leads: a pure function."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from ..partitions.metadata import Metadata, group_size
 from ..partitions.model import CONTROLLER_RANGE, Descriptor
 from ..partitions.planner import CONTROLLER_MEMBERS
+from .view import Damage
 
 
 def reasons(
-    metadata: Metadata, leader: Callable[[int, int], int | None], nodes_wanted: int
+    metadata: Metadata,
+    leader: Callable[[int, int], int | None],
+    nodes_wanted: int,
+    damaged: Mapping[int, Collection[Damage]],
 ) -> list[str]:
     """Why the cluster is not healthy, a line each; empty when it is.
 
     Healthy: at least `nodes_wanted` nodes ACTIVE, every range and the controller with a leader
-    and as many members as wanted, no operation under way.
+    and as many members as wanted, no operation under way, no replica damaged.
     """
     active = metadata.active_nodes()
     found = []
@@ -34,6 +38,13 @@ def reasons(
         size = group_size(replicas, len(active))
         if len(range_.members) < size:
             found.append(f"{name} has {len(range_.members)} members, {size} are wanted")
+    found += [
+        f"node {node}'s replica of {_name(metadata, range_)} is damaged: {reason}"
+        for node, replicas in sorted(damaged.items())
+        for range_id, generation, reason in replicas
+        for range_ in (metadata.controller, *metadata.ranges.values())
+        if (range_.range_id, range_.generation) == (range_id, generation)
+    ]
     found += [
         f"operation {operation.operation_id} ({operation.kind}) is {operation.phase}"
         for operation in metadata.operations.values()

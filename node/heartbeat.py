@@ -13,9 +13,11 @@ from typing import Any
 
 from ..client.connection import Connection
 from ..client.errors import LognodeError, NotLeader
+from ..client.wire import field
+from . import fields
 from .facts import Facts
 from .host import Host
-from .view import View
+from .view import Damage, View
 
 _WAIT_S = 0.5
 _RETRY_S = 0.1
@@ -47,7 +49,7 @@ class Heartbeat:
     async def run(self) -> None:
         """Never returns; cancel it."""
         while True:
-            self._view.learn_own(self._host)
+            self._learn_own()
             replica = self._host.controller
             if replica is not None and replica.leads:
                 self._facts.heard[self._node_id] = time.monotonic()
@@ -73,7 +75,7 @@ class Heartbeat:
             node = members[self._try % len(members)]
         connection = self._connection(node)
         if connection is None:
-            self._view.leaders.pop(0, None)
+            self._view.forget_controller_leader()
             await asyncio.sleep(_RETRY_S)
             return
         metadata = self._view.metadata
@@ -81,21 +83,25 @@ class Heartbeat:
             "generation": metadata.controller.generation,
             "version": metadata.version,
             "leaders": self._own_leaders(),
+            "damaged": self._own_damage(),
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
         try:
             answer = await connection.request("heartbeat", body, deadline=deadline)
         except NotLeader as error:
-            self._view.leaders.pop(0, None)
+            self._view.forget_controller_leader()
             hint = error.fields.get("hint")
             if hint is not None and hint != self._node_id:
                 self._view.learn_leaders({0: (metadata.controller.generation, 0, hint)})
             raise
         except LognodeError:
-            self._view.leaders.pop(0, None)
+            self._view.forget_controller_leader()
             raise
         self.last_answer_at = time.monotonic()
         self._view.learn_leaders(answer["leaders"])
+        self._view.damaged = {
+            node: _damage(told) for node, told in answer.get("damaged", {}).items()
+        }
         if answer.get("image") is not None:
             await self._view.take(answer["image"])
 
@@ -111,16 +117,33 @@ class Heartbeat:
         replica = self._host.controller
         if replica is None or not replica.leads:
             raise NotLeader("not the controller's leader", hint=self._view.controller_leader())
+        leaders = field(body, "leaders", dict)
+        damaged = fields.parsed("damaged", _damage, body.get("damaged", []))
+        has = (fields.integer(body, "generation"), fields.integer(body, "version"))
         await replica.ready()
         self._facts.heard[node] = time.monotonic()
-        self._view.learn_leaders(body["leaders"])
-        self._view.learn_own(self._host)
+        self._view.learn_leaders(leaders)
+        self._view.damaged[node] = damaged
+        self._learn_own()
         metadata = replica.metadata
-        has = (body["generation"], body["version"])
         if (metadata.controller.generation, metadata.version) <= has:
             await self._view.changed(_WAIT_S)
         news = (metadata.controller.generation, metadata.version) > has
         return {
             "image": metadata.image() if news else None,
             "leaders": self._view.leaders,
+            "damaged": self._view.damaged,
         }
+
+    def _learn_own(self) -> None:
+        self._view.learn_own(self._host)
+        self._view.damaged[self._node_id] = self._own_damage()
+
+    def _own_damage(self) -> list[Damage]:
+        return [
+            (gid.range_id, gid.generation, reason) for gid, reason in self._host.damaged.items()
+        ]
+
+
+def _damage(told: Any) -> list[Damage]:
+    return [(int(range_id), int(generation), str(why)) for range_id, generation, why in told]

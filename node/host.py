@@ -30,7 +30,10 @@ log = logging.getLogger("lognode.host")
 
 
 class Host:
-    """All replicas of this node, by group and, while they serve, by range."""
+    """All replicas of this node, by group and, while they serve, by range.
+
+    `hash_files`: the last stop was not orderly, so the segments are verified at recovery.
+    """
 
     def __init__(
         self,
@@ -44,7 +47,11 @@ class Host:
         links_up: Callable[[], dict[int, int]],
         links_full: Callable[[], list[int]],
         on_change: Callable[[], None],
+        hash_files: bool,
     ) -> None:
+        self._hash_files = hash_files
+        self._hashed: set[str] = set()
+        self._marking: set[asyncio.Future[None]] = set()
         self._wal = wal
         self.meta = meta
         self._sync = sync
@@ -100,7 +107,7 @@ class Host:
             base = Base.from_wire(value["base"])
             applied = (base.applied_index, base.applied_term)
             raft_log = await self._sound_log(key, value, descriptor, applied)
-            if raft_log is not None and await self._has_files(descriptor, base):
+            if raft_log is not None:
                 self._begin_range(descriptor, raft_log, base, campaign=False)
         self._retire_unknown()
         await self.collect_garbage()
@@ -120,17 +127,11 @@ class Host:
             reason = "its log is not in the WAL"
         if reason is None and raft_log is not None and raft_log.base_index > applied[0]:
             reason = f"meta ends at entry {applied[0]}, its log begins after {raft_log.base_index}"
+        if reason is None and gid.range_id != CONTROLLER_RANGE:
+            reason = await self._bad_file(Base.from_wire(row["base"]))
         if reason is not None or raft_log is None:
-            if not row.get("damaged"):
-                # Stored before anything is cut, so that no later start takes part (x2).
-                damaged = {key: {**row, "damaged": reason}}
-                await self._sync.run(lambda: self.meta.commit(damaged))
-            self.damaged[gid] = str(reason)
-            log.error(
-                "replica is damaged and takes no part; its peers go on without it",
-                extra={"fields": {"range": gid.range_id, "generation": gid.generation,
-                                  "reason": reason}},
-            )  # fmt: skip
+            # Stored before anything is cut, so that no later start takes part (x2).
+            await self._mark_damaged(gid, key, row, str(reason))
             return None
         if raft_log.term_at(applied[0]) != applied[1]:
             # A base was installed, and the crash came before the log was reset to it (x15,
@@ -154,21 +155,58 @@ class Host:
             if gid.generation <= self.mark(gid.range_id):
                 self._wal.retire_group(gid)
 
-    async def _has_files(self, descriptor: Descriptor, base: Base) -> bool:
-        gid = GroupId(descriptor.range_id, descriptor.generation)
+    async def _bad_file(self, base: Base) -> str | None:
+        """Why a file of the base is not what it should be; None when all are.
+
+        After a stop that was not orderly they are hashed (executions 1.28): what the kernel had
+        not written when the machine died is not always zero bytes.
+        """
         for info in base.manifest:
-            try:
-                # Hashed off the loop, and before the file is opened (executions 1.28).
-                await asyncio.to_thread(self.store.verify, info.content_id)
-            except CorruptData as error:
-                self.damaged[gid] = str(error)
-                log.error(
-                    "replica is damaged and takes no part; its peers go on without it",
-                    extra={"fields": {"range": gid.range_id, "generation": gid.generation,
-                                      "reason": str(error)}},
-                )  # fmt: skip
-                return False
-        return True
+            path = self.store.path(info.content_id)
+            if not path.exists() or path.stat().st_size != info.size:
+                return f"segment {info.content_id} is missing or cut"
+            if self._hash_files and info.content_id not in self._hashed:
+                try:
+                    # Off the loop, and before the file is opened.
+                    await asyncio.to_thread(self.store.verify, info.content_id)
+                except CorruptData as error:
+                    return error.message
+                self._hashed.add(info.content_id)
+        return None
+
+    # Damage.
+
+    def damage(self, replica: Replica, error: CorruptData) -> None:
+        """The replica's own data is not what it was: it serves and votes no more in this
+        generation, after a restart neither (S12, executions 1.2). The others here go on."""
+        gid = replica.gid
+        replica.stop()
+        if self.groups.get(gid) is not replica:
+            return
+        del self.groups[gid]
+        if self._serving.get(gid.range_id) is replica:
+            del self._serving[gid.range_id]
+        if self.controller is replica:
+            self.controller = None
+        controller = gid.range_id == CONTROLLER_RANGE
+        key = rows.controller_key(gid.generation) if controller else rows.replica_key(gid)
+        row = self.meta.get(key)
+        if row is not None:
+            task = asyncio.ensure_future(self._mark_damaged(gid, key, row, error.message))
+            self._marking.add(task)
+            task.add_done_callback(self._marking.discard)
+        self._on_change()
+
+    async def _mark_damaged(self, gid: GroupId, key: str, row: dict[str, Any], reason: str) -> None:
+        self.damaged[gid] = reason
+        log.error(
+            "replica is damaged and takes no part; its peers go on without it",
+            extra={"fields": {"range": gid.range_id, "generation": gid.generation,
+                              "reason": reason}},
+        )  # fmt: skip
+        if not row.get("damaged"):
+            puts = {key: {**row, "damaged": reason}}
+            await self._sync.run(lambda: self.meta.commit(puts))
 
     # Creating and retiring.
 

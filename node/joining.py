@@ -21,7 +21,9 @@ def found() -> Identity:
     return Identity(new_cluster_id(), 1, new_incarnation(), 0)
 
 
-async def join(config: Config, secret: bytes | None) -> tuple[Identity, dict[str, Any]]:
+async def join(
+    config: Config, secret: bytes | None, process: int
+) -> tuple[Identity, dict[str, Any]]:
     """Ask the nodes of `config.join` in turn until one has registered this node.
 
     Returns the identity and the metadata image to begin with. Raises the last error after
@@ -34,7 +36,7 @@ async def join(config: Config, secret: bytes | None) -> tuple[Identity, dict[str
     while True:
         for address in config.join:
             try:
-                return await _ask(address, config, incarnation, secret)
+                return await _ask(address, registration(config, incarnation, 0, process), secret)
             except LognodeError as error:
                 if not error.retryable and error.code not in ("REMOTE_PROTOCOL_ERROR",):
                     raise
@@ -49,15 +51,14 @@ async def join(config: Config, secret: bytes | None) -> tuple[Identity, dict[str
 
 
 async def _ask(
-    address: str, config: Config, incarnation: int, secret: bytes | None
+    address: str, body: dict[str, Any], secret: bytes | None
 ) -> tuple[Identity, dict[str, Any]]:
     host, port = split_address(address)
+    incarnation: int = body["incarnation"]
     connection = await dial(host, port, role="node", incarnation=incarnation, secret=secret)
     try:
         deadline = asyncio.get_running_loop().time() + 10.0
-        answer = await connection.request(
-            "join", registration(config, incarnation, 0), deadline=deadline
-        )
+        answer = await connection.request("join", body, deadline=deadline)
     finally:
         connection.close()
     Metadata.from_image(answer["image"])
@@ -65,13 +66,14 @@ async def _ask(
 
 
 def registration(
-    config: Config, incarnation: int, boot: int, node: int | None = None
+    config: Config, incarnation: int, boot: int, process: int, node: int | None = None
 ) -> dict[str, Any]:
-    """What a node says of itself."""
+    """What a node says of itself. `process` is random per start."""
     return {
         "node": node,
         "incarnation": incarnation,
         "boot": boot,
+        "process": process,
         "address": config.advertised,
         "http": config.http,
         "zone": config.zone,

@@ -39,6 +39,13 @@ class Metrics:
         self.connections = Gauge(
             "lognode_connections", "Open connections by role.", ("role",), registry=registry
         )
+        self.raft_dropped = Counter(
+            "lognode_raft_messages_dropped", "Messages of members not taken, by reason.",
+            ("reason",), registry=registry,
+        )  # fmt: skip
+        self.damaged_replicas = Gauge(
+            "lognode_damaged_replicas", "Replicas here that take no part.", registry=registry
+        )
         self.segments_built = Counter(
             "lognode_segments_built", "Segments built here.", registry=registry
         )

@@ -17,6 +17,7 @@ from ..client import limits
 from ..client.connection import Connection, dial
 from ..client.errors import LognodeError, Unauthorized
 from ..raft.types import GroupId, Message
+from . import raft_in
 from .addresses import split_address
 
 _RETRY_FIRST_S = 0.05
@@ -34,7 +35,7 @@ class PeerLinks:
     `on_up(peer, epoch)` and `on_down(peer)` tell when a link can be used; epochs never repeat.
     `on_full(peer)` and `on_room(peer)` tell when its window is full, and no longer so.
     `who()` gives (cluster id, node id, incarnation) at the time of dialling; `resolve` maps an
-    advertised address to the one to dial.
+    advertised address to the one to dial. `boot` and `clock_ms` go with every frame of messages.
     """
 
     def __init__(
@@ -48,7 +49,11 @@ class PeerLinks:
         on_full: Callable[[int], None],
         on_room: Callable[[int], None],
         rng: random.Random,
+        boot: int,
+        clock_ms: Callable[[], int],
     ) -> None:
+        self._boot = boot
+        self._clock_ms = clock_ms
         self._who = who
         self._secret = secret
         self._resolve = resolve
@@ -73,6 +78,14 @@ class PeerLinks:
                 link = self._links[peer] = _Link(self, peer, address)
                 link.start()
 
+    def redial(self) -> None:
+        """Where advertised addresses lead may have changed: dial again whom it concerns."""
+        for peer, link in list(self._links.items()):
+            if link.target != self._resolve(link.address):
+                link.stop()
+                self._links[peer] = _Link(self, peer, link.address)
+                self._links[peer].start()
+
     def connection(self, peer: int) -> Connection | None:
         """The open connection to a peer, for requests to it."""
         link = self._links.get(peer)
@@ -86,11 +99,15 @@ class PeerLinks:
         """The links whose window is full now."""
         return [peer for peer, link in self._links.items() if link.full]
 
-    def send(self, peer: int, gid: GroupId, message: Message) -> None:
+    def send(self, peer: int, gid: GroupId, fingerprint: bytes, message: Message) -> None:
         """Queue a Raft message for the end of this turn of the loop; lost when the link is."""
         link = self._links.get(peer)
         if link is not None and link.up:
-            link.queue(gid, message)
+            link.queue(raft_in.item(gid, fingerprint, message), _weight(message))
+
+    def frame(self, items: list[list[object]]) -> dict[str, object]:
+        """The body of a frame of Raft messages."""
+        return raft_in.frame(items, boot=self._boot, clock_ms=self._clock_ms())
 
     def stop(self) -> None:
         """Close all links."""
@@ -105,6 +122,8 @@ class _Link:
     def __init__(self, owner: PeerLinks, peer: int, address: str) -> None:
         self.peer = peer
         self.address = address
+        self.target = ""
+        """What was dialled last."""
         self.connection: Connection | None = None
         self.up = False
         self.full = False
@@ -126,11 +145,11 @@ class _Link:
             self.connection.close()
             self.connection = None
 
-    def queue(self, gid: GroupId, message: Message) -> None:
+    def queue(self, item: list[object], weight: int) -> None:
         if not self._out:
             self._loop.call_soon(self._flush)
-        self._out.append([gid.range_id, gid.generation, message])
-        self._out_bytes += _weight(message)
+        self._out.append(item)
+        self._out_bytes += weight
         if self._out_bytes > _FRAME_BYTES // 2:
             self._flush()
 
@@ -139,7 +158,7 @@ class _Link:
         self._out_bytes = 0
         if not out or self.connection is None or not self.up:
             return
-        self.connection.send("raft", {"messages": out})
+        self.connection.send("raft", self._owner.frame(out))
         if not self.full and self.connection.queued_bytes > limits.peer_window_bytes_max:
             self.full = True
             self._owner._on_full(self.peer)
@@ -183,7 +202,8 @@ class _Link:
 
     async def _dial(self) -> Connection:
         cluster, node, incarnation = self._owner._who()
-        host, port = split_address(self._owner._resolve(self.address))
+        self.target = self._owner._resolve(self.address)
+        host, port = split_address(self.target)
         connection = await dial(
             host, port, role="node", cluster=cluster, node=node, incarnation=incarnation,
             secret=self._owner._secret, timeout_s=_DIAL_TIMEOUT_S,

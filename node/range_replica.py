@@ -11,7 +11,7 @@ from ..client.errors import InvalidArgument, LognodeError, Overloaded, Sealed
 from ..client.records import Batch
 from ..partitions.model import Descriptor
 from ..raft.group_log import GroupLog
-from ..raft.types import GroupId, LogEntry
+from ..raft.types import LogEntry
 from ..statemachine import commands
 from ..statemachine.admission import admit
 from ..statemachine.range_state import RangeState
@@ -37,13 +37,11 @@ class RangeReplica(Replica):
         on_change: Callable[["RangeReplica"], None],
     ) -> None:
         super().__init__(
-            gid=GroupId(descriptor.range_id, descriptor.generation),
-            members=descriptor.members,
+            descriptor=descriptor,
             raft_log=raft_log,
             applied_index=state.applied_index,
             services=services,
         )
-        self.descriptor = descriptor
         self.state = state
         self._on_change = on_change
         self._gathered: deque[tuple[bytes, asyncio.Future[Reply]]] = deque()
@@ -92,7 +90,7 @@ class RangeReplica(Replica):
                 size += len(data)
                 batches.append(data)
                 futures.append(future)
-            command = commands.encode(commands.APPEND, _now_ms(), batches)
+            command = commands.encode(commands.APPEND, self.services.stamp_ms(), batches)
             try:
                 self.propose(command, futures)
             except LognodeError as error:
@@ -105,7 +103,7 @@ class RangeReplica(Replica):
         """End this generation, if this member leads and has not done so yet (idempotent)."""
         if self.leads and not self.is_sealed and not self._seal_proposed:
             self.propose_gathered()
-            self.propose(commands.encode(commands.SEAL, _now_ms(), operation), ())
+            self.propose(commands.encode(commands.SEAL, self.services.stamp_ms(), operation), ())
             self._seal_proposed = True
 
     async def propose_and_wait(self, kind: int, payload: Any) -> Any:
@@ -115,14 +113,16 @@ class RangeReplica(Replica):
         if self.is_sealed or self._seal_proposed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.propose(commands.encode(kind, _now_ms(), payload), (future,))
+        self.propose(commands.encode(kind, self.services.stamp_ms(), payload), (future,))
         return await future
 
     def retire_producers(self, producers: Sequence[int]) -> None:
         """Forget producers that have closed. Raises NotLeader."""
         self.propose_gathered()
         if not self._seal_proposed:
-            command = commands.encode(commands.RETIRE_PRODUCERS, _now_ms(), producers)
+            command = commands.encode(
+                commands.RETIRE_PRODUCERS, self.services.stamp_ms(), producers
+            )
             self.propose(command, ())
 
     # Those who follow.
@@ -219,7 +219,3 @@ class RangeReplica(Replica):
             )
         self.appended_records += batch.count
         self.appended_bytes += len(data)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -14,7 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..client.errors import LognodeError, NotLeader, Sealed, Unavailable
+from ..client.errors import (
+    CorruptData,
+    LognodeError,
+    NotLeader,
+    RemoteProtocolError,
+    Sealed,
+    Unavailable,
+)
+from ..partitions.model import Descriptor
 from ..raft.group import Group
 from ..raft.group_log import GroupLog
 from ..raft.types import GroupId, LogEntry, Message, NotLeaderError, RaftOptions
@@ -29,7 +37,7 @@ log = logging.getLogger("lognode.replica")
 class Links(Protocol):
     """Where a replica's Raft messages go."""
 
-    def send(self, peer: int, gid: GroupId, message: Message) -> None: ...
+    def send(self, peer: int, gid: GroupId, fingerprint: bytes, message: Message) -> None: ...
 
 
 @dataclass(slots=True)
@@ -41,8 +49,12 @@ class Services:
     rounds: Rounds
     options: RaftOptions
     rng: random.Random
+    stamp_ms: Callable[[], int]
+    """The timestamp for what a leader proposes now."""
     on_broken: Callable[[BaseException], None]
     """A broken invariant: the node stops."""
+    on_damaged: Callable[["Replica", CorruptData], None]
+    """The replica's own data is not what it was: it takes no further part (S12)."""
 
 
 @dataclass(slots=True)
@@ -60,14 +72,15 @@ class Replica:
     def __init__(
         self,
         *,
-        gid: GroupId,
-        members: tuple[int, ...],
+        descriptor: Descriptor,
         raft_log: GroupLog,
         applied_index: int,
         services: Services,
     ) -> None:
-        self.gid = gid
-        self.members = members
+        self.descriptor = descriptor
+        self.gid = GroupId(descriptor.range_id, descriptor.generation)
+        self.members = descriptor.members
+        self.fingerprint = descriptor.fingerprint()
         self.raft_log = raft_log
         self.services = services
         self.applied_index = applied_index
@@ -82,6 +95,8 @@ class Replica:
         self._pumping = False
         self._was_leader = False
         self.stopped = False
+        self.resigning = False
+        """This member hands its lead over and takes no more proposals."""
 
     def _new_group(self, applied_index: int) -> Group:
         return Group(
@@ -115,39 +130,57 @@ class Replica:
         self._applied_waiters.clear()
 
     def receive(self, sender: int, message: Message) -> None:
-        """A Raft message from a member."""
-        if not self.stopped and sender in self.members:
-            self.group.receive(sender, message)
-            self.wake()
+        """A Raft message from a member. Raises RemoteProtocolError for what is none."""
+        if sender in self.members:
+            self._tell_group(self.group.receive, sender, message)
 
     def connected(self, peer: int, epoch: int) -> None:
         """Our link to the peer is up."""
-        if not self.stopped and peer in self.members:
-            self.group.connected(peer, epoch)
-            self.wake()
+        if peer in self.members:
+            self._tell_group(self.group.connected, peer, epoch)
 
     def disconnected(self, peer: int) -> None:
         """Our link to the peer is down."""
-        if not self.stopped and peer in self.members:
-            self.group.disconnected(peer)
-            self.wake()
+        if peer in self.members:
+            self._tell_group(self.group.disconnected, peer)
 
     def pause(self, peer: int) -> None:
         """Our link to the peer is full."""
-        if not self.stopped and peer in self.members:
-            self.group.pause(peer)
+        if peer in self.members:
+            self._tell_group(self.group.pause, peer)
 
     def resume(self, peer: int) -> None:
         """Our link to the peer has room again."""
-        if not self.stopped and peer in self.members:
-            self.group.resume(peer)
-            self.wake()
+        if peer in self.members:
+            self._tell_group(self.group.resume, peer)
 
     def synced(self) -> None:
         """A WAL round that touched this group is durable."""
-        if not self.stopped:
-            self.group.synced()
-            self.wake()
+        self._tell_group(self.group.synced)
+
+    def take_over(self) -> None:
+        """Stand for election at once: the leader is about to stop."""
+        self._tell_group(self.group.take_over)
+
+    def _tell_group(self, call: Callable[..., None], *arguments: Any) -> None:
+        if self.stopped:
+            return
+        try:
+            call(*arguments)
+        except RemoteProtocolError:
+            raise
+        except Exception as error:
+            self._broke(error)
+            return
+        self.wake()
+
+    def _broke(self, error: Exception) -> None:
+        """Damage ends this replica; anything else ends the node: going on is not safe."""
+        if isinstance(error, CorruptData):
+            self.services.on_damaged(self, error)
+        else:
+            log.error("replica %s broke", self.gid, exc_info=error)
+            self.services.on_broken(error)
 
     def wake(self) -> None:
         """Pump at the end of this turn of the loop."""
@@ -179,10 +212,15 @@ class Replica:
 
         Returns the index. Raises NotLeader, after which nothing was appended.
         """
+        if self.resigning:
+            raise self.not_leader()
         try:
             index, term = self.group.propose(command)
         except NotLeaderError:
             raise self.not_leader() from None
+        except CorruptData as error:
+            self._broke(error)
+            raise Unavailable("this replica is damaged", outcome="unknown") from None
         self.proposals[index] = Proposal(term, waiting, len(command))
         self.proposed_bytes += len(command)
         self.wake()
@@ -214,7 +252,18 @@ class Replica:
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiter_count += 1
         heapq.heappush(self._applied_waiters, (index, self._waiter_count, future))
-        await future
+        try:
+            await future
+        except asyncio.CancelledError:
+            self._forget_waiters()
+            raise
+
+    def _forget_waiters(self) -> None:
+        """On an idle range those who gave up would pile up."""
+        kept = [waiter for waiter in self._applied_waiters if not waiter[2].done()]
+        if len(kept) <= len(self._applied_waiters) // 2:
+            heapq.heapify(kept)
+            self._applied_waiters = kept
 
     # What subclasses define.
 
@@ -241,14 +290,13 @@ class Replica:
             return
         try:
             self._pump()
-        except Exception as error:  # whatever it is, going on is not safe
-            log.exception("replica %s broke", self.gid)
-            self.services.on_broken(error)
+        except Exception as error:
+            self._broke(error)
 
     def _pump(self) -> None:
         group = self.group
         for peer, message in group.take_messages():
-            self.services.links.send(peer, self.gid, message)
+            self.services.links.send(peer, self.gid, self.fingerprint, message)
         for ticket, index in group.take_reads():
             future = self._reads.pop(ticket, None)
             if future is not None and not future.done():
@@ -321,8 +369,7 @@ class Replica:
         if self.stopped:
             return
         if self.group.next_deadline() <= self._loop.time():
-            self.group.tick()
-            self.wake()
+            self._tell_group(self.group.tick)
         else:
             self._set_timer()
 

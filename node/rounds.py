@@ -6,11 +6,13 @@ Reuter, with the disk's own pace as the timer.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ..raft.types import GroupId
 from ..raft.wal import Round, Wal
+from .metrics import Metrics
 from .sync_thread import SyncThread
 
 
@@ -34,13 +36,16 @@ class Rounds:
         *,
         on_synced: Callable[[Iterable[GroupId]], None],
         on_failure: Callable[[BaseException], None],
+        metrics: Metrics,
     ) -> None:
+        self._metrics = metrics
         self._wal = wal
         self._thread = thread
         self._on_synced = on_synced
         self._on_failure = on_failure
         self._waiting: dict[Proposer, None] = {}
         self._in_flight = False
+        self._began_at = 0.0
         self._scheduled = False
         self._idle_mark: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -84,6 +89,7 @@ class Rounds:
         if current is None:
             return
         self._in_flight = True
+        self._began_at = time.monotonic()
         written = self._thread.run(lambda: self._wal.write(current))
         written.add_done_callback(lambda done: self._finish(current, done))
 
@@ -94,6 +100,7 @@ class Rounds:
             self._stopped = True
             self._on_failure(error)
             return
+        self._metrics.wal_round_seconds.observe(time.monotonic() - self._began_at)
         self._on_synced(self._wal.complete(current))
         done_waiters = [future for number, future in self._waiters if number <= current.number]
         self._waiters = [waiter for waiter in self._waiters if waiter[0] > current.number]

@@ -5,6 +5,7 @@ replica/<range>/<generation>    descriptor, base, damaged: a replica that was st
 mark/<range>                    the highest generation ever started here (executions 1.3)
 controller/<generation>         descriptor, applied, image: a controller replica
 image                           the newest metadata image this node has acted on
+clean                           true after an orderly stop, until the next start
 prepared/<operation>            range, generation, base: a parent's state at its final index
 """
 
@@ -19,6 +20,7 @@ CONTROLLER = "controller/"
 MARK = "mark/"
 PREPARED = "prepared/"
 IMAGE = "image"
+CLEAN = "clean"
 
 
 def replica_key(gid: GroupId) -> str:

@@ -3,24 +3,27 @@
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ..client import wire
 from ..client.acceptor import Request, ServerConnection
 from ..client.errors import (
+    CorruptData,
     InvalidArgument,
     LognodeError,
+    NotLeader,
     RemoteProtocolError,
     Unauthorized,
     Unsupported,
 )
+from ..client.invariants import DiskFailure, InvariantError
 from ..client.wire import Hello, Welcome
-from ..raft.types import GroupId
 from .data_service import DataService
 from .follow import Follow
-from .host import Host
 from .metrics import Metrics
+from .raft_in import RaftIn
 
+T = TypeVar("T")
 Body = dict[str, Any]
 Operation = Callable[[Body], Awaitable[Body]]
 PeerOperation = Callable[[int, Body], Awaitable[Body]]
@@ -32,15 +35,15 @@ log = logging.getLogger("lognode.server")
 class Server:
     """Implements `client.acceptor.Handler`.
 
-    `operations` are for everybody, `peer_operations` for nodes of the cluster, which are given
-    the asker's id.
+    `raft_in` takes the messages of members. `operations` are for everybody, `peer_operations` for
+    nodes of the cluster; they are given the asker's id.
     """
 
     def __init__(
         self,
         *,
         who: Callable[[], tuple[str, int]],
-        host: Host,
+        raft_in: RaftIn,
         data: DataService,
         operations: Mapping[str, Operation],
         join: Operation,
@@ -49,7 +52,7 @@ class Server:
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self._who = who
-        self._host = host
+        self._raft_in = raft_in
         self._data = data
         self._operations = {**data.operations, **operations}
         self._join = join
@@ -78,63 +81,62 @@ class Server:
         self._metrics.connections.labels(_role(connection)).dec()
 
     def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
-        op = request.op
+        op, body = request.op, request.body
         if op == wire.FOLLOW:
-            return self._follow(request)
+            return self._counted(op, lambda: self._follow(request))
         operation = self._operations.get(op)
         if operation is not None:
-            return self._counted(op, operation(request.body))
+            return self._counted(op, lambda: operation(body))
         if op == "join":
             hello = request.connection.hello
             if hello is None or hello.role != "node":
                 raise Unauthorized("only a node can join")
-            return self._counted(op, self._join(request.body))
+            return self._counted(op, lambda: self._join(body))
         peer_operation = self._peer_operations.get(op)
         if peer_operation is not None:
             node = self._peer(request.connection)
-            return self._counted(op, peer_operation(node, request.body))
+            return self._counted(op, lambda: peer_operation(node, body))
         shown = op if _SAFE_OP.fullmatch(op) else "?"
         raise Unsupported(f"operation {shown!r} is unknown to this node; upgrade it or the client")
 
     def message(self, connection: ServerConnection, op: str, body: Body) -> None:
-        if op == "raft":
-            self._raft(self._peer(connection), body)
-        elif op == wire.PRODUCER_CLOSE:
-            self._data.producer_close(body)
+        """A malformed one ends its connection: there is no other way to tell the sender."""
+        try:
+            if op == "raft":
+                self._raft_in.take(self._peer(connection), body)
+            elif op == wire.PRODUCER_CLOSE:
+                self._data.producer_close(body)
+        except InvalidArgument as error:
+            raise RemoteProtocolError(f"malformed {op} message: {error.message}") from None
 
     def failed(self, op: str, error: Exception) -> None:
-        if isinstance(error, KeyError | TypeError | ValueError | AttributeError):
-            log.warning("malformed request", exc_info=error, extra={"fields": {"op": op}})
-            return
+        """A bug: told as an internal error of unknown outcome. Only a broken invariant stops."""
+        self._metrics.requests.labels(op, "INTERNAL").inc()
         log.error("request failed", exc_info=error, extra={"fields": {"op": op}})
-        self._on_broken(error)
+        if isinstance(error, InvariantError | DiskFailure):
+            self._on_broken(error)
 
     # Parts.
 
-    async def _counted(self, op: str, answer: Awaitable[Body]) -> Body:
+    async def _counted(self, op: str, begin: Callable[[], Awaitable[T]]) -> T:
         try:
-            body = await answer
+            answer = await begin()
         except LognodeError as error:
             self._metrics.requests.labels(op, error.code).inc()
             raise
-        except (KeyError, TypeError, AttributeError) as error:
-            self._metrics.requests.labels(op, "MALFORMED").inc()
-            raise InvalidArgument(f"malformed {op} request: {error!r}", what=op) from None
         self._metrics.requests.labels(op, "OK").inc()
-        return body
+        return answer
 
     async def _follow(self, request: Request) -> None:
         replica = self._data.find(request.body)
+        follow = Follow(replica, request)
         if replica.leads:
             await replica.read_barrier()
-        await Follow(replica, request).run()
-
-    def _raft(self, sender: int, body: Body) -> None:
-        for item in body["messages"]:
-            range_id, generation, message = item
-            replica = self._host.groups.get(GroupId(range_id, generation))
-            if replica is not None:
-                replica.receive(sender, message)
+        try:
+            await follow.run()
+        except CorruptData as error:
+            self._data.on_damaged(replica, error)
+            raise NotLeader(f"the replica of {replica.gid} here is damaged", hint=None) from None
 
     def _peer(self, connection: ServerConnection) -> int:
         hello = connection.hello

@@ -37,8 +37,9 @@ def status(
         "operations": _operations(metadata),
         "replicas": _replicas(host),
         "damaged": [
-            {"range": gid.range_id, "generation": gid.generation, "reason": reason}
-            for gid, reason in host.damaged.items()
+            {"node": node, "range": range_id, "generation": generation, "reason": reason}
+            for node, replicas in sorted(view.damaged.items())
+            for range_id, generation, reason in replicas
         ],
     }
 

@@ -134,8 +134,11 @@ class Metadata:
         return {"cluster": self.cluster_id}
 
     def _register(self, command: Command, *_: int) -> Answer:
-        incarnation, boot = command["incarnation"], command["boot"]
-        node_id = command.get("node")
+        incarnation, boot, process = (
+            _number(command, name) for name in ("incarnation", "boot", "process")
+        )
+        address, http, zone = (_text(command, name) for name in ("address", "http", "zone"))
+        node_id = None if command.get("node") is None else _number(command, "node")
         if node_id is None:
             for known in self.nodes.values():
                 if known.incarnation == incarnation:
@@ -150,26 +153,28 @@ class Metadata:
                     )  # fmt: skip
         known_node = self.nodes.get(node_id)
         if known_node is None:
-            if node_id >= self.next_ids["node"]:
-                self.next_ids["node"] = node_id + 1
+            if node_id > self.next_ids["node"]:
+                raise NodeNotFound(f"cluster {self.cluster_id} has no node {node_id}", node=node_id)
+            self.next_ids["node"] = max(self.next_ids["node"], node_id + 1)
         elif known_node.state == "REMOVED":
             raise InvalidArgument(
                 f"node {node_id} was removed from the cluster; give it an empty data directory "
                 "and join it anew", what="node",
             )  # fmt: skip
-        elif known_node.incarnation != incarnation or boot < known_node.boot:
+        elif known_node.incarnation != incarnation or not _follows(known_node, boot, process):
             raise InvalidArgument(
                 f"another data directory is registered as node {node_id}, or this one is an old "
                 "copy of it: a copied or restored directory must not serve", what="incarnation",
             )  # fmt: skip
         self.nodes[node_id] = NodeRecord(
             node_id=node_id,
-            address=command["address"],
-            http=command["http"],
-            zone=command.get("zone") or "",
+            address=address,
+            http=http,
+            zone=zone,
             incarnation=incarnation,
             boot=boot,
             state="ACTIVE",
+            process=process,
         )
         return {"cluster": self.cluster_id, "node": node_id}
 
@@ -472,6 +477,25 @@ def check_log_name(name: object) -> None:
         )  # fmt: skip
 
 
+def _follows(known: NodeRecord, boot: int, process: int) -> bool:
+    """Whether this is a later boot, or the same one asking again, and not that of a copy."""
+    return boot > known.boot or (boot == known.boot and process == known.process)
+
+
+def _number(command: Command, name: str) -> int:
+    value = command.get(name) or 0
+    if type(value) is not int or value < 0:
+        raise InvalidArgument(f"{name} is {value!r}; an integer is wanted", what=name)
+    return value
+
+
+def _text(command: Command, name: str) -> str:
+    value = command.get(name) or ""
+    if type(value) is not str:
+        raise InvalidArgument(f"{name} is {value!r}; a text is wanted", what=name)
+    return value
+
+
 def _policy(command: Command) -> Policy:
     replicas = command.get("replicas") or 3
     if type(replicas) is not int or not 1 <= replicas <= limits.replicas_max:
@@ -481,6 +505,9 @@ def _policy(command: Command) -> Policy:
     cleanup = command.get("cleanup") or "delete"
     if cleanup not in ("delete", "compact"):
         raise InvalidArgument(f"cleanup {cleanup!r}; delete or compact", what="cleanup")
+    for name in ("retention_ms", "retention_bytes"):
+        if command.get(name) is not None and _number(command, name) == 0:
+            raise InvalidArgument(f"{name} is 0; leave it out to keep everything", what=name)
     return Policy(replicas, command.get("retention_ms"), command.get("retention_bytes"), cleanup)
 
 

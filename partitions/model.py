@@ -3,8 +3,11 @@
 Keys order as bytes; a span is half-open and `end` None means that it has no end.
 """
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgpack
 
 CONTROLLER_RANGE = 0
 
@@ -57,6 +60,13 @@ class Descriptor:
     operation: int = 0
     """The operation that holds the range, or 0."""
 
+    def fingerprint(self) -> bytes:
+        """What both sides of a group's message must agree on: members and lineage before all
+        (executions 2.24). The state and the operation are not part of it."""
+        told = (self.range_id, self.generation, self.log_id, self.span, self.members, self.lineage)
+        packed: bytes = msgpack.packb(told)
+        return hashlib.blake2b(packed, digest_size=8).digest()
+
     def to_wire(self) -> dict[str, Any]:
         return {
             "id": self.range_id,
@@ -95,6 +105,8 @@ class NodeRecord:
     incarnation: int
     boot: int
     state: str
+    process: int = 0
+    """Random per start: tells two processes of the same boot, and so of copied directories."""
 
 
 @dataclass(frozen=True, slots=True)

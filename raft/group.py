@@ -140,6 +140,11 @@ class Group:
         return self.role == "leader" and self._log.term_at(self.commit_index) == self.term
 
     @property
+    def caught_up(self) -> frozenset[int]:
+        """As leader: the linked peers that have all of the log durable."""
+        return self._replicator.caught_up() if self.role == "leader" else frozenset()
+
+    @property
     def needs_base(self) -> frozenset[int]:
         """As leader: peers that need entries which the log no longer holds."""
         return self._replicator.needs_base if self.role == "leader" else frozenset()
@@ -218,6 +223,12 @@ class Group:
             self._ask_for_reads()
         else:
             self._ask_for_votes()
+
+    def take_over(self) -> None:
+        """Stand for election at once, without asking whether others would vote: the leader wants
+        to hand over (Ongaro's thesis, 3.10). Safe at any time, and useless when lagging behind."""
+        if self._running and self.role != "leader" and not self._alone:
+            self._campaign()
 
     def synced(self) -> None:
         """A WAL round that touches this group was completed."""

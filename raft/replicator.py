@@ -98,6 +98,13 @@ class Replicator:
         heard = sum(progress.heard_at >= since for progress in self._peers.values())
         return 1 + heard >= guard.majority(1 + len(self._peers))
 
+    def caught_up(self) -> frozenset[int]:
+        """Linked peers that have all of our log durable."""
+        last = self._journal.last_index
+        return frozenset(
+            p.peer for p in self._peers.values() if p.epoch is not None and p.acked >= last
+        )
+
     @property
     def needs_base(self) -> frozenset[int]:
         """Peers that need entries which our log no longer holds."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lognode.client.records import encode_batch
+from lognode.node.clocks import Clocks
 from lognode.node.data_directory import DataDirectory
 from lognode.node.flush import Flusher
 from lognode.node.host import Host
@@ -36,7 +37,7 @@ class InlineBuilder(Builder):
 
 
 class _NoLinks:
-    def send(self, peer: int, gid: GroupId, message: Message) -> None:
+    def send(self, peer: int, gid: GroupId, fingerprint: bytes, message: Message) -> None:
         """There is nobody."""
 
 
@@ -60,14 +61,17 @@ class StorageNode:
         self.rounds = Rounds(
             self.wal, self.sync,
             on_synced=lambda gids: self.host.synced(gids), on_failure=self._fail,
+            metrics=Metrics(),
         )  # fmt: skip
         services = Services(
             node_id=1, links=_NoLinks(), rounds=self.rounds, options=RaftOptions(0.03, 0.06, 0.009),
-            rng=random.Random(1), on_broken=self._fail,
+            rng=random.Random(1), stamp_ms=Clocks().stamp_ms, on_broken=self._fail,
+            on_damaged=lambda replica, error: self.host.damage(replica, error),
         )  # fmt: skip
         self.host = Host(
             wal=self.wal, meta=self.meta, sync=self.sync, rounds=self.rounds, store=self.store,
             services=services, links_up=dict, links_full=list, on_change=lambda: None,
+            hash_files=True,
         )  # fmt: skip
         self.flusher = Flusher(
             builder=self.builder, tmp=self.directory.tmp, store=self.store, meta=self.meta,

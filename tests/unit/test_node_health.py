@@ -28,21 +28,23 @@ def led_by_one(range_id: int, generation: int) -> int | None:
 
 
 def test_one_node_alone_is_healthy() -> None:
-    assert health.reasons(metadata(1), led_by_one, 1) == []
+    assert health.reasons(metadata(1), led_by_one, 1, {}) == []
 
 
 def test_too_few_nodes() -> None:
-    assert health.reasons(metadata(1), led_by_one, 3) == ["1 nodes are ACTIVE, 3 are wanted"]
+    assert health.reasons(metadata(1), led_by_one, 3, {}) == ["1 nodes are ACTIVE, 3 are wanted"]
 
 
 def test_members_that_are_still_to_come() -> None:
     found = metadata(3)
     found.controller = replace(found.controller, members=(1,))
-    assert health.reasons(found, led_by_one, 3) == ["the controller has 1 members, 3 are wanted"]
+    assert health.reasons(found, led_by_one, 3, {}) == [
+        "the controller has 1 members, 3 are wanted"
+    ]
 
 
 def test_a_range_without_a_leader() -> None:
-    assert health.reasons(metadata(1), lambda range_id, _: None if range_id else 1, 1) == [
+    assert health.reasons(metadata(1), lambda range_id, _: None if range_id else 1, 1, {}) == [
         "range 1 of log orders has no leader"
     ]
 
@@ -56,7 +58,14 @@ def test_a_dead_node_and_an_operation() -> None:
     plan = {"op": "plan", "kind": "expand", "inputs": inputs, "outputs": outputs, "reason": "r"}
     assert "ok" in found.apply(11, 1, plan)
     found.controller = replace(found.controller, members=(1, 2, 3))
-    assert health.reasons(found, led_by_one, 1) == [
+    assert health.reasons(found, led_by_one, 1, {}) == [
         "node 2 is DEAD",
         "operation 1 (expand) is PLANNED",
+    ]
+
+
+def test_S12_a_damaged_replica_is_named() -> None:
+    damaged = {2: [(1, 1, "a checksum"), (1, 7, "of a generation that is over")]}
+    assert health.reasons(metadata(1), led_by_one, 1, damaged) == [
+        "node 2's replica of range 1 of log orders is damaged: a checksum"
     ]

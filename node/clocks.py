@@ -1,0 +1,58 @@
+"""Wall clocks of the cluster: which stamp a leader gives when its own clock may be wrong.
+
+Raft messages carry their sender's wall clock. A leader whose clock is far from the median of what
+it hears clamps its stamps to that median, so that a clock that jumped two days expires nothing
+(executions 1.11). Order never depends on it: apply takes the larger of a stamp and the last one.
+"""
+
+import time
+from collections.abc import Callable, Collection
+from typing import Final
+
+tolerance_ms: Final = 60_000
+_HEARD_S: Final = 10.0
+
+
+def correction_ms(peer_offsets_ms: Collection[int]) -> int:
+    """What to add to the own clock, given how far ahead of it each peer's is: 0 within 60 s.
+
+    The median is over this node and its peers, the own clock being at 0. Of two that could be it,
+    that nearer to the own counts: two nodes alone cannot tell which of them is wrong, and with
+    half of the peers wrong nobody follows them.
+    """
+    offsets = sorted((0, *peer_offsets_ms))
+    low, high = offsets[(len(offsets) - 1) // 2], offsets[len(offsets) // 2]
+    median = low if abs(low) <= abs(high) else high
+    return median if abs(median) > tolerance_ms else 0
+
+
+class Clocks:
+    """This node's wall clock beside those of its peers. All calls on one thread."""
+
+    def __init__(
+        self,
+        *,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.wall_ms = wall_ms
+        self._monotonic = monotonic
+        self._heard: dict[int, tuple[int, float]] = {}
+
+    def heard(self, peer: int, clock_ms: int) -> None:
+        """A message says what its sender's wall clock showed."""
+        # Offsets are kept against the monotonic clock: the own wall clock may jump afterwards.
+        now = self._monotonic()
+        self._heard[peer] = (clock_ms - int(now * 1000), now)
+
+    def correction_ms(self) -> int:
+        """As the function, from the peers heard within 10 s."""
+        now = self._monotonic()
+        own = self.wall_ms() - int(now * 1000)
+        return correction_ms(
+            [offset - own for offset, at in self._heard.values() if now - at <= _HEARD_S]
+        )
+
+    def stamp_ms(self) -> int:
+        """The timestamp that a leader gives to an entry now, Unix time in milliseconds."""
+        return self.wall_ms() + self.correction_ms()

@@ -1,0 +1,88 @@
+"""Fields of request bodies, checked before anything is done with them.
+
+A body is what somebody sent: any field may be missing or of any type that msgpack knows. What is
+wrong is answered with InvalidArgument and changes nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..client import limits
+from ..client.errors import InvalidArgument, LimitExceeded
+from ..client.wire import field
+from ..raft.types import GroupId
+
+T = TypeVar("T")
+Body = dict[Any, Any]
+
+
+def integer(body: Body, name: str, default: int | None = None) -> int:
+    """An integer from 0 up; `default` where the field is missing or nil."""
+    value = body.get(name)
+    if value is None and default is not None:
+        return default
+    if type(value) is not int or value < 0:
+        raise InvalidArgument(f"`{name}` must be an integer of 0 or more, not {value!r}", what=name)
+    return value
+
+
+def optional_integer(body: Body, name: str) -> int | None:
+    """An integer from 0 up, or None."""
+    return None if body.get(name) is None else integer(body, name)
+
+
+def optional_text(body: Body, name: str) -> str | None:
+    """A string, or None."""
+    value: str | None = field(body, name, str, type(None))
+    return value
+
+
+def group(body: Body) -> GroupId:
+    """The generation that a request names."""
+    return GroupId(integer(body, "range"), integer(body, "generation"))
+
+
+def key(body: Body, name: str = "key") -> bytes:
+    """A key. Raises LimitExceeded too."""
+    value: bytes = field(body, name, bytes)
+    if not 1 <= len(value) <= limits.key_bytes_max:
+        raise LimitExceeded(
+            f"`{name}` of {len(value)} bytes; a key has 1 to {limits.key_bytes_max}",
+            limit="key_bytes_max", value=len(value), allowed=limits.key_bytes_max,
+        )  # fmt: skip
+    return value
+
+
+def optional_key(body: Body, name: str) -> bytes | None:
+    """A key, or None where the field is missing or nil."""
+    return None if body.get(name) is None else key(body, name)
+
+
+def bound(body: Body, name: str) -> bytes:
+    """Where a span of keys begins; missing, nil or empty: at the first key."""
+    return b"" if body.get(name) in (None, b"") else key(body, name)
+
+
+def page_limit(body: Body, allowed: int) -> int:
+    """`limit` elements of a page, at least 1."""
+    value = optional_integer(body, "limit")
+    return allowed if value is None else max(1, min(value, allowed))
+
+
+def page_bytes(body: Body) -> int:
+    """`bytes` of a page, at least 1."""
+    value = integer(body, "bytes", limits.page_bytes_default)
+    return max(1, min(value, limits.page_bytes_max))
+
+
+def invalid(name: str) -> InvalidArgument:
+    """The error of a field whose elements are not what they should be."""
+    return InvalidArgument(f"`{name}` holds something else than it should", what=name)
+
+
+def parsed(what: str, parse: Callable[[Any], T], value: Any) -> T:
+    """What `parse` makes of a nested record of a peer. Raises InvalidArgument."""
+    try:
+        return parse(value)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise InvalidArgument(f"{what} that is none: {error!r}", what=what) from None

@@ -1,0 +1,81 @@
+"""Raft messages from other nodes: whose they are, and whether both sides mean the same group.
+
+A frame carries the messages of all groups, the sender's boot and its wall clock. Each message
+names its generation and the fingerprint of its descriptor (members and lineage): what differs is
+dropped. So is everything of a process that a later boot of the same node has replaced, which is
+what a copied data directory looks like (executions 2.24).
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ..client.wire import field
+from ..raft.types import GroupId, Message
+from . import fields
+from .clocks import Clocks
+from .metrics import Metrics
+from .replica import Replica
+
+Body = dict[str, Any]
+
+log = logging.getLogger("lognode.raft_in")
+
+
+def frame(items: list[list[object]], *, boot: int, clock_ms: int) -> Body:
+    """The body of the one-way message `raft`; each item as `item` makes it."""
+    return {"messages": items, "boot": boot, "clock": clock_ms}
+
+
+def item(gid: GroupId, fingerprint: bytes, message: Message) -> list[object]:
+    """One message of one group."""
+    return [gid.range_id, gid.generation, fingerprint, message]
+
+
+class RaftIn:
+    """`registered_boot` gives the boot that the metadata knows of a node, 0 if none."""
+
+    def __init__(
+        self,
+        *,
+        replica: Callable[[GroupId], Replica | None],
+        registered_boot: Callable[[int], int],
+        clocks: Clocks,
+        metrics: Metrics,
+    ) -> None:
+        self._replica = replica
+        self._registered_boot = registered_boot
+        self._clocks = clocks
+        self._dropped = metrics.raft_dropped
+        self._boots: dict[int, int] = {}
+        """Per node, the highest boot that a message came from."""
+
+    def take(self, sender: int, body: Body) -> None:
+        """Give each message to its replica. Raises InvalidArgument for a body that is none."""
+        boot, clock_ms = fields.integer(body, "boot"), fields.integer(body, "clock")
+        items = [_checked(each) for each in field(body, "messages", list)]
+        newest = max(self._boots.get(sender, 0), self._registered_boot(sender))
+        if boot < newest:
+            self._dropped.labels("old_boot").inc(len(items))
+            return
+        self._boots[sender] = boot
+        self._clocks.heard(sender, clock_ms)
+        for gid, fingerprint, message in items:
+            replica = self._replica(gid)
+            if replica is None:
+                self._dropped.labels("no_replica").inc()
+            elif replica.fingerprint != fingerprint:
+                self._dropped.labels("other_descriptor").inc()
+                log.warning(
+                    "message of a group with another descriptor",
+                    extra={"fields": {"peer": sender, "range": gid.range_id,
+                                      "generation": gid.generation}},
+                )  # fmt: skip
+            else:
+                replica.receive(sender, message)
+
+
+def _checked(each: object) -> tuple[GroupId, bytes, Message]:
+    if not isinstance(each, list) or list(map(type, each)) != [int, int, bytes, list]:
+        raise fields.invalid("messages")
+    return GroupId(each[0], each[1]), each[2], each[3]

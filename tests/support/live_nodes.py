@@ -1,0 +1,119 @@
+"""Real nodes in the test's own process and loop: real sockets, real files, everything reachable."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import lognode
+from lognode.client.connection import Connection, dial
+from lognode.node.addresses import split_address
+from lognode.node.clocks import Clocks
+from lognode.node.config import Config
+from lognode.node.daemon import Node
+from lognode.node.dev import free_ports
+
+
+async def until(condition: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
+    """Return when the condition holds. Raises AssertionError."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, f"{what} did not come true"
+        await asyncio.sleep(0.01)
+
+
+class LiveNode:
+    """One node and the task that runs it; it may be started again on its directory."""
+
+    def __init__(self, config: Config, clocks: Clocks | None = None) -> None:
+        self.config = config
+        self._clocks = clocks
+        self.node = Node(config, clocks)
+        self.task: asyncio.Task[int] | None = None
+
+    @property
+    def host(self):  # type: ignore[no-untyped-def]
+        return self.node._host
+
+    async def start(self) -> None:
+        """Return when it serves. Raises what kept it from that."""
+        self.node = Node(self.config, self._clocks)
+        self.task = asyncio.create_task(self.node.run())
+        while not self.node._registered:
+            if self.task.done():
+                self.task.result()
+                raise AssertionError(f"the node ended: {self.node._failure}")
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> int:
+        """In order; the exit code."""
+        assert self.task is not None
+        self.node._stopping.set()
+        return await self.task
+
+    async def peer(self, node: int = 99) -> Connection:
+        """A connection to it in the role of a node of its cluster."""
+        host, port = split_address(self.config.listen)
+        cluster = self.node.identity.cluster_id
+        return await dial(host, port, role="node", cluster=cluster, node=node, incarnation=1)
+
+    async def client(self) -> Connection:
+        """A bare client connection to it."""
+        host, port = split_address(self.config.listen)
+        return await dial(host, port)
+
+
+class LiveCluster:
+    """Nodes 1 to n; the first founds."""
+
+    def __init__(self, nodes: list[LiveNode]) -> None:
+        self.nodes = nodes
+        self.address = "lognode://" + ",".join(each.config.listen for each in nodes)
+
+    def of(self, node_id: int) -> LiveNode:
+        """The node of that id."""
+        return next(each for each in self.nodes if each.node.identity.node_id == node_id)
+
+    async def healthy(self, nodes: int) -> None:
+        """Wait until the cluster says that it is."""
+        async with lognode.AsyncClient(self.address) as client:
+            for _ in range(2000):
+                with contextlib.suppress(lognode.LognodeError):
+                    if (await client.health(nodes=nodes))["ok"]:
+                        return
+                await asyncio.sleep(0.01)
+        raise AssertionError("the cluster did not become healthy")
+
+
+@asynccontextmanager
+async def live(
+    root: Path,
+    nodes: int = 1,
+    *,
+    clocks: Mapping[int, Clocks] | None = None,
+    **settings: object,
+) -> AsyncIterator[LiveCluster]:
+    """A cluster of nodes in this loop, all serving; ended with the block."""
+    ports = free_ports(2 * nodes)
+    found = []
+    for at in range(nodes):
+        join = () if at == 0 else (f"127.0.0.1:{ports[0]}",)
+        config = Config(
+            data=root / f"node{at + 1}", listen=f"127.0.0.1:{ports[2 * at]}",
+            http=f"127.0.0.1:{ports[2 * at + 1]}", join=join, **settings,  # type: ignore[arg-type]
+        )  # fmt: skip
+        found.append(LiveNode(config, (clocks or {}).get(at + 1)))
+    cluster = LiveCluster(found)
+    try:
+        for each in found:
+            await each.start()
+        yield cluster
+    finally:
+        for each in reversed(found):
+            if each.task is not None and not each.task.done():
+                each.node._failure = each.node._failure or RuntimeError("the test is over")
+                each.node._stopping.set()
+        await asyncio.gather(
+            *(each.task for each in found if each.task is not None), return_exceptions=True
+        )
