@@ -9,9 +9,8 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..client import limits
 from ..client.connection import Connection
@@ -112,18 +111,22 @@ class BaseFetcher:
         return base
 
     async def _fetch_file(self, peer: int, content_id: str, size: int) -> None:
+        """Written by a thread of its own: WAL rounds do not wait for a large file's fsync."""
         path = self._tmp / f"fetch-{content_id}"
-        path.unlink(missing_ok=True)
         digest = hashlib.sha256()
         received = 0
-        while received < size:
-            answer = await self._ask(peer, "file", {"id": content_id, "offset": received})
-            data: bytes = answer["data"]
-            if not data:
-                break
-            digest.update(data)
-            received += len(data)
-            await self._sync.run(partial(_append, path, data))
+        try:
+            with await asyncio.to_thread(path.open, "wb") as file:
+                while received < size:
+                    answer = await self._ask(peer, "file", {"id": content_id, "offset": received})
+                    data: bytes = answer["data"]
+                    if not data:
+                        break
+                    received += len(data)
+                    await asyncio.to_thread(_take, file, digest, data)
+                await asyncio.to_thread(os.fsync, file.fileno())
+        except OSError as error:
+            raise Unavailable(f"cannot write {path}: {error.strerror or error}") from None
         if digest.hexdigest() != content_id:
             path.unlink()
             raise CorruptData(f"segment {content_id} came from node {peer} with another content")
@@ -137,8 +140,7 @@ class BaseFetcher:
         return await connection.request(op, body, deadline=deadline)
 
 
-def _append(path: Path, data: bytes) -> None:
-    with open(path, "ab") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def _take(file: IO[bytes], digest: "hashlib._Hash", data: bytes) -> None:
+    file.write(data)
+    file.flush()
+    digest.update(data)
