@@ -52,6 +52,8 @@ producer_expiry_ms: Final = 24 * 3_600 * 1_000
 
 # Memory of a node.
 memtable_bytes_max: Final = 64 * MIB
+memtable_hard_bytes_max: Final = 256 * MIB
+"""Above it appends are refused: segments cannot be built, or not as fast as entries come."""
 memtable_age_s: Final = 600.0
 memtables_bytes_max: Final = 512 * MIB
 append_queue_bytes_max: Final = 32 * MIB

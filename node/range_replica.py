@@ -67,6 +67,8 @@ class RangeReplica(Replica):
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
         if self._gathered_bytes + self.proposed_bytes > limits.append_queue_bytes_max:
             raise Overloaded("the range's append queue is full", retry_after=0.05)
+        if self.state.memtable_bytes > limits.memtable_hard_bytes_max:
+            raise Overloaded("the range waits for its segments to be built", retry_after=1.0)
         batch = admit(data, self.state.start, self.state.end)
         self._check_size(data, batch)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()

@@ -173,6 +173,9 @@ def test_S8_a_number_below_what_is_settled_is_a_duplicate_whatever_its_request_s
     range_: Range,
 ) -> None:
     range_.append(batch([(b"a", b"1")], producer=7, numbers=1))
+    range_.append(batch([(b"a", b"1")], producer=7, numbers=1, low=9))
+    (unseen,) = range_.append(batch([(b"a", b"4")], producer=7, numbers=4, low=1))
+    assert unseen["duplicates"] == [0]
     range_.append(batch([(b"a", b"9")], producer=7, numbers=9, low=9))
     (late,) = range_.append(batch([(b"a", b"5")], producer=7, numbers=5, low=1))
     assert late["duplicates"] == [0]

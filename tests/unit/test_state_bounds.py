@@ -155,7 +155,7 @@ def test_x22_a_batch_that_no_segment_could_hold_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_x22_no_entry_stops_a_replica_and_all_do_the_same(tmp_path: Path, seed: int) -> None:
+def test_x22_x2_22_no_entry_stops_a_replica_and_all_do_the_same(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     states = [state_in(tmp_path), state_in(tmp_path)]
     good = encode_batch([b"a", b"b"], [b"1", None], producer=3, epoch=1, low=1, numbers=1)

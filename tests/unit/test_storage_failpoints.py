@@ -8,7 +8,7 @@ from pathlib import Path
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
-def test_S1_S2_x1_x3_x4_x10_x15_x16_killed_at_every_step_of_storage(tmp_path: Path) -> None:
+def test_S1_S2_x1_x3_x8_x10_x15_x16_x2_10_killed_at_every_step_of_storage(tmp_path: Path) -> None:
     """Prints the list of failpoints. A process of its own, since each one is a fork of it."""
     done = subprocess.run(
         [sys.executable, SUPPORT / "storage_failpoints.py", tmp_path],

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,58 @@ def test_S2_x8_a_builder_that_is_killed_loses_nothing_and_is_started_again(tmp_p
         assert seqs(replica, b"a") == [1, 3, 5]
 
     run(tmp_path, test, builder)
+
+
+SERVED = """
+import sys
+from pathlib import Path
+from boundaries import Boundaries
+Boundaries(Path(sys.argv[1]), kill_at=("", int(sys.argv[2]))).install()
+from lognode.statemachine.builder import serve
+serve(sys.stdin.buffer, sys.stdout.buffer)
+"""
+
+
+class DyingBuilder(Builder):
+    """A real builder process that kills itself at its n-th step on the disk."""
+
+    step = 0
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._root = root
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", SERVED, self._root, str(self.step)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )  # fmt: skip
+        return self._process
+
+
+def test_S2_x8_a_builder_killed_at_each_of_its_steps_leaves_no_file_and_no_gap(
+    tmp_path: Path,
+) -> None:
+    builder = DyingBuilder(tmp_path)
+    steps = []
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        while True:
+            builder.step += 1
+            if await node.flusher.try_flush(replica):
+                break
+            steps.append(builder.step)
+            assert left_in_tmp(node) == []
+            assert list(node.directory.files.iterdir()) == []
+            assert seqs(replica, b"a") == [1, 3]
+        assert replica.state.durable_base.applied_index == replica.applied_index
+        assert seqs(replica, b"a") == [1, 3]
+
+    run(tmp_path, test, builder)
+    print(f"{len(steps)} failpoints in the builder process")
+    assert len(steps) >= 6
 
 
 def test_S2_a_builder_that_cannot_write_says_which_file_and_why(tmp_path: Path) -> None:

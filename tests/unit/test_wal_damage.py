@@ -92,7 +92,7 @@ def grow(wal: Wal, log: GroupLog, files: int) -> None:
 # A file that is not what it was made.
 
 
-def test_x5_a_file_that_was_never_finished_is_no_damage() -> None:
+def test_x5_x2_26_a_file_that_was_never_finished_is_no_damage() -> None:
     for content in (b"", bytes(100), bytes(FILE_BYTES), b"\x01torn"):
         disk = SimDisk(random.Random(1))
         wal = open_wal(disk)
