@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
+from weakref import WeakValueDictionary
 
 from ..client import limits
 from ..client.connection import Connection
@@ -41,7 +42,7 @@ class BaseServer:
     def describe(self, body: Body) -> Body:
         """The durable base of a generation here, and its seal when it has one.
 
-        Its files are kept for a minute after each request that names them (executions 2.18).
+        Its files are kept for a minute after the last request that names them (executions 2.18).
         """
         gid = fields.group(body)
         replica = self._host.replica(gid)
@@ -93,6 +94,8 @@ class BaseFetcher:
         self._tmp = tmp
         self._sync = sync
         self._connection = connection
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Per file: two duties may want the same one at once."""
 
     async def fetch(self, peer: int, gid: GroupId, *, pin: object) -> Base:
         """The peer's durable base of a generation, with every file of it here.
@@ -106,8 +109,10 @@ class BaseFetcher:
         base = Base.from_wire(answer["base"])
         self._host.pinned[pin] = [info.content_id for info in base.manifest]
         for info in base.manifest:
-            if not self._store.has(info.content_id):
-                await self._fetch_file(peer, info.content_id, info.size)
+            turn = self._turns.setdefault(info.content_id, asyncio.Lock())
+            async with turn:
+                if not self._store.has(info.content_id):
+                    await self._fetch_file(peer, info.content_id, info.size)
         return base
 
     async def _fetch_file(self, peer: int, content_id: str, size: int) -> None:

@@ -7,6 +7,7 @@ that was deposed in the middle of a step harms nobody: the next one goes on from
 import asyncio
 import logging
 import time
+from collections.abc import Collection
 from typing import Any
 
 from ..client.errors import LognodeError
@@ -58,7 +59,8 @@ class ControllerDriver:
         self._facts.forget_except(set(metadata.operations))
         for operation in list(metadata.operations.values()):
             facts = self._facts.of(operation.operation_id, now)
-            for command in next_commands(operation, facts, now):
+            active = {node.node_id for node in metadata.active_nodes()}
+            for command in next_commands(operation, facts, now, active):
                 await replica.command(command)
         if replica.leads_since is None or now - replica.leads_since < ALIVE_S:
             return  # who is alive is not known yet (executions 2.23)
@@ -85,14 +87,19 @@ class ControllerDriver:
             )
 
 
-def next_commands(operation: Operation, facts: OperationFacts, now: float) -> list[dict[str, Any]]:
-    """What to commit next for an operation, given what its members reported."""
+def next_commands(
+    operation: Operation, facts: OperationFacts, now: float, active: Collection[int]
+) -> list[dict[str, Any]]:
+    """What to commit next for an operation, given what its members reported.
+
+    A range is not kept locked for a member that is not in `active` (executions 1.25).
+    """
     number = operation.operation_id
     wanted = {member for output in operation.outputs for member in output.members}
     if operation.phase == "PLANNED":
         if wanted <= facts.copied:
             return [{"op": commands.SEALING, "operation": number}]
-        if now - facts.planned_at > ABORT_AFTER_S:
+        if not wanted <= set(active) or now - facts.planned_at > ABORT_AFTER_S:
             return [{"op": commands.ABORT, "operation": number}]
     elif operation.phase == "SEALING" and facts.sealed is not None:
         members = _prepared_members(operation, facts, now)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from ..client import limits
 from ..client.errors import LognodeError, RangeNotFound, Unavailable
 from ..partitions.model import Descriptor, Lineage, Operation
 from ..raft.types import GroupId
@@ -23,6 +24,8 @@ from .sync_thread import SyncThread
 from .view import View
 
 _PERIOD_S = 0.5
+_TAIL_BYTES = limits.MIB
+"""What may be left in memory for the flush at the seal, while appends wait."""
 
 log = logging.getLogger("lognode.duties")
 
@@ -183,10 +186,11 @@ class Duties:
                 return
         for range_id, generation in operation.inputs:
             gid = GroupId(range_id, generation)
-            if self._host.replica(gid) is None:
+            replica = self._host.replica(gid)
+            if replica is None:
                 await self._fetch_at(gid, None, pin=("copy", operation.operation_id))
-            else:
-                await self._flusher.flush(self._host.groups[gid])  # type: ignore[arg-type]
+            elif replica.state.memtable_bytes > _TAIL_BYTES:
+                await self._flusher.flush(replica)
         await self._report({"operation": operation.operation_id, "kind": "copied"})
 
     async def _seal_and_prepare(self, operation: Operation) -> None:

@@ -71,6 +71,7 @@ class Flusher:
         frozen = state.freeze()
         if frozen is None:
             return
+        info = None
         try:
             info = await self._build(frozen)
             if replica.stopped:
@@ -79,10 +80,13 @@ class Flusher:
             base = state.base_with(frozen, info)
             row = {replica_key(replica.gid): replica_row(replica.descriptor, base)}
             await self._sync.run(lambda: self._meta.commit(row))
+            state.flushed(base)
         except BaseException:
             state.thaw(frozen)
             raise
-        state.flushed(base)
+        finally:
+            if info is not None:
+                self._store.release(info.content_id)
         replica.memtable_since = time.monotonic()
         self._cut(replica, frozen.applied_index)
         if info is not None:
@@ -106,7 +110,13 @@ class Flusher:
         path = self._tmp / f"build-{self._files}"
         first_seq, sources = frozen.memtable.first_seq, frozen.sources()
         info = await asyncio.to_thread(self._builder.build, path, first_seq, sources)
-        await self._sync.run(lambda: self._store.add(path, info.content_id))
+        # Until a manifest in meta names it, the end of some other replica must not remove it.
+        self._store.hold(info.content_id)
+        try:
+            await self._sync.run(lambda: self._store.add(path, info.content_id))
+        except BaseException:
+            self._store.release(info.content_id)
+            raise
         return info
 
     def _cut(self, replica: RangeReplica, applied_index: int) -> None:

@@ -1,7 +1,7 @@
 """The store of segment files: `files/` by content id, opened once, removed when nobody names it."""
 
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -29,6 +29,7 @@ class SegmentStore:
         self._open_max = open_max
         self._open: OrderedDict[str, Segment] = OrderedDict()
         self._verified: set[str] = set()
+        self._held: Counter[str] = Counter()
         self._blocks = BlockCache(limits.block_cache_bytes_max)
         self.columns = ColumnCache(limits.block_cache_bytes_max)
 
@@ -39,6 +40,16 @@ class SegmentStore:
     def has(self, content_id: str) -> bool:
         """Whether the file is here."""
         return self.path(content_id).exists()
+
+    def hold(self, content_id: str) -> None:
+        """Keep the file, named or not, until `release`: a manifest is about to name it."""
+        self._held[content_id] += 1
+
+    def release(self, content_id: str) -> None:
+        """The end of a `hold`."""
+        self._held[content_id] -= 1
+        if not self._held[content_id]:
+            del self._held[content_id]
 
     def add(self, source: Path, content_id: str) -> None:
         """Take a finished, synced file over: rename it into place and sync the directory.
@@ -86,8 +97,8 @@ class SegmentStore:
         self._verified.add(content_id)
 
     def remove_except(self, named: Iterable[str]) -> list[str]:
-        """Delete the files that no manifest names; returns their ids."""
-        keep = set(named)
+        """Delete the files that no manifest names and nobody holds; returns their ids."""
+        keep = set(named) | set(self._held)
         removed = []
         for file in self._directory.glob("*.seg"):
             if file.stem not in keep:

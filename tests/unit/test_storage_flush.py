@@ -208,3 +208,26 @@ def test_S2_x1_a_flush_never_writes_an_older_base_over_one_just_installed(tmp_pa
         assert installed.raft_log.base_index == base.applied_index
 
     run(tmp_path, test)
+
+
+def test_S2_a_segment_that_meta_is_about_to_name_is_not_garbage(tmp_path: Path) -> None:
+    """The end of another replica collects garbage between the rename and the meta transaction."""
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        loop = asyncio.get_running_loop()
+        commit = node.meta.commit
+
+        def collect_first(puts: Mapping[str, Any], deletes: Sequence[str] = ()) -> None:
+            collecting = asyncio.run_coroutine_threadsafe(node.host.collect_garbage(), loop)
+            collecting.result(10)
+            commit(puts, deletes)
+
+        node.meta.commit = collect_first
+        await node.flusher.flush(replica)
+        (info,) = replica.state.durable_base.manifest
+        assert node.store.has(info.content_id)
+        assert seqs(replica, b"a") == [1, 3]
+        node.store.remove_except([])
+        assert not node.store.has(info.content_id)
+
+    run(tmp_path, test)
