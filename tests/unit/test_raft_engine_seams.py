@@ -182,7 +182,7 @@ def test_a_clock_jump_between_two_looks_does_not_leave_a_proposal_in_the_queue()
     assert log.entry(index).command == b"\x00x"
 
 
-def test_nothing_is_ever_applied_or_unpickled_by_the_library() -> None:
+def test_hole_19_nothing_is_ever_applied_or_unpickled_by_the_library() -> None:
     core = make()[0]._core
     for name in ("_SyncObj__doApplyCommand", "_SyncObj__parseChangeClusterRequest"):
         with pytest.raises(InvariantError):

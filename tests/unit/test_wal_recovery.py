@@ -183,7 +183,7 @@ def test_x5_crash_during_recovery_loses_nothing() -> None:
         check(disk, promised)
 
 
-def test_S12_flipped_bit_before_the_end_is_damage_not_a_torn_tail() -> None:
+def test_S12_hole_11_flipped_bit_before_the_end_is_damage_not_a_torn_tail() -> None:
     for seed in range(60):
         disk = SimDisk(random.Random(seed))
         script(disk, {})
