@@ -49,6 +49,7 @@ class Cluster:
         self.version = 0
         self.nodes: dict[int, Address] = {}
         self.pool = Pool()
+        self._turn = 0
         self._logs: dict[str, LogRoutes] = {}
         self._refreshing: dict[str | None, asyncio.Task[Body]] = {}
 
@@ -281,12 +282,12 @@ class Cluster:
             known, tried = None, 0
             try:
                 known = await self.locate(log, key, deadline)
-                tried = self.target(known, node)
+                anyone = any_replica and node is None
+                tried = self._any_member(known) if anyone else self.target(known, node)
                 full = self._with_session(log, known, body) if any_replica else body
                 until = deadline if waits else attempts.attempt_deadline(loop.time())
                 answer = await self.ask(known, op, full, until, node=tried)
-                if any_replica:
-                    self._remember(log, known, answer)
+                self.remember(log, known, answer)
                 return answer, known
             except LognodeError as error:
                 news = self.heed(log, known, tried, error) if known is not None else False
@@ -317,11 +318,20 @@ class Cluster:
             if step.delay_s:
                 await asyncio.sleep(step.delay_s)
 
+    def _any_member(self, known: Range) -> int:
+        """The members in turn, those that did not answer a moment ago last."""
+        self._turn += 1
+        at = self._turn % len(known.members)
+        return min((*known.members[at:], *known.members[:at]), key=self._is_suspect)
+
     def _with_session(self, log: LogRoutes, known: Range, body: Body) -> Body:
         generation, applied = log.applied.get(known.range_id, (0, 0))
+        if generation > known.generation:  # stale descriptors came back after newer were dropped
+            raise GenerationMismatch(f"{known} is over: the session has seen its successor")
         return {**body, "applied": applied} if generation == known.generation else body
 
-    def _remember(self, log: LogRoutes, known: Range, answer: Body) -> None:
+    def remember(self, log: LogRoutes, known: Range, answer: Body) -> None:
+        """What a read of this session has seen, its next prefix reads see too."""
         applied = answer.get("applied")
         if type(applied) is int:
             seen = (known.generation, applied)

@@ -319,6 +319,7 @@ class AsyncFeed:
         try:
             async for push in stream:
                 page = read_page(push.get("page") or {})
+                self._cluster.remember(self._log, known, push)
                 following = push.get("next", span.next)
                 if type(following) is dict:  # per key: what the entries say as well
                     following = span.next

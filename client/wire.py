@@ -89,8 +89,8 @@ RESOLVE: Final = "resolve"
 """{key: key | nil, start: ["ts", ms] | ["tail", n] | "latest"} -> {seq}."""
 FOLLOW: Final = "follow"
 """{range, generation, keys: {key: seq} | nil, prefix, start_key, end_key, from_seq, credit} ->
-pushes {page, caught_up, next}: entries of the keys from their seqs, or of the prefix and span from
-`from_seq`. `next` is the seq after all that the push covers, or a map of it per key."""
+pushes {page, caught_up, next, applied}: entries of the keys from their seqs, or of the prefix and
+span from `from_seq`. `next` is the seq after all that the push covers, or a map of it per key."""
 STATUS: Final = "status"
 """{} -> the dict of /status.json."""
 HEALTH: Final = "health"

@@ -235,7 +235,7 @@ class Node:
             describe=cluster.describe_range, metrics=self._metrics,
             damaged=self._host.damaged.get, on_damaged=self._host.damage,
         )  # fmt: skip
-        raft_in = RaftIn(
+        self._raft_in = RaftIn(
             replica=self._host.groups.get, registered_boot=self._registered_boot,
             clocks=self._clocks, metrics=self._metrics,
         )  # fmt: skip
@@ -248,7 +248,7 @@ class Node:
 
         server = Server(
             who=lambda: (identity.cluster_id, identity.node_id),
-            raft_in=raft_in,
+            raft_in=self._raft_in,
             data=data,
             operations=cluster.operations,
             join=cluster.join,

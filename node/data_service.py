@@ -167,7 +167,7 @@ class DataService:
         except CorruptData as error:
             self.on_damaged(replica, error)
             raise self._damage_refusal(replica.gid, error.message, body.get("node")) from None
-        answer["applied"] = replica.applied_index
+        answer.setdefault("applied", replica.applied_index)  # producer_number has its own
         return answer
 
     async def _until_readable(self, replica: RangeReplica, body: Body) -> None:

@@ -131,7 +131,7 @@ class Host:
             reason = await self._bad_file(Base.from_wire(row["base"]))
         if reason is not None or raft_log is None:
             # Stored before anything is cut, so that no later start takes part (x2).
-            await self._mark_damaged(gid, key, row, str(reason))
+            await self._store_damage(gid, key, row, str(reason))
             return None
         if raft_log.term_at(applied[0]) != applied[1]:
             # A base was installed, and the crash came before the log was reset to it (x15,
@@ -192,21 +192,23 @@ class Host:
         key = rows.controller_key(gid.generation) if controller else rows.replica_key(gid)
         row = self.meta.get(key)
         if row is not None:
-            task = asyncio.ensure_future(self._mark_damaged(gid, key, row, error.message))
+            task = self._store_damage(gid, key, row, error.message)
             self._marking.add(task)
             task.add_done_callback(self._marking.discard)
         self._on_change()
 
-    async def _mark_damaged(self, gid: GroupId, key: str, row: dict[str, Any], reason: str) -> None:
+    def _store_damage(
+        self, gid: GroupId, key: str, row: dict[str, Any], reason: str
+    ) -> "asyncio.Future[None]":
+        """Known at once, and durably when the future is done."""
         self.damaged[gid] = reason
         log.error(
             "replica is damaged and takes no part; its peers go on without it",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                               "reason": reason}},
         )  # fmt: skip
-        if not row.get("damaged"):
-            puts = {key: {**row, "damaged": reason}}
-            await self._sync.run(lambda: self.meta.commit(puts))
+        puts = {key: {**row, "damaged": reason}}
+        return self._sync.run(lambda: self.meta.commit(puts))
 
     # Creating and retiring.
 

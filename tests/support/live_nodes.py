@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import lognode
 from lognode.client.connection import Connection, dial
@@ -33,13 +34,19 @@ class LiveNode:
         self.task: asyncio.Task[int] | None = None
 
     @property
-    def host(self):  # type: ignore[no-untyped-def]
+    def host(self) -> Any:
+        """Its replicas; tests reach into them."""
         return self.node._host
+
+    def begin(self) -> None:
+        """Start without waiting."""
+        self.node = Node(self.config, self._clocks)
+        self.task = asyncio.create_task(self.node.run())
 
     async def start(self) -> None:
         """Return when it serves. Raises what kept it from that."""
-        self.node = Node(self.config, self._clocks)
-        self.task = asyncio.create_task(self.node.run())
+        self.begin()
+        assert self.task is not None
         while not self.node._registered:
             if self.task.done():
                 self.task.result()
@@ -51,6 +58,12 @@ class LiveNode:
         assert self.task is not None
         self.node._stopping.set()
         return await self.task
+
+    async def stop_now(self) -> int:
+        """As after a failure: nothing is handed over."""
+        await until(lambda: hasattr(self.node, "_handover"), "it has begun")
+        self.node._failure = self.node._failure or RuntimeError("stopped by the test")
+        return await self.stop()
 
     async def peer(self, node: int = 99) -> Connection:
         """A connection to it in the role of a node of its cluster."""
@@ -74,6 +87,26 @@ class LiveCluster:
     def of(self, node_id: int) -> LiveNode:
         """The node of that id."""
         return next(each for each in self.nodes if each.node.identity.node_id == node_id)
+
+    async def settled(self) -> None:
+        """Wait until all running nodes have the same image and the same entries applied."""
+
+        def same() -> bool:
+            running = [each for each in self.nodes if each.task and not each.task.done()]
+            if len({each.node._view.metadata.version for each in running}) > 1:
+                return False
+            images = running[0].node._view.metadata
+            for range_ in (images.controller, *images.ranges.values()):
+                gid = (range_.range_id, range_.generation)
+                here = [each.host.groups.get(gid) for each in running
+                        if each.node.identity.node_id in range_.members]  # fmt: skip
+                if None in here or not any(r.leads and r.group.ready_to_lead for r in here):
+                    return False
+                if len({r.applied_index for r in here} | {r.group.last_index for r in here}) > 1:
+                    return False
+            return True
+
+        await until(same, "all nodes agree")
 
     async def healthy(self, nodes: int) -> None:
         """Wait until the cluster says that it is."""

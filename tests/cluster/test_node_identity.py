@@ -1,0 +1,133 @@
+"""Who a node is: copied and rolled-back directories are refused, old processes fenced (2.24)."""
+
+import asyncio
+import dataclasses
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_nodes import LiveCluster, LiveNode, live, until
+
+import lognode
+from lognode.node.dev import free_ports
+from lognode.node.raft_in import frame, item
+
+pytestmark = pytest.mark.cluster
+
+
+def copied(node: LiveNode, directory: Path) -> LiveNode:
+    """A node on a copy of the directory, at addresses of its own."""
+    shutil.copytree(node.config.data, directory, ignore=shutil.ignore_patterns("lock"))
+    port, http = free_ports(2)
+    config = dataclasses.replace(
+        node.config, data=directory, listen=f"127.0.0.1:{port}", http=f"127.0.0.1:{http}"
+    )
+    return LiveNode(config)
+
+
+async def is_refused(node: LiveNode) -> str:
+    """Why the node stopped by itself."""
+    node.begin()
+    assert node.task is not None
+    async with asyncio.timeout(20):
+        assert await node.task == 1
+    return str(node.node._failure)
+
+
+def test_x2_24_a_copied_directory_is_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with live(tmp_path, 2) as cluster:
+            await cluster.settled()
+            node = cluster.of(2)
+            await node.stop()
+            copy = copied(node, tmp_path / "copy")
+            await node.start()
+            assert "copied or restored" in await is_refused(copy)
+            assert node.node._failure is None
+
+    asyncio.run(run())
+
+
+def test_x2_24_a_rolled_back_directory_is_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with live(tmp_path, 2) as cluster:
+            await cluster.settled()
+            node = cluster.of(2)
+            await node.stop()
+            backup = copied(node, tmp_path / "backup")
+            for _ in range(2):
+                await node.start()
+                await node.stop()
+            assert "copied or restored" in await is_refused(backup)
+
+    asyncio.run(run())
+
+
+def test_x2_24_a_later_process_of_the_same_node_fences_the_older(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with live(tmp_path, 2) as cluster:
+            await cluster.settled()
+            node = cluster.of(2)
+            await node.stop()
+            copy = copied(node, tmp_path / "copy")
+            await node.start()
+            copy.begin()
+            await copy.stop_now()  # its first boot is refused; its next one is a later boot
+            await copy.start()
+            assert node.task is not None
+            async with asyncio.timeout(20):
+                assert await node.task == 1
+            assert "is registered as node 2" in str(node.node._failure)
+            assert copy.node._failure is None
+            await copy.stop()
+
+    caplog.set_level(logging.CRITICAL)
+    asyncio.run(run())
+
+
+async def grown(cluster: LiveCluster, client: lognode.AsyncClient) -> None:
+    await cluster.healthy(3)
+    await client.create_log("orders")
+    await client.log("orders").append(b"k", b"v")
+
+
+def dropped(node: LiveNode, reason: str) -> float:
+    value: float = node.node._metrics.raft_dropped.labels(reason)._value.get()
+    return value
+
+
+def test_x2_24_messages_of_an_older_boot_or_another_descriptor_are_dropped(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with live(tmp_path, 3) as cluster, lognode.AsyncClient(cluster.address) as client:
+            await grown(cluster, client)
+            node = cluster.of(1)
+            (replica,) = node.host.ranges()
+            term = replica.group.term
+            taken: list[Any] = []
+            replica.receive = lambda sender, message: taken.append(message)
+            peer = await node.peer(2)
+            message = [4, term + 1000, 1, 10**6, 10**6]  # a vote request nobody could refuse
+
+            async def send(fingerprint: bytes, boot: int) -> None:
+                items = [item(replica.gid, fingerprint, message)]
+                peer.send("raft", frame(items, boot=boot, clock_ms=1))
+
+            boot = cluster.of(2).node.identity.boot
+            before = dropped(node, "other_descriptor")
+            await send(b"another!", boot)
+            await until(lambda: dropped(node, "other_descriptor") > before, "it is dropped")
+            before = dropped(node, "old_boot")
+            await send(replica.fingerprint, boot - 1)
+            await until(lambda: dropped(node, "old_boot") > before, "it is dropped")
+            assert message not in taken
+            await send(replica.fingerprint, boot)
+            await until(lambda: message in taken, "the right one is taken")
+            peer.close()
+
+    asyncio.run(run())
