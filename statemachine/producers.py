@@ -122,7 +122,7 @@ class Producers:
         row = self.rows.get(batch.producer)
         if row is None:
             row = self.rows[batch.producer] = Row()
-        row.epoch = max(row.epoch, batch.epoch)
+        row.epoch = batch.epoch  # not below the row's: `check` has seen to that
         row.settle(batch.low)
         row.last_ms = timestamp_ms
         if numbers:

@@ -169,6 +169,25 @@ def test_S4_S8_a_missing_predecessor_is_out_of_order(range_: Range) -> None:
     assert [value for _, value in history(range_.state, b"a")] == [b"1", b"2"]
 
 
+def test_S4_S8_a_predecessor_may_come_in_the_same_request(range_: Range) -> None:
+    range_.append(batch([(b"a", b"0")], producer=7, numbers=1))
+    pairs: list[tuple[bytes, bytes | None]] = [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")]
+    (reply,) = range_.append(batch(pairs, producer=7, numbers=2, prevs=[1, 0, 2]))
+    assert reply["status"] == "ok"
+    (reply,) = range_.append(batch(pairs[:2], producer=7, numbers=[6, 7], prevs=[7, 0]))
+    assert reply["error"]["code"] == "OUT_OF_ORDER", "a later one of the request is none"
+
+
+def test_S8_a_late_smaller_number_does_not_open_the_fast_path_to_a_duplicate(
+    range_: Range,
+) -> None:
+    range_.append(batch([(b"a", b"10")], producer=7, numbers=10))
+    (late,) = range_.append(batch([(b"b", b"3")], producer=7, numbers=3))
+    assert late["status"] == "ok"
+    (again,) = range_.append(batch([(b"a", b"10")], producer=7, numbers=10))
+    assert (again["duplicates"], again["seqs"]) == ([0], [1])
+
+
 def test_S8_a_number_below_what_is_settled_is_a_duplicate_whatever_its_request_says(
     range_: Range,
 ) -> None:
