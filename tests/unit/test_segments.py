@@ -11,7 +11,7 @@ import pytest
 from lognode.client import limits
 from lognode.client.errors import CorruptData
 from lognode.client.records import encode_batch
-from lognode.statemachine import bloom, segment_reader
+from lognode.statemachine import bloom, commands, segment_reader
 from lognode.statemachine.meta import LmdbMeta, MemoryMeta
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segment_format import BLOCK, ORDINAL, POSITION
@@ -413,3 +413,31 @@ def test_the_same_records_make_the_same_file(tmp_path: Path) -> None:
     del clutter
     _, second = make(tmp_path, pairs)
     assert first == second
+
+
+def test_records_larger_than_a_block_have_one_of_their_own(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    big = [rng.randbytes(limits.segment_block_bytes * 2) for _ in range(3)]
+    pairs: list[Pair] = [(b"a", b"1"), *((b"b", value) for value in big), (b"c", b"2")]
+    store, info = make(tmp_path, pairs)
+    segment = store.segment(info.content_id)
+    assert [entry.value for entry in segment.entries(b"b", 1, None)] == big
+    assert (segment.footer.blocks, segment.footer.keys, segment.footer.entries) == (5, 3, 5)
+    segment.check()
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_keys_by_prefix_and_after_in_memory_and_in_a_segment(tmp_path: Path, flushed: bool) -> None:
+    keys = [b"a", b"a\0", b"ab", b"ab\xff", b"b", b"c"]
+    store, info = make(tmp_path, [(key, b"v") for key in reversed(keys)])
+    state = RangeState(start=b"", end=None, store=store)
+    if flushed:
+        base = Base(2, 1, [info], {"next_seq": 7})
+        state = RangeState(start=b"", end=None, store=store, base=base)
+    else:
+        data = encode_batch(keys[::-1], [b"v"] * 6, producer=0, epoch=1, low=1, numbers=1)
+        state.apply(2, 1, commands.encode(commands.APPEND, 1, [data]))
+    for prefix in (b"", b"a", b"ab", b"b", b"d", b"\0"):
+        for after in (None, b"", b"\0", b"a", b"aa", b"ab", b"bz", b"z"):
+            wanted = [k for k in keys if k.startswith(prefix) and (after is None or k > after)]
+            assert state.keys(prefix, after, limit=9) == wanted, (prefix, after)
