@@ -1,6 +1,7 @@
 """A node's configuration: flag over environment over TOML file over default."""
 
 import argparse
+import math
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -100,7 +101,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise InvalidArgument(
             f"cannot read configuration {path}: {error.strerror}", what="config"
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{path} is not TOML: {error}", what="config") from None
     return {name.replace("-", "_"): value for name, value in body.items()}
 
@@ -108,6 +109,8 @@ def _read(path: Path) -> dict[str, Any]:
 def _convert(name: str, value: Any, source: str) -> Any:
     try:
         if name in ("data", "secret_file", "dial_map"):
+            if not str(value):
+                raise ValueError("give a path")
             return Path(str(value))
         if name in ("listen", "advertise", "http"):
             split_address(str(value), name)
@@ -119,7 +122,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
                 split_address(address, "join")
             return addresses
         if name == "join_timeout":
-            return float(value)
+            return _seconds(value)
         if name == "wal_file_bytes":
             return _bytes(value)
         if name == "log_level" and str(value).upper() not in (
@@ -127,10 +130,17 @@ def _convert(name: str, value: Any, source: str) -> Any:
         ):  # fmt: skip
             raise ValueError("DEBUG, INFO, WARNING or ERROR")
         return str(value).upper() if name == "log_level" else str(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise InvalidArgument(f"bad value {value!r} of {source}: {error}", what=name) from None
     except InvalidArgument as error:
         raise InvalidArgument(f"{error.message} ({source})", what=name) from None
+
+
+def _seconds(value: Any) -> float:
+    number = float(value)
+    if not 0 <= number < math.inf:
+        raise ValueError("give seconds, 0 or more")
+    return number
 
 
 def _bytes(value: Any) -> int:

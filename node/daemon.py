@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import threading
+import time
 import tomllib
 from collections.abc import Coroutine
 from pathlib import Path
@@ -61,6 +62,7 @@ from .sync_thread import SyncThread
 from .view import View
 
 _REPORT_TIMEOUT_S = 5.0
+_SILENT_S = 5.0
 _STOP_S = 9.5
 _HANDOVER_S = 3.0
 _LAST_ROUND_S = 3.0
@@ -185,7 +187,8 @@ class Node:
         )  # fmt: skip
         services = Services(
             node_id=node_id, links=self._links, rounds=self._rounds, options=RaftOptions(),
-            rng=self._rng, stamp_ms=self._clocks.stamp_ms, on_broken=self._fail,
+            rng=self._rng, metrics=self._metrics, stamp_ms=self._clocks.stamp_ms,
+            on_broken=self._fail,
             on_damaged=lambda replica, error: self._host.damage(replica, error),
         )  # fmt: skip
         self._host = Host(
@@ -382,6 +385,9 @@ class Node:
             return "stopping"
         if not self._registered:
             return "not registered with the controller yet"
+        silent_s = time.monotonic() - self._heartbeat.last_answer_at
+        if silent_s > _SILENT_S:
+            return f"the controller has not answered for {silent_s:.0f} s"
         return None
 
     def _registered_boot(self, node: int) -> int:
@@ -422,9 +428,17 @@ class Node:
             self._failure = error
         if isinstance(error, DiskFailure | InvariantError):
             # Nothing may be written or said any more: not even an orderly stop.
-            log.critical("node stops at once: %s%s", error, _advice(error))
+            log.critical("node stops at once: %s; %s", error, self._advice(error))
             _end(1)
         self._stopping.set()
+
+    def _advice(self, error: BaseException) -> str:
+        if isinstance(error, InvariantError):
+            return "this is a bug: report it with the log"
+        return (
+            f"free space in {self._config.data} or replace the disk, then start the node again: "
+            "whatever it acknowledged is on the disks of a majority"
+        )
 
     async def _stop(self) -> None:
         log.info("node stops")
@@ -453,15 +467,6 @@ class Node:
         self._store.close()
         self._meta.close()
         last_resort.cancel()
-
-
-def _advice(error: BaseException) -> str:
-    if isinstance(error, InvariantError):
-        return "; this is a bug, report it with the log"
-    return (
-        "; free space or replace the disk, then start the node again: what it acknowledged is "
-        "on the disks of a majority"
-    )
 
 
 def _end(code: int) -> None:

@@ -33,6 +33,8 @@ class LocalNode:
         self.log_path = root / f"node{number}.log"
         self.address = f"127.0.0.1:{port}"
         self.http = f"127.0.0.1:{http}"
+        self.program: Sequence[str] = ("-m", "lognode.node.main")
+        """What Python runs; tests put something around it."""
         self._join = join
         self._flags = tuple(flags)
         self._process: subprocess.Popen[bytes] | None = None
@@ -59,7 +61,7 @@ class LocalNode:
         check_free(self.address)
         check_free(self.http)
         command = [
-            sys.executable, "-m", "lognode.node.main",
+            sys.executable, *self.program,
             "--data", str(self.data), "--listen", self.address, "--http", self.http,
             *(("--join", self._join) if self._join else ()), *self._flags,
         ]  # fmt: skip
@@ -97,12 +99,12 @@ class LocalNode:
     def kill(self) -> None:
         """kill -9, and wait until the process is gone."""
         self.signal(signal.SIGKILL)
-        self._reap(10.0)
+        self.wait_end(10.0)
 
     def stop(self, timeout_s: float = 15.0) -> int:
         """SIGTERM and wait; kill -9 if it does not end in time. Returns the exit code."""
         self.signal(signal.SIGTERM)
-        return self._reap(timeout_s)
+        return self.wait_end(timeout_s)
 
     def status(self) -> dict[str, Any]:
         """The node's /status.json. Raises OSError when it does not answer."""
@@ -116,7 +118,8 @@ class LocalNode:
             return "\n".join(self.log_path.read_text("utf-8", "replace").splitlines()[-lines:])
         return ""
 
-    def _reap(self, timeout_s: float) -> int:
+    def wait_end(self, timeout_s: float = 15.0) -> int:
+        """The exit code, once the process has ended; kill -9 if it does not in time."""
         if self._process is None:
             return 0
         try:
@@ -173,7 +176,7 @@ class LocalCluster:
             node.signal(signal.SIGCONT)
             node.signal(signal.SIGTERM)
         for node in self.nodes:
-            node.stop()
+            node.wait_end()  # a second signal would end it at once
 
     def __enter__(self) -> "LocalCluster":
         self.start()

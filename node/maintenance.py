@@ -19,6 +19,7 @@ _WAL_FILES_MAX = 6
 _WAL_FILES_CONTROLLER = 2
 """Above it the controller's metadata is checkpointed when it pins the oldest file: it is small."""
 _RETRY_S = 5.0
+_PRODUCERS_S = 60.0
 
 log = logging.getLogger("lognode.maintenance")
 
@@ -35,6 +36,7 @@ class Maintenance:
         self._flusher = flusher
         self._metrics = metrics
         self._not_before: dict[object, float] = {}
+        self._producers_due = time.monotonic() + _PRODUCERS_S
         self._lag = 0.0
         self._lag_until = 0.0
 
@@ -49,8 +51,17 @@ class Maintenance:
                 if not await self._flusher.try_flush(replica):
                     self._not_before[replica.gid] = time.monotonic() + _RETRY_S
             await self._unpin_wal()
+            self._retire_producers()
             self._wal.reclaim()
             self._rounds.kick()
+
+    def _retire_producers(self) -> None:
+        now = time.monotonic()
+        if now < self._producers_due:
+            return
+        self._producers_due = now + _PRODUCERS_S
+        for replica in self._host.ranges():
+            replica.retire_unused_producers()
 
     async def _unpin_wal(self) -> None:
         """Checkpoint the groups whose entries keep the oldest WAL file, and cut their logs.
@@ -103,4 +114,5 @@ class Maintenance:
             roles[replica.group.role] += 1
         for role, count in roles.items():
             metrics.replicas.labels(role).set(count)
+        metrics.damaged_replicas.set(len(self._host.damaged))
         metrics.memtable_bytes.set(sum(r.state.memtable_bytes for r in self._host.ranges()))

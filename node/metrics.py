@@ -14,7 +14,7 @@ class Metrics:
         registry = CollectorRegistry()
         self.registry = registry
         self.appended_records = Counter(
-            "lognode_appended_records", "Records acknowledged by ranges led here.",
+            "lognode_appended_records", "Records in answered appends to ranges led here.",
             registry=registry,
         )  # fmt: skip
         self.requests = Counter(

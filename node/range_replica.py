@@ -8,13 +8,13 @@ from typing import Any
 
 from ..client import limits
 from ..client.errors import InvalidArgument, LognodeError, Overloaded, Sealed
-from ..client.records import Batch
 from ..partitions.model import Descriptor
 from ..raft.group_log import GroupLog
 from ..raft.types import LogEntry
 from ..statemachine import commands
 from ..statemachine.admission import admit
 from ..statemachine.range_state import RangeState
+from .producer_use import ProducerUse
 from .replica import Replica, Services
 
 Reply = dict[str, Any]
@@ -44,15 +44,14 @@ class RangeReplica(Replica):
         )
         self.state = state
         self._on_change = on_change
-        self._gathered: deque[tuple[bytes, asyncio.Future[Reply]]] = deque()
+        self._gathered: deque[tuple[bytes, int, asyncio.Future[Reply]]] = deque()
         self._gathered_bytes = 0
         self._keyed: dict[bytes, set[Listener]] = {}
         self._spanning: set[Listener] = set()
         self._seal_proposed = False
         self.flushing = False
         self.memtable_since = time.monotonic()
-        self.appended_records = 0
-        self.appended_bytes = 0
+        self._producer_use = ProducerUse(time.monotonic)
 
     # Appends.
 
@@ -70,9 +69,11 @@ class RangeReplica(Replica):
         if self.state.memtable_bytes > limits.memtable_hard_bytes_max:
             raise Overloaded("the range waits for its segments to be built", retry_after=1.0)
         batch = admit(data, self.state.start, self.state.end)
-        self._check_size(data, batch)
+        _check_size(data)
+        if batch.producer:
+            self._producer_use.used(batch.producer)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._gathered.append((data, future))
+        self._gathered.append((data, batch.count, future))
         self._gathered_bytes += len(data)
         self.services.rounds.gather(self)
         return future
@@ -82,19 +83,20 @@ class RangeReplica(Replica):
         while self._gathered and not self.stopped:
             batches: list[bytes] = []
             futures: list[asyncio.Future[Reply]] = []
-            size = 0
+            size = records = 0
             while self._gathered:
-                data, future = self._gathered[0]
+                data, count, future = self._gathered[0]
                 if batches and size + len(data) > limits.entry_bytes_max - limits.KIB:
                     break
                 self._gathered.popleft()
                 self._gathered_bytes -= len(data)
                 size += len(data)
+                records += count
                 batches.append(data)
                 futures.append(future)
             command = commands.encode(commands.APPEND, self.services.stamp_ms(), batches)
             try:
-                self.propose(command, futures)
+                self.propose(command, futures, records=records)
             except LognodeError as error:
                 for future in futures:
                     if not future.done():
@@ -117,6 +119,13 @@ class RangeReplica(Replica):
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.propose(commands.encode(kind, self.services.stamp_ms(), payload), (future,))
         return await future
+
+    def retire_unused_producers(self) -> None:
+        """As leader, propose that rows unused for 24 h go (executions 1.11)."""
+        if self.leads and not self.is_sealed:
+            unused = self._producer_use.unused(self.state.producers.rows)
+            if unused:
+                self.retire_producers(unused)
 
     def retire_producers(self, producers: Sequence[int]) -> None:
         """Forget producers that have closed. Raises NotLeader."""
@@ -166,18 +175,20 @@ class RangeReplica(Replica):
         return applied.replies
 
     def role_changed(self, *, leads: bool) -> None:
-        if not leads:
+        if leads:
+            self._producer_use.began_to_lead()
+        else:
             self._seal_proposed = False
             gathered, self._gathered = self._gathered, deque()
             self._gathered_bytes = 0
-            for _, future in gathered:
+            for _, _, future in gathered:
                 if not future.done():
                     future.set_exception(self.not_leader())
         self._on_change(self)
 
     def stop(self) -> None:
         super().stop()
-        for _, future in self._gathered:
+        for _, _, future in self._gathered:
             if not future.done():
                 future.set_exception(self.not_leader())
         self._gathered.clear()
@@ -199,7 +210,7 @@ class RangeReplica(Replica):
         gathered, self._gathered = self._gathered, deque()
         self._gathered_bytes = 0
         error = Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
-        for _, future in gathered:
+        for _, _, future in gathered:
             if not future.done():
                 future.set_exception(error)
         self._wake_everybody()
@@ -212,12 +223,11 @@ class RangeReplica(Replica):
         for listener in woken:
             listener(None)
 
-    def _check_size(self, data: bytes, batch: Batch) -> None:
-        if len(data) > limits.entry_bytes_max - limits.KIB:
-            raise InvalidArgument(
-                f"batch of {len(data)} bytes; at most {limits.entry_bytes_max - limits.KIB} "
-                "are allowed: send it in parts",
-                what="batch",
-            )
-        self.appended_records += batch.count
-        self.appended_bytes += len(data)
+
+def _check_size(data: bytes) -> None:
+    if len(data) > limits.entry_bytes_max - limits.KIB:
+        raise InvalidArgument(
+            f"batch of {len(data)} bytes; at most {limits.entry_bytes_max - limits.KIB} "
+            "are allowed: send it in parts",
+            what="batch",
+        )

@@ -26,6 +26,7 @@ from ..partitions.model import Descriptor
 from ..raft.group import Group
 from ..raft.group_log import GroupLog
 from ..raft.types import GroupId, LogEntry, Message, NotLeaderError, RaftOptions
+from .metrics import Metrics
 from .rounds import Rounds
 
 _APPLY_BYTES_PER_TURN = 1 << 20
@@ -49,6 +50,7 @@ class Services:
     rounds: Rounds
     options: RaftOptions
     rng: random.Random
+    metrics: Metrics
     stamp_ms: Callable[[], int]
     """The timestamp for what a leader proposes now."""
     on_broken: Callable[[BaseException], None]
@@ -64,6 +66,7 @@ class Proposal:
     term: int
     waiting: Sequence["asyncio.Future[Any]"]
     size: int
+    records: int
 
 
 class Replica:
@@ -207,8 +210,12 @@ class Replica:
 
     # Proposals and reads.
 
-    def propose(self, command: bytes, waiting: Sequence["asyncio.Future[Any]"]) -> int:
+    def propose(
+        self, command: bytes, waiting: Sequence["asyncio.Future[Any]"], *, records: int = 0
+    ) -> int:
         """Append to the group's log; the waiting futures resolve when it is applied.
+
+        `records` of it are counted as acknowledged then.
 
         Returns the index. Raises NotLeader, after which nothing was appended.
         """
@@ -221,7 +228,7 @@ class Replica:
         except CorruptData as error:
             self._broke(error)
             raise Unavailable("this replica is damaged", outcome="unknown") from None
-        self.proposals[index] = Proposal(term, waiting, len(command))
+        self.proposals[index] = Proposal(term, waiting, len(command), records)
         self.proposed_bytes += len(command)
         self.wake()
         return index
@@ -340,6 +347,7 @@ class Replica:
             for waiter in proposal.waiting:
                 _fail(waiter, error)
             return
+        self.services.metrics.appended_records.inc(proposal.records)
         for waiter, result in zip(proposal.waiting, results, strict=True):
             if not waiter.done():
                 waiter.set_result(result)

@@ -70,16 +70,19 @@ class Producers:
         """
         row = self.rows.get(batch.producer)
         if row is None:
-            if len(self.rows) >= limits.producers_per_range_max:
-                return Overloaded(
-                    f"the range has {limits.producers_per_range_max} producers; "
-                    "close those that are done",
-                    retry_after=1.0,
-                )
-            return self._check_order(Row(), batch)
+            return self._full() or self._check_order(Row(), batch)
         if batch.epoch < row.epoch:
             return Fenced(f"producer {batch.producer} was opened again elsewhere", epoch=row.epoch)
         return self._check_order(row, batch)
+
+    def _full(self) -> LognodeError | None:
+        """The refusal of one more producer; live ones are never evicted for it."""
+        if len(self.rows) < limits.producers_per_range_max:
+            return None
+        return Overloaded(
+            f"the range has {limits.producers_per_range_max} producers; close those that are done",
+            retry_after=1.0,
+        )
 
     def _check_order(self, row: Row, batch: Batch) -> "list[int] | LognodeError | None":
         numbers, low = batch.numbers, max(row.low, batch.low)
@@ -130,15 +133,22 @@ class Producers:
                                    strict=True))  # fmt: skip
             row.highest = max(row.highest, numbers[-1])
 
-    def fence(self, producer: int, epoch: int, token: int, timestamp_ms: int) -> None:
+    def fence(
+        self, producer: int, epoch: int, token: int, timestamp_ms: int
+    ) -> LognodeError | None:
         """A named producer was opened: older epochs are refused from now on.
 
         The row's numbers stay: a resumed import goes on in the same numbering (executions 1.10).
+        An error: the table is full.
         """
+        full = None if producer in self.rows else self._full()
+        if full is not None:
+            return full
         row = self.rows.setdefault(producer, Row())
         row.epoch = max(row.epoch, epoch)
         row.fence_token = token
         row.last_ms = timestamp_ms
+        return None
 
     def retire(self, producers: Sequence[int]) -> None:
         """Rows of producers that closed, or were unused for 24 h, by replicated command."""

@@ -150,8 +150,8 @@ class RangeState(Reads):
             return Applied(({"status": "ok"},))
         if decoded.kind == commands.FENCE:
             producer, epoch, token = decoded.payload
-            self.producers.fence(producer, epoch, token, self.last_timestamp_ms)
-            return Applied(({"status": "ok"},))
+            full = self.producers.fence(producer, epoch, token, self.last_timestamp_ms)
+            return Applied(({"status": "ok"} if full is None else _refusal(full),))
         return Applied((_refusal(Unsupported(f"command of unknown kind {decoded.kind}")),))
 
     def _void(self, command: bytes) -> Sequence[Reply] | None:

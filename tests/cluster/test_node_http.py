@@ -1,0 +1,161 @@
+"""HTTP on a real node: health, readiness, metrics, status; and a loop that is not blocked."""
+
+import asyncio
+import json
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from live_nodes import LiveNode, live
+from prometheus_client.parser import text_string_to_metric_families
+
+import lognode
+from lognode.client.errors import LognodeError
+
+pytestmark = pytest.mark.cluster
+
+LABELS = {"op", "result", "role", "reason", "le"}
+"""All that a metric may be divided by; never a key, a log or an address."""
+
+
+async def get(node: LiveNode, path: str) -> tuple[int, str, str]:
+    """Status, content type, body."""
+
+    def ask() -> tuple[int, str, str]:
+        try:
+            with urllib.request.urlopen(f"http://{node.config.http}{path}", timeout=5) as answer:
+                return answer.status, answer.headers["Content-Type"], answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+    return await asyncio.to_thread(ask)
+
+
+def test_healthz_readyz_and_what_does_not_exist(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with live(tmp_path) as cluster:
+            (node,) = cluster.nodes
+            assert (await get(node, "/healthz"))[::2] == (200, "ok\n")
+            assert (await get(node, "/readyz"))[::2] == (200, "ok\n")
+            assert (await get(node, "/nothing"))[0] == 404
+            node.node._registered = False
+            status, _, body = await get(node, "/readyz")
+            assert (status, body) == (503, "not registered with the controller yet\n")
+            assert (await get(node, "/healthz"))[0] == 200
+
+    asyncio.run(run())
+
+
+def test_readyz_tells_of_a_node_that_has_lost_the_controller(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with live(tmp_path, 2) as cluster:
+            await cluster.settled()
+            first, second = cluster.nodes
+            await first.stop()
+            for _ in range(1000):
+                status, _, body = await get(second, "/readyz")
+                if status == 503:
+                    break
+                await asyncio.sleep(0.02)
+            assert status == 503
+            assert re.fullmatch(r"the controller has not answered for \d+ s\n", body)
+
+    asyncio.run(run())
+
+
+def test_metrics_are_prometheus_text_with_bounded_labels(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with live(tmp_path) as cluster, lognode.AsyncClient(cluster.address) as client:
+            (node,) = cluster.nodes
+            log = await client.create_log("orders", ranges=2)
+            await log.append_many([(b"key-%d" % n, b"v") for n in range(50)])
+            connection = await node.client()
+            for op in ("no such operation", "x" * 60, "scan"):
+                with pytest.raises(LognodeError):
+                    await connection.request(op, {}, deadline=asyncio.get_running_loop().time() + 5)
+            connection.close()
+            await asyncio.sleep(0.3)
+            status, kind, text = await get(node, "/metrics")
+            assert status == 200
+            assert kind.startswith("text/plain; version=0.0.4")
+            families = {family.name: family for family in text_string_to_metric_families(text)}
+            samples = {
+                (sample.name, *sorted(sample.labels.items())): sample.value
+                for family in families.values()
+                for sample in family.samples
+            }
+            assert {name for _, *labels in samples for name, _ in labels} <= LABELS
+            assert len(samples) < 200
+            assert "key-" not in text
+            assert "no such" not in text
+            assert "xxx" not in text
+            assert samples["lognode_appended_records_total",] == 50
+            assert samples["lognode_wal_round_seconds_count",] > 3
+            assert samples["lognode_append_seconds_count",] >= 1
+            assert samples["lognode_replicas", ("role", "leader")] == 3
+            assert samples["lognode_memtable_bytes",] > 0
+            assert samples["lognode_damaged_replicas",] == 0
+            assert samples["lognode_requests_total", ("op", "append"), ("result", "OK")] >= 1
+            assert (
+                samples["lognode_requests_total", ("op", "scan"), ("result", "INVALID_ARGUMENT")]
+                == 1
+            )
+            assert "lognode_event_loop_lag_seconds" in families
+
+    asyncio.run(run())
+
+
+def test_the_loop_is_not_blocked_while_entries_are_applied(tmp_path: Path) -> None:
+    """Applying is sliced: what waits on the loop is not held up by a large batch for long.
+
+    A busy machine holds up everything; so the test compares the pump's own turns, in CPU time.
+    """
+    import time
+
+    async def run() -> None:
+        async with live(tmp_path) as cluster, lognode.AsyncClient(cluster.address) as client:
+            log = await client.create_log("orders")
+            await log.append(b"k", b"v")
+            (replica,) = cluster.nodes[0].host.ranges()
+            turns: list[float] = []
+            inner = replica._apply_slice
+
+            def timed() -> None:
+                began = time.thread_time()
+                inner()
+                turns.append(time.thread_time() - began)
+
+            replica._apply_slice = timed
+            for _ in range(4):
+                await log.append_many([(b"k%d" % n, bytes(100)) for n in range(20_000)])
+            turns.sort()
+            assert turns[len(turns) * 9 // 10] < 0.02, turns[-5:]
+
+    asyncio.run(run())
+
+
+def test_status_json_is_the_status_that_clients_get(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with live(tmp_path) as cluster, lognode.AsyncClient(cluster.address) as client:
+            (node,) = cluster.nodes
+            await (await client.create_log("orders", split_at=[b"m"])).append(b"a", b"v")
+            status, kind, text = await get(node, "/status.json")
+            assert status == 200
+            assert kind.startswith("application/json")
+            found = json.loads(text)
+            assert found.keys() == (await client.status()).keys()
+            assert found["cluster"]["id"] == node.node.identity.cluster_id
+            assert found["nodes"] == [
+                {"id": 1, "address": node.config.listen, "http": node.config.http, "zone": "",
+                 "state": "ACTIVE", "alive": True}
+            ]  # fmt: skip
+            assert [range_["id"] for range_ in found["ranges"]] == [0, 1, 2]
+            assert {"id", "log", "start", "end", "generation", "members", "leader", "state"} <= (
+                found["ranges"][1].keys()
+            )
+            assert found["ranges"][1]["end"] == found["ranges"][2]["start"] == "m"
+            assert found["damaged"] == []
+
+    asyncio.run(run())
