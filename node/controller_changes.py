@@ -37,6 +37,7 @@ class ControllerChanges:
         host: Host,
         connection: Callable[[int], Connection | None],
         began: Callable[[ControllerReplica], None],
+        on_broken: Callable[[BaseException], None],
     ) -> None:
         self._node_id = node_id
         self._host = host
@@ -45,6 +46,8 @@ class ControllerChanges:
         self._have: dict[int, set[int]] = {}
         """Per generation, the members known to have begun it."""
         self._turn = asyncio.Lock()
+        self._on_broken = on_broken
+        self._installs: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Never returns; cancel it."""
@@ -115,12 +118,24 @@ class ControllerChanges:
             await self._host.retire(old)
 
     async def install(self, _: int, body: Body) -> Body:
-        """A push: begin that generation here, or take the base if this replica lacks entries."""
+        """A push: begin that generation here, or take the base if this replica lacks entries.
+
+        It runs to its end also when who pushed has gone: half-way there is no replica at all.
+        """
         descriptor = parsed("descriptor", Descriptor.from_wire, body.get("descriptor"))
         metadata = parsed("image", _image, body.get("image"))
         applied = parsed("applied", _applied, body.get("applied"))
         if type(descriptor.generation) is not int or self._node_id not in descriptor.members:
             raise InvalidArgument("not a controller of this node", what="descriptor")
+        install = asyncio.ensure_future(self._install(descriptor, metadata, applied))
+        self._installs.add(install)
+        install.add_done_callback(self._install_ended)
+        await asyncio.shield(install)
+        return {}
+
+    async def _install(
+        self, descriptor: Descriptor, metadata: Metadata, applied: tuple[int, int]
+    ) -> None:
         gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
         async with self._turn:
             replica = self._host.groups.get(gid)
@@ -133,7 +148,12 @@ class ControllerChanges:
                 )
                 if began is not None:
                     self._began(began)
-        return {}
+
+    def _install_ended(self, install: "asyncio.Task[None]") -> None:
+        self._installs.discard(install)
+        error = None if install.cancelled() else install.exception()
+        if error is not None and not isinstance(error, LognodeError):
+            self._on_broken(error)
 
 
 def _image(told: Any) -> Metadata:

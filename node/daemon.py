@@ -214,7 +214,7 @@ class Node:
         self._driver = ControllerDriver(self._facts)
         self._changes = ControllerChanges(
             node_id=node_id, host=self._host, connection=self._links.connection,
-            began=self._controller_began,
+            began=self._controller_began, on_broken=self._fail,
         )  # fmt: skip
         self._duties = Duties(
             node_id=node_id, host=self._host, view=self._view, flusher=self._flusher,

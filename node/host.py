@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..client.errors import CorruptData
+from ..client.errors import CorruptData, Unavailable
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor
 from ..raft.group_log import GroupLog
@@ -372,11 +372,14 @@ class Host:
         left = self._wal.groups.get(gid)
         if left is not None:
             # A crash came between the WAL's record and meta's: nothing was said or promised.
-            if left.last_index != left.base_index or left.term > applied[1]:
+            if left.last_index != left.base_index or left.term > max(left.base_term, applied[1]):
                 raise CorruptData(
                     f"the WAL holds a log of range {gid.range_id} generation {gid.generation} "
                     "that meta does not know: meta is older than the WAL"
                 )
+            if left.base_index > applied[0]:
+                raise Unavailable(f"{gid} was about to begin here from a later base: send that")
+            left.reset(*applied)  # it may have been about to begin from an earlier one
             return left
         return self._wal.create_group(gid, index=applied[0], term=applied[1])
 

@@ -1,0 +1,98 @@
+"""A pushed generation of the controller, when who pushed it goes away in the middle."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storage_node import StorageNode
+
+from lognode.client.errors import Unavailable
+from lognode.node.controller_changes import ControllerChanges
+from lognode.node.controller_replica import ControllerReplica
+from lognode.partitions.metadata import Metadata
+from lognode.partitions.model import CONTROLLER_RANGE, Descriptor, Span
+from lognode.raft.types import GroupId
+
+NEXT = Descriptor(CONTROLLER_RANGE, 2, 0, Span(b"", None), (1, 2, 3))
+GID = GroupId(CONTROLLER_RANGE, 2)
+
+
+def run(root: Path, test: Callable[[StorageNode], Awaitable[None]]) -> None:
+    async def main() -> None:
+        node = StorageNode(root)
+        await node.start()
+        try:
+            await test(node)
+            assert node.failure is None
+        finally:
+            node.stop()
+
+    asyncio.run(main())
+
+
+async def begin(node: StorageNode, applied: tuple[int, int]) -> ControllerReplica | None:
+    replica: ControllerReplica | None = await node.host.create_controller(
+        NEXT, Metadata(), applied, campaign=False
+    )
+    return replica
+
+
+async def begin_and_stop_half_way(node: StorageNode, applied: tuple[int, int]) -> None:
+    """The log is in the WAL, the row is not in meta."""
+    half = asyncio.ensure_future(begin(node, applied))
+    await asyncio.sleep(0)
+    half.cancel()
+    await asyncio.wait([half])
+    assert GID in node.wal.groups
+    assert GID not in node.host.groups
+
+
+def test_x3_a_log_left_by_an_earlier_push_goes_on_from_the_later_one(tmp_path: Path) -> None:
+    """The node stopped with "the log does not meet the applied state", and at each start again."""
+
+    async def test(node: StorageNode) -> None:
+        await begin_and_stop_half_way(node, (1, 0))
+        replica = await begin(node, (4, 1))
+        assert replica is not None
+        assert (replica.applied_index, replica.raft_log.base_index) == (4, 4)
+
+    run(tmp_path, test)
+
+
+def test_x3_a_log_never_goes_back_to_an_earlier_push(tmp_path: Path) -> None:
+    async def test(node: StorageNode) -> None:
+        await begin_and_stop_half_way(node, (4, 1))
+        with pytest.raises(Unavailable):
+            await begin(node, (1, 0))
+        replica = await begin(node, (5, 1))
+        assert replica is not None
+        assert replica.raft_log.base_index == 5
+
+    run(tmp_path, test)
+
+
+def test_L2_an_install_ends_though_its_asker_has_gone(tmp_path: Path) -> None:
+    """A paused node found the request's connection closed, and dropped its replica half-way."""
+
+    async def test(node: StorageNode) -> None:
+        began: list[ControllerReplica] = []
+        broken: list[BaseException] = []
+        changes = ControllerChanges(
+            node_id=1, host=node.host, connection=lambda _: None, began=began.append,
+            on_broken=broken.append,
+        )  # fmt: skip
+        body: dict[str, Any] = {
+            "descriptor": NEXT.to_wire(), "image": Metadata().image(), "applied": [1, 0]
+        }  # fmt: skip
+        request = asyncio.ensure_future(changes.install(2, body))
+        await asyncio.sleep(0)
+        request.cancel()
+        await asyncio.wait([request])
+        await changes.install(3, body)
+        assert [replica.gid for replica in began] == [GID]
+        assert node.host.groups[GID] is began[0]
+        assert not broken
+
+    run(tmp_path, test)
