@@ -22,7 +22,7 @@ from .errors import (
     Timeout,
     Unavailable,
 )
-from .pool import Pool
+from .pool import Pool, shared
 from .retry import Attempts, Next
 from .routing import Range, RangeTable
 
@@ -85,7 +85,7 @@ class Cluster:
             task.add_done_callback(lambda done: self._refreshed(name, done))
         try:
             async with asyncio.timeout_at(deadline):
-                return await asyncio.shield(task)
+                return await shared(task)
         except TimeoutError:
             raise Timeout("no node answers with metadata", outcome="not_applied") from None
 

@@ -1,15 +1,32 @@
 """The client's connections: one per node, dialled when first needed, by one dialler at a time."""
 
 import asyncio
-from typing import Final
+from typing import Final, TypeVar
 
 from .address import Address
 from .connection import Connection, dial
-from .errors import LognodeError, Timeout, Unavailable
+from .errors import LognodeError, Timeout
+from .retry import ClientClosed
+
+T = TypeVar("T")
 
 dial_timeout_s: Final = 1.5
 suspect_s: Final = 2.0
 """A node that did not answer is asked last for so long."""
+
+
+async def shared(task: "asyncio.Task[T]") -> T:
+    """What a task returns that others wait for as well; giving up does not take it from them.
+
+    Raises ClientClosed when the task was cancelled, as only closing the client does.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        caller = asyncio.current_task()
+        if task.cancelled() and (caller is None or not caller.cancelling()):
+            raise ClientClosed("this client was closed", reason="closed") from None
+        raise
 
 
 class Pool:
@@ -26,22 +43,22 @@ class Pool:
     async def get(self, address: Address, deadline: float) -> Connection:
         """An open connection to the address.
 
-        Raises Unavailable when nobody answers there, Timeout (`not_applied`) at the deadline.
+        Raises Unavailable when nobody answers there, ClientClosed after `close`, Timeout
+        (`not_applied`) at the deadline.
         """
         connection = self.peek(address)
         if connection is not None:
             return connection
         if self._closed:
-            raise Unavailable("this client is closed", reason="closed")
+            raise ClientClosed("this client was closed", reason="closed")
         task = self._dialling.get(address)
         if task is None:
             task = asyncio.create_task(self._dial(address))
             self._dialling[address] = task
             task.add_done_callback(lambda done: self._dialled(address, done))
         try:
-            # Shielded: who gives up must not take the connection from those who also wait.
             async with asyncio.timeout_at(deadline):
-                return await asyncio.shield(task)
+                return await shared(task)
         except TimeoutError:
             raise Timeout(f"{address} does not answer", outcome="not_applied") from None
 

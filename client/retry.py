@@ -35,6 +35,15 @@ hints_followed_max: Final = 2
 refresh_every: Final = 3
 
 
+_RETRIED: Final = (Routing, Overloaded, RangeNotFound, Unavailable, Timeout, OperationInProgress)
+
+
+class ClientClosed(Unavailable):
+    """This client was closed meanwhile: no attempt will succeed."""
+
+    retryable = False
+
+
 @dataclass(frozen=True, slots=True)
 class Next:
     """What to do before the next attempt."""
@@ -78,8 +87,7 @@ class Attempts:
         if self.writes and error.outcome == "unknown":
             self.outcome = "unknown"
         self.last = error
-        if not isinstance(error, (Routing, Overloaded, RangeNotFound, Unavailable, Timeout,
-                                  OperationInProgress)):  # fmt: skip
+        if isinstance(error, ClientClosed) or not isinstance(error, _RETRIED):
             raise self.settle(error)
         self.failures += 1
         step = self._next(error, news)

@@ -29,6 +29,7 @@ from .errors import (
     Timeout,
     Unavailable,
 )
+from .pool import shared
 from .retry import Attempts
 from .routing import Range
 from .types import Headers
@@ -116,12 +117,14 @@ class Sender:
 
     async def opened(self, deadline: float) -> tuple[int, int]:
         """Producer id and epoch, asked for once. Raises Unavailable, Timeout, Unauthorized."""
-        if self._identity is None or (self._identity.done() and self._identity.exception()):
+        if self._identity is None or (
+            self._identity.done() and (self._identity.cancelled() or self._identity.exception())
+        ):
             self._identity = self._loop.create_task(self._open(deadline))
             self._identity.add_done_callback(_retrieve)
         try:
             async with asyncio.timeout_at(deadline):
-                return await asyncio.shield(self._identity)
+                return await shared(self._identity)
         except TimeoutError:
             raise Timeout("no producer id in time", outcome="not_applied") from None
 

@@ -1,0 +1,101 @@
+"""Closing a client while others of its callers wait (L4): each gets an error, and soon."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from fake_cluster import fake_cluster
+
+import lognode
+from lognode import AsyncClient, AsyncLog
+from lognode.client.errors import Unavailable
+
+
+@asynccontextmanager
+async def silent_node() -> AsyncIterator[str]:
+    """The address of something that takes connections and says nothing."""
+    ended = asyncio.Event()
+
+    async def ignore(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await ended.wait()
+        writer.close()
+
+    server = await asyncio.start_server(ignore, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    try:
+        yield f"lognode://{host}:{port}"
+    finally:
+        ended.set()
+        server.close()
+        await server.wait_closed()
+
+
+CALLS: dict[str, Callable[[AsyncClient, AsyncLog], Awaitable[object]]] = {
+    "append": lambda client, log: log.append("k", b"v"),
+    "append_many": lambda client, log: log.append_many([("k", b"v")]),
+    "append_batch": lambda client, log: log.append_batch([("k", b"v")]),
+    "latest": lambda client, log: log.latest("k"),
+    "count": lambda client, log: log.count("k"),
+    "status": lambda client, log: client.status(),
+    "create_log": lambda client, log: client.create_log("new"),
+    "producer": lambda client, log: log.producer().open(),
+    "named producer": lambda client, log: log.producer(name="p").open(),
+    "follow": lambda client, log: log.follow().open(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_L4_S11_a_call_under_way_ends_with_an_error_when_the_client_closes(name: str) -> None:
+    """It got a CancelledError that nobody had sent, and was taken for cancelled."""
+
+    async def main() -> None:
+        async with silent_node() as address, asyncio.timeout(5):
+            client = AsyncClient(address, timeout=60)
+            call = asyncio.ensure_future(CALLS[name](client, client.log("log")))
+            await asyncio.sleep(0.02)
+            await client.close(0.1)
+            with pytest.raises(Unavailable, match="closed") as caught:
+                await call
+            assert caught.value.outcome == "not_applied"
+
+    asyncio.run(main())
+
+
+def test_L4_a_cancelled_call_is_still_cancelled() -> None:
+    async def main() -> None:
+        async with silent_node() as address, asyncio.timeout(5):
+            client = AsyncClient(address, timeout=60)
+            call = asyncio.ensure_future(client.log("log").latest("k"))
+            await asyncio.sleep(0.02)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            await client.close(0.1)
+
+    asyncio.run(main())
+
+
+def test_L4_a_reader_of_a_feed_does_not_wait_for_ever_on_a_closed_client() -> None:
+    async def main() -> None:
+        async with fake_cluster() as cluster, asyncio.timeout(5):
+            cluster.create("log", (b"m",))
+            client = AsyncClient(cluster.address, timeout=60)
+            log = client.log("log")
+            await log.append("k", b"v")
+            feed = log.follow(start="earliest")
+            entry = await anext(feed.entries())
+            assert entry.value == b"v"
+            reading = asyncio.ensure_future(_read_on(feed))
+            await asyncio.sleep(0.02)
+            await client.close(0.1)
+            with pytest.raises(Unavailable, match="closed"):
+                await reading
+            await feed.close()
+
+    asyncio.run(main())
+
+
+async def _read_on(feed: lognode.AsyncFeed) -> None:
+    async for _ in feed:
+        pass
