@@ -31,3 +31,12 @@ def test_the_readme_commands_exist() -> None:
     assert commands == ["scripts/demo", "scripts/test"]
     for command in commands:
         assert (ROOT / command).stat().st_mode & 0o100
+
+
+def test_every_promise_has_a_test_that_names_it() -> None:
+    promises = [f"S{n}" for n in range(1, 13)] + [f"L{n}" for n in range(1, 5)]
+    named: set[str] = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for name in re.findall(r"def test_(\w+)|class Test(\w+)", path.read_text("utf-8")):
+            named.update(re.findall(r"(?<![a-zA-Z0-9])[SLsl]\d+(?=_|$)", "".join(name)))
+    assert not set(promises) - {name.upper() for name in named}
