@@ -65,6 +65,10 @@ group_window_bytes_max: Final = 8 * MIB
 peer_window_bytes_max: Final = 32 * MIB
 """Bytes of all groups queued for one peer, above which the guard hides the peer from each."""
 block_cache_bytes_max: Final = 64 * MIB
+"""Decoded blocks of segments, of all ranges of a node."""
+column_cache_bytes_max: Final = 256 * MIB
+"""Unpacked values of batches in memtables. A key's entries lie in as many batches as it has
+entries, each up to a MiB: below what is read together, every read unpacks them all again."""
 follow_credit_bytes_max: Final = 4 * MIB
 
 # Pages.

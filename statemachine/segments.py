@@ -31,7 +31,7 @@ class SegmentStore:
         self._verified: set[str] = set()
         self._held: Counter[str] = Counter()
         self._blocks = BlockCache(limits.block_cache_bytes_max)
-        self.columns = ColumnCache(limits.block_cache_bytes_max)
+        self.columns = ColumnCache(limits.column_cache_bytes_max)
 
     def path(self, content_id: str) -> Path:
         """Where the file is, or would be."""
