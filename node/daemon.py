@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ..client import acceptor
-from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
+from ..client.errors import InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..partitions import commands
 from ..partitions.metadata import Metadata
-from ..partitions.model import CONTROLLER_RANGE, Descriptor, NodeRecord, Span
+from ..partitions.model import CONTROLLER_RANGE, Descriptor, Span
 from ..raft.os_disk import OsDisk
 from ..raft.types import DiskFailure, RaftOptions
 from ..raft.wal import Wal
@@ -29,7 +29,7 @@ from . import logs, rows
 from .addresses import split_address
 from .base_transfer import BaseFetcher, BaseServer
 from .clocks import Clocks
-from .cluster_service import ClusterService, register_command
+from .cluster_service import ClusterService
 from .config import Config
 from .controller_changes import ControllerChanges
 from .controller_driver import ControllerDriver
@@ -51,9 +51,10 @@ from .host import Host
 from .http import HttpServer
 from .joining import found, join, registration
 from .maintenance import Maintenance
+from .membership import Membership, check_not_refused
 from .metrics import Metrics
 from .peers import PeerLinks
-from .raft_in import RaftIn
+from .raft_in import Boot, RaftIn
 from .replica import Services
 from .rounds import Rounds
 from .server import Server
@@ -81,7 +82,6 @@ class Node:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._registered = False
         self._dial_map: dict[str, str] = {}
         self._clocks = Clocks() if clocks is None else clocks
         self._process = new_incarnation()
@@ -118,7 +118,12 @@ class Node:
         self._sync = SyncThread(on_failure=self._fail)
         self._meta = LmdbMeta(self._directory.meta)
         self._meta.sync()  # what a killed predecessor left in the page cache (executions 1.4)
-        await self._become_somebody()
+        try:
+            check_not_refused(self._meta)
+            await self._become_somebody()
+        except LognodeError:
+            self._meta.close()
+            raise
         self._wal = Wal.open(
             OsDisk(self._directory.wal), entropy=os.urandom, file_bytes=config.wal_file_bytes
         )
@@ -138,7 +143,7 @@ class Node:
             self._controller_began(self._host.controller)
         for part in (
             self._duties.run(), self._heartbeat.run(), self._maintenance.run(),
-            self._changes.run(), self._register(),
+            self._changes.run(), self._membership.register(),
         ):  # fmt: skip
             self._spawn(part)
         self._image_changed()
@@ -176,7 +181,7 @@ class Node:
             on_full=lambda peer: self._host.pause(peer),
             on_room=lambda peer: self._host.resume(peer),
             rng=self._rng,
-            boot=identity.boot,
+            boot=(identity.boot, self._process),
             clock_ms=self._clocks.wall_ms,
         )
         self._rounds = Rounds(
@@ -231,7 +236,17 @@ class Node:
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection, status=self._status, rng=self._rng,
         )  # fmt: skip
-        self._cluster = cluster
+        self._membership = Membership(
+            identity=identity,
+            process=self._process,
+            body=registration(
+                self._config, identity.incarnation, identity.boot, self._process, identity.node_id
+            ),
+            knows_cluster=lambda: bool(self._view.metadata.cluster_id),
+            command=cluster.command,
+            store=self._store_rows,
+            on_end=self._fail,
+        )
         bases = BaseServer(self._host)
         data = DataService(
             node_id=identity.node_id, replica=self._host.serving,
@@ -239,7 +254,7 @@ class Node:
             damaged=self._host.damaged.get, on_damaged=self._host.damage,
         )  # fmt: skip
         self._raft_in = RaftIn(
-            replica=self._host.groups.get, registered_boot=self._registered_boot,
+            replica=self._host.groups.get, registered=self._registered_boot,
             clocks=self._clocks, metrics=self._metrics,
         )  # fmt: skip
 
@@ -293,7 +308,7 @@ class Node:
 
     def _image_changed(self) -> None:
         metadata = self._view.metadata
-        self._check_fenced(metadata.nodes.get(self.identity.node_id))
+        self._membership.look(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {
                 node.node_id: node.address
@@ -302,21 +317,6 @@ class Node:
             }
         )
         self._duties.wake()
-
-    def _check_fenced(self, registered: NodeRecord | None) -> None:
-        """A later process of this node fences this one (ranges.md section 3)."""
-        mine = self.identity
-        if registered is None or registered.boot < mine.boot:
-            return
-        theirs = (registered.incarnation, registered.boot, registered.process)
-        if theirs != (mine.incarnation, mine.boot, self._process):
-            self._fail(
-                Conflict(
-                    f"another process is registered as node {mine.node_id}, from "
-                    f"{registered.address}: this one is fenced; a data directory must not be "
-                    "copied or restored from an old copy"
-                )
-            )
 
     def _replica_changed(self) -> None:
         controller = self._host.controller
@@ -339,24 +339,6 @@ class Node:
             with contextlib.suppress(LognodeError):
                 await replica.command(command)
             await asyncio.sleep(0.02)
-
-    async def _register(self) -> None:
-        """Tell the controller that this node is up, where, and in which boot."""
-        identity = self.identity
-        body = registration(
-            self._config, identity.incarnation, identity.boot, self._process, identity.node_id
-        )
-        while not self._registered:
-            try:
-                if self._view.metadata.cluster_id:
-                    await self._cluster.command(register_command(body))
-                    self._registered = True
-                    return
-            except LognodeError as error:
-                if not error.retryable:
-                    self._fail(error)
-                    return
-            await asyncio.sleep(0.05)
 
     async def _report(self, report: dict[str, Any]) -> None:
         node = self._view.controller_leader()
@@ -383,16 +365,16 @@ class Node:
     def _not_ready(self) -> str | None:
         if self._stopping.is_set():
             return "stopping"
-        if not self._registered:
+        if not self._membership.registered:
             return "not registered with the controller yet"
         silent_s = time.monotonic() - self._heartbeat.last_answer_at
         if silent_s > _SILENT_S:
             return f"the controller has not answered for {silent_s:.0f} s"
         return None
 
-    def _registered_boot(self, node: int) -> int:
+    def _registered_boot(self, node: int) -> Boot:
         known = self._view.metadata.nodes.get(node)
-        return 0 if known is None else known.boot
+        return (0, 0) if known is None else (known.boot, known.process)
 
     def _read_again(self) -> None:
         """SIGHUP: the dial map may have changed; a bad one changes nothing."""

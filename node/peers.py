@@ -49,7 +49,7 @@ class PeerLinks:
         on_full: Callable[[int], None],
         on_room: Callable[[int], None],
         rng: random.Random,
-        boot: int,
+        boot: raft_in.Boot,
         clock_ms: Callable[[], int],
     ) -> None:
         self._boot = boot

@@ -19,12 +19,15 @@ from .replica import Replica
 
 Body = dict[str, Any]
 
+Boot = tuple[int, int]
+"""Boot number and process number of a node's process; see `membership`."""
+
 log = logging.getLogger("lognode.raft_in")
 
 
-def frame(items: list[list[object]], *, boot: int, clock_ms: int) -> Body:
+def frame(items: list[list[object]], *, boot: Boot, clock_ms: int) -> Body:
     """The body of the one-way message `raft`; each item as `item` makes it."""
-    return {"messages": items, "boot": boot, "clock": clock_ms}
+    return {"messages": items, "boot": boot[0], "process": boot[1], "clock": clock_ms}
 
 
 def item(gid: GroupId, fingerprint: bytes, message: Message) -> list[object]:
@@ -33,32 +36,31 @@ def item(gid: GroupId, fingerprint: bytes, message: Message) -> list[object]:
 
 
 class RaftIn:
-    """`registered_boot` gives the boot that the metadata knows of a node, 0 if none."""
+    """`registered` gives the boot that the metadata knows of a node, (0, 0) if none."""
 
     def __init__(
         self,
         *,
         replica: Callable[[GroupId], Replica | None],
-        registered_boot: Callable[[int], int],
+        registered: Callable[[int], Boot],
         clocks: Clocks,
         metrics: Metrics,
     ) -> None:
         self._replica = replica
-        self._registered_boot = registered_boot
+        self._registered = registered
         self._clocks = clocks
         self._dropped = metrics.raft_dropped
-        self._boots: dict[int, int] = {}
-        """Per node, the highest boot that a message came from."""
+        self._boots: dict[int, Boot] = {}
+        """Per node, the latest that a message came from."""
 
     def take(self, sender: int, body: Body) -> None:
         """Give each message to its replica. Raises InvalidArgument for a body that is none."""
-        boot, clock_ms = fields.integer(body, "boot"), fields.integer(body, "clock")
+        boot = (fields.integer(body, "boot"), fields.integer(body, "process"))
+        clock_ms = fields.integer(body, "clock")
         items = [_checked(each) for each in field(body, "messages", list)]
-        newest = max(self._boots.get(sender, 0), self._registered_boot(sender))
-        if boot < newest:
+        if not self._is_latest(sender, boot):
             self._dropped.labels("old_boot").inc(len(items))
             return
-        self._boots[sender] = boot
         self._clocks.heard(sender, clock_ms)
         for gid, fingerprint, message in items:
             replica = self._replica(gid)
@@ -73,6 +75,16 @@ class RaftIn:
                 )  # fmt: skip
             else:
                 replica.receive(sender, message)
+
+    def _is_latest(self, sender: int, boot: Boot) -> bool:
+        """Whether this is no process that another one of the same node has replaced."""
+        newest = max(
+            self._registered(sender), self._boots.get(sender, (0, 0)), key=lambda known: known[0]
+        )
+        if boot[0] > newest[0]:
+            self._boots[sender] = boot
+            return True
+        return boot == newest
 
 
 def _checked(each: object) -> tuple[GroupId, bytes, Message]:

@@ -86,7 +86,10 @@ class RangeReplica(Replica):
             size = records = 0
             while self._gathered:
                 data, count, future = self._gathered[0]
-                if batches and size + len(data) > limits.entry_bytes_max - limits.KIB:
+                if batches and (
+                    size + len(data) > limits.entry_bytes_max - limits.KIB
+                    or records + count > limits.batch_records_max  # applying it is one step
+                ):
                     break
                 self._gathered.popleft()
                 self._gathered_bytes -= len(data)

@@ -10,6 +10,7 @@ import heapq
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -29,8 +30,9 @@ from ..raft.types import GroupId, LogEntry, Message, NotLeaderError, RaftOptions
 from .metrics import Metrics
 from .rounds import Rounds
 
-_APPLY_BYTES_PER_TURN = 1 << 20
-"""A slice of committed entries that keeps a turn of the loop under 5 ms."""
+_TAKE_BYTES = 1 << 20
+_APPLY_S = 0.0025
+"""No entry is begun in a turn of the loop after so long, which keeps turns around 5 ms."""
 
 log = logging.getLogger("lognode.replica")
 
@@ -88,6 +90,8 @@ class Replica:
         self.services = services
         self.applied_index = applied_index
         self.group = self._new_group(applied_index)
+        self._taken: deque[LogEntry] = deque()
+        """Committed, and not applied yet."""
         self.proposals: dict[int, Proposal] = {}
         self.proposed_bytes = 0
         self._loop = asyncio.get_running_loop()
@@ -324,7 +328,11 @@ class Replica:
         self._set_timer()
 
     def _apply_slice(self) -> None:
-        for entry in self.group.take_committed(_APPLY_BYTES_PER_TURN):
+        if not self._taken:
+            self._taken.extend(self.group.take_committed(_TAKE_BYTES))
+        until = time.perf_counter() + _APPLY_S
+        while self._taken and time.perf_counter() < until:
+            entry = self._taken.popleft()
             results = self.apply(entry)
             self.applied_index = entry.index
             proposal = self.proposals.pop(entry.index, None)
@@ -334,7 +342,9 @@ class Replica:
             _, _, waiter = heapq.heappop(self._applied_waiters)
             if not waiter.done():
                 waiter.set_result(None)
-        if self.applied_index < min(self.group.commit_index, self.raft_log.durable_index):
+        if self._taken or self.applied_index < min(
+            self.group.commit_index, self.raft_log.durable_index
+        ):
             self.wake()
 
     def _settle(self, proposal: Proposal, entry: LogEntry, results: Sequence[Any] | None) -> None:

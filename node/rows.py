@@ -6,6 +6,7 @@ mark/<range>                    the highest generation ever started here (execut
 controller/<generation>         descriptor, applied, image: a controller replica
 image                           the newest metadata image this node has acted on
 clean                           true after an orderly stop, until the next start
+refused                         why the cluster refuses this directory, for good
 prepared/<operation>            range, generation, base: a parent's state at its final index
 """
 
@@ -21,6 +22,7 @@ MARK = "mark/"
 PREPARED = "prepared/"
 IMAGE = "image"
 CLEAN = "clean"
+REFUSED = "refused"
 
 
 def replica_key(gid: GroupId) -> str:

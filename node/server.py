@@ -70,8 +70,8 @@ class Server:
                 f"this node belongs to cluster {cluster}, the other side to {hello.cluster}: "
                 "check the address"
             )
-        if hello.role == "node" and hello.node is None and hello.cluster is not None:
-            raise RemoteProtocolError("a node that does not say which")
+        if hello.role == "node" and (hello.node is None) != (hello.cluster is None):
+            raise RemoteProtocolError("a node that does not say which, or of which cluster")
         return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
 
     def opened(self, connection: ServerConnection) -> None:

@@ -173,7 +173,7 @@ class Metadata:
             zone=zone,
             incarnation=incarnation,
             boot=boot,
-            state="ACTIVE",
+            state="DRAINING" if known_node and known_node.state == "DRAINING" else "ACTIVE",
             process=process,
         )
         return {"cluster": self.cluster_id, "node": node_id}

@@ -11,8 +11,10 @@ import pytest
 from live_nodes import LiveCluster, LiveNode, live, until
 
 import lognode
+from lognode.client.errors import Conflict
 from lognode.node.dev import free_ports
 from lognode.node.raft_in import frame, item
+from lognode.statemachine.meta import LmdbMeta
 
 pytestmark = pytest.mark.cluster
 
@@ -46,6 +48,13 @@ def test_x2_24_a_copied_directory_is_refused(tmp_path: Path) -> None:
             await node.start()
             assert "copied or restored" in await is_refused(copy)
             assert node.node._failure is None
+            # However often it is started.
+            for _ in range(3):
+                copy.begin()
+                assert copy.task is not None
+                with pytest.raises(Conflict, match="was refused by its cluster"):
+                    await copy.task
+            assert node.node._failure is None
 
     asyncio.run(run())
 
@@ -74,15 +83,22 @@ def test_x2_24_a_later_process_of_the_same_node_fences_the_older(
             node = cluster.of(2)
             await node.stop()
             copy = copied(node, tmp_path / "copy")
+            # As if it had been started more often, where the others did not hear of it.
+            meta = LmdbMeta(copy.config.data / "meta.mdb")
+            identity = meta.get("identity")
+            assert identity is not None
+            meta.commit({"identity": {**identity, "boot": 7}})
+            meta.close()
             await node.start()
-            copy.begin()
-            await copy.stop_now()  # its first boot is refused; its next one is a later boot
             await copy.start()
             assert node.task is not None
             async with asyncio.timeout(20):
                 assert await node.task == 1
             assert "is registered as node 2" in str(node.node._failure)
             assert copy.node._failure is None
+            node.begin()
+            with pytest.raises(Conflict, match="is registered as node 2"):
+                await node.task
             await copy.stop()
 
     caplog.set_level(logging.CRITICAL)
@@ -114,19 +130,20 @@ def test_x2_24_messages_of_an_older_boot_or_another_descriptor_are_dropped(
             peer = await node.peer(2)
             message = [4, term + 1000, 1, 10**6, 10**6]  # a vote request nobody could refuse
 
-            async def send(fingerprint: bytes, boot: int) -> None:
+            async def send(fingerprint: bytes, number: int, process: int) -> None:
                 items = [item(replica.gid, fingerprint, message)]
-                peer.send("raft", frame(items, boot=boot, clock_ms=1))
+                peer.send("raft", frame(items, boot=(number, process), clock_ms=1))
 
-            boot = cluster.of(2).node.identity.boot
+            boot, process = cluster.of(2).node.identity.boot, cluster.of(2).node._process
             before = dropped(node, "other_descriptor")
-            await send(b"another!", boot)
+            await send(b"another!", boot, process)
             await until(lambda: dropped(node, "other_descriptor") > before, "it is dropped")
-            before = dropped(node, "old_boot")
-            await send(replica.fingerprint, boot - 1)
-            await until(lambda: dropped(node, "old_boot") > before, "it is dropped")
+            for number, of_process in ((boot - 1, process), (boot, process + 1)):
+                before = dropped(node, "old_boot")
+                await send(replica.fingerprint, number, of_process)
+                await until(lambda b=before: dropped(node, "old_boot") > b, "it is dropped")
             assert message not in taken
-            await send(replica.fingerprint, boot)
+            await send(replica.fingerprint, boot, process)
             await until(lambda: message in taken, "the right one is taken")
             peer.close()
 

@@ -55,7 +55,7 @@ HONEST = {
     "LOG_NOT_FOUND", "NODE_NOT_FOUND", "TIMEOUT", "NOT_LEADER", "UNSUPPORTED", "LOG_EXISTS",
 }  # fmt: skip
 """Answers that a malformed body may get, if any of its fields still means something."""
-RAFT = {"messages": [], "boot": 1, "clock": 1}
+RAFT = {"messages": [], "boot": 1, "process": 1, "clock": 1}
 
 
 def variants(body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -107,13 +107,18 @@ def test_settings_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
     config = a_file(tmp_path / "c.toml", f'http = "127.0.0.1:{http}"\nzone = "east"\n')
     node = subprocess.Popen(
         [sys.executable, "-m", "lognode.node.main", "--data", str(tmp_path / "data")],
-        env={**os.environ, "LOGNODE_LISTEN": f"127.0.0.1:{port}", "LOGNODE_CONFIG": config},
+        env={
+            **os.environ,
+            "LOGNODE_LISTEN": f"127.0.0.1:{port}",
+            "LOGNODE_CONFIG": config,
+            "LOGNODE_ADVERTISE": f"localhost:{port}",
+        },
         stderr=subprocess.DEVNULL,
     )
     try:
         testing.eventually(lambda: ready(f"127.0.0.1:{http}"), what="the node serves")
         (record,) = json.loads(get(f"127.0.0.1:{http}", "/status.json"))["nodes"]
-        assert record["address"] == f"127.0.0.1:{port}"
+        assert record["address"] == f"localhost:{port}"
         assert record["zone"] == "east"
     finally:
         node.terminate()

@@ -38,6 +38,12 @@ class LiveNode:
         """Its replicas; tests reach into them."""
         return self.node._host
 
+    @property
+    def registered(self) -> bool:
+        """Whether the controller knows this start of it."""
+        membership = getattr(self.node, "_membership", None)
+        return membership is not None and membership.registered
+
     def begin(self) -> None:
         """Start without waiting."""
         self.node = Node(self.config, self._clocks)
@@ -47,7 +53,7 @@ class LiveNode:
         """Return when it serves. Raises what kept it from that."""
         self.begin()
         assert self.task is not None
-        while not self.node._registered:
+        while not self.registered:
             if self.task.done():
                 self.task.result()
                 raise AssertionError(f"the node ended: {self.node._failure}")
