@@ -114,6 +114,9 @@ class Decoder:
         events.append(Broken(RemoteProtocolError(reason)))
 
 
+_TOO_DEEP: Final = f"frame nested deeper than {limits.frame_nesting_max}"
+
+
 class _BadPayloadError(Exception):
     """A payload that is not a message; the text says why."""
 
@@ -151,6 +154,8 @@ def _unpack(payload: bytes) -> Frame:
         )
     except _BadPayloadError:
         raise
+    except msgpack.StackError:
+        raise _BadPayloadError(_TOO_DEEP) from None
     except Exception as error:  # msgpack raises half a dozen unrelated classes
         raise _BadPayloadError(f"frame that does not unpack: {type(error).__name__}") from None
     if type(message) is not list or len(message) < 3:
@@ -164,7 +169,7 @@ def _unpack(payload: bytes) -> Frame:
         raise _BadPayloadError("frame whose body is not a map")
     # As many containers as levels at most: only a frame with more of them needs the walk.
     if containers.count > limits.frame_nesting_max and _too_deep(message):
-        raise _BadPayloadError(f"frame nested deeper than {limits.frame_nesting_max}")
+        raise _BadPayloadError(_TOO_DEEP)
     return Frame(request_id, kind, body, len(payload) + HEADER.size)
 
 

@@ -1,0 +1,275 @@
+"""What arrives on a port is not trusted: each connection ends with a reason, nobody else is hurt.
+
+Two clusters and a crowd of strangers; appends go on all the while, and nothing is lost.
+"""
+
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import google_crc32c
+import msgpack
+import pytest
+from cluster_history import check, same_on
+from cluster_load import Load, Size
+
+import lognode
+from lognode import testing
+from lognode.client import wire
+from lognode.client.frame import Broken, Decoder, Frame, encode
+from lognode.client.records import encode_batch
+from lognode.client.wire import Hello, Welcome
+
+pytestmark = pytest.mark.cluster
+
+NODES = (1, 2, 3)
+HEADER = struct.Struct(">II")
+SECRET = b"the secret of this very cluster"
+OTHER_SECRET = b"the secret of some other cluster"
+MIB = 1 << 20
+
+
+class Stranger:
+    """A raw connection to a node: any bytes out, frames in."""
+
+    def __init__(self, node: testing.LocalNode) -> None:
+        host, port = node.address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=15)
+        self._decoder = Decoder()
+        self._frames: list[Frame] = []
+
+    def __enter__(self) -> "Stranger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def frame(self) -> Frame | None:
+        """The next frame; None at the end of the connection."""
+        while not self._frames:
+            try:
+                data = self._socket.recv(1 << 16)
+            except ConnectionResetError:
+                return None  # bytes of ours were still unread when the node closed
+            if not data:
+                return None
+            for event in self._decoder.feed(data):
+                assert not isinstance(event, Broken)
+                self._frames.append(event)
+        return self._frames.pop(0)
+
+    def greet(self, hello: Hello) -> Welcome:
+        """The first half of the handshake."""
+        self.send(encode(0, wire.HELLO, hello.to_body()))
+        frame = self.frame()
+        assert frame is not None
+        assert frame.kind == wire.WELCOME, frame
+        return Welcome.from_body(frame.body)
+
+    def refused(self) -> str:
+        """The reason, in one line, after which the connection ends."""
+        frame = self.frame()
+        assert frame is not None, "closed without a reason"
+        assert (frame.request_id, frame.kind) == (0, wire.ERROR), frame
+        assert self.frame() is None
+        message = str(frame.body["message"])
+        assert "\n" not in message
+        return message
+
+
+def hello(role: wire.Role = "client", cluster: str | None = None, node: int | None = None) -> Hello:
+    return Hello(role=role, nonce=random.randbytes(wire.nonce_bytes), cluster=cluster, node=node)
+
+
+def framed(payload: bytes) -> bytes:
+    """A frame with the right length and checksum around any payload."""
+    return HEADER.pack(len(payload), google_crc32c.value(payload)) + payload
+
+
+GOOD = encode(1, wire.STATUS, {})
+BOMB = {
+    "a wrong checksum": (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "checksum"),
+    "an absurd length": (HEADER.pack(0xFFFFFFFF, 0) + b"x" * 100, "4294967295"),
+    "a nesting bomb": (framed(b"\x93\x01\xa1x" + b"\x91" * 100_000 + b"\x00"), "nest"),
+    "a container bomb": (
+        framed(b"\x93\x01\xa1x\x81\xa1k\xdc\xff\xff" + b"\xdc\x00\x10" + b"\x90" * 16 * 65_534),
+        "",
+    ),
+    "an array that claims more than it has": (framed(b"\x93\x01\xa1x\xdd\xff\xff\xff\xff"), ""),
+    "no message": (framed(msgpack.packb({"a": 1})), ""),
+    "an extension type": (framed(b"\x93\x01\xa1x\x81\xa1k\xc7\x01\x05\x00"), "extension"),
+    "garbage": (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+    """Three nodes that share a secret, with appends going on."""
+    root = tmp_path_factory.mktemp("guarded")
+    (root / "secret").write_bytes(SECRET)
+    (root / "other").write_bytes(OTHER_SECRET)
+    flags = ("--secret-file", str(root / "secret"))
+    with testing.cluster(root, 3, flags=flags) as cluster:
+        testing.wait_healthy(cluster)
+        yield cluster
+
+
+@pytest.fixture(scope="module", autouse=True)
+def load(guarded: testing.LocalCluster) -> Iterator[Load]:
+    """What goes on while strangers come; checked when all have gone."""
+    with lognode.Client(guarded.servers, timeout=20) as client:
+        client.create_log("log", split_at=["own", "register", "shared"])
+    stays = guarded.nodes[:2]
+    pids = [node.pid for node in stays]
+    size = Size(writers=1, conditional=1, named=1, readers=1)
+    with Load(guarded.servers, "log", random.randrange(1 << 32), size) as load:
+        yield load
+        load.go_on(20)
+    assert all(node.running for node in guarded.nodes)
+    assert [node.pid for node in stays] == pids
+    assert not [a for a in load.told.attempts if a.expect is None and a.outcome != "ok"]
+    assert load.slowest_s() < 3.0
+    check(same_on(guarded.servers, "log", NODES), load.told)
+
+
+@pytest.mark.parametrize("what", BOMB)
+def test_S12_what_is_no_frame_ends_the_connection_with_a_reason(
+    guarded: testing.LocalCluster, load: Load, what: str
+) -> None:
+    data, reason = BOMB[what]
+    for node in guarded.nodes:
+        with Stranger(node) as stranger:
+            stranger.send(data)
+            stranger.refused()
+        with Stranger(node) as stranger:
+            stranger.greet(hello())
+            stranger.send(data)
+            assert reason in stranger.refused()
+    load.go_on(10)
+
+
+def test_a_first_frame_that_is_no_hello_is_refused(guarded: testing.LocalCluster) -> None:
+    with Stranger(guarded.nodes[0]) as stranger:
+        stranger.send(GOOD)
+        assert "hello" in stranger.refused()
+    with Stranger(guarded.nodes[0]) as stranger:
+        stranger.send(encode(0, wire.HELLO, {"magic": "http", "versions": [1, 1]}))
+        assert "lognode" in stranger.refused()
+
+
+def test_a_connection_that_says_nothing_is_closed(guarded: testing.LocalCluster) -> None:
+    with Stranger(guarded.nodes[0]) as stranger:
+        assert "no handshake within" in stranger.refused()
+
+
+def test_a_decompression_bomb_costs_an_error_and_no_memory(
+    guarded: testing.LocalCluster, load: Load
+) -> None:
+    """A batch of few bytes that claims, or has, a huge column of values."""
+    with lognode.Client(guarded.servers) as client:
+        known = next(r for r in client.status()["ranges"] if r["log"] == "log")
+    values = [bytes(64 * MIB)]
+    huge = encode_batch([b"bomb"], values, producer=1, epoch=1, low=1, numbers=1)
+    assert len(huge) < MIB
+    node = guarded.nodes[known["leader"] - 1]
+    before = peak_bytes(node)
+    body = {"range": known["id"], "generation": known["generation"], "batches": [huge]}
+    with Stranger(node) as stranger:
+        stranger.greet(hello())
+        for number in range(1, 4):
+            stranger.send(encode(number, wire.APPEND, {**body, "timeout_ms": 5_000}))
+            frame = stranger.frame()
+            assert frame is not None
+            told = frame.body
+            if frame.kind == wire.OK:
+                (reply,) = told["results"]
+                assert reply["status"] == "error"
+                told = reply["error"]
+            assert told["outcome"] == "not_applied"
+            if frame.request_id == 0:
+                break  # it ended the connection
+    assert peak_bytes(node) < before + 32 * MIB
+    with lognode.Client(guarded.servers) as client:
+        assert client.log("log").count(b"bomb") == 0
+    load.go_on(10)
+
+
+def peak_bytes(node: testing.LocalNode) -> int:
+    """The most memory that the process ever had resident."""
+    for line in Path(f"/proc/{node.pid}/status").read_text("ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError("a process without memory")
+
+
+def test_a_client_or_node_of_another_cluster_is_refused(guarded: testing.LocalCluster) -> None:
+    for role, node in (("client", None), ("node", 2)):
+        with Stranger(guarded.nodes[0]) as stranger:
+            who = hello("client" if role == "client" else "node", "another-cluster", node)
+            stranger.send(encode(0, wire.HELLO, who.to_body()))
+            assert "another-cluster" in stranger.refused()
+
+
+@pytest.mark.parametrize("secret", [None, OTHER_SECRET])
+def test_a_node_without_the_secret_is_refused(
+    guarded: testing.LocalCluster, secret: bytes | None
+) -> None:
+    """Neither no proof nor a wrong one lets it say a word as node 2."""
+    with lognode.Client(guarded.servers) as client:
+        cluster = client.status()["cluster"]["id"]
+    forged = encode(0, "raft", {"messages": [[1, 1, [0, 1 << 40, 1]]], "boot": 1, "clock": 1})
+    for say in (forged, encode(1, "command", {"command": {"op": "delete_log", "name": "log"}})):
+        with Stranger(guarded.nodes[0]) as stranger:
+            who = hello("node", cluster, 2)
+            welcome = stranger.greet(who)
+            if secret is not None:
+                proof = wire.prove(secret, "dialler", who, welcome)
+                stranger.send(encode(0, wire.PROOF, {"proof": proof}))
+            stranger.send(say)
+            assert "secret" in stranger.refused() or secret is None
+    with lognode.Client(guarded.servers) as client:
+        assert [log["name"] for log in client.logs()] == ["log"]
+
+
+def test_a_client_cannot_speak_as_a_node(guarded: testing.LocalCluster) -> None:
+    with Stranger(guarded.nodes[0]) as stranger:
+        stranger.greet(hello())
+        for number, op in enumerate(("heartbeat", "command", "base", "controller_install"), 1):
+            stranger.send(encode(number, op, {}))
+            frame = stranger.frame()
+            assert frame is not None
+            assert (frame.kind, frame.body["code"]) == (wire.ERROR, "UNAUTHORIZED")
+        stranger.send(encode(0, "raft", {"messages": [], "boot": 1, "clock": 1}))
+        assert "node" in stranger.refused()
+
+
+def test_another_clusters_node_on_a_members_address_is_found_out(
+    guarded: testing.LocalCluster, load: Load, tmp_path: Path
+) -> None:
+    """Its peers do not take it for the member, nor it them; the member comes back unharmed."""
+    member = guarded.nodes[2]
+    member.stop()
+    flags = ("--secret-file", str(guarded.root / "secret"))
+    (impostor,) = testing.LocalCluster(tmp_path, 1, flags=flags).nodes
+    impostor.address = member.address
+    impostor.start()
+    try:
+        impostor.wait_ready()
+        testing.eventually(
+            lambda: "peer refuses this node" in guarded.nodes[0].log_path.read_text("utf-8"),
+            what="the refusal in a peer's log",
+        )
+        load.go_on(20)
+        with lognode.Client(f"lognode://{impostor.address}", timeout=5) as client:
+            assert client.logs() == []
+    finally:
+        impostor.stop()
+        member.start()
+        member.wait_ready()
+    testing.wait_healthy(guarded)
+    load.go_on(20)
