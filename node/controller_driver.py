@@ -7,12 +7,13 @@ that was deposed in the middle of a step harms nobody: the next one goes on from
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
 from ..client.errors import LognodeError
 from ..partitions import commands, planner
-from ..partitions.model import Operation
+from ..partitions.model import Lineage, Operation
 from .controller_replica import ControllerReplica
 from .facts import Facts, OperationFacts
 
@@ -21,7 +22,7 @@ ALIVE_S = 3.0
 DEAD_AFTER_S = 10.0
 """A node not heard from for this long is DEAD until it is heard again (ranges.md section 3)."""
 LEAVE_OUT_AFTER_S = 2.0
-"""A new member that is not prepared this long after the seal is left out (executions 1.7)."""
+"""Members that are not prepared this long after the seal are not waited for (executions 1.7)."""
 ABORT_AFTER_S = 60.0
 
 log = logging.getLogger("lognode.controller")
@@ -60,7 +61,8 @@ class ControllerDriver:
         for operation in list(metadata.operations.values()):
             facts = self._facts.of(operation.operation_id, now)
             active = {node.node_id for node in metadata.active_nodes()}
-            for command in next_commands(operation, facts, now, active):
+            old = metadata.ranges[operation.inputs[0][0]].members
+            for command in next_commands(operation, facts, now, active, old):
                 await replica.command(command)
         if replica.leads_since is None or now - replica.leads_since < ALIVE_S:
             return  # who is alive is not known yet (executions 2.23)
@@ -88,11 +90,16 @@ class ControllerDriver:
 
 
 def next_commands(
-    operation: Operation, facts: OperationFacts, now: float, active: Collection[int]
+    operation: Operation,
+    facts: OperationFacts,
+    now: float,
+    active: Collection[int],
+    old: Collection[int],
 ) -> list[dict[str, Any]]:
     """What to commit next for an operation, given what its members reported.
 
-    A range is not kept locked for a member that is not in `active` (executions 1.25).
+    A range is not kept locked for a member that is not in `active` (executions 1.25). `old` are
+    the members of the generation that ends.
     """
     number = operation.operation_id
     wanted = {member for output in operation.outputs for member in output.members}
@@ -101,14 +108,15 @@ def next_commands(
             return [{"op": commands.SEALING, "operation": number}]
         if not wanted <= set(active) or now - facts.planned_at > ABORT_AFTER_S:
             return [{"op": commands.ABORT, "operation": number}]
-    elif operation.phase == "SEALING" and facts.sealed is not None:
-        members = _prepared_members(operation, facts, now)
-        if members is not None:
+    elif operation.phase == "SEALING":
+        sealed = _agreed(facts, old)
+        members = None if sealed is None else _members(operation, facts, now, old, sealed)
+        if sealed is not None and members is not None:
             return [
                 {
                     "op": commands.DECIDE,
                     "operation": number,
-                    "lineage": [list(facts.sealed)],
+                    "lineage": [list(sealed)],
                     "members": members,
                 }
             ]
@@ -120,24 +128,33 @@ def next_commands(
     return []
 
 
-def _prepared_members(
-    operation: Operation, facts: OperationFacts, now: float
+def _agreed(facts: OperationFacts, old: Collection[int]) -> Lineage | None:
+    """How the generation ended, once a majority of its members says so, each from its own state.
+
+    One member alone may be wrong, and would hand its damage on (executions 1.6).
+    """
+    told = Counter(facts.prepared[member] for member in old if member in facts.prepared)
+    for lineage, count in told.items():
+        if count > len(old) // 2:
+            return lineage
+    return None
+
+
+def _members(
+    operation: Operation,
+    facts: OperationFacts,
+    now: float,
+    old: Collection[int],
+    sealed: Lineage,
 ) -> list[list[int]] | None:
-    """The members of each output, all of them holding the sealed state; None: wait."""
-    if facts.sealed is None:
-        return None
-    sealed = facts.sealed
-    same = (sealed.final_index, sealed.final_term, sealed.state_hash)
-    prepared = {node for node, told in facts.prepared.items() if told == same}
-    members = []
-    for output in operation.outputs:
-        ready = [member for member in output.members if member in prepared]
-        if len(ready) == len(output.members):
-            members.append(list(output.members))
-        elif now - facts.sealed_at > LEAVE_OUT_AFTER_S and ready:
-            # The largest odd group of those that are prepared, the old members among them.
-            size = len(ready) if len(ready) % 2 else len(ready) - 1
-            members.append(ready[:size])
-        else:
-            return None
-    return members
+    """The members of each output; None: wait for those who do not hold the sealed state yet.
+
+    When one of them takes too long the old members begin the next generation: most of them hold
+    the sealed state (executions 1.7).
+    """
+    prepared = {node for node, told in facts.prepared.items() if told == sealed}
+    if all(set(output.members) <= prepared for output in operation.outputs):
+        return [list(output.members) for output in operation.outputs]
+    if now - facts.sealed_at > LEAVE_OUT_AFTER_S:
+        return [sorted(old) for _ in operation.outputs]
+    return None

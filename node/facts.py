@@ -17,10 +17,10 @@ class OperationFacts:
     """Of one operation: who copied ahead, the seal, who holds the sealed state durably."""
 
     copied: set[int] = field(default_factory=set)
-    sealed: Lineage | None = None
     sealed_at: float = 0.0
-    prepared: dict[int, tuple[int, int, bytes]] = field(default_factory=dict)
-    """Node to (final index, final term, state hash)."""
+    """When the first report of the sealed state came."""
+    prepared: dict[int, Lineage] = field(default_factory=dict)
+    """Node to the end of the generation as it has it, durably."""
     installed: set[int] = field(default_factory=set)
     planned_at: float = 0.0
 
@@ -50,11 +50,9 @@ class Facts:
         if kind == "copied":
             facts.copied.add(node)
         elif lineage is not None:
-            if facts.sealed is None:
-                facts.sealed, facts.sealed_at = lineage, now
-            facts.prepared[node] = (
-                lineage.final_index, lineage.final_term, lineage.state_hash,
-            )  # fmt: skip
+            if not facts.prepared:
+                facts.sealed_at = now
+            facts.prepared[node] = lineage
         else:
             facts.installed.add(node)
 

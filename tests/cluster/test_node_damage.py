@@ -199,3 +199,31 @@ def test_S12_x28_files_are_hashed_after_a_stop_that_was_not_orderly(tmp_path: Pa
             assert await log.count(b"z") == 300
 
     asyncio.run(run())
+
+
+def test_S12_x6_a_member_whose_state_differs_at_the_seal_is_damaged_and_starts_from_a_peer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with live(tmp_path, 3) as cluster, lognode.AsyncClient(cluster.address) as client:
+            await cluster.healthy(3)
+            log = await client.create_log("orders", replicas=5)
+            await log.append_many([(b"k%d" % n, b"v") for n in range(50)])
+            await cluster.settled()
+            wrong = next(each for each in cluster.nodes if not each.host.ranges()[0].leads)
+            (replica,) = wrong.host.ranges()
+            replica.state.state_hash = b"wrong".ljust(16)
+            await cluster.join()
+            await cluster.join()
+            await cluster.healthy(5)
+            reasons = [getattr(record, "fields", {}).get("reason", "") for record in caplog.records]
+            assert any("another hash than its peers" in reason for reason in reasons)
+            await log.append(b"k0", b"w")
+            await cluster.settled()
+            hashes = {each.host.ranges()[0].state.state_hash for each in cluster.nodes}
+            assert len(hashes) == 1
+            number = wrong.node.identity.node_id
+            assert await log.count(b"k0", node=number, through=51) == 2
+
+    caplog.set_level(logging.ERROR)
+    asyncio.run(run())

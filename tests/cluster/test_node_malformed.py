@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from live_nodes import LiveCluster, live, until
 import lognode
 from lognode.client.connection import Connection
 from lognode.client.errors import InvalidArgument, LognodeError
+from lognode.client.records import encode_batch
 
 pytestmark = pytest.mark.cluster
 
@@ -179,5 +181,57 @@ def test_a_raft_message_that_is_none_ends_its_connection_only(tmp_path: Path) ->
             connection.send("raft", {**RAFT, "messages": [item]})
             await until(lambda: connection.lost is not None, "the connection ends")
             await still_serves(cluster, client, b"after")
+
+    asyncio.run(run())
+
+
+def test_x22_batches_of_any_bytes_stop_nobody(tmp_path: Path) -> None:
+    """A batch is checked whole before it is proposed; what passes can be read and built."""
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    sound = [
+        encode_batch([b"k%d" % n for n in range(20)], [b"v" * n for n in range(20)],
+                     producer=producer, epoch=1, low=1, numbers=1, compress=compress)
+        for producer, compress in ((0, False), (10**9, False), (10**9 + 1, True))
+    ]  # fmt: skip
+
+    def spoilt() -> bytes:
+        data = bytearray(rng.choice(sound))
+        how = rng.randrange(4)
+        if how == 0:
+            del data[rng.randrange(len(data)) :]
+        elif how == 1:
+            return rng.randbytes(rng.randrange(200))
+        else:
+            for _ in range(rng.randint(1, 4)):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+        return bytes(data)
+
+    async def run() -> None:
+        async with live(tmp_path) as cluster, lognode.AsyncClient(cluster.address) as client:
+            await client.create_log("orders")
+            await still_serves(cluster, client, b"before")
+            connection = await cluster.nodes[0].client()
+            codes: dict[str, int] = {}
+            for _ in range(60):
+                body = {**READ, "batches": [spoilt() for _ in range(25)]}
+                deadline = asyncio.get_running_loop().time() + 5
+                answer = await connection.request("append", body, deadline=deadline)
+                for result in answer["results"]:
+                    code = result["error"]["code"] if result["status"] == "error" else "ok"
+                    codes[code] = codes.get(code, 0) + 1
+            assert codes.keys() <= {
+                "ok", "CORRUPT_DATA", "INVALID_ARGUMENT", "LIMIT_EXCEEDED", "FENCED",
+                "OUT_OF_ORDER", "SEQUENCE_MISMATCH", "GENERATION_MISMATCH",
+            }  # fmt: skip
+            assert codes["CORRUPT_DATA"] > 100
+            await still_serves(cluster, client, b"after")
+            (replica,) = cluster.nodes[0].host.ranges()
+            await cluster.nodes[0].node._flusher.flush(replica)
+            assert len(replica.state.manifest) == 1
+            await still_serves(cluster, client, b"from the segment")
+            assert not cluster.nodes[0].host.damaged
+            connection.close()
 
     asyncio.run(run())

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,20 @@ class LiveCluster:
     def of(self, node_id: int) -> LiveNode:
         """The node of that id."""
         return next(each for each in self.nodes if each.node.identity.node_id == node_id)
+
+    async def join(self) -> LiveNode:
+        """One more node, serving."""
+        first = self.nodes[0].config
+        port, http = free_ports(2)
+        number = len(self.nodes) + 1
+        config = replace(
+            first, data=first.data.parent / f"node{number}", listen=f"127.0.0.1:{port}",
+            http=f"127.0.0.1:{http}", join=(first.listen,),
+        )  # fmt: skip
+        node = LiveNode(config)
+        self.nodes.append(node)
+        await node.start()
+        return node
 
     async def settled(self) -> None:
         """Wait until all running nodes have the same image and the same entries applied."""

@@ -1,0 +1,47 @@
+"""`health` on real nodes: ok when all is as it should be, and a line for each thing that is not."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from live_nodes import live
+
+import lognode
+
+pytestmark = pytest.mark.cluster
+
+
+def test_health_of_a_cluster_that_grows(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with live(tmp_path, 1) as cluster, lognode.AsyncClient(cluster.address) as client:
+            await client.create_log("orders")
+            await cluster.settled()
+            assert await client.health() == {"ok": True, "reasons": []}
+            health = await client.health(nodes=3)
+            assert health == {"ok": False, "reasons": ["1 nodes are ACTIVE, 3 are wanted"]}
+            await cluster.join()
+            await cluster.join()
+            said: set[str] = set()
+            for _ in range(3000):
+                health = await client.health(nodes=3)
+                assert health["ok"] == (not health["reasons"])
+                if health["ok"]:
+                    break
+                said.update(health["reasons"])
+                await asyncio.sleep(0.005)
+            assert health["ok"]
+            assert "the controller has 1 members, 3 are wanted" in said, said
+            assert "range 1 of log orders has 1 members, 3 are wanted" in said
+            assert any(line.startswith("operation 1 (expand) is ") for line in said), said
+            for each in cluster.nodes:  # soon the same from whichever node is asked
+                connection = await each.client()
+                for _ in range(1000):
+                    deadline = asyncio.get_running_loop().time() + 5
+                    answer = await connection.request("health", {"nodes": 3}, deadline=deadline)
+                    if answer["ok"]:
+                        break
+                    await asyncio.sleep(0.01)
+                assert answer == {"ok": True, "reasons": []}
+                connection.close()
+
+    asyncio.run(run())
