@@ -80,8 +80,8 @@ class SegmentStore:
         segment = Segment(self.path(content_id), content_id, self._blocks)
         self._open[content_id] = segment
         while len(self._open) > self._open_max:
-            _, old = self._open.popitem(last=False)
-            old.close()
+            # Not closed here: a read over many segments may hold it, and closes it by letting go.
+            self._open.popitem(last=False)
         return segment
 
     def verify(self, content_id: str) -> None:

@@ -127,6 +127,8 @@ def test_no_more_segments_are_open_than_the_store_is_told(tmp_path: Path) -> Non
         infos.append(info)
         seq = info.end_seq
     state = RangeState(start=b"", end=None, store=store, base=Base(9, 1, infos, {"next_seq": seq}))
+    # All of them at once: those that are pushed out stay open until the call has ended.
+    assert state.keys(limit=9) == [b"k", *(b"k%d" % at for at in range(6))]
     assert state.count(b"k") == 6
     assert [e.value for e in state.scan(b"k", limit=9, bytes_max=1 << 20).entries()] == [
         b"%d" % at for at in range(6)
