@@ -133,6 +133,7 @@ class Node:
         self._builder = Builder()
         self._facts = Facts()
         self._assemble()
+        self._assemble_cluster()
         self._view.load()
         await self._host.recover()
         if self._founding and self._host.controller is None:
@@ -230,9 +231,10 @@ class Node:
             metrics=self._metrics,
         )  # fmt: skip
 
-    async def _listen(self) -> None:
+    def _assemble_cluster(self) -> None:
+        """What replicas call back into as soon as they are recovered."""
         identity = self.identity
-        cluster = ClusterService(
+        self._cluster = ClusterService(
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection, status=self._status, rng=self._rng,
         )  # fmt: skip
@@ -243,10 +245,13 @@ class Node:
                 self._config, identity.incarnation, identity.boot, self._process, identity.node_id
             ),
             knows_cluster=lambda: bool(self._view.metadata.cluster_id),
-            command=cluster.command,
+            command=self._cluster.command,
             store=self._store_rows,
             on_end=self._fail,
         )
+
+    async def _listen(self) -> None:
+        identity, cluster = self.identity, self._cluster
         bases = BaseServer(self._host)
         data = DataService(
             node_id=identity.node_id, replica=self._host.serving,

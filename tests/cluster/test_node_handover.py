@@ -4,10 +4,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from live_nodes import LiveCluster, LiveNode, live
+from live_nodes import LiveCluster, LiveNode, live, until
 
 import lognode
 from lognode.client.errors import Unavailable
+from lognode.node.host import Host
 from lognode.node.view import LEADER_KNOWN_S
 
 pytestmark = pytest.mark.cluster
@@ -99,15 +100,43 @@ def test_a_leader_that_is_gone_is_not_named_for_long(tmp_path: Path) -> None:
                 await each.stop_now()
             connection = await survivor.client()
             loop = asyncio.get_running_loop()
-            until = loop.time() + 4 * LEADER_KNOWN_S
+            give_up_at = loop.time() + 4 * LEADER_KNOWN_S
             while True:
                 health = await connection.request("health", {}, deadline=loop.time() + 5)
                 leaderless = [r for r in health["reasons"] if r.endswith(" has no leader")]
                 if len(leaderless) == 5:  # the controller and four ranges
                     break
-                assert loop.time() < until, health
+                assert loop.time() < give_up_at, health
                 await asyncio.sleep(0.1)
             assert not health["ok"]
             connection.close()
+
+    asyncio.run(run())
+
+
+def test_entries_that_are_applied_before_the_node_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas run as soon as they are recovered: all that they call back into must be there."""
+
+    async def run() -> None:
+        async with live(tmp_path) as cluster, lognode.AsyncClient(cluster.address) as client:
+            await (await client.create_log("orders")).append(b"k", b"v")
+            (node,) = cluster.nodes
+            await node.stop_now()  # what the controller applied is applied again from its log
+            collect = Host.collect_garbage
+
+            async def late(host: Host) -> None:
+                await until(
+                    lambda: host.controller is not None and host.controller.applied_index > 3,
+                    "entries are applied",
+                )
+                await asyncio.sleep(0.1)
+                await collect(host)
+
+            monkeypatch.setattr(Host, "collect_garbage", late)  # the last step of recovery
+            await node.start()
+            assert await client.log("orders").count(b"k") == 1
+            assert node.node._failure is None
 
     asyncio.run(run())
