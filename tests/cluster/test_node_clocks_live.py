@@ -36,10 +36,7 @@ def test_x11_a_leader_whose_clock_jumps_two_days_stamps_with_the_others(tmp_path
             await cluster.healthy(3)
             log = await client.create_log("orders")
             await log.append(b"k", b"before")
-            leader = next(
-                each.node.identity.node_id for each in cluster.nodes
-                if each.host.ranges()[0].leads
-            )  # fmt: skip
+            leader = (await cluster.leader()).node.identity.node_id
             follower = next(number for number in walls if number != leader)
             await until(lambda: len(clocks[leader]._heard) == 2, "it hears both peers")
             walls[follower].ahead_ms = -DAY_MS  # one of the others: nobody follows it

@@ -62,7 +62,7 @@ def test_L4_acknowledged_appends_survive_a_hand_over_under_load(tmp_path: Path) 
             workers = [asyncio.create_task(load(worker)) for worker in range(4)]
             for _ in range(2):
                 await asyncio.sleep(0.3)
-                victim = next(e for e in cluster.nodes if e.host.ranges()[0].leads)
+                victim = await cluster.leader()
                 await victim.stop()
                 await victim.start()
             stop.set()

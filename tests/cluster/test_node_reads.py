@@ -97,6 +97,7 @@ def test_S7_prefix_reads_are_served_by_every_member(tmp_path: Path) -> None:
             await cluster.healthy(3)
             log = await client.create_log("orders")
             await log.append(b"k", b"v")
+            await cluster.settled()
             counts: dict[int, int] = {}
 
             def counted(at: int, scan: Any) -> Any:

@@ -95,6 +95,24 @@ class LiveCluster:
         """The node of that id."""
         return next(each for each in self.nodes if each.node.identity.node_id == node_id)
 
+    async def leader(self) -> LiveNode:
+        """The node that leads the range of the lowest id, once one does."""
+
+        def leading() -> LiveNode | None:
+            return next(
+                (
+                    each
+                    for each in self.nodes
+                    if [r.leads for r in each.host.ranges()[:1]] == [True]
+                ),
+                None,
+            )
+
+        await until(leading, "a leader")
+        found = leading()
+        assert found is not None
+        return found
+
     async def join(self) -> LiveNode:
         """One more node, serving."""
         first = self.nodes[0].config
