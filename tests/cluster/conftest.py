@@ -1,24 +1,28 @@
 """Clusters of real processes for the tests of this folder."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lognode import testing
 
 
-@pytest.fixture
-def three(tmp_path: Path) -> Iterator[testing.LocalCluster]:
-    """Three nodes, every range and the controller on all of them."""
-    with testing.cluster(tmp_path, 3) as cluster:
-        testing.wait_healthy(cluster)
+@pytest.fixture(scope="module")
+def shared_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+    """Three nodes for all tests of a file: growing to three takes longer than most of them."""
+    with testing.cluster(tmp_path_factory.mktemp("three"), 3) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> Iterator[testing.LocalCluster]:
-    """One node alone."""
-    with testing.cluster(tmp_path, 1) as cluster:
-        testing.wait_healthy(cluster)
-        yield cluster
+def three(shared_three: testing.LocalCluster) -> testing.LocalCluster:
+    """Three nodes that all run, every range and the controller on each of them.
+
+    Shared with the other tests of the file: each takes a log of its own.
+    """
+    for node in shared_three.nodes:
+        node.start()
+    for node in shared_three.nodes:
+        node.wait_ready()
+    testing.wait_healthy(shared_three)
+    return shared_three
