@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_nodes import LiveCluster, LiveNode, live
+from live_nodes import LiveCluster, LiveNode, live, until
 
 import lognode
 from lognode.client.errors import NodeNotFound, NotLeader, Timeout
@@ -107,6 +107,7 @@ def test_S7_prefix_reads_are_served_by_every_member(tmp_path: Path) -> None:
 
                 return counting
 
+            await until(lambda: all(n.host.ranges() for n in cluster.nodes), "a replica on each")
             for each in cluster.nodes:
                 (replica,) = each.host.ranges()
                 replica.state.scan = counted(replica.services.node_id, replica.state.scan)
