@@ -24,6 +24,7 @@ def test_L4_what_a_stopping_node_led_is_led_by_others_before_it_ends(tmp_path: P
             await cluster.healthy(3)
             log = await client.create_log("orders", ranges=6)
             await log.append_many([(bytes([n]), b"v") for n in range(256)])
+            await cluster.settled()
             victim = leading(cluster)
             led = [gid for gid, r in victim.host.groups.items() if r.leads]
             assert len(led) > 1
@@ -48,6 +49,7 @@ def test_L4_acknowledged_appends_survive_a_hand_over_under_load(tmp_path: Path) 
         async with live(tmp_path, 3) as cluster, lognode.AsyncClient(cluster.address) as client:
             await cluster.healthy(3)
             log = await client.create_log("orders")
+            await cluster.settled()
             acknowledged: list[bytes] = []
             stop = asyncio.Event()
 

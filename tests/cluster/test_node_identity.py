@@ -53,7 +53,7 @@ def test_x2_24_a_copied_directory_is_refused(tmp_path: Path) -> None:
                 copy.begin()
                 assert copy.task is not None
                 with pytest.raises(Conflict, match="was refused by its cluster"):
-                    await copy.task
+                    await asyncio.wait_for(copy.task, 20)
             assert node.node._failure is None
 
     asyncio.run(run())
@@ -98,7 +98,7 @@ def test_x2_24_a_later_process_of_the_same_node_fences_the_older(
             assert copy.node._failure is None
             node.begin()
             with pytest.raises(Conflict, match="is registered as node 2"):
-                await node.task
+                await asyncio.wait_for(node.task, 20)
             await copy.stop()
 
     caplog.set_level(logging.CRITICAL)
@@ -109,6 +109,7 @@ async def grown(cluster: LiveCluster, client: lognode.AsyncClient) -> None:
     await cluster.healthy(3)
     await client.create_log("orders")
     await client.log("orders").append(b"k", b"v")
+    await cluster.settled()
 
 
 def dropped(node: LiveNode, reason: str) -> float:
