@@ -5,7 +5,9 @@ import json
 import zipfile
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from lognode.client.cli.rows import Row, Source
 from lognode.client.errors import InvalidArgument
@@ -93,8 +95,6 @@ def test_jsonl_values_become_strings(tmp_path: Path) -> None:
 
 
 def test_parquet(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"tailnum": ["N1", None], "n": [1, 2]}), path)
     found = rows(path)
