@@ -82,6 +82,8 @@ class Node:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._parts = contextlib.ExitStack()
+        """Ends the parts that were begun, the last one first; each may be ended twice."""
         self._dial_map: dict[str, str] = {}
         self._clocks = Clocks() if clocks is None else clocks
         self._process = new_incarnation()
@@ -91,7 +93,14 @@ class Node:
         cannot start."""
         self._directory.open()
         try:
-            await self._start()
+            try:
+                await self._start()
+            except BaseException:
+                # The error is the last word: no thread or task may go on without the loop.
+                for task in self._tasks:
+                    task.cancel()
+                self._parts.close()
+                raise
             log.info(
                 "node serves",
                 extra={"fields": {"node": self.identity.node_id, "listen": self._config.listen,
@@ -115,22 +124,22 @@ class Node:
         config = self._config
         self._secret = _read_secret(config.secret_file)
         self._dial_map = _read_dial_map(config.dial_map)
-        self._sync = SyncThread(on_failure=self._fail)
         self._meta = LmdbMeta(self._directory.meta)
+        self._parts.callback(self._meta.close)
+        self._sync = SyncThread(on_failure=self._fail)
+        self._parts.callback(self._sync.close)
         self._meta.sync()  # what a killed predecessor left in the page cache (executions 1.4)
-        try:
-            check_not_refused(self._meta)
-            await self._become_somebody()
-        except LognodeError:
-            self._meta.close()
-            raise
+        check_not_refused(self._meta)
+        await self._become_somebody()
         self._wal = Wal.open(
             OsDisk(self._directory.wal), entropy=os.urandom, file_bytes=config.wal_file_bytes
         )
         for note in self._wal.recovery.notes:
             log.warning("WAL: %s", note)
         self._store = SegmentStore(self._directory.files)
+        self._parts.callback(self._store.close)
         self._builder = Builder()
+        self._parts.callback(self._builder.stop)
         self._facts = Facts()
         self._assemble()
         self._assemble_cluster()
@@ -191,6 +200,7 @@ class Node:
             on_failure=self._fail,
             metrics=self._metrics,
         )  # fmt: skip
+        self._parts.callback(self._rounds.stop)
         services = Services(
             node_id=node_id, links=self._links, rounds=self._rounds, options=RaftOptions(),
             rng=self._rng, metrics=self._metrics, stamp_ms=self._clocks.stamp_ms,
@@ -203,6 +213,8 @@ class Node:
             links_full=self._links.full, on_change=self._replica_changed,
             hash_files=not self._clean,
         )  # fmt: skip
+        self._parts.callback(self._host.stop)
+        self._parts.callback(self._links.stop)
         self._handover = Handover(self._host, self._links.connection)
         self._view = View(self._meta, self._sync, self._image_changed)
         self._flusher = Flusher(
@@ -448,11 +460,7 @@ class Node:
                 async with asyncio.timeout(_LAST_ROUND_S):
                     await self._rounds.durable()
                     await self._store_rows({rows.CLEAN: True})
-        self._rounds.stop()
-        self._builder.stop()
-        self._sync.close()
-        self._store.close()
-        self._meta.close()
+        self._parts.close()
         last_resort.cancel()
 
 

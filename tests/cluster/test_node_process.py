@@ -1,5 +1,6 @@
 """The node as a process: what keeps it from starting, signals, stopping, joining, the dial map."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -19,6 +20,8 @@ import pytest
 
 import lognode
 from lognode import testing
+from lognode.node.config import Config
+from lognode.node.daemon import Node
 from lognode.node.dev import free_ports
 
 pytestmark = pytest.mark.cluster
@@ -89,6 +92,17 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
             assert code == 1
             assert f"cannot listen on {address}" in last_line(stderr)
             assert last_line(stderr).endswith(f"give another address with {help_}")
+
+
+def test_a_start_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
+    """It would speak after the error, or find the loop gone."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        (port,) = free_ports(1)
+        config = Config(data=tmp_path / "data", listen=address, http=f"127.0.0.1:{port}")
+        with pytest.raises(lognode.Unavailable, match="cannot listen"):
+            asyncio.run(Node(config).run())
+    assert "lognode-sync" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_joining_nobody_gives_up_after_the_join_timeout(tmp_path: Path) -> None:
