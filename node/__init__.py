@@ -8,11 +8,11 @@
     host                     all replicas: recovered, created once, reinstalled, retired
     rounds, sync_thread      one WAL write and sync at a time, on the one thread that may block
     flush, maintenance       memtables to segments, WAL files freed
-    duties                   what the metadata asks of this node, done and reported
-    controller_driver        what the controller's leader does about operations
+    duties                   does what partitions/ says that the metadata asks of this node
+    controller_driver        commits what partitions/ says as the controller's leader
     controller_changes       the controller's own next generation, pushed to its members
     base_transfer            a base and its files from a peer, verified
-    view, heartbeat, facts   the newest image, who leads, who is alive
+    view, heartbeat          the newest image, who leads, who is alive
     peers, server            links out, connections in
     data_service, follow     what clients ask of ranges
     cluster_service          what clients ask of the cluster

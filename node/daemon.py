@@ -17,6 +17,7 @@ from ..client import acceptor
 from ..client.errors import InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..partitions import commands
+from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor, Span
 from ..raft.os_disk import OsDisk
@@ -43,7 +44,6 @@ from .data_directory import (
 )
 from .data_service import DataService
 from .duties import Duties
-from .facts import Facts
 from .flush import Flusher
 from .handover import Handover
 from .heartbeat import Heartbeat

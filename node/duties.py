@@ -1,18 +1,19 @@
-"""What the metadata asks of this node: create, copy ahead, seal, prepare, install, retire.
+"""Does what `partitions.duties` says that the metadata asks of this node.
 
-`run` looks at the image again after every change and every half second, and does what is not done
-yet; each step can be done twice, or broken off anywhere, without harm. Reports go to the
-controller's leader again and again until the operation has moved on.
+`run` looks again after every change and every half second, and begins what is not under way yet.
+Reports go to the controller's leader again and again until the operation has moved on.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-from ..client import limits
 from ..client.errors import CorruptData, LognodeError, RangeNotFound, Unavailable
-from ..partitions.model import Descriptor, Lineage, Operation
+from ..partitions import duties
+from ..partitions.duties import Duty, Held, Local
+from ..partitions.facts import Report
+from ..partitions.lineage import FIRST_APPLIED, lineage_of, successor
+from ..partitions.model import Lineage
 from ..raft.types import GroupId
 from ..statemachine.range_state import Base
 from . import rows
@@ -24,12 +25,8 @@ from .sync_thread import SyncThread
 from .view import View
 
 _PERIOD_S = 0.5
-_TAIL_BYTES = limits.MIB
-"""What may be left in memory for the flush at the seal, while appends wait."""
 
 log = logging.getLogger("lognode.duties")
-
-Report = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Duties:
@@ -44,7 +41,7 @@ class Duties:
         flusher: Flusher,
         fetcher: BaseFetcher,
         sync: SyncThread,
-        report: Report,
+        report: Callable[[Report], Awaitable[None]],
     ) -> None:
         self._node_id = node_id
         self._host = host
@@ -55,7 +52,8 @@ class Duties:
         self._report = report
         self._wake = asyncio.Event()
         self._tasks: dict[object, asyncio.Task[None]] = {}
-        self._copies: set[int] = set()
+        self._copied: set[tuple[int, tuple[int, int]]] = set()
+        self._pins: set[int] = set()
         """Operations whose files are pinned here until they end."""
 
     def wake(self) -> None:
@@ -79,89 +77,94 @@ class Duties:
 
     def _look(self) -> None:
         metadata = self._view.metadata
-        for range_ in metadata.ranges.values():
-            gid = GroupId(range_.range_id, range_.generation)
-            if self._node_id in range_.members:
-                if gid not in self._host.groups:
-                    if self._host.mark(gid.range_id) < gid.generation:
-                        self._begin(gid, self._install(range_))
-                elif range_.operation:
-                    self._begin(("installed", gid), self._installed(range_))
-        for operation in metadata.operations.values():
-            number = operation.operation_id
-            if operation.phase == "PLANNED":
-                self._begin(("copy", number), self._copy_ahead(operation))
-            elif operation.phase == "SEALING":
-                self._begin(("seal", number), self._seal_and_prepare(operation))
-        for pin in [("copy", number) for number in self._copies - metadata.operations.keys()]:
-            self._host.pinned.pop(pin, None)
-        self._copies &= metadata.operations.keys()
-        for replica in self._host.ranges():
-            if replica.group.base_wanted and not replica.is_sealed:
-                self._begin(("base", replica.gid), self._catch_up(replica))
-        over = [
-            gid
-            for gid in (*self._host.groups, *self._host.damaged)
-            if metadata.is_done(gid.range_id, gid.generation)
-        ]
-        if over:
-            self._begin("retire", self._retire(over))
+        for number in self._pins - metadata.operations.keys():
+            self._host.pinned.pop(("copy", number), None)
+            self._pins.discard(number)
+        self._copied = {done for done in self._copied if done[0] in metadata.operations}
+        for duty in duties.duties(metadata, self._local()):
+            name = duties.name_of(duty)
+            task = self._tasks.get(name)
+            if task is None or task.done():
+                self._tasks[name] = asyncio.ensure_future(self._guarded(duty))
 
-    def _begin(self, name: object, duty: "Awaitable[None]") -> None:
-        """Run a duty in the background, one of each name at a time."""
-        task = self._tasks.get(name)
-        if task is not None and not task.done():
-            if asyncio.iscoroutine(duty):
-                duty.close()
-            return
-        self._tasks[name] = asyncio.ensure_future(self._guarded(name, duty))
+    def _local(self) -> Local:
+        """What this node has, as the pure part is told."""
+        prepared = {}
+        for number in self._view.metadata.operations:
+            row = self._host.meta.get(rows.prepared_key(number))
+            if row is not None:
+                gid = GroupId(row["range"], row["generation"])
+                prepared[number] = _end(gid, Base.from_wire(row["base"]))
+        return Local(
+            node_id=self._node_id,
+            replicas={replica.gid: _held(replica) for replica in self._host.ranges()},
+            damaged=self._host.damaged,
+            marks=self._host.marks,
+            copied=self._copied,
+            prepared=prepared,
+        )
 
-    async def _guarded(self, name: object, duty: "Awaitable[None]") -> None:
+    async def _guarded(self, duty: Duty) -> None:
         try:
-            await duty
+            await self._do(duty)
         except LognodeError as error:
-            log.info("put off", extra={"fields": {"duty": name, "error": str(error)}})
+            log.info("put off", extra={"fields": {"duty": repr(duty), "error": str(error)}})
 
-    # New logs, and generations that were decided.
+    async def _do(self, duty: Duty) -> None:
+        match duty:
+            case duties.Begin():
+                await self._begin(duty)
+            case duties.Tell(operation, kind, lineage):
+                told = {} if lineage is None else {"lineage": list(lineage)}
+                await self._report({"operation": operation, "kind": kind, **told})
+                return
+            case duties.Copy(gid, operation):
+                await self._copy(GroupId(*gid), operation)
+            case duties.Flush(gid):
+                await self._flusher.flush(self._replica(gid))
+            case duties.Seal(gid, operation):
+                self._replica(gid).propose_seal(operation)
+                return
+            case duties.Prepare(gid, operation):
+                await self._prepare(GroupId(*gid), operation)
+            case duties.CatchUp(gid):
+                await self._catch_up(self._replica(gid))
+            case duties.Damage(gid, reason):
+                self._host.damage(self._replica(gid), CorruptData(reason))
+            case duties.Retire(gids):
+                await self._retire([GroupId(*gid) for gid in gids])
+        self.wake()  # it may have made the next one due
 
-    async def _install(self, range_: Descriptor) -> None:
-        if not range_.lineage:
-            first = range_.members[range_.range_id % len(range_.members)]  # spreads the leaders
-            await self._host.create_range(range_, Base(), campaign=first == self._node_id)
+    def _replica(self, gid: tuple[int, int]) -> RangeReplica:
+        replica = self._host.replica(GroupId(*gid))
+        if replica is None:
+            raise RangeNotFound(f"no replica of {gid} on this node any more", range=gid[0])
+        return replica
+
+    # Generations that are to begin.
+
+    async def _begin(self, duty: duties.Begin) -> None:
+        range_ = duty.range_
+        if duty.source == "empty":
+            await self._host.create_range(range_, Base(), campaign=duty.campaign)
             return
         (parent,) = range_.lineage
-        sealed = await self._sealed_base(range_.operation, parent)
-        base = successor(sealed)
-        mine = self._host.replica(GroupId(parent.range_id, parent.generation))
-        campaign = mine is not None and mine.leads
-        await self._host.create_range(range_, base, campaign=campaign)
-        self._host.pinned.pop(("install", GroupId(parent.range_id, parent.generation)), None)
-        if range_.operation:
-            await self._installed(range_)
-
-    async def _installed(self, range_: Descriptor) -> None:
-        await self._report({"operation": range_.operation, "kind": "installed"})
-
-    async def _sealed_base(self, operation: int, parent: Lineage) -> Base:
-        """The parent's durable state at exactly its final index, from wherever it is."""
         gid = GroupId(parent.range_id, parent.generation)
-        replica = self._host.replica(gid)
-        if replica is not None:
-            mine = lineage_of(gid, replica.state.durable_base)
-            if mine == parent:
-                return replica.state.durable_base
-            if mine is not None and mine[:4] == parent[:4]:
-                # The same entries gave another state here (executions 1.6).
-                error = CorruptData("the state at the seal has another hash than its peers'")
-                self._host.damage(replica, error)
-        row = self._host.meta.get(rows.prepared_key(operation))
-        if row is not None:
-            base = Base.from_wire(row["base"])
-            if is_at(base, parent):
-                return base
-        return await self._fetch_at(gid, parent, pin=("install", gid))
+        if duty.source == "own":
+            sealed = self._replica(gid).state.durable_base
+        elif duty.source == "prepared":
+            row = self._host.meta.get(rows.prepared_key(range_.operation))
+            if row is None:
+                raise RangeNotFound(f"what was prepared of {gid} is gone", range=gid.range_id)
+            sealed = Base.from_wire(row["base"])
+        else:
+            sealed = await self._fetch_at(gid, parent, pin=("install", gid))
+        base = Base(*FIRST_APPLIED, list(sealed.manifest), successor(sealed.tables))
+        await self._host.create_range(range_, base, campaign=duty.campaign)
+        self._host.pinned.pop(("install", gid), None)
 
-    async def _fetch_at(self, gid: GroupId, parent: Lineage | None, *, pin: object) -> Base:
+    async def _fetch_at(self, gid: GroupId, end: Lineage | None, *, pin: object) -> Base:
+        """A base of the generation from any other node; with `end`, only one that is there."""
         last: LognodeError = Unavailable(f"no other node has {gid}")
         for node in self._others(gid):
             try:
@@ -169,7 +172,7 @@ class Duties:
             except LognodeError as error:
                 last = error
                 continue
-            if parent is None or is_at(base, parent):
+            if end is None or _end(gid, base) == end:
                 return base
             last = Unavailable(f"node {node} has {gid} at another index")
         raise last
@@ -184,64 +187,26 @@ class Duties:
 
     # Operations.
 
-    async def _copy_ahead(self, operation: Operation) -> None:
-        """A new member fetches the files that exist, while the range goes on."""
-        self._copies.add(operation.operation_id)
-        for output in operation.outputs:
-            if self._node_id not in output.members:
-                return
-        for range_id, generation in operation.inputs:
-            gid = GroupId(range_id, generation)
-            replica = self._host.replica(gid)
-            if replica is None:
-                await self._fetch_at(gid, None, pin=("copy", operation.operation_id))
-            elif replica.state.memtable_bytes > _TAIL_BYTES:
-                await self._flusher.flush(replica)
-        await self._report({"operation": operation.operation_id, "kind": "copied"})
+    async def _copy(self, gid: GroupId, operation: int) -> None:
+        self._pins.add(operation)
+        replica = self._host.replica(gid)
+        if replica is None:
+            await self._fetch_at(gid, None, pin=("copy", operation))
+        else:
+            await self._flusher.flush(replica)
+        self._copied.add((operation, gid))
 
-    async def _seal_and_prepare(self, operation: Operation) -> None:
-        for range_id, generation in operation.inputs:
-            gid = GroupId(range_id, generation)
-            replica = self._host.replica(gid)
-            if replica is not None:
-                await self._seal(replica, operation)
-            elif any(self._node_id in output.members for output in operation.outputs):
-                await self._prepare(gid, operation)
-
-    async def _seal(self, replica: RangeReplica, operation: Operation) -> None:
-        replica.propose_seal(operation.operation_id)
-        sealed = replica.state.sealed
-        if sealed is None or replica.applied_index < sealed.final_index:
-            return
-        if replica.state.durable_base.applied_index < sealed.final_index:
-            await self._flusher.flush(replica)  # the tail always goes to a file (executions 1.8)
-        await self._tell_prepared(operation, replica.gid, replica.state.durable_base)
-
-    async def _prepare(self, gid: GroupId, operation: Operation) -> None:
-        self._copies.add(operation.operation_id)
-        key = rows.prepared_key(operation.operation_id)
-        row = self._host.meta.get(key)
-        if row is None:
-            base = await self._fetch_at(gid, None, pin=("copy", operation.operation_id))
-            if not base.tables.get("sealed"):
-                raise Unavailable(f"{gid} is not sealed yet")
-            row = {"range": gid.range_id, "generation": gid.generation, "base": base.to_wire()}
-            stored = row
-            await self._sync.run(lambda: self._host.meta.commit({key: stored}))
-        await self._tell_prepared(operation, gid, Base.from_wire(row["base"]))
-
-    async def _tell_prepared(self, operation: Operation, gid: GroupId, base: Base) -> None:
-        lineage = lineage_of(gid, base)
-        if lineage is None:
-            return
-        await self._report(
-            {"operation": operation.operation_id, "kind": "prepared", "lineage": list(lineage)}
-        )
+    async def _prepare(self, gid: GroupId, operation: int) -> None:
+        self._pins.add(operation)
+        base = await self._fetch_at(gid, None, pin=("copy", operation))
+        if not base.tables.get("sealed"):
+            raise Unavailable(f"{gid} is not sealed yet")
+        row = {"range": gid.range_id, "generation": gid.generation, "base": base.to_wire()}
+        await self._sync.run(lambda: self._host.meta.commit({rows.prepared_key(operation): row}))
 
     # Catching up, and the end.
 
     async def _catch_up(self, replica: RangeReplica) -> None:
-        """The leader's log no longer continues ours: install its base, in this generation."""
         leader = replica.leader or self._view.leader(replica.gid.range_id, replica.gid.generation)
         if leader is None or leader == self._node_id:
             raise RangeNotFound("no leader to fetch a base from", range=replica.gid.range_id)
@@ -265,24 +230,16 @@ class Duties:
             await self._sync.run(lambda: self._host.meta.commit({}, stale))
 
 
-def lineage_of(gid: GroupId, base: Base) -> Lineage | None:
-    """The lineage that a durable base at its generation's seal gives; None before the seal."""
-    sealed = base.tables.get("sealed")
-    if not sealed or sealed[1] != base.applied_index:
-        return None
-    return Lineage(
-        gid.range_id, gid.generation, base.applied_index, base.applied_term,
-        base.tables["next_seq"], base.tables["last_timestamp_ms"], base.tables["hash"],
-    )  # fmt: skip
+def _held(replica: RangeReplica) -> Held:
+    state = replica.state
+    return Held(
+        leads=replica.leads,
+        sealed=state.sealed is not None,
+        end=None if state.sealed is None else _end(replica.gid, state.durable_base),
+        memtable_bytes=state.memtable_bytes,
+        base_wanted=replica.group.base_wanted,
+    )
 
 
-def is_at(base: Base, parent: Lineage) -> bool:
-    """Whether the base is the parent's state at exactly its final index (executions 1.6)."""
-    gid = GroupId(parent.range_id, parent.generation)
-    return lineage_of(gid, base) == parent
-
-
-def successor(sealed: Base) -> Base:
-    """The state in which the next generation begins: the same entries, an empty log."""
-    tables = {**sealed.tables, "sealed": None}
-    return Base(1, 0, list(sealed.manifest), tables)
+def _end(gid: GroupId, base: Base) -> Lineage | None:
+    return lineage_of(gid, (base.applied_index, base.applied_term), base.tables)

@@ -14,8 +14,8 @@ from typing import Any
 from ..client.connection import Connection
 from ..client.errors import LognodeError, NotLeader
 from ..client.wire import field
+from ..partitions.facts import Facts
 from . import fields
-from .facts import Facts
 from .host import Host
 from .view import Damage, View
 

@@ -66,7 +66,8 @@ class Host:
         self.controller: ControllerReplica | None = None
         self.pinned: dict[object, list[str]] = {}
         """Segments in use that no manifest names: being sent or fetched."""
-        self._marks: dict[int, int] = {}
+        self.marks: dict[int, int] = {}
+        """Per range, the highest generation that was ever started here."""
         self._serving: dict[int, RangeReplica] = {}
 
     # Looking up.
@@ -84,16 +85,12 @@ class Host:
         """Every range replica."""
         return [r for r in self.groups.values() if isinstance(r, RangeReplica)]
 
-    def mark(self, range_id: int) -> int:
-        """The highest generation of the range that was ever started here."""
-        return self._marks.get(range_id, 0)
-
     # Start and stop.
 
     async def recover(self) -> None:
         """Bring back every replica that meta knows and the WAL has whole."""
         for key, value in self.meta.items(rows.MARK):
-            self._marks[int(key[len(rows.MARK) :])] = value
+            self.marks[int(key[len(rows.MARK) :])] = value
         for key, value in self.meta.items(rows.CONTROLLER):
             descriptor = Descriptor.from_wire(value["descriptor"])
             raft_log = await self._sound_log(key, value, descriptor, tuple(value["applied"]))
@@ -152,7 +149,7 @@ class Host:
               for key, _ in self.meta.items(rows.CONTROLLER)),
         }  # fmt: skip
         for gid in self._wal.groups.keys() - known:
-            if gid.generation <= self.mark(gid.range_id):
+            if gid.generation <= self.marks.get(gid.range_id, 0):
                 self._wal.retire_group(gid)
 
     async def _bad_file(self, base: Base) -> str | None:
@@ -220,7 +217,7 @@ class Host:
         None when this generation, or a later one, was started here before.
         """
         gid = GroupId(descriptor.range_id, descriptor.generation)
-        if gid in self.groups or self.mark(gid.range_id) >= gid.generation:
+        if gid in self.groups or self.marks.get(gid.range_id, 0) >= gid.generation:
             return None
         raft_log = self._fresh_log(gid)
         await self._rounds.durable()
@@ -229,7 +226,7 @@ class Host:
             rows.mark_key(gid.range_id): gid.generation,
         }
         await self._sync.run(lambda: self.meta.commit(row))
-        self._marks[gid.range_id] = gid.generation
+        self.marks[gid.range_id] = gid.generation
         log.info(
             "replica started",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation,
@@ -247,7 +244,7 @@ class Host:
     ) -> ControllerReplica | None:
         """Begin a generation of the controller here; as `create_range`."""
         gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
-        if gid in self.groups or self.mark(CONTROLLER_RANGE) >= gid.generation:
+        if gid in self.groups or self.marks.get(CONTROLLER_RANGE, 0) >= gid.generation:
             return None
         raft_log = self._fresh_log(gid, applied)
         await self._rounds.durable()
@@ -256,7 +253,7 @@ class Host:
             rows.mark_key(CONTROLLER_RANGE): gid.generation,
         }
         await self._sync.run(lambda: self.meta.commit(row))
-        self._marks[CONTROLLER_RANGE] = gid.generation
+        self.marks[CONTROLLER_RANGE] = gid.generation
         return self._begin_controller(descriptor, raft_log, metadata, applied, campaign=campaign)
 
     async def checkpoint_controller(self, replica: ControllerReplica) -> None:

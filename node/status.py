@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
+from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
-from .facts import Facts
 from .heartbeat import Heartbeat
 from .host import Host
 from .view import View

@@ -1,7 +1,10 @@
 """partitions: the metadata and what is to be done about it, without I/O.
 
-`Metadata.apply` is the controller group's state machine; `planner` says what should change;
-the node carries it out by seal, decide, install (ranges.md section 2).
+`Metadata.apply` is the controller group's state machine. A change goes by seal, decide, install
+(ranges.md section 2), in two pure functions that the daemon and the simulator run alike:
+`change.next_steps` says what the controller's leader commits next, given what members reported to
+`facts`, and `duties.duties` what a node has to do, given the metadata and what it has. `planner`
+says what should change at all, and `lineage` where one generation ends and the next begins.
 
 1.  A range's generation ends by a `seal` entry in its own log, proposed by its own leader.
 2.  The controller decides only once a majority of every output's members hold the sealed state,

@@ -321,7 +321,7 @@ def _check_retired(node: StorageNode, told: Told) -> None:
         assert replica is not None
     if replica is None and created:
         assert RETIRED not in node.wal.groups, "a retired log still pins WAL files"
-        assert node.host.mark(RETIRED.range_id) == RETIRED.generation
+        assert node.host.marks[RETIRED.range_id] == RETIRED.generation
 
 
 # The enumeration.

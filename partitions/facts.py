@@ -8,8 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..client.errors import InvalidArgument
-from ..partitions.model import Lineage
-from . import fields
+from .model import Lineage
+
+COPIED, PREPARED, INSTALLED = "copied", "prepared", "installed"
+"""Kinds of reports: the files that exist are here; so is, durably, the end of the generation; the
+next one has begun."""
+
+Report = dict[str, Any]
+"""`operation`, `kind`, and of what is prepared its `lineage`."""
 
 
 @dataclass(slots=True)
@@ -26,12 +32,12 @@ class OperationFacts:
 
 
 class Facts:
-    """Facts by operation."""
+    """Facts by operation. Times are those of one monotonic clock, the caller's."""
 
     def __init__(self) -> None:
         self.operations: dict[int, OperationFacts] = {}
         self.heard: dict[int, float] = {}
-        """Node to the time of its last heartbeat, on this node's monotonic clock."""
+        """Node to the time of its last heartbeat."""
 
     def of(self, operation_id: int, now: float) -> OperationFacts:
         """The facts of an operation; empty at first."""
@@ -40,14 +46,16 @@ class Facts:
             facts = self.operations[operation_id] = OperationFacts(planned_at=now)
         return facts
 
-    def take(self, node: int, report: dict[str, Any], now: float) -> None:
+    def take(self, node: int, report: Report, now: float) -> None:
         """One report of a member. Raises InvalidArgument for what is none."""
-        operation, kind = fields.integer(report, "operation"), report.get("kind")
-        if kind not in ("copied", "prepared", "installed"):
+        operation, kind = report.get("operation"), report.get("kind")
+        if type(operation) is not int or operation < 0:
+            raise InvalidArgument(f"report of operation {operation!r}", what="operation")
+        if kind not in (COPIED, PREPARED, INSTALLED):
             raise InvalidArgument(f"report of unknown kind {kind!r}", what="kind")
-        lineage = _lineage(report.get("lineage")) if kind == "prepared" else None
+        lineage = _lineage(report.get("lineage")) if kind == PREPARED else None
         facts = self.of(operation, now)
-        if kind == "copied":
+        if kind == COPIED:
             facts.copied.add(node)
         elif lineage is not None:
             if not facts.prepared:

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from lognode.node.controller_driver import (
+from lognode.partitions.change import (
     ABORT_AFTER_S,
     LEAVE_OUT_AFTER_S,
     next_commands,
 )
-from lognode.node.facts import OperationFacts
+from lognode.partitions.facts import OperationFacts
 from lognode.partitions.model import Lineage, Operation, Output, Span
 
 GROWS = Operation(5, "expand", ((7, 1),), (Output(7, 2, Span(b"", None), (1, 2, 3)),), "PLANNED")

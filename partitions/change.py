@@ -1,0 +1,140 @@
+"""What the controller's leader commits next: carry every operation forward, and begin new ones.
+
+Pure functions of the metadata, what members reported, and the time. Each step is one metadata
+command whose precondition the metadata checks again, so that a leader that was deposed in the
+middle of a step harms nobody: the next one goes on from the record.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
+from . import commands, planner
+from .facts import Facts, OperationFacts
+from .metadata import Metadata
+from .model import Lineage, Operation
+
+ALIVE_S = 3.0
+"""A node heard from within this time is counted on."""
+DEAD_AFTER_S = 10.0
+"""A node not heard from for this long is DEAD until it is heard again (ranges.md section 3)."""
+LEAVE_OUT_AFTER_S = 2.0
+"""Members that are not prepared this long after the seal are not waited for (executions 1.7)."""
+ABORT_AFTER_S = 60.0
+
+Command = dict[str, Any]
+
+
+def next_steps(metadata: Metadata, facts: Facts, now: float, leads_for_s: float) -> list[Command]:
+    """What to commit now as the controller's leader for so many seconds, in this order.
+
+    Empty: nothing, until something is reported or time passes.
+    """
+    facts.forget_except(set(metadata.operations))
+    active = {node.node_id for node in metadata.active_nodes()}
+    steps = []
+    for operation in metadata.operations.values():
+        old = metadata.ranges[operation.inputs[0][0]].members
+        told = facts.of(operation.operation_id, now)
+        steps += next_commands(operation, told, now, active, old)
+    if steps or leads_for_s < ALIVE_S:
+        return steps  # who is alive is not known yet (executions 2.23)
+    return _node_states(metadata, facts, now, leads_for_s) or _plans(metadata, facts, now)
+
+
+def _node_states(metadata: Metadata, facts: Facts, now: float, leads_for_s: float) -> list[Command]:
+    if leads_for_s < DEAD_AFTER_S:
+        return []
+    heard = facts.alive(now, DEAD_AFTER_S)
+    return [
+        {"op": commands.NODE_STATE, "node": node, "state": state}
+        for node, state in planner.node_states(metadata, heard)
+    ]
+
+
+def _plans(metadata: Metadata, facts: Facts, now: float) -> list[Command]:
+    alive = facts.alive(now, ALIVE_S)
+    members = planner.plan_controller(metadata, alive)
+    if members is not None and not metadata.operations:
+        return [{"op": commands.SEAL_CONTROLLER, "members": list(members)}]
+    return [
+        {
+            "op": commands.PLAN,
+            "kind": planned.kind,
+            "inputs": [[planned.range_id, planned.generation]],
+            "outputs": [{"range": planned.range_id, "members": list(planned.members)}],
+            "reason": planned.reason,
+        }
+        for planned in planner.plan(metadata, alive)
+    ]
+
+
+def next_commands(
+    operation: Operation,
+    facts: OperationFacts,
+    now: float,
+    active: Collection[int],
+    old: Collection[int],
+) -> list[Command]:
+    """What to commit next for an operation, given what its members reported.
+
+    A range is not kept locked for a member that is not in `active` (executions 1.25). `old` are
+    the members of the generation that ends.
+    """
+    number = operation.operation_id
+    wanted = {member for output in operation.outputs for member in output.members}
+    if operation.phase == "PLANNED":
+        if wanted <= facts.copied:
+            return [{"op": commands.SEALING, "operation": number}]
+        if not wanted <= set(active) or now - facts.planned_at > ABORT_AFTER_S:
+            return [{"op": commands.ABORT, "operation": number}]
+    elif operation.phase == "SEALING":
+        sealed = _agreed(facts, old)
+        members = None if sealed is None else _members(operation, facts, now, old, sealed)
+        if sealed is not None and members is not None:
+            return [
+                {
+                    "op": commands.DECIDE,
+                    "operation": number,
+                    "lineage": [list(sealed)],
+                    "members": members,
+                }
+            ]
+    elif operation.phase == "DECIDED":
+        return [
+            {"op": commands.INSTALLED, "operation": number, "node": node}
+            for node in sorted(facts.installed & wanted - set(operation.installed))
+        ]
+    return []
+
+
+def _agreed(facts: OperationFacts, old: Collection[int]) -> Lineage | None:
+    """How the generation ended, once a majority of its members says so, each from its own state.
+
+    One member alone may be wrong, and would hand its damage on (executions 1.6).
+    """
+    told = Counter(facts.prepared[member] for member in old if member in facts.prepared)
+    for lineage, count in told.items():
+        if count > len(old) // 2:
+            return lineage
+    return None
+
+
+def _members(
+    operation: Operation,
+    facts: OperationFacts,
+    now: float,
+    old: Collection[int],
+    sealed: Lineage,
+) -> list[list[int]] | None:
+    """The members of each output; None: wait for those who do not hold the sealed state yet.
+
+    When one of them takes too long the old members begin the next generation: most of them hold
+    the sealed state (executions 1.7).
+    """
+    prepared = {node for node, told in facts.prepared.items() if told == sealed}
+    if all(set(output.members) <= prepared for output in operation.outputs):
+        return [list(output.members) for output in operation.outputs]
+    if now - facts.sealed_at > LEAVE_OUT_AFTER_S:
+        return [sorted(old) for _ in operation.outputs]
+    return None

@@ -1,0 +1,228 @@
+"""What the metadata asks of a node, given what it has: a list of duties, from a pure function.
+
+Whoever runs a node asks `duties` after every change and now and then, and does what it is told;
+each duty can be done twice, or broken off anywhere, without harm, and is asked for again until the
+metadata or what the node has is different. Seal, prepare, install and retire are told apart here
+(ranges.md section 2); how bytes move is the runner's.
+"""
+
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from ..client import limits
+from .facts import COPIED, INSTALLED, PREPARED
+from .lineage import Gid, same_end
+from .metadata import Metadata
+from .model import Descriptor, Lineage, Operation
+
+TAIL_BYTES = limits.MIB
+"""What may be left in memory for the flush at the seal, while appends wait."""
+
+
+class Held(NamedTuple):
+    """A replica that takes part here."""
+
+    leads: bool
+    sealed: bool
+    """The generation's last entry is applied."""
+    end: Lineage | None
+    """How the generation ended, once all of it is durable outside the log."""
+    memtable_bytes: int
+    base_wanted: bool
+    """The leader's log no longer continues this one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What this node has."""
+
+    node_id: int
+    replicas: Mapping[Gid, Held] = field(default_factory=dict)
+    damaged: Collection[Gid] = ()
+    """Generations whose replica here takes no part any more."""
+    marks: Mapping[int, int] = field(default_factory=dict)
+    """Per range the highest generation that was ever begun here (executions 1.3)."""
+    copied: Collection[tuple[int, Gid]] = ()
+    """Operations and inputs for which `Copy` was done here."""
+    prepared: Mapping[int, Lineage | None] = field(default_factory=dict)
+    """Operations of which this node, no member itself, has stored the sealed state: how it
+    ended."""
+
+
+Source = Literal["empty", "own", "prepared", "peers"]
+"""Where a generation's first state is: nowhere, in the parent's replica here, where `Prepare` put
+it, or with other nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Begin a generation here, from the state at its parent's end. `campaign`: ask for the lead."""
+
+    range_: Descriptor
+    source: Source
+    campaign: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Report to the controller's leader."""
+
+    operation: int
+    kind: str
+    lineage: Lineage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Fetch the files that a generation has now, while it goes on, and keep them. Where it has
+    a replica: bring what that holds in memory into files, so that little is left for the seal."""
+
+    gid: Gid
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Bring what the replica holds in memory into files."""
+
+    gid: Gid
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """As its leader, end the generation."""
+
+    gid: Gid
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Fetch the state at the generation's end, once it has ended, and store it durably."""
+
+    gid: Gid
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Install the leader's base, in the same generation (raft.md section 5)."""
+
+    gid: Gid
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """The replica here is wrong: it takes no further part."""
+
+    gid: Gid
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Free these generations: the metadata says positively that they are over (2.17)."""
+
+    gids: tuple[Gid, ...]
+
+
+Duty = Begin | Tell | Copy | Flush | Seal | Prepare | CatchUp | Damage | Retire
+
+
+def name_of(duty: Duty) -> Hashable:
+    """Duties of one name are not done at the same time."""
+    match duty:
+        case Begin(range_):
+            return "Begin", (range_.range_id, range_.generation)
+        case Tell(operation, kind):
+            return "Tell", operation, kind
+        case Retire():
+            return "Retire"
+        case _:
+            return type(duty).__name__, duty.gid
+
+
+def duties(metadata: Metadata, local: Local) -> list[Duty]:
+    """All that the node has to do now."""
+    found: list[Duty] = []
+    for range_ in metadata.ranges.values():
+        if local.node_id in range_.members:
+            _member_of(range_, metadata, local, found)
+    for operation in metadata.operations.values():
+        if operation.phase == "PLANNED":
+            _copy_ahead(operation, local, found)
+        elif operation.phase == "SEALING":
+            _seal_and_prepare(operation, local, found)
+    found += [
+        CatchUp(gid) for gid, held in local.replicas.items() if held.base_wanted and not held.sealed
+    ]
+    over = [gid for gid in (*local.replicas, *local.damaged) if metadata.is_done(*gid)]
+    if over:
+        found.append(Retire(tuple(over)))
+    return found
+
+
+def _member_of(range_: Descriptor, metadata: Metadata, local: Local, found: list[Duty]) -> None:
+    gid = (range_.range_id, range_.generation)
+    if gid in local.replicas:
+        operation = metadata.operations.get(range_.operation)
+        if operation is not None and operation.phase == "DECIDED":
+            found.append(Tell(range_.operation, INSTALLED))
+        return
+    if local.marks.get(range_.range_id, 0) >= range_.generation:
+        return  # it was begun here before: what is gone now takes no part again
+    if not range_.lineage:
+        first = range_.members[range_.range_id % len(range_.members)]  # spreads the leaders
+        found.append(Begin(range_, "empty", first == local.node_id))
+        return
+    (parent,) = range_.lineage
+    held = local.replicas.get((parent.range_id, parent.generation))
+    source: Source = "peers"
+    if local.prepared.get(range_.operation) == parent:
+        source = "prepared"
+    elif held is not None and held.end == parent:
+        source = "own"
+    elif held is not None and held.end is not None and same_end(held.end, parent):
+        # The same entries gave another state here (executions 1.6).
+        reason = "the state at the seal has another hash than its peers'"
+        found.append(Damage((parent.range_id, parent.generation), reason))
+    found.append(Begin(range_, source, held is not None and held.leads))
+
+
+def _copy_ahead(operation: Operation, local: Local, found: list[Duty]) -> None:
+    if not _is_wanted(operation, local):
+        return
+    ready = True
+    for gid in operation.inputs:
+        done = (operation.operation_id, gid) in local.copied
+        held = local.replicas.get(gid)
+        if not done if held is None else held.memtable_bytes > TAIL_BYTES:
+            found.append(Copy(gid, operation.operation_id))
+            ready &= done  # under load more comes while one flushes: once is enough to go on
+    if ready:
+        found.append(Tell(operation.operation_id, COPIED))
+
+
+def _seal_and_prepare(operation: Operation, local: Local, found: list[Duty]) -> None:
+    for gid in operation.inputs:
+        held = local.replicas.get(gid)
+        if held is None:
+            if _is_wanted(operation, local):
+                end = local.prepared.get(operation.operation_id)
+                if end is None:
+                    found.append(Prepare(gid, operation.operation_id))
+                else:
+                    found.append(Tell(operation.operation_id, PREPARED, end))
+        elif not held.sealed:
+            if held.leads:
+                found.append(Seal(gid, operation.operation_id))
+        elif held.end is None:
+            found.append(Flush(gid))  # the tail always goes to a file (executions 1.8)
+        else:
+            found.append(Tell(operation.operation_id, PREPARED, held.end))
+
+
+def _is_wanted(operation: Operation, local: Local) -> bool:
+    """Whether the node is to be a member of what comes out."""
+    return any(local.node_id in output.members for output in operation.outputs)

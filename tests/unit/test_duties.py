@@ -1,0 +1,200 @@
+"""What the metadata asks of a node, as a pure function; and a whole change by it alone."""
+
+from dataclasses import replace
+
+from lognode.partitions import commands
+from lognode.partitions.change import next_steps
+from lognode.partitions.duties import (
+    TAIL_BYTES,
+    Begin,
+    CatchUp,
+    Copy,
+    Damage,
+    Duty,
+    Flush,
+    Held,
+    Local,
+    Prepare,
+    Retire,
+    Seal,
+    Tell,
+    duties,
+)
+from lognode.partitions.facts import Facts
+from lognode.partitions.lineage import lineage_of, successor
+from lognode.partitions.metadata import Metadata
+from lognode.partitions.model import Lineage, Policy, Span
+
+OLD, NEW = (1, 1), (1, 2)
+END = Lineage(*OLD, 40, 3, 100, 5, b"hash")
+SERVES = Held(leads=False, sealed=False, end=None, memtable_bytes=0, base_wanted=False)
+LEADS = SERVES._replace(leads=True)
+SEALED = SERVES._replace(sealed=True)
+ENDED = SEALED._replace(end=END)
+
+
+def a_cluster(nodes: int, replicas: int = 1) -> Metadata:
+    metadata = Metadata()
+    do(metadata, op=commands.FOUND, cluster="c", node=1)
+    for node in range(1, nodes + 1):
+        do(metadata, op=commands.REGISTER, incarnation=node, boot=1, process=1, address="a:1")
+    do(metadata, op=commands.CREATE_LOG, name="orders", replicas=replicas)
+    return metadata
+
+
+def do(metadata: Metadata, **command: object) -> None:
+    assert "ok" in metadata.apply(1, 1, command)
+
+
+def planned(to: tuple[int, ...], *, of: Metadata, phase: str = "PLANNED") -> Metadata:
+    do(of, op=commands.PLAN, kind="move", inputs=[OLD], outputs=[{"range": 1, "members": to}])
+    if phase != "PLANNED":
+        do(of, op=commands.SEALING, operation=1)
+    if phase == "DECIDED":
+        do(of, op=commands.DECIDE, operation=1, lineage=[list(END)], members=[list(to)])
+    return of
+
+
+def asked(metadata: Metadata, node: int, **has: object) -> list[Duty]:
+    return duties(metadata, Local(node_id=node, **has))  # type: ignore[arg-type]
+
+
+def test_a_new_range_is_begun_by_its_members_and_one_asks_for_the_lead() -> None:
+    metadata = a_cluster(3, replicas=3)
+    begun = [asked(metadata, node) for node in (1, 2, 3)]
+    assert [[type(duty) for duty in of_node] for of_node in begun] == [[Begin]] * 3
+    assert sum(duty.campaign for of_node in begun for duty in of_node) == 1  # type: ignore[union-attr]
+    assert asked(metadata, 1, replicas={OLD: SERVES}, marks={1: 1}) == []
+
+
+def test_x3_what_was_begun_here_is_never_begun_again() -> None:
+    assert asked(a_cluster(1), 1, marks={1: 1}) == []
+    assert asked(a_cluster(1), 1, marks={1: 1}, damaged=[OLD]) == []
+
+
+def test_a_new_member_copies_and_says_so() -> None:
+    metadata = planned((2,), of=a_cluster(2))
+    assert asked(metadata, 2) == [Copy(OLD, 1)]
+    assert asked(metadata, 2, copied={(1, OLD)}) == [Tell(1, "copied")]
+
+
+def test_an_old_member_leaves_little_for_the_seal() -> None:
+    metadata = planned((1, 2, 3), of=a_cluster(3))
+    much = LEADS._replace(memtable_bytes=TAIL_BYTES + 1)
+    has = {"replicas": {OLD: much}, "marks": {1: 1}}
+    assert asked(metadata, 1, **has) == [Copy(OLD, 1)]
+    # Appends go on meanwhile: it flushes again, and is no obstacle.
+    assert asked(metadata, 1, copied={(1, OLD)}, **has) == [Copy(OLD, 1), Tell(1, "copied")]
+    assert asked(metadata, 1, replicas={OLD: LEADS}, marks={1: 1}) == [Tell(1, "copied")]
+
+
+def test_x8_the_tail_goes_to_a_file_before_it_counts_as_prepared() -> None:
+    metadata = planned((2,), of=a_cluster(2), phase="SEALING")
+    assert asked(metadata, 1, replicas={OLD: LEADS}) == [Seal(OLD, 1)]
+    assert asked(metadata, 1, replicas={OLD: SERVES}) == []
+    assert asked(metadata, 1, replicas={OLD: SEALED}) == [Flush(OLD)]
+    assert asked(metadata, 1, replicas={OLD: ENDED}) == [Tell(1, "prepared", END)]
+    assert asked(metadata, 2) == [Prepare(OLD, 1)]
+    assert asked(metadata, 2, prepared={1: END}) == [Tell(1, "prepared", END)]
+
+
+def test_the_next_generation_begins_from_what_is_here_if_it_is_the_very_end() -> None:
+    metadata = planned((1, 2), of=a_cluster(2), phase="DECIDED")
+    range_ = metadata.ranges[1]
+    leader = ENDED._replace(leads=True)
+    assert asked(metadata, 1, replicas={OLD: leader}) == [Begin(range_, "own", True)]
+    assert asked(metadata, 2, prepared={1: END}) == [Begin(range_, "prepared", False)]
+    assert asked(metadata, 2) == [Begin(range_, "peers", False)]
+    assert asked(metadata, 1, replicas={OLD: SEALED}) == [Begin(range_, "peers", False)]
+    later = END._replace(final_index=39)
+    assert asked(metadata, 2, prepared={1: later}) == [Begin(range_, "peers", False)]
+    begun = {"replicas": {NEW: SERVES}, "marks": {1: 2}}
+    assert asked(metadata, 2, **begun) == [Tell(1, "installed")]
+
+
+def test_x2_17_only_the_next_generation_counts_as_installed() -> None:
+    """Members told so of the one that was about to end, and DONE came before they had begun."""
+    planned_only = planned((1, 2), of=a_cluster(2))
+    assert asked(planned_only, 1, replicas={OLD: SERVES}) == [Tell(1, "copied")]
+    sealing = planned((1, 2), of=a_cluster(2), phase="SEALING")
+    assert asked(sealing, 1, replicas={OLD: ENDED}) == [Tell(1, "prepared", END)]
+
+
+def test_x6_another_hash_at_the_same_end_is_damage() -> None:
+    metadata = planned((1, 2), of=a_cluster(2), phase="DECIDED")
+    wrong = ENDED._replace(end=END._replace(state_hash=b"other"))
+    damage, begin = asked(metadata, 1, replicas={OLD: wrong})
+    assert isinstance(damage, Damage)
+    assert damage.gid == OLD
+    assert begin == Begin(metadata.ranges[1], "peers", False)
+
+
+def test_x2_17_nothing_goes_before_the_metadata_says_so() -> None:
+    metadata = planned((2,), of=a_cluster(2), phase="DECIDED")
+    assert asked(metadata, 1, replicas={OLD: ENDED}) == []
+    do(metadata, op=commands.INSTALLED, operation=1, node=2)
+    assert asked(metadata, 1, replicas={OLD: ENDED}) == [Retire((OLD,))]
+    assert asked(metadata, 1, damaged=[OLD]) == [Retire((OLD,))]
+    do(metadata, op=commands.DELETE_LOG, name="orders")
+    assert asked(metadata, 2, replicas={NEW: SERVES}) == [Retire((NEW,))]
+
+
+def test_a_base_is_fetched_unless_the_generation_has_ended() -> None:
+    metadata = a_cluster(1)
+    wants = SERVES._replace(base_wanted=True)
+    assert asked(metadata, 1, replicas={OLD: wants}) == [CatchUp(OLD)]
+    assert asked(metadata, 1, replicas={OLD: wants._replace(sealed=True)}) == []
+
+
+def test_lineage_is_that_of_a_base_at_the_seal() -> None:
+    tables = {"sealed": [7, 40, 3], "next_seq": 100, "last_timestamp_ms": 5, "hash": b"hash"}
+    assert lineage_of(OLD, (40, 3), tables) == END
+    assert lineage_of(OLD, (39, 3), tables) is None
+    assert lineage_of(OLD, (40, 3), successor(tables)) is None
+
+
+def test_a_range_moves_by_these_functions_alone() -> None:
+    """Each node does at once what it is asked; the controller commits what is next."""
+    metadata, facts = a_cluster(3), Facts()
+    metadata.controller = replace(metadata.controller, members=(1, 2, 3))
+    metadata.logs[1] = replace(metadata.logs[1], policy=Policy(replicas=3))
+    nodes = {node: Local(node_id=node) for node in (1, 2, 3)}
+    phases = []
+    for tick in range(40):
+        facts.heard = dict.fromkeys(nodes, float(tick))
+        for node, local in nodes.items():
+            for duty in duties(metadata, local):
+                nodes[node] = done(nodes[node], duty, facts)
+        for step in next_steps(metadata, facts, float(tick), leads_for_s=100.0):
+            do(metadata, **step)
+        phases += [operation.phase for operation in metadata.operations.values()]
+    assert list(dict.fromkeys(phases)) == ["PLANNED", "SEALING", "DECIDED"]
+    range_ = metadata.ranges[1]
+    assert (range_.members, range_.generation) == ((1, 2, 3), 2)
+    assert range_.span == Span(b"", None)
+    assert not metadata.operations
+    assert all(list(local.replicas) == [NEW] for local in nodes.values())
+
+
+def done(local: Local, duty: Duty, facts: Facts) -> Local:
+    """The node after the duty."""
+    replicas = dict(local.replicas)
+    match duty:
+        case Begin(range_):
+            gid = (range_.range_id, range_.generation)
+            return replace(local, replicas={**replicas, gid: LEADS}, marks={gid[0]: gid[1]})
+        case Tell(operation, kind, lineage):
+            told = {} if lineage is None else {"lineage": list(lineage)}
+            facts.take(local.node_id, {"operation": operation, "kind": kind, **told}, 0.0)
+        case Copy(gid, operation):
+            return replace(local, copied={(operation, gid)})
+        case Seal(gid):
+            return replace(local, replicas={**replicas, gid: SEALED})
+        case Flush(gid):
+            return replace(local, replicas={**replicas, gid: ENDED})
+        case Prepare(_, operation):
+            return replace(local, prepared={operation: END})
+        case Retire(gids):
+            kept = {gid: held for gid, held in replicas.items() if gid not in gids}
+            return replace(local, replicas=kept)
+    return local
