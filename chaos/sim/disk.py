@@ -42,6 +42,8 @@ class SimDisk(Disk):
         self.die_at: int | None = None
         self.fail_at: int | None = None
         """The operation that raises OSError(EIO); all after it do as well."""
+        self.full = False
+        """Nothing can be added: files can be written where they have bytes, and deleted."""
 
     # Faults.
 
@@ -70,12 +72,30 @@ class SimDisk(Disk):
         self._durable_names = dict(survivors)
         self.die_at = self.fail_at = None
 
-    def flip_bit(self, name: str, offset: int) -> None:
+    def write_back(self) -> None:
+        """Everything reaches the platter, as it does sooner or later."""
+        self._durable_names = dict(self._files)
+        for file in self._files.values():
+            file.durable = bytearray(file.content)
+            file.unsynced.clear()
+
+    def flip_bit(self, name: str, offset: int, bit: int = 0) -> None:
         """Bit rot, on the disk and in the cache."""
         file = self._files[name]
         for image in (file.content, file.durable):
             if offset < len(image):
-                image[offset] ^= 1 << self._rng.randrange(8)
+                image[offset] ^= 1 << bit
+
+    def cut_short(self, name: str, size: int) -> None:
+        """The file system lost the end of a file that was synced."""
+        file = self._files[name]
+        del file.content[size:], file.durable[size:]
+        file.unsynced = [(at, data[: size - at]) for at, data in file.unsynced if at < size]
+
+    def lose_all(self) -> None:
+        """Another disk is in its place: no file is left."""
+        self._files.clear()
+        self._durable_names.clear()
 
     def _settle(self, image: bytearray, offset: int, data: bytes) -> None:
         rng = self._rng
@@ -97,8 +117,12 @@ class SimDisk(Disk):
             position += step
 
     def boundary(self) -> None:
-        """Count a step of another store on the same machine, so that a crash can be put there."""
+        """Count a step of another store on the same machine, so that a crash can be put there.
+
+        Raises OSError as a transaction of that store would, also on a full disk.
+        """
         self._operation()
+        self._grow()
 
     def _operation(self) -> None:
         self.operations += 1
@@ -107,13 +131,18 @@ class SimDisk(Disk):
         if self.fail_at is not None and self.operations >= self.fail_at:
             raise OSError(errno.EIO, "simulated disk error")
 
-    # Disk.
-
     def names(self) -> list[str]:
         return sorted(self._files)
 
+    def _grow(self) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+
+    # Disk.
+
     def create(self, name: str, size: int) -> None:
         self._operation()
+        self._grow()
         if name in self._files:
             raise FileExistsError(errno.EEXIST, "file exists", name)
         self._files[name] = _File(bytearray(size), bytearray(), [(0, bytes(size))])
@@ -130,6 +159,7 @@ class SimDisk(Disk):
         data = b"".join(buffers)
         end = offset + len(data)
         if len(file.content) < end:
+            self._grow()
             file.content.extend(bytes(end - len(file.content)))
         file.content[offset:end] = data
         file.unsynced.append((offset, data))

@@ -18,8 +18,9 @@ from ...raft.wal import Round, Wal
 from .clients import Reply
 from .clock import Timer
 from .disk import Died, SimDisk
-from .nemesis import SYNC_MEAN_S
+from .inject import SYNC_MEAN_S
 from .replica import BASE, BASE_INSTALLED, BASE_WANTED, RAFT, Replica
+from .rot import damage_wal
 from .store import Durable
 from .violation import Violation
 
@@ -46,6 +47,8 @@ class Host:
         self.disk = SimDisk(rng)
         self.alive = False
         self.paused = False
+        self.rotten = False
+        """Its disk was damaged, beyond what a crash does."""
         self.replicas: dict[int, Replica] = {}
         self.links: dict[int, int] = {}
         self._life = 0
@@ -147,6 +150,15 @@ class Host:
         """The k-th disk operation from now fails; 0: none."""
         self.disk.fail_at = self.disk.operations + operations if operations else None
 
+    def fill_disk(self, *, full: bool) -> None:
+        """Nothing can be added to the disk, or there is room again."""
+        self.disk.full = full
+
+    def rot(self, how: str, where: float) -> None:
+        """Damage the WAL of a process that is down."""
+        if damage_wal(self.disk, how, where):
+            self.rotten = True
+
     def _end(self, *, silent: bool, power: bool) -> None:
         if not self.alive:
             if power:
@@ -181,18 +193,18 @@ class Host:
         wal = self._wal = Wal.open(
             self.disk, entropy=self.rng.randbytes, file_bytes=self.options.wal_file_bytes
         )
-        if wal.recovery.damaged:
-            raise Violation("L2", "recovery takes what a crash left for damage", node=self.node_id,
-                            groups=wal.recovery.damaged)  # fmt: skip
         self.durable.remove_orphans()
         logs = []
         for number in range(self.options.groups):
             gid = GroupId(number + 1, 1)
             log = wal.groups.get(gid)
             started = f"started/{number}"
+            damage = self._damage_of(number, gid, wal)
+            if damage is not None:
+                self.world.safety[number].damaged(self.node_id)
+                self.durable.meta.commit({f"damaged/{number}": damage})
+                continue
             if log is None:
-                if self.durable.meta.get(started) is not None:
-                    raise Violation("S1", "recovery lost a group", node=self.node_id, group=number)
                 log = wal.create_group(gid)
             logs.append((number, gid, log, started))
         self._sync_now(wal)
@@ -205,6 +217,17 @@ class Host:
         self._sync_now(wal)
         self.world.network.process_started(self.node_id)
         self.pump()
+
+    def _damage_of(self, number: int, gid: GroupId, wal: Wal) -> str | None:
+        """Why this node takes no part in a group; None if it does (executions 1.2)."""
+        meta = self.durable.meta
+        reason = meta.get(f"damaged/{number}") or wal.recovery.damaged.get(gid)
+        if reason is None and gid not in wal.groups and meta.get(f"started/{number}"):
+            reason = "its log is not in the WAL"
+        if reason is not None and not self.rotten:
+            raise Violation("L2", "recovery takes what a crash left for damage", node=self.node_id,
+                            group=number, reason=reason)  # fmt: skip
+        return reason
 
     def _sync_now(self, wal: Wal) -> None:
         """Rounds of the recovery, before anything is said to anybody."""
@@ -225,7 +248,7 @@ class Host:
         self._arm()
 
     def _arm(self) -> None:
-        due = min(replica.group.next_deadline() for replica in self.replicas.values())
+        due = min((r.group.next_deadline() for r in self.replicas.values()), default=math.inf)
         if due < self._armed_at:
             if self._armed is not None:
                 self._armed.cancel()
@@ -323,7 +346,9 @@ class Host:
 
     def _receive(self, sender: int, payload: Any) -> None:
         kind, number, body = payload
-        replica = self.replicas[number]
+        replica = self.replicas.get(number)
+        if replica is None:
+            return
         if kind == RAFT:
             self.world.trace.note(self.name, "recv", "n%d %s", sender, body)
             replica.group.receive(sender, body)
@@ -343,5 +368,9 @@ class Host:
         self.now(partial(self._request, body, answer))
 
     def _request(self, body: dict[str, Any], answer: Callable[[Reply], None]) -> None:
-        self.replicas[body["group"]].request(body, answer)
+        replica = self.replicas.get(body["group"])
+        if replica is None:
+            answer({"status": "error", "hint": None})
+            return
+        replica.request(body, answer)
         self.pump()

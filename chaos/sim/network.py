@@ -54,8 +54,9 @@ class Link:
     target: int
     epoch: int = 0
     up: bool = False
-    cut: bool = False
-    stalled: bool = False
+    cuts: int = 0
+    """Faults in force that cut this direction."""
+    stalls: int = 0
     lost: bool = False
     """Something was lost on this connection: if the cut ends first, it may be reset."""
     connecting: bool = False
@@ -111,12 +112,12 @@ class Network:
         self.sent += 1
         packed: bytes = msgpack.packb(payload)
         self._trace.bytes(packed)
-        if not link.up or link.cut:
+        if not link.up or link.cuts:
             link.lost = True
             self.lost += 1
             self._trace(link.name, "lost")
             return
-        if link.stalled:
+        if link.stalls:
             link.held.append((link.epoch, packed))
             return
         self._transmit(link, packed)
@@ -126,31 +127,44 @@ class Network:
     def cut(self, source: int, target: int, *, notice: bool) -> None:
         """Packets of this direction vanish. Without notice, the link is half-open until healed."""
         link = self._links[source, target]
-        link.cut = True
+        link.cuts += 1
         if notice:
             self._broken(link, at_once=False)
 
+    def uncut(self, source: int, target: int) -> None:
+        """One cut ends; after the last one a connection that lost something is reset, or not."""
+        link = self._links[source, target]
+        link.cuts -= 1
+        if not link.cuts and link.up and link.lost and self._rng.random() < 0.5:
+            self._broken(link, at_once=True)
+
     def stall(self, source: int, target: int) -> None:
-        """Packets of this direction wait until the stall is healed."""
-        self._links[source, target].stalled = True
+        """Packets of this direction wait until the stall ends."""
+        self._links[source, target].stalls += 1
+
+    def unstall(self, source: int, target: int) -> None:
+        """One stall ends; after the last one what waited is delivered."""
+        link = self._links[source, target]
+        link.stalls -= 1
+        if not link.stalls:
+            held, link.held = link.held, []
+            for epoch, packed in held:
+                if epoch == link.epoch:
+                    self._transmit(link, packed)
 
     def reset(self, source: int, target: int) -> None:
         """The connection breaks and is made again under a new epoch."""
         self._broken(self._links[source, target], at_once=True)
 
     def heal(self) -> None:
-        """All cuts and stalls end; a connection that lost something is reset or just goes on."""
+        """All cuts and stalls end."""
         for link in self._links.values():
-            if link.stalled:
-                link.stalled = False
-                held, link.held = link.held, []
-                for epoch, packed in held:
-                    if epoch == link.epoch:
-                        self._transmit(link, packed)
-            if link.cut:
-                link.cut = False
-                if link.up and link.lost and self._rng.random() < 0.5:
-                    self._broken(link, at_once=True)
+            if link.stalls:
+                link.stalls = 1
+                self.unstall(link.source, link.target)
+            if link.cuts:
+                link.cuts = 1
+                self.uncut(link.source, link.target)
 
     # Inside.
 
@@ -173,7 +187,7 @@ class Network:
     def _deliver_at(self, link: Link, time_s: float, packed: bytes) -> None:
         def deliver() -> None:
             node = self._nodes[link.target]
-            if link.cut or not node.alive:
+            if link.cuts or not node.alive:
                 self.lost += 1
                 return
             node.receive(link.source, msgpack.unpackb(packed, strict_map_key=False))
@@ -214,7 +228,7 @@ class Network:
             if link.up or not source.alive:
                 return
             back = self._links[link.target, link.source]
-            if not target.alive or link.cut or back.cut or link.stalled:
+            if not target.alive or link.cuts or back.cuts or link.stalls:
                 self._reconnect(link)
                 return
             self._epoch += 1

@@ -1,8 +1,9 @@
 """What one run is made of. Options and seed together determine it exactly."""
 
 import random
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 FAULTS: Final = {
     "partition": "groups of nodes cannot reach each other: isolate, halves, ring, bridge",
@@ -15,9 +16,12 @@ FAULTS: Final = {
     "slow": "latency rises a hundredfold",
     "kill": "a node, the leader, a minority or all are killed; what was written stays",
     "power": "a node, the leader or all lose power; what was not synced is lost or torn",
+    "power-all": "all nodes lose power at one moment",
     "boundary": "a node dies just before one of its next disk operations, by kill or power",
     "pause": "a node stands still while time goes on",
     "disk": "a disk becomes slow, or refuses a write or a sync",
+    "full": "a disk is full for a while",
+    "rot": "WAL bytes of a minority flip, files are cut short, or the whole WAL is gone",
     "checkpoint": "nodes checkpoint and cut their logs all the time, so that others need bases",
     "clock": "wall clocks jump",
     "client": "client requests and answers are lost, late or doubled",
@@ -51,6 +55,23 @@ class Options:
     checkpoint_entries: int = 60
     opened: frozenset[int] = frozenset()
     """Guard holes left open: only the canary does that."""
+
+    def lasting(self, seconds: float) -> "Options":
+        """The same for so many seconds: faults for 12 of 20, clients for 16 of 20."""
+        return replace(
+            self, seconds=seconds, fault_seconds=seconds * 0.6, drain_seconds=seconds * 0.8
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for a file that a run is replayed from."""
+        told = asdict(self)
+        return {**told, "faults": list(self.faults), "opened": sorted(self.opened)}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Options":
+        """Undo `to_json`. Raises TypeError, KeyError."""
+        told = {**body, "faults": tuple(body["faults"]), "opened": frozenset(body["opened"])}
+        return cls(**told)
 
     def __str__(self) -> str:
         text = (

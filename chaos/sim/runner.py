@@ -163,7 +163,12 @@ def run(plan: Plan, processes: int, say: Callable[[str], None]) -> Summary:
     outcomes = run_here(plan, seeds) if processes <= 1 else run_parallel(plan, processes)
     for outcome in outcomes:
         summary.add(outcome)
-        say(line_of(outcome))
-        for line in outcome.detail if outcome.violation is not None else ():
-            say(f"    {line}")
+        tell(outcome, say)
     return summary
+
+
+def tell(outcome: Outcome, say: Callable[[str], None]) -> None:
+    """One line per run; after a violation the last events."""
+    say(line_of(outcome))
+    for line in outcome.detail if outcome.violation is not None else ():
+        say(f"    {line}")

@@ -100,11 +100,13 @@ class SafetyChecker:
         self._shown: dict[int, int] = {}
         self._acked: tuple[int, int] | None = None
         self._replicas: dict[int, _Replica] = {}
+        self._damaged: set[int] = set()
 
     # One life of a replica.
 
     def started(self, node: int, log: LogView, *, term: int, commit: int, applied: int) -> None:
         """The replica recovered; by x4 all that it read is durable now."""
+        self._check_sound(node)
         shown = self._shown.get(node, 0)
         if term < shown:
             raise Violation("durable-term", "a restart forgot a term shown", node=node,
@@ -197,17 +199,31 @@ class SafetyChecker:
 
     def showed(self, node: int, term: int) -> None:
         """The node sent a message of this term: no later life may have a lower one."""
+        self._check_sound(node)
         if term > self._shown.get(node, 0):
             self._shown[node] = term
 
     def voted(self, voter: int, term: int, candidate: int) -> None:
         """The node sent this vote; over all its lives it gives one a term."""
+        self._check_sound(voter)
         first = self._votes.setdefault((voter, term), candidate)
         if first != candidate:
             raise Violation("one-vote", "a node voted twice in a term", node=voter, term=term,
                             candidates=(first, candidate))  # fmt: skip
 
+    def damaged(self, node: int) -> None:
+        """The node's log or vote was lost: it takes no part in this generation any more (x2).
+
+        What it had on disk stays counted: it was there when it was acknowledged, and it takes a
+        majority of the others to elect a leader.
+        """
+        self._damaged.add(node)
+
     # Inside.
+
+    def _check_sound(self, node: int) -> None:
+        if node in self._damaged:
+            raise Violation("x2", "a damaged replica takes part again", node=node)
 
     def _holders(self, index: int, term: int) -> list[int]:
         return [n for n, r in self._replicas.items() if r.durable.holds(index, term)]

@@ -1,12 +1,6 @@
 """What happened, one line per event, and the hash that proves a replay.
 
-Columns, separated by one space:
-
-    1  seconds since the start of the run, six decimals
-    2  where: n1.. a node, c1.. a client, a link n1>n2, `nemesis`, `world`
-    3  what: start, kill, power, pause, resume, up, down, send, lost, recv, collect, sync, lead,
-       commit, propose, invoke, ack, read, give-up, mismatch, checkpoint, base, fault, heal, ...
-    4  the rest: details as words and name=value
+What the columns are is `COLUMNS`, which `lognode-chaos sim --help` prints.
 
 The hash covers every line, whether printed or not, and every byte sent, so two runs of one seed
 can be compared cheaply; `recv` lines are there only for reading. Only what is a function of the
@@ -16,9 +10,27 @@ seed may stand in a line.
 import hashlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from .clock import VirtualClock
+
+COLUMNS: Final = """\
+one line an event, four columns separated by one space:
+
+  1  virtual seconds since the start of the run, six decimals
+  2  where: n1.. a node, c1.. a client, n1>n2 a link, `nemesis`, `world`
+  3  what happened there
+  4  the rest: words and name=value
+
+  nodes      start, kill, power, disk-failure, pause, resume: the process; sync N: a WAL round is
+             durable; term, lead, propose: consensus; checkpoint, base: index=; seal, begin,
+             retire, damaged: generations, as range/generation; recv (not in the hash): a message
+  links      up, down: a connection; drop, lost: a message that goes nowhere
+  clients    invoke, ack, read, mismatch, give-up
+  nemesis    fault: planned time, kind, nodes or directions, value, duration; stays: broken while
+             the others must go on; heal: all faults end
+  world      finale: power loss of all; change: an operation on a range is asked for
+"""
 
 
 class Trace:

@@ -10,7 +10,7 @@ the power of all nodes failed once more.
 
 import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from ...client.invariants import InvariantError
 from ...raft.types import SENTINEL_INDEX, SENTINEL_TERM
 from .clients import Client, Reply
 from .clock import START_S, Scheduler, VirtualClock
+from .faults import Fault
 from .history import History
 from .host import Host
 from .nemesis import Nemesis
@@ -50,6 +51,8 @@ class Outcome:
     trace: str = ""
     violation: str | None = None
     detail: list[str] = field(default_factory=list)
+    schedule: list[dict[str, Any]] = field(default_factory=list)
+    """The faults that were begun, for a replay of them alone."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -59,7 +62,11 @@ class World:
     """The cluster, its clients and its nemesis."""
 
     def __init__(
-        self, seed: int, options: Options, sink: Callable[[str], None] | None = None
+        self,
+        seed: int,
+        options: Options,
+        sink: Callable[[str], None] | None = None,
+        schedule: Sequence[Fault] | None = None,
     ) -> None:
         self.options = options
         self.clock = VirtualClock()
@@ -78,6 +85,9 @@ class World:
             SafetyChecker(members, SENTINEL_INDEX, SENTINEL_TERM) for _ in range(options.groups)
         ]
         self._rng = random.Random(f"{seed} world")
+        phases = random.Random(f"{seed} phases")
+        self._proves_progress = phases.random() < 0.3
+        self._ends_in_the_dark = phases.random() < 0.3
         self.hosts = {
             node: Host(self, node, members, random.Random(f"{seed} host {node}"))
             for node in members
@@ -85,11 +95,13 @@ class World:
         self.nemesis = Nemesis(
             options=options,
             scheduler=self.scheduler,
-            rng=random.Random(f"{seed} nemesis"),
+            seed=seed,
             trace=self.trace,
             network=self.network,
             machines=self.hosts,
             clients=self,
+            change=lambda _: None,
+            schedule=schedule,
         )
         self.clients = [
             Client(
@@ -140,7 +152,7 @@ class World:
         self.nemesis.start()
         self._run_until(options.fault_seconds)
         drain = options.drain_seconds
-        if self._rng.random() < 0.3:
+        if self._proves_progress:
             self.nemesis.heal_majority()
             self._require_progress(options.fault_seconds + _PROGRESS_WITHIN_S)
             drain = self.clock.elapsed + 2.0
@@ -150,7 +162,7 @@ class World:
             client.stop()
         self._run_until(options.seconds, stop_when_converged=True)
         self._require_convergence()
-        if self._rng.random() < 0.3:
+        if self._ends_in_the_dark:
             self.trace("world", "finale", "power loss of all")
             for host in self.hosts.values():
                 host.power_loss()
@@ -183,7 +195,7 @@ class World:
         if not all(host.alive for host in self.hosts.values()):
             return False
         for group in range(self.options.groups):
-            replicas = [host.replicas[group] for host in self.hosts.values()]
+            replicas = [h.replicas[group] for h in self.hosts.values() if group in h.replicas]
             leaders = [replica for replica in replicas if replica.ready_to_lead]
             if len(leaders) != 1:
                 return False
@@ -202,15 +214,25 @@ class World:
 
     def _compare_contents(self) -> None:
         for node, host in self.hosts.items():
+            if len(host.replicas) < self.options.groups:
+                continue  # what was damaged is not served
             contents: dict[bytes, list[tuple[int, bytes]]] = {}
             for replica in host.replicas.values():
                 contents.update(replica.contents())
             self.history.final(node, contents)
 
 
-def run_seed(seed: int, options: Options, sink: Callable[[str], None] | None = None) -> Outcome:
-    """Run one seed to its end or to its first violation. Never raises for what it finds."""
-    world = World(seed, options, sink)
+def run_seed(
+    seed: int,
+    options: Options,
+    sink: Callable[[str], None] | None = None,
+    schedule: Sequence[Fault] | None = None,
+) -> Outcome:
+    """Run one seed to its end or to its first violation. Never raises for what it finds.
+
+    With a schedule, exactly its faults happen instead of those that the seed would draw.
+    """
+    world = World(seed, options, sink, schedule)
     outcome = Outcome(seed, str(options))
     try:
         world.run()
@@ -227,11 +249,12 @@ def run_seed(seed: int, options: Options, sink: Callable[[str], None] | None = N
     outcome.reads = world.history.reads
     outcome.elections = world.elections
     outcome.crashes = world.nemesis.crashes
-    outcome.faults = world.nemesis.injected
+    outcome.faults = len(world.nemesis.schedule)
     outcome.checkpoints = world.checkpoints
     outcome.bases = world.bases
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()
     if outcome.violation is not None:
         outcome.detail += list(world.trace.tail)
+    outcome.schedule = [fault.to_json() for fault in world.nemesis.schedule]
     return outcome

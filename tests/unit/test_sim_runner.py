@@ -5,6 +5,7 @@ import json
 import pytest
 
 from lognode.chaos import main as command
+from lognode.chaos.sim.command import plan_of
 from lognode.chaos.sim.options import FAULTS, Options, swarm
 from lognode.chaos.sim.runner import INVALID, UNKNOWN, VALID, Plan, Summary
 from lognode.chaos.sim.world import Outcome
@@ -45,7 +46,7 @@ def test_a_plan_survives_its_own_command_line() -> None:
     for base, picks in ((Options(), True), (Options(nodes=5, faults=("kill", "power")), False)):
         plan = Plan(3, 9, base, pick_faults=picks, pick_nodes=picks)
         parsed = command.build_parser().parse_args(["sim", *plan.to_args()])
-        assert command.plan_of(parsed) == plan
+        assert plan_of(parsed) == plan
 
 
 def test_one_seed_prints_its_options_and_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:

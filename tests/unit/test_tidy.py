@@ -118,8 +118,6 @@ def test_private_functions_are_used() -> None:
         text = path.read_text("utf-8")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                if node.name.startswith("_fault_"):
-                    continue  # looked up by the fault's name
                 private = node.name.startswith("_") and not node.name.startswith("__")
                 if private and f"{name_of(path)}:{node.name}" not in CALLED_FROM_OUTSIDE:
                     uses = len(re.findall(rf"\b{node.name}\b", text))

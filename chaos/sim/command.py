@@ -1,0 +1,179 @@
+"""The verb `sim` of `lognode-chaos`: many seeds, one seed with its trace, a replay, a shrink."""
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from . import runner, trace
+from .faults import Fault
+from .options import FAULTS, Options
+from .shrink import Case, shrink
+from .world import Outcome, run_seed
+
+Say = Callable[[str], None]
+
+
+def _seeds(text: str) -> tuple[int, int]:
+    first, dots, end = text.partition("..")
+    try:
+        span = int(first), int(end)
+    except ValueError:
+        span = 0, 0
+    if not dots or span[0] < 0 or span[1] <= span[0]:
+        raise argparse.ArgumentTypeError(f"{text!r} is not A..B with 0 <= A < B; B is exclusive")
+    return span
+
+
+def _faults(text: str) -> tuple[str, ...]:
+    names = () if text == "none" else tuple(text.split(","))
+    unknown = [name for name in names if name not in FAULTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"no such fault: {', '.join(unknown)}; there are none, {', '.join(FAULTS)}"
+        )
+    return names
+
+
+def _holes(text: str) -> frozenset[int]:
+    try:
+        return frozenset(int(number) for number in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers") from None
+
+
+def _worker(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    return int(number), int(count)
+
+
+def _case(text: str) -> Case:
+    try:
+        return Case.load(Path(text))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: Say) -> None:
+    """Add `sim` and its options; its result is called with the arguments and gives the code."""
+    sim = verbs.add_parser(
+        "sim",
+        help="simulate clusters under faults, deterministically",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Real consensus, WAL, state machine and metadata on a virtual clock, network\n"
+        "and disk. Each seed draws its own faults and sizes, and replays exactly.",
+        epilog="faults:\n"
+        + "\n".join(f"  {name:<12}{text}" for name, text in FAULTS.items())
+        + "\n\ntrace:\n\n"
+        + trace.COLUMNS,
+    )
+    which = sim.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seeds", type=_seeds, metavar="A..B", help="B is exclusive")
+    which.add_argument("--seed", type=int, metavar="N", help="one seed")
+    which.add_argument(
+        "--replay", type=_case, metavar="FILE", help="a schedule that --shrink or --save wrote"
+    )
+    sim.add_argument("--nodes", type=int, choices=(3, 5), help="default: drawn from the seed")
+    sim.add_argument(
+        "--faults",
+        type=_faults,
+        metavar="F,...",
+        help="exactly these, or none; default: drawn from the seed",
+    )
+    sim.add_argument(
+        "--seconds", type=float, default=20.0, metavar="S", help="virtual seconds a seed (20)"
+    )
+    sim.add_argument("--trace", action="store_true", help="one line per event, see below")
+    sim.add_argument(
+        "--shrink",
+        action="store_true",
+        help="with --seed or --replay: reduce the faults to a few that still fail, and save them",
+    )
+    sim.add_argument(
+        "--save", type=Path, metavar="FILE", help="with --seed: write what was drawn as a schedule"
+    )
+    sim.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="worker processes"
+    )
+    sim.add_argument(
+        "--open-holes",
+        type=_holes,
+        default=frozenset(),
+        metavar="H,...",
+        help="canary: leave these holes of the guard open; the verdict must then be invalid",
+    )
+    sim.add_argument("--worker", type=_worker, help=argparse.SUPPRESS)
+    sim.set_defaults(verb=lambda arguments: run(arguments, say))
+
+
+def plan_of(arguments: argparse.Namespace) -> runner.Plan:
+    """The plan that parsed arguments of `sim` ask for."""
+    first, end = arguments.seeds or (arguments.seed, arguments.seed + 1)
+    base = Options(
+        nodes=arguments.nodes or 3,
+        faults=tuple(FAULTS) if arguments.faults is None else arguments.faults,
+        opened=arguments.open_holes,
+    ).lasting(arguments.seconds)
+    return runner.Plan(
+        first,
+        end,
+        base,
+        pick_faults=arguments.faults is None,
+        pick_nodes=arguments.nodes is None,
+    )
+
+
+def run(arguments: argparse.Namespace, say: Say) -> int:
+    """Carry the verb out; returns the exit code."""
+    if arguments.replay is not None:
+        return _one(arguments.replay, arguments, say)
+    plan = plan_of(arguments)
+    if arguments.worker is not None:
+        number, count = arguments.worker
+        for outcome in runner.run_here(plan, range(plan.first + number, plan.end, count)):
+            say(json.dumps(outcome.to_json()))
+        return runner.VALID
+    if arguments.seed is not None:
+        options = plan.options(arguments.seed)
+        drawn = run_seed(arguments.seed, options, say if arguments.trace else None)
+        schedule = tuple(Fault.from_json(fault) for fault in drawn.schedule)
+        case = Case(arguments.seed, options, schedule, drawn.violation or "")
+        if arguments.save is not None:
+            case.save(arguments.save)
+        return _shrunk(case, say) if arguments.shrink else _judge(drawn, say)
+    summary = runner.run(plan, arguments.jobs, say)
+    code, sentence = summary.verdict()
+    say(f"{sentence} | {summary}")
+    return code
+
+
+def _one(case: Case, arguments: argparse.Namespace, say: Say) -> int:
+    if arguments.shrink:
+        return _shrunk(case, say)
+    return _judge(case.run(say if arguments.trace else None), say)
+
+
+def _judge(outcome: Outcome, say: Say) -> int:
+    summary = runner.Summary(1)
+    summary.add(outcome)
+    runner.tell(outcome, say)
+    code, sentence = summary.verdict()
+    say(f"{sentence} | {summary}")
+    return code
+
+
+def _shrunk(case: Case, say: Say) -> int:
+    smaller = shrink(case)
+    if smaller is None:
+        say(f"seed={case.seed} breaks nothing: there is nothing to shrink")
+        return runner.VALID
+    path = Path(f"sim-{case.seed}.json")
+    smaller.save(path)
+    say(f"seed={case.seed} VIOLATION {smaller.violation}")
+    say(f"{len(case.schedule)} faults, {len(smaller.schedule)} of them needed:")
+    for fault in smaller.schedule:
+        say(f"    {fault}")
+    say(f"options: {smaller.options}")
+    say(f"replay: lognode-chaos sim --replay {path} --trace")
+    return runner.INVALID

@@ -1,0 +1,194 @@
+"""Faults drawn at random, from those that a run allows."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from .faults import Fault
+from .options import Options
+
+
+class Target(Protocol):
+    """A node, as whoever draws sees it."""
+
+    @property
+    def leads(self) -> bool: ...
+
+
+_DISK_FAILS: Final = 0.4
+
+
+class Drawer:
+    """`draw(at)` gives what happens at a time: one fault, or several at once."""
+
+    def __init__(self, options: Options, rng: random.Random, targets: Mapping[int, Target]) -> None:
+        self._options = options
+        self._rng = rng
+        self._targets = targets
+        draws: dict[str, Callable[[float], list[Fault]]] = {
+            "partition": self._partition,
+            "oneway": self._oneway,
+            "stall": self._stall,
+            "reset": self._reset,
+            "drop": self._drop,
+            "duplicate": self._duplicate,
+            "late": self._late,
+            "slow": self._slow,
+            "kill": self._kill,
+            "power": self._power,
+            "power-all": self._power_all,
+            "boundary": self._boundary,
+            "pause": self._pause,
+            "disk": self._disk,
+            "full": self._full,
+            "rot": self._rot,
+            "checkpoint": self._checkpoint,
+            "clock": self._clock,
+            "client": self._client,
+        }
+        self._kinds = [draws[name] for name in options.faults]
+        count = (len(targets) - 1) // 2
+        self._rotten = tuple(sorted(rng.sample(sorted(targets), count)))
+        """Whose disks may rot: a minority for the whole run, or data would be lost by right."""
+        self.weak = self._rotten if "rot" in options.faults else tuple(sorted(targets))
+        """Who may be left broken while the others have to go on."""
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is allowed."""
+        return not self._kinds
+
+    def pause(self) -> float:
+        """Seconds until the next fault."""
+        return self._rng.expovariate(1.0 / self._options.fault_every_seconds)
+
+    def draw(self, at: float) -> list[Fault]:
+        """What happens at this time."""
+        return self._rng.choice(self._kinds)(at)
+
+    # What faults are made of.
+
+    def _seconds(self) -> float:
+        return self._rng.choice((0.1, 0.5, 1.5, 4.0)) * (0.5 + self._rng.random())
+
+    def _some_node(self) -> int:
+        """Some node; often one that leads."""
+        leaders = [node for node, target in self._targets.items() if target.leads]
+        if leaders and self._rng.random() < 0.5:
+            return self._rng.choice(leaders)
+        return self._rng.choice(list(self._targets))
+
+    def _pair(self) -> tuple[int, int]:
+        one = self._some_node()
+        other = self._rng.choice([node for node in self._targets if node != one])
+        return (one, other) if self._rng.random() < 0.5 else (other, one)
+
+    def _victims(self) -> list[int]:
+        count = len(self._targets)
+        how_many = self._rng.choice((1, 1, 1, count // 2, count))
+        if how_many == 1:
+            return [self._some_node()]
+        return sorted(self._rng.sample(list(self._targets), how_many))
+
+    def _each(self, at: float, kind: str, nodes: Sequence[int]) -> list[Fault]:
+        return [Fault(at, kind, (node,), seconds=self._seconds()) for node in nodes]
+
+    def _valued(self, at: float, kind: str, values: Sequence[float]) -> list[Fault]:
+        return [Fault(at, kind, value=self._rng.choice(values), seconds=self._seconds())]
+
+    # Network.
+
+    def _partition(self, at: float) -> list[Fault]:
+        nodes = list(self._targets)
+        self._rng.shuffle(nodes)
+        count = len(nodes)
+        how = self._rng.choice(("isolate", "halves", "ring", "bridge"))
+        if how == "isolate":
+            alone = self._some_node()
+            cut = [(alone, n) for n in nodes if n != alone]
+        elif how == "halves":
+            cut = [(a, b) for a in nodes[: count // 2] for b in nodes[count // 2 :]]
+        elif how == "ring":  # each sees a majority, no two the same one
+            reach = count // 4 + 1
+            cut = [
+                (nodes[i], nodes[j])
+                for i in range(count)
+                for j in range(i)
+                if min(i - j, count - i + j) > reach or (count == 3 and (i, j) == (2, 0))
+            ]
+        else:  # two halves that only one node sees both of
+            cut = [(a, b) for a in nodes[1 : count // 2 + 1] for b in nodes[count // 2 + 1 :]]
+        pairs = tuple(pair for a, b in cut for pair in ((a, b), (b, a)))
+        notice = self._rng.random() < 0.6
+        return [Fault(at, "partition", (), pairs, self._seconds(), how, notice=notice)]
+
+    def _oneway(self, at: float) -> list[Fault]:
+        pairs = {self._pair() for _ in range(self._rng.randint(1, len(self._targets)))}
+        notice = self._rng.random() < 0.3
+        return [Fault(at, "oneway", (), tuple(sorted(pairs)), self._seconds(), notice=notice)]
+
+    def _stall(self, at: float) -> list[Fault]:
+        return [Fault(at, "stall", (), (self._pair(),), self._seconds())]
+
+    def _reset(self, at: float) -> list[Fault]:
+        return [Fault(at, "reset", (), (self._pair(),)) for _ in range(self._rng.randint(1, 4))]
+
+    def _drop(self, at: float) -> list[Fault]:
+        return self._valued(at, "drop", (0.02, 0.1, 0.3))
+
+    def _duplicate(self, at: float) -> list[Fault]:
+        return self._valued(at, "duplicate", (0.05, 0.3))
+
+    def _late(self, at: float) -> list[Fault]:
+        return self._valued(at, "late", (0.01, 0.1))
+
+    def _slow(self, at: float) -> list[Fault]:
+        return self._valued(at, "slow", (0.02, 0.1, 0.4))
+
+    def _client(self, at: float) -> list[Fault]:
+        how = self._rng.choice(("loss", "duplicate", "slow"))
+        value = self._rng.choice({"slow": (0.1, 0.6)}.get(how, (0.05, 0.3)))
+        return [Fault(at, "client", how=how, value=value, seconds=self._seconds())]
+
+    # Processes, machines, disks.
+
+    def _kill(self, at: float) -> list[Fault]:
+        return self._each(at, "kill", self._victims())
+
+    def _power(self, at: float) -> list[Fault]:
+        return self._each(at, "power", self._victims())
+
+    def _power_all(self, at: float) -> list[Fault]:
+        return self._each(at, "power-all", list(self._targets))
+
+    def _boundary(self, at: float) -> list[Fault]:
+        how = self._rng.choice(("kill", "power"))
+        return [
+            Fault(at, "boundary", (node,), (), self._seconds(), how, self._rng.randint(1, 12))
+            for node in self._victims()
+        ]
+
+    def _pause(self, at: float) -> list[Fault]:
+        return self._each(at, "pause", [self._some_node()])
+
+    def _disk(self, at: float) -> list[Fault]:
+        node, seconds = self._some_node(), self._seconds()
+        if self._rng.random() < _DISK_FAILS:
+            how, value = "error", float(self._rng.randint(1, 10))
+        else:
+            how, value = "slow", self._rng.choice((0.02, 0.1, 0.5))
+        return [Fault(at, "disk", (node,), (), seconds, how, value)]
+
+    def _full(self, at: float) -> list[Fault]:
+        return self._each(at, "full", [self._some_node()])
+
+    def _rot(self, at: float) -> list[Fault]:
+        node, how = self._rng.choice(self._rotten), self._rng.choice(("flip", "truncate", "lost"))
+        return [Fault(at, "rot", (node,), (), self._seconds(), how, self._rng.random())]
+
+    def _checkpoint(self, at: float) -> list[Fault]:
+        return [Fault(at, "checkpoint", (self._some_node(),))]
+
+    def _clock(self, at: float) -> list[Fault]:
+        jump_ms = self._rng.choice((-3_600_000, -1_000, 1_000, 172_800_000))
+        return [Fault(at, "clock", (self._some_node(),), value=jump_ms)]

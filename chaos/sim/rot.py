@@ -1,0 +1,63 @@
+"""Damage to a WAL that recovery must find: flipped bits, lost ends of files, a lost disk.
+
+One kind is left out because nobody can find it, and docs/design.md says so: bytes of the last
+synced rounds, as long as nothing later in the file says that they were synced (executions 1.5).
+There a flipped bit looks like a torn tail.
+"""
+
+from ...raft import wal_format
+from .disk import SimDisk
+
+
+def damage_wal(disk: SimDisk, how: str, where: float) -> bool:
+    """`where` is a share of what can be hit, 0 to 1. False: there is nothing to hit yet.
+
+    What the page cache holds is written back first: the batch that vouches for a damaged one must
+    not be lost to the next power cut.
+    """
+    disk.write_back()
+    if how == "lost":
+        hit = bool(disk.names())
+        disk.lose_all()
+        return hit
+    if how == "truncate":
+        files = [(name, disk.size(name)) for name in disk.names()]
+        files = [(name, size) for name, size in files if size > wal_format.HEADER_BYTES]
+        if not files:
+            return False
+        position = where * len(files)
+        name, size = files[int(position)]
+        keep = wal_format.HEADER_BYTES + (position % 1.0) * (size - wal_format.HEADER_BYTES)
+        disk.cut_short(name, int(keep))
+        return True
+    places = _findable(disk)
+    total = sum(end - start for _, start, end in places)
+    if not total:
+        return False
+    offset = int(where * total)
+    for name, start, end in places:
+        if offset < end - start:
+            disk.flip_bit(name, start + offset, bit=offset % 8)
+            break
+        offset -= end - start
+    return True
+
+
+def _findable(disk: SimDisk) -> list[tuple[str, int, int]]:
+    """(file, start, end) of the bytes in use that something behind them vouches for."""
+    batches: list[tuple[str, wal_format.BatchHead]] = []
+    places = []
+    for name in disk.names():
+        data = disk.read(name, 0, disk.size(name))
+        header = wal_format.decode_header(data)
+        if header is None:
+            continue
+        offset = wal_format.HEADER_BYTES
+        while (head := wal_format.decode_batch(data, offset, header.signature)) is not None:
+            batches.append((name, head))
+            offset = head.end
+        if offset > wal_format.HEADER_BYTES:
+            places.append((name, 0, wal_format.HEADER_BYTES))
+    synced = max((head.synced_through for _, head in batches), default=0)
+    places += [(name, head.offset, head.end) for name, head in batches if head.round <= synced]
+    return places
