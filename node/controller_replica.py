@@ -72,6 +72,8 @@ class ControllerReplica(Replica):
 
     async def ready(self, *, timeout_s: float = 5.0) -> None:
         """Return when this member leads, with a quorum that says so (executions 1.29)."""
+        if not self.leads:
+            raise self.not_leader()
         try:
             async with asyncio.timeout(timeout_s):
                 await self.read_barrier()

@@ -32,6 +32,7 @@ from .base_transfer import BaseFetcher, BaseServer
 from .clocks import Clocks
 from .cluster_service import ClusterService
 from .config import Config
+from .confirmations import Confirmations
 from .controller_changes import ControllerChanges
 from .controller_driver import ControllerDriver
 from .controller_replica import ControllerReplica
@@ -186,13 +187,14 @@ class Node:
             who=lambda: (identity.cluster_id, node_id, identity.incarnation),
             secret=self._secret,
             resolve=lambda address: self._dial_map.get(address, address),
-            on_up=lambda peer, epoch: self._host.connected(peer, epoch),
-            on_down=lambda peer: self._host.disconnected(peer),
+            on_up=self._link_up,
+            on_down=self._link_down,
             on_full=lambda peer: self._host.pause(peer),
             on_room=lambda peer: self._host.resume(peer),
             rng=self._rng,
             boot=(identity.boot, self._process),
             clock_ms=self._clocks.wall_ms,
+            metrics=self._metrics,
         )
         self._rounds = Rounds(
             self._wal, self._sync,
@@ -201,8 +203,14 @@ class Node:
             metrics=self._metrics,
         )  # fmt: skip
         self._parts.callback(self._rounds.stop)
+        options = RaftOptions()
+        self._confirmations = Confirmations(
+            links=self._links, replica=lambda gid: self._host.groups.get(gid), options=options
+        )
+        self._parts.callback(self._confirmations.stop)
         services = Services(
-            node_id=node_id, links=self._links, rounds=self._rounds, options=RaftOptions(),
+            node_id=node_id, links=self._links, confirmations=self._confirmations,
+            rounds=self._rounds, options=options,
             rng=self._rng, metrics=self._metrics, stamp_ms=self._clocks.stamp_ms,
             on_broken=self._fail,
             on_damaged=lambda replica, error: self._host.damage(replica, error),
@@ -271,8 +279,8 @@ class Node:
             damaged=self._host.damaged.get, on_damaged=self._host.damage,
         )  # fmt: skip
         self._raft_in = RaftIn(
-            replica=self._host.groups.get, registered=self._registered_boot,
-            clocks=self._clocks, metrics=self._metrics,
+            replica=self._host.groups.get, confirmations=self._confirmations,
+            registered=self._registered_boot, clocks=self._clocks, metrics=self._metrics,
         )  # fmt: skip
 
         async def base(_: int, body: dict[str, Any]) -> dict[str, Any]:
@@ -322,6 +330,14 @@ class Node:
         loop.add_signal_handler(signal.SIGHUP, self._read_again)
 
     # Events.
+
+    def _link_up(self, peer: int, epoch: int) -> None:
+        self._host.connected(peer, epoch)
+        self._confirmations.connected(peer, epoch)
+
+    def _link_down(self, peer: int) -> None:
+        self._host.disconnected(peer)
+        self._confirmations.disconnected(peer)
 
     def _image_changed(self) -> None:
         metadata = self._view.metadata

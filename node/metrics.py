@@ -43,6 +43,13 @@ class Metrics:
             "lognode_raft_messages_dropped", "Messages of members not taken, by reason.",
             ("reason",), registry=registry,
         )  # fmt: skip
+        self.raft_frames = Counter(
+            "lognode_raft_frames", "Frames of messages to other members.", registry=registry
+        )
+        self.raft_messages = Counter(
+            "lognode_raft_messages", "Messages to other members, in those frames.",
+            registry=registry,
+        )  # fmt: skip
         self.damaged_replicas = Gauge(
             "lognode_damaged_replicas", "Replicas here that take no part.", registry=registry
         )

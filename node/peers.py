@@ -19,12 +19,14 @@ from ..client.errors import LognodeError, Unauthorized
 from ..raft.types import GroupId, Message
 from . import raft_in
 from .addresses import split_address
+from .metrics import Metrics
 
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 1.0
 _DIAL_TIMEOUT_S = 2.0
 _DRAIN_PERIOD_S = 0.02
 _FRAME_BYTES = limits.frame_bytes_max - limits.MIB
+_ITEM_WEIGHT = 64
 
 log = logging.getLogger("lognode.peers")
 
@@ -51,7 +53,9 @@ class PeerLinks:
         rng: random.Random,
         boot: raft_in.Boot,
         clock_ms: Callable[[], int],
+        metrics: Metrics,
     ) -> None:
+        self._metrics = metrics
         self._boot = boot
         self._clock_ms = clock_ms
         self._who = who
@@ -103,9 +107,22 @@ class PeerLinks:
         """Queue a Raft message for the end of this turn of the loop; lost when the link is."""
         link = self._links.get(peer)
         if link is not None and link.up:
-            link.queue(raft_in.item(gid, fingerprint, message), _weight(message))
+            link.queue("messages", raft_in.item(gid, fingerprint, message), _weight(message))
 
-    def frame(self, items: list[list[object]]) -> dict[str, object]:
+    def send_read_round(self, peer: int, message: Message) -> None:
+        """Queue a round of read confirmations, as `send`."""
+        self._send_reads(peer, "reads", message)
+
+    def send_read_answer(self, peer: int, message: Message) -> None:
+        """Queue the answer to a peer's round, as `send`."""
+        self._send_reads(peer, "answers", message)
+
+    def _send_reads(self, peer: int, kind: str, message: Message) -> None:
+        link = self._links.get(peer)
+        if link is not None and link.up:
+            link.queue(kind, message, _ITEM_WEIGHT * len(message[-1]))
+
+    def frame(self, items: Mapping[str, list[list[object]]]) -> dict[str, object]:
         """The body of a frame of Raft messages."""
         return raft_in.frame(items, boot=self._boot, clock_ms=self._clock_ms())
 
@@ -130,7 +147,7 @@ class _Link:
         self.epoch = 0
         self._owner = owner
         self._task: asyncio.Task[None] | None = None
-        self._out: list[list[object]] = []
+        self._out: dict[str, list[list[object]]] = {}
         self._out_bytes = 0
         self._loop = asyncio.get_running_loop()
 
@@ -145,19 +162,21 @@ class _Link:
             self.connection.close()
             self.connection = None
 
-    def queue(self, item: list[object], weight: int) -> None:
+    def queue(self, kind: str, item: list[object], weight: int) -> None:
         if not self._out:
             self._loop.call_soon(self._flush)
-        self._out.append(item)
+        self._out.setdefault(kind, []).append(item)
         self._out_bytes += weight
         if self._out_bytes > _FRAME_BYTES // 2:
             self._flush()
 
     def _flush(self) -> None:
-        out, self._out = self._out, []
+        out, self._out = self._out, {}
         self._out_bytes = 0
         if not out or self.connection is None or not self.up:
             return
+        self._owner._metrics.raft_frames.inc()
+        self._owner._metrics.raft_messages.inc(len(out.get("messages", ())))
         self.connection.send("raft", self._owner.frame(out))
         if not self.full and self.connection.queued_bytes > limits.peer_window_bytes_max:
             self.full = True
@@ -234,8 +253,8 @@ def _weight(message: Message) -> int:
     """About how many bytes the message takes: only appends are large."""
     entries = message[-1]
     if not isinstance(entries, list):
-        return 64
-    return 64 + sum(len(command) for _, command in entries)
+        return _ITEM_WEIGHT
+    return _ITEM_WEIGHT + sum(len(command) for _, command in entries)
 
 
 def _finish(ended: "asyncio.Future[None]") -> None:

@@ -1,19 +1,21 @@
 """Raft messages from other nodes: whose they are, and whether both sides mean the same group.
 
-A frame carries the messages of all groups, the sender's boot and its wall clock. Each message
+A frame carries the messages of all groups, rounds of read confirmations and answers to such, the
+sender's boot and its wall clock. Each message
 names its generation and the fingerprint of its descriptor (members and lineage): what differs is
 dropped. So is everything of a process that a later boot of the same node has replaced, which is
 what a copied data directory looks like (executions 2.24).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..client.wire import field
 from ..raft.types import GroupId, Message
 from . import fields
 from .clocks import Clocks
+from .confirmations import Confirmations
 from .metrics import Metrics
 from .replica import Replica
 
@@ -25,9 +27,10 @@ Boot = tuple[int, int]
 log = logging.getLogger("lognode.raft_in")
 
 
-def frame(items: list[list[object]], *, boot: Boot, clock_ms: int) -> Body:
-    """The body of the one-way message `raft`; each item as `item` makes it."""
-    return {"messages": items, "boot": boot[0], "process": boot[1], "clock": clock_ms}
+def frame(items: Mapping[str, list[list[object]]], *, boot: Boot, clock_ms: int) -> Body:
+    """The body of the one-way message `raft`: `messages`, each as `item` makes it, `reads` and
+    `answers` as `raft.read_rounds` makes them; any of these may be missing."""
+    return {**items, "boot": boot[0], "process": boot[1], "clock": clock_ms}
 
 
 def item(gid: GroupId, fingerprint: bytes, message: Message) -> list[object]:
@@ -42,11 +45,13 @@ class RaftIn:
         self,
         *,
         replica: Callable[[GroupId], Replica | None],
+        confirmations: Confirmations,
         registered: Callable[[int], Boot],
         clocks: Clocks,
         metrics: Metrics,
     ) -> None:
         self._replica = replica
+        self._confirmations = confirmations
         self._registered = registered
         self._clocks = clocks
         self._dropped = metrics.raft_dropped
@@ -57,11 +62,19 @@ class RaftIn:
         """Give each message to its replica. Raises InvalidArgument for a body that is none."""
         boot = (fields.integer(body, "boot"), fields.integer(body, "process"))
         clock_ms = fields.integer(body, "clock")
-        items = [_checked(each) for each in field(body, "messages", list)]
+        items = [_checked(each) for each in field(body, "messages", list, type(None)) or ()]
+        reads, answers = (_lists(body, name) for name in ("reads", "answers"))
         if not self._is_latest(sender, boot):
             self._dropped.labels("old_boot").inc(len(items))
             return
         self._clocks.heard(sender, clock_ms)
+        self._take_messages(sender, items)
+        for message in reads:
+            self._confirmations.receive(sender, message)
+        for message in answers:
+            self._confirmations.answered(sender, message)
+
+    def _take_messages(self, sender: int, items: list[tuple[GroupId, bytes, Message]]) -> None:
         for gid, fingerprint, message in items:
             replica = self._replica(gid)
             if replica is None:
@@ -85,6 +98,13 @@ class RaftIn:
             self._boots[sender] = boot
             return True
         return boot == newest
+
+
+def _lists(body: Body, name: str) -> list[Message]:
+    found = field(body, name, list, type(None)) or []
+    if not all(type(each) is list for each in found):
+        raise fields.invalid(name)
+    return list(found)
 
 
 def _checked(each: object) -> tuple[GroupId, bytes, Message]:

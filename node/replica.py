@@ -26,6 +26,8 @@ from ..client.errors import (
 from ..partitions.model import Descriptor
 from ..raft.group import Group
 from ..raft.group_log import GroupLog
+from ..raft.read_rounds import Asker
+from ..raft.readindex import ReadQuestion
 from ..raft.types import GroupId, LogEntry, Message, NotLeaderError, RaftOptions
 from .metrics import Metrics
 from .rounds import Rounds
@@ -43,12 +45,19 @@ class Links(Protocol):
     def send(self, peer: int, gid: GroupId, fingerprint: bytes, message: Message) -> None: ...
 
 
+class Confirms(Protocol):
+    """Where a replica's rounds of reads are confirmed."""
+
+    def ask(self, asker: Asker) -> None: ...
+
+
 @dataclass(slots=True)
 class Services:
     """What the node gives to each of its replicas."""
 
     node_id: int
     links: Links
+    confirmations: Confirms
     rounds: Rounds
     options: RaftOptions
     rng: random.Random
@@ -169,6 +178,20 @@ class Replica:
         """Stand for election at once: the leader is about to stop."""
         self._tell_group(self.group.take_over)
 
+    # Asker, of `raft.read_rounds`.
+
+    def read_peers(self) -> list[int]:
+        """Peers that a round of reads is to be asked of."""
+        return [] if self.stopped else self.group.read_peers()
+
+    def read_question(self) -> ReadQuestion | None:
+        """What they are asked; None when there is nothing to ask any more."""
+        return None if self.stopped else self.group.read_question()
+
+    def read_answered(self, sender: int, question: ReadQuestion, index: int) -> None:
+        """A peer said yes."""
+        self._tell_group(self.group.read_answered, sender, question, index)
+
     def _tell_group(self, call: Callable[..., None], *arguments: Any) -> None:
         if self.stopped:
             return
@@ -240,7 +263,8 @@ class Replica:
     async def read_barrier(self) -> None:
         """Return when this replica has applied all that was acknowledged before the call (S7).
 
-        Raises NotLeader, or Sealed when the generation has ended.
+        Also as a follower: the index then comes from the leader. Raises NotLeader when none is
+        known or it is lost meanwhile, or Sealed when the generation has ended.
         """
         if self.stopped:
             raise Unavailable("this replica has stopped")
@@ -308,6 +332,8 @@ class Replica:
         group = self.group
         for peer, message in group.take_messages():
             self.services.links.send(peer, self.gid, self.fingerprint, message)
+        if group.take_read_begun():
+            self.services.confirmations.ask(self)
         for ticket, index in group.take_reads():
             future = self._reads.pop(ticket, None)
             if future is not None and not future.done():

@@ -28,7 +28,9 @@ The caller
     committed at (index, term) as `propose` returned it is that proposal; another term there means
     that the proposal will never be applied. While neither is known the outcome is unknown.
 9.  serves a read only after `take_reads` gave its index and that index was applied; None is a
-    failure, and a ticket is settled once. A deadline is the caller's.
+    failure, and a ticket is settled once. A deadline is the caller's. What a round of reads asks
+    (`take_read_begun`) travels in the `ReadRounds` of the node, with the links told to it as to
+    the groups; only a group that is here with the same descriptor may answer (2.12).
 10. cuts the front of the log itself (`GroupLog.cut_front`), never above what the state machine
     has durably applied. Peers behind it appear in `needs_base`; their side shows `base_wanted`.
     The base is installed there with the group stopped, the log is reset to it, a new `Group` is
@@ -50,9 +52,12 @@ Messages (`messages.py`; arrays `[kind, term, epoch, ...]`)
     PreVote         yes
     Term            your message was of an older term than mine
     BaseProbe       leader: my log begins here, do you hold this entry? It is also a heartbeat
-    ReadConfirm     leader: do I still lead? For linearizable reads
-    ReadConfirmed   yes, as far as I know
     Started         a member has started: ask it again what it missed
+
+Beside them, for all groups of a pair of nodes together (`read_rounds.py`)
+
+    round           are you at this term? Each group whose reads wait, leader or follower
+    answer          for each: no; or yes, and the commit index if I am that term's leader
 
 How a message is judged: a request of an older term is answered with `Term`; a reply of another
 term or of another link is dropped; a higher term in any message is stepped up to.
@@ -60,6 +65,7 @@ term or of another link is dropped; a higher term in any message is stepped up t
 Modules: `engine` wraps the library, `journal` is its view of the log, `guard` holds the rules that
 close its holes as functions, `replicator` and `progress` are the leader's side of replication,
 `follower` is the other, `member` what both share, `prevote` and `readindex` are the two protocols
-that the library lacks, `outbox` holds promises back until they are durable, `group` ties them
-together. Below them lies the WAL: `wal`, `wal_format`, `wal_recovery`, `group_log`, `os_disk`.
+that the library lacks, `read_rounds` carries the second for all groups of a node, `outbox` holds
+promises back until they are durable, `group` ties them together. Below them lies the WAL: `wal`,
+`wal_format`, `wal_recovery`, `group_log`, `os_disk`.
 """

@@ -23,8 +23,6 @@ from .messages import (
     BaseProbe,
     PreVote,
     PreVoteRequest,
-    ReadConfirm,
-    ReadConfirmed,
     Reject,
     Snapshot,
     Started,
@@ -34,7 +32,7 @@ from .messages import (
 )
 from .outbox import Outbox
 from .prevote import Elections
-from .readindex import ReadIndex
+from .readindex import ReadIndex, ReadQuestion
 from .replicator import Replicator
 from .types import SENTINEL_INDEX, LogEntry, Message, NotLeaderError, RaftOptions
 
@@ -100,6 +98,7 @@ class Group:
             node_id=node_id, majority=votes_needed, options=options, clock=clock, rng=rng
         )
         self._reads = ReadIndex(node_id=node_id, majority=votes_needed)
+        self._read_begun = False
         self._voters: set[int] = set()
         self._pulse_at = math.inf
         self._vote_epoch = 0
@@ -220,8 +219,8 @@ class Group:
                 self._engine.step_up(min(self._peers), self.term + 1)
                 return
             self._replicator.pulse()
-            self._ask_for_reads()
         else:
+            self._reads.fail()
             self._ask_for_votes()
 
     def take_over(self) -> None:
@@ -238,7 +237,7 @@ class Group:
             self._replicator.durable_moved()
             self._begin_reads()
 
-    # Proposals, commits, reads.
+    # Proposals and commits.
 
     def propose(self, command: bytes) -> tuple[int, int]:
         """Append a command as leader: (index, term); committed only if it is taken out so.
@@ -272,27 +271,67 @@ class Group:
         self._taken = entries[-1].index
         return entries
 
+    # Reads.
+
     def request_read(self) -> int:
-        """A ticket for a linearizable read as leader; settled in `take_reads`."""
-        if not self._running or self.role != "leader":
+        """A ticket for a linearizable read; settled in `take_reads`.
+
+        Raises NotLeaderError when this member knows no live leader.
+        """
+        if not self._running or self.leader is None:
             raise NotLeaderError
         ticket = self._reads.request()
         self._begin_reads()
         return ticket
 
     def take_reads(self) -> list[tuple[int, int | None]]:
-        """(ticket, read index), to be served once that is applied; None: leads no longer."""
+        """(ticket, read index), to be served once that is applied; None: the leader is gone."""
+        question = self._reads.question
+        if question is not None and question.term != self.term:
+            self._reads.fail()
         return self._reads.take()
 
-    def _begin_reads(self) -> None:
-        if self.ready_to_lead and self._reads.begin(self.commit_index):
-            self._ask_for_reads()
+    def take_read_begun(self) -> bool:
+        """Whether a round of reads has begun since the last call, to be asked of `read_peers`."""
+        begun, self._read_begun = self._read_begun, False
+        return begun
 
-    def _ask_for_reads(self) -> None:
-        for peer in self._reads.unconfirmed(self._replicator.linked()):
-            epoch = self._replicator.epoch(peer)
-            if epoch is not None:
-                self._outbox.send(peer, ReadConfirm(self.term, epoch, self._reads.round))
+    def read_peers(self) -> list[int]:
+        """The linked peers that the outstanding round of reads is still to be asked of."""
+        return self._reads.targets(self._replicator.linked(), self._engine.leader)
+
+    def read_question(self) -> ReadQuestion | None:
+        """What they are to be asked."""
+        return self._reads.question
+
+    def answer_read(self, sender: int, term: int) -> int | None:
+        """Whether this member takes part and is at that term: None is no, a number is yes.
+
+        The number is the commit index if this member may tell that of the term, else 0.
+        """
+        if not self._running or sender not in self._peers or term != self.term:
+            return None
+        if sender == self._engine.leader:
+            self._elections.heard_leader(sender)
+        return self.commit_index if self.ready_to_lead else 0
+
+    def read_answered(self, sender: int, question: ReadQuestion, index: int) -> None:
+        """A peer said yes to the question, with that number."""
+        if not self._running or question.term != self.term:
+            return
+        if self.role == "leader":
+            self._replicator.heard(sender)
+        self._reads.confirmed(sender, question, index)
+        self._begin_reads()
+
+    def _begin_reads(self) -> None:
+        leads = self.role == "leader"
+        if leads and not self.ready_to_lead:
+            return
+        if self.leader is None:
+            self._reads.fail()
+        elif self._reads.begin(self.term, self.commit_index if leads else None):
+            self._read_begun = True
 
     # Elections.
 
@@ -394,13 +433,6 @@ class Group:
             case PreVote():
                 if self._elections.granted(sender, body.round) and self.role != "leader":
                     self._campaign()
-            case ReadConfirm():
-                self._elections.heard_leader(sender)
-                self._outbox.promise(sender, ReadConfirmed(self.term, body.epoch, body.round))
-            case ReadConfirmed():
-                self._replicator.heard(sender)
-                self._reads.confirmed(sender, body.round)
-                self._begin_reads()
             case Started():
                 if self._elections.asking:
                     self._ask_for_vote(sender)

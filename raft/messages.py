@@ -98,22 +98,6 @@ class BaseProbe(NamedTuple):
     base_term: int
 
 
-class ReadConfirm(NamedTuple):
-    """Am I still your leader?"""
-
-    term: int
-    epoch: int
-    round: int
-
-
-class ReadConfirmed(NamedTuple):
-    """You were when I sent this."""
-
-    term: int
-    epoch: int
-    round: int
-
-
 class Started(NamedTuple):
     """I have started; ask me again what you asked before."""
 
@@ -139,8 +123,6 @@ Body = (
     | PreVote
     | Term
     | BaseProbe
-    | ReadConfirm
-    | ReadConfirmed
     | Started
     | Snapshot
 )
@@ -155,14 +137,12 @@ KINDS: Final[dict[int, type[Body]]] = {
     7: PreVote,
     8: Term,
     9: BaseProbe,
-    10: ReadConfirm,
-    11: ReadConfirmed,
-    12: Started,
-    13: Snapshot,
+    10: Started,
+    11: Snapshot,
 }
 _NUMBERS: Final = {cls: number for number, cls in KINDS.items()}
 
-Reply = Ack | Reject | Vote | PreVote | ReadConfirmed
+Reply = Ack | Reject | Vote | PreVote
 """Kinds that count only in the term and on the link they were asked in. The others, but for Term
 itself, are requests: of an older term they are answered with Term."""
 

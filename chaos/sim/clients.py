@@ -108,6 +108,12 @@ class Client:
             return self.rng.randint(1, self.options.nodes)
         return hint
 
+    def _reader_node(self, group: int) -> int:
+        """Any member serves a linearizable read."""
+        if self.rng.random() < 0.5:
+            return self.rng.randint(1, self.options.nodes)
+        return self._node(group)
+
     def _key(self, group: int) -> bytes:
         return b"%d/k%d" % (group, self.rng.randrange(self.options.keys))
 
@@ -236,5 +242,5 @@ class Client:
                 self.hints.pop(group, None)
                 self._send_read(group, key)
 
-        self.door.request(self._node(group), body, answered)
+        self.door.request(self._reader_node(group), body, answered)
         self._later(TIMEOUT_S, timed_out)

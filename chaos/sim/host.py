@@ -13,13 +13,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...raft.types import DiskFailure, GroupId
+from ...raft.read_rounds import ReadRounds
+from ...raft.types import DiskFailure, GroupId, RaftOptions
 from ...raft.wal import Round, Wal
 from .clients import Reply
 from .clock import Timer
 from .disk import Died, SimDisk
 from .inject import SYNC_MEAN_S
-from .replica import BASE, BASE_INSTALLED, BASE_WANTED, RAFT, Replica
+from .replica import ANSWERS, BASE, BASE_INSTALLED, BASE_WANTED, RAFT, READS, Replica
 from .rot import damage_wal
 from .store import Durable
 from .violation import Violation
@@ -51,6 +52,7 @@ class Host:
         """Its disk was damaged, beyond what a crash does."""
         self.replicas: dict[int, Replica] = {}
         self.links: dict[int, int] = {}
+        self.reads = self._new_reads()
         self._life = 0
         self._dies_by_power = False
         self._deferred: list[tuple[int, Callable[[], None]]] = []
@@ -175,6 +177,7 @@ class Host:
         self._armed_at = math.inf
         self.replicas = {}
         self.links.clear()
+        self.reads = self._new_reads()
         if power:
             self.disk.lose_power()
         self.world.network.process_ended(self.node_id, silent=silent)
@@ -244,11 +247,14 @@ class Host:
         """After every call into a group: take out what it has to give, and go on."""
         for replica in self.replicas.values():
             replica.drain()
+        for peer, message in self.reads.take():
+            self.send(peer, [READS, 0, message])
         self._begin_round()
         self._arm()
 
     def _arm(self) -> None:
         due = min((r.group.next_deadline() for r in self.replicas.values()), default=math.inf)
+        due = min(due, self.reads.next_deadline())
         if due < self._armed_at:
             if self._armed is not None:
                 self._armed.cancel()
@@ -260,7 +266,22 @@ class Host:
         self._armed_at = math.inf
         for replica in self.replicas.values():
             replica.group.tick()
+        for peer, message in self.reads.tick():
+            self.send(peer, [READS, 0, message])
         self.pump()
+
+    # Reads.
+
+    def _new_reads(self) -> ReadRounds:
+        return ReadRounds(
+            clock=self.world.clock, retry_s=RaftOptions().heartbeat_s, answerer=self._answer_read
+        )
+
+    def _answer_read(self, gid: GroupId, fingerprint: bytes, sender: int, term: int) -> int | None:
+        replica = next((each for each in self.replicas.values() if each.gid == gid), None)
+        if replica is None or replica.fingerprint != fingerprint:
+            return None
+        return replica.group.answer_read(sender, term)
 
     # The WAL.
 
@@ -326,6 +347,7 @@ class Host:
         self.links[peer] = epoch
         for replica in self.replicas.values():
             replica.group.connected(peer, epoch)
+        self.reads.connected(peer, epoch)
         self.pump()
 
     def link_down(self, peer: int) -> None:
@@ -335,6 +357,7 @@ class Host:
         self.links.pop(peer, None)
         for replica in self.replicas.values():
             replica.group.disconnected(peer)
+        self.reads.disconnected(peer)
         self.pump()
 
     def send(self, peer: int, payload: Any) -> None:
@@ -346,6 +369,13 @@ class Host:
 
     def _receive(self, sender: int, payload: Any) -> None:
         kind, number, body = payload
+        if kind == READS:
+            self.send(sender, [ANSWERS, 0, self.reads.answer(sender, body)])
+            return
+        if kind == ANSWERS:
+            self.reads.answered(sender, body)
+            self.pump()
+            return
         replica = self.replicas.get(number)
         if replica is None:
             return

@@ -14,6 +14,7 @@ from ...raft.group import Group
 from ...raft.group_log import GroupLog
 from ...raft.guard import ALL_HOLES
 from ...raft.messages import KINDS, Vote
+from ...raft.readindex import ReadQuestion
 from ...raft.types import SENTINEL_INDEX, GroupId, LogEntry, RaftOptions
 from ...statemachine import commands
 from .clients import Reply
@@ -22,7 +23,7 @@ from .store import ReplicaStore
 if TYPE_CHECKING:
     from .host import Host
 
-RAFT, BASE_WANTED, BASE, BASE_INSTALLED = range(4)
+RAFT, BASE_WANTED, BASE, BASE_INSTALLED, READS, ANSWERS = range(6)
 """First element of what travels between hosts."""
 
 _LINGER_S: Final = 0.001
@@ -63,6 +64,7 @@ class Replica:
         self.host = host
         self.number = number
         self.gid = gid
+        self.fingerprint = b"%d/%d" % gid
         self.log = log
         self.safety = host.world.safety[number]
         self.store = ReplicaStore(host.durable, number, host.rng)
@@ -146,12 +148,9 @@ class Replica:
         while entries := group.take_committed(1 << 16):
             for entry in entries:
                 self._apply(entry)
-        for ticket, index in group.take_reads():
-            waiting = self._reads.asked.pop(ticket)
-            if index is None:
-                waiting.answer({"status": "error", "hint": None})
-            else:
-                self._reads.ready.append((index, waiting))
+        if group.take_read_begun():
+            self.host.reads.ask(self)
+        self._settle_reads()
         if self._reads.ready:
             self._serve_reads()
         for peer, message in group.take_messages():
@@ -196,11 +195,11 @@ class Replica:
     def request(self, body: dict[str, Any], answer: Answer) -> None:
         """A client's request."""
         group = self.group
-        if group.role != "leader":
-            answer({"status": "error", "hint": group.leader})
-        elif body["op"] == "read":
+        if body["op"] == "read" and group.leader is not None:
             ticket = group.request_read()
             self._reads.asked[ticket] = _Waiting(body["key"], answer)
+        elif group.role != "leader":
+            answer({"status": "error", "hint": group.leader})
         else:
             try:
                 self.store.admit(body["batch"])
@@ -241,6 +240,23 @@ class Replica:
             answer(_for_client(reply))
 
     # Reads.
+
+    def read_peers(self) -> list[int]:
+        return self.group.read_peers()
+
+    def read_question(self) -> ReadQuestion | None:
+        return self.group.read_question()
+
+    def read_answered(self, sender: int, question: ReadQuestion, index: int) -> None:
+        self.group.read_answered(sender, question, index)
+
+    def _settle_reads(self) -> None:
+        for ticket, index in self.group.take_reads():
+            waiting = self._reads.asked.pop(ticket)
+            if index is None:
+                waiting.answer({"status": "error", "hint": None})
+            else:
+                self._reads.ready.append((index, waiting))
 
     def _serve_reads(self) -> None:
         later = []
@@ -304,6 +320,7 @@ class Replica:
         if not self.store.install(base, self.host.world.hosts[sender].durable.files):
             return
         self.group.stop()
+        self._settle_reads()
         self.host.disk.boundary()
         self._meet_state()
         self.safety.installed(self.host.node_id, self.log, self.applied_index)

@@ -12,8 +12,17 @@ from typing import Any
 from lognode.client.invariants import invariant
 from lognode.raft.group import Group
 from lognode.raft.guard import ALL_HOLES
-from lognode.raft.messages import decode
-from lognode.raft.types import SENTINEL_INDEX, SENTINEL_TERM, LogEntry, Message, RaftOptions
+from lognode.raft.messages import Body, decode
+from lognode.raft.read_rounds import ReadRounds
+from lognode.raft.readindex import ReadQuestion
+from lognode.raft.types import (
+    SENTINEL_INDEX,
+    SENTINEL_TERM,
+    GroupId,
+    LogEntry,
+    Message,
+    RaftOptions,
+)
 
 
 @dataclass
@@ -169,6 +178,25 @@ class MemoryLog:
         self._rounds.clear()
 
 
+class Asking:
+    """A group as its node's rounds of reads know it."""
+
+    gid = GroupId(1, 1)
+    fingerprint = b"same"
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+
+    def read_peers(self) -> list[int]:
+        return self.group.read_peers()
+
+    def read_question(self) -> ReadQuestion | None:
+        return self.group.read_question()
+
+    def read_answered(self, sender: int, question: ReadQuestion, index: int) -> None:
+        self.group.read_answered(sender, question, index)
+
+
 @dataclass
 class Member:
     """One node with its log and what it has applied."""
@@ -176,6 +204,7 @@ class Member:
     node_id: int
     log: MemoryLog
     group: Group
+    rounds: ReadRounds
     applied: list[LogEntry] = field(default_factory=list)
     reads: dict[int, int | None] = field(default_factory=dict)
     down: bool = False
@@ -191,6 +220,13 @@ class Flight:
     source: int
     target: int
     message: Message = field(compare=False)
+    kind: str = field(compare=False, default="group")
+    """What it is: a message of the group, a round of "reads", or "answers" to one."""
+
+    @property
+    def body(self) -> Body | None:
+        """The group's message."""
+        return decode(self.message) if self.kind == "group" else None
 
 
 class Net:
@@ -234,7 +270,12 @@ class Net:
             options=self.options,
             closed=self.closed,
         )
-        return Member(node_id, log, group, applied)
+        rounds = ReadRounds(
+            clock=lambda: self.now,
+            retry_s=self.options.heartbeat_s,
+            answerer=lambda gid, fingerprint, sender, term: group.answer_read(sender, term),
+        )
+        return Member(node_id, log, group, rounds, applied)
 
     def group(self, node_id: int) -> Group:
         return self.members[node_id].group
@@ -249,12 +290,17 @@ class Net:
         self._epochs += 1
         self.cuts.discard((source, target))
         self.group(source).connected(target, self._epochs)
+        self.members[source].rounds.connected(target, self._epochs)
 
     def cut(self, source: int, target: int, *, noticed: bool = True) -> None:
         """Nothing passes from source to target; unnoticed: source goes on sending."""
         self.cuts.add((source, target))
         if noticed:
-            self.group(source).disconnected(target)
+            self._disconnect(source, target)
+
+    def _disconnect(self, source: int, target: int) -> None:
+        self.group(source).disconnected(target)
+        self.members[source].rounds.disconnected(target)
 
     def isolate(self, node_id: int, *, noticed: bool = True) -> None:
         for other in self.ids:
@@ -278,7 +324,7 @@ class Net:
         member.log.crash()
         for other in self.ids:
             if other != node_id and not self.members[other].down:
-                self.group(other).disconnected(node_id)
+                self._disconnect(other, node_id)
 
     def restart(self, node_id: int) -> None:
         old = self.members[node_id]
@@ -308,12 +354,17 @@ class Net:
                 for target, message in member.group.take_messages():
                     again = True
                     self._send(member.node_id, target, message)
+                if member.group.take_read_begun():
+                    member.rounds.ask(Asking(member.group))
+                for target, message in member.rounds.take():
+                    again = True
+                    self._send(member.node_id, target, message, "reads")
 
-    def _send(self, source: int, target: int, message: Message) -> None:
+    def _send(self, source: int, target: int, message: Message, kind: str = "group") -> None:
         if (source, target) in self.cuts or self.lost(source, target, message):
             return
         self._numbers += 1
-        flight = Flight(self.now + self.delay_s, self._numbers, source, target, message)
+        flight = Flight(self.now + self.delay_s, self._numbers, source, target, message, kind)
         self.flights.append(flight)
 
     def sync(self, node_id: int) -> None:
@@ -325,8 +376,16 @@ class Net:
     def deliver(self, flight: Flight) -> None:
         """One message arrives."""
         self.flights.remove(flight)
-        if not self.members[flight.target].down and (flight.source, flight.target) not in self.cuts:
-            self.group(flight.target).receive(flight.source, flight.message)
+        member = self.members[flight.target]
+        if member.down or (flight.source, flight.target) in self.cuts:
+            return
+        if flight.kind == "group":
+            member.group.receive(flight.source, flight.message)
+        elif flight.kind == "reads":
+            answer = member.rounds.answer(flight.source, flight.message)
+            self._send(flight.target, flight.source, answer, "answers")
+        else:
+            member.rounds.answered(flight.source, flight.message)
 
     def run(self, until: Callable[[], bool] | float, limit_s: float = 60.0) -> None:
         """Move from event to event until a condition holds, or for some seconds."""
@@ -334,8 +393,9 @@ class Net:
         done = until if callable(until) else lambda: False
         self.pump()
         while not done():
-            live = [m.group for m in self.members.values() if not m.down]
-            tick_at = min((group.next_deadline() for group in live), default=end)
+            live = [m for m in self.members.values() if not m.down]
+            deadlines = [d.next_deadline() for m in live for d in (m.group, m.rounds)]
+            tick_at = min(deadlines, default=end)
             flight = min(self.flights, default=None)
             due = min(tick_at, flight.due if flight else end)
             if due >= end:
@@ -345,9 +405,15 @@ class Net:
             self.now = max(self.now, due)
             if flight and flight.due <= self.now:
                 self.deliver(flight)
-            for group in live:
-                group.tick()
+            for member in live:
+                self.tick(member)
             self.pump()
+
+    def tick(self, member: Member) -> None:
+        """Whatever is due at one member."""
+        member.group.tick()
+        for target, message in member.rounds.tick():
+            self._send(member.node_id, target, message, "reads")
 
     # Looking.
 
@@ -392,7 +458,7 @@ class Net:
         return [
             flight
             for flight in sorted(self.flights)
-            if isinstance(decode(flight.message), kind)
+            if isinstance(flight.body, kind)
             and source in (None, flight.source)
             and target in (None, flight.target)
         ]

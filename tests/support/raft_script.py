@@ -9,9 +9,11 @@ from raft_net import Flight, Net
 
 from lognode.raft.guard import ALL_HOLES
 from lognode.raft.messages import Append, decode
-from lognode.raft.types import Message, NotLeaderError
+from lognode.raft.types import NotLeaderError
 
 SEPARATOR = "----"
+NAMES = {"reads": "ReadRound", "answers": "ReadAnswer"}
+"""Of messages that are no group's."""
 
 
 def run_script(text: str) -> str:
@@ -28,9 +30,13 @@ def run_script(text: str) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def show(message: Message) -> str:
+def show(flight: Flight) -> str:
     """One message, short."""
-    body = decode(message)
+    if flight.kind == "reads":
+        return f"ReadRound {flight.message[1]} asks t{flight.message[2][0][3]}"
+    if flight.kind == "answers":
+        return f"ReadAnswer {flight.message[1]} says {flight.message[2][0]}"
+    body = decode(flight.message)
     name = type(body).__name__
     if isinstance(body, Append):
         entries = " ".join(
@@ -91,7 +97,7 @@ class Script:
         for flight in sorted(self.net.flights):
             if flight.number not in self.shown_flights:
                 self.shown_flights.add(flight.number)
-                self.lines.append(f"{flight.source}->{flight.target} {show(flight.message)}")
+                self.lines.append(f"{flight.source}->{flight.target} {show(flight)}")
 
     def flights(self, arguments: tuple[str, ...]) -> list[Flight]:
         """Of `[source] [target] [kind]`; * is any."""
@@ -101,7 +107,7 @@ class Script:
             for flight in sorted(self.net.flights)
             if source in ("*", str(flight.source))
             and target in ("*", str(flight.target))
-            and kind in ("*", type(decode(flight.message)).__name__)
+            and kind in ("*", NAMES.get(flight.kind, type(flight.body).__name__))
         ]
 
     # Commands.
@@ -154,7 +160,7 @@ class Script:
         self.net.now += float(seconds)
         for member in self.net.members.values():
             if not member.down:
-                member.group.tick()
+                self.net.tick(member)
 
     def do_slow(self, *node_ids: str) -> None:
         """Their disks sync only when told to."""

@@ -18,6 +18,7 @@ from lognode.node.rounds import Rounds
 from lognode.node.sync_thread import SyncThread
 from lognode.partitions.model import Descriptor, Span
 from lognode.raft.os_disk import OsDisk
+from lognode.raft.read_rounds import Asker
 from lognode.raft.types import GroupId, Message, RaftOptions
 from lognode.raft.wal import Wal
 from lognode.statemachine.builder import Builder
@@ -39,6 +40,9 @@ class InlineBuilder(Builder):
 class _NoLinks:
     def send(self, peer: int, gid: GroupId, fingerprint: bytes, message: Message) -> None:
         """There is nobody."""
+
+    def ask(self, asker: Asker) -> None:
+        """Nor anybody to ask."""
 
 
 class StorageNode:
@@ -64,9 +68,9 @@ class StorageNode:
             metrics=Metrics(),
         )  # fmt: skip
         services = Services(
-            node_id=1, links=_NoLinks(), rounds=self.rounds, options=RaftOptions(0.03, 0.06, 0.009),
-            rng=random.Random(1), metrics=Metrics(), stamp_ms=Clocks().stamp_ms,
-            on_broken=self._fail,
+            node_id=1, links=_NoLinks(), confirmations=_NoLinks(), rounds=self.rounds,
+            options=RaftOptions(0.03, 0.06, 0.009), rng=random.Random(1), metrics=Metrics(),
+            stamp_ms=Clocks().stamp_ms, on_broken=self._fail,
             on_damaged=lambda replica, error: self.host.damage(replica, error),
         )  # fmt: skip
         self.host = Host(

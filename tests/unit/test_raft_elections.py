@@ -6,7 +6,6 @@ import pytest
 from raft_net import MemoryLog
 
 from lognode.raft.prevote import Elections
-from lognode.raft.readindex import ReadIndex
 from lognode.raft.types import RaftOptions
 
 OPTIONS = RaftOptions(election_timeout_min_s=1.0, election_timeout_max_s=2.0, heartbeat_s=0.2)
@@ -111,45 +110,3 @@ def test_hearing_a_leader_ends_the_round() -> None:
 
 def test_a_member_alone_needs_nobody() -> None:
     assert make(majority=1)[0].begin()
-
-
-def test_s7_a_read_is_settled_by_a_round_begun_after_it() -> None:
-    reads = ReadIndex(node_id=1, majority=2)
-    first = reads.request()
-    assert reads.begin(10)
-    second = reads.request()
-    assert not reads.begin(11), "one round at a time"
-    reads.confirmed(2, 1)
-    assert reads.take() == [(first, 10)]
-    assert reads.begin(12)
-    reads.confirmed(3, 1)
-    assert reads.take() == [], "an answer to the first round says nothing of the second"
-    reads.confirmed(3, 2)
-    assert reads.take() == [(second, 12)]
-
-
-def test_one_member_confirming_twice_is_one() -> None:
-    reads = ReadIndex(node_id=1, majority=3)
-    reads.request()
-    reads.begin(5)
-    reads.confirmed(2, 1)
-    reads.confirmed(2, 1)
-    assert reads.take() == []
-    assert reads.unconfirmed([2, 3]) == [3]
-
-
-def test_l4_a_lost_lead_settles_every_read() -> None:
-    reads = ReadIndex(node_id=1, majority=2)
-    asked = reads.request()
-    reads.begin(5)
-    waiting = reads.request()
-    reads.fail()
-    assert reads.take() == [(asked, None), (waiting, None)]
-    assert not reads.begin(6)
-
-
-def test_a_group_of_one_reads_at_once() -> None:
-    reads = ReadIndex(node_id=1, majority=1)
-    ticket = reads.request()
-    assert not reads.begin(7), "there is nobody to ask"
-    assert reads.take() == [(ticket, 7)]

@@ -53,13 +53,11 @@ def test_a_group_of_one_commits_under_a_stream_of_proposals() -> None:
         assert net.applied(1)[-1] == f"{number}"
 
 
-def test_only_the_leader_takes_proposals_and_reads() -> None:
+def test_only_the_leader_takes_proposals() -> None:
     net = Net(3)
     net.elect(1)
     with pytest.raises(NotLeaderError):
         net.group(2).propose(b"\x00x")
-    with pytest.raises(NotLeaderError):
-        net.group(2).request_read()
 
 
 def test_l1_a_lost_leader_is_replaced_within_three_seconds() -> None:

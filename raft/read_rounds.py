@@ -1,0 +1,183 @@
+"""Read confirmations of all groups of a node, one round per pair of nodes.
+
+Many groups ask the same peer the same thing at the same time: are you at my term? So their
+questions to one peer travel in one list, and the peer answers the whole list at once, from what
+its groups are at that moment. At most one round is outstanding per pair; what is asked meanwhile
+joins the next, so that the more is asked, the more a round carries. An answer counts whenever it
+comes: it was given after the round was sent, and thus after the reads arrived that it is for.
+
+Nothing here decides. Groups know what they ask and of whom (`readindex`), and which of them says
+yes is up to the driver: one of the same descriptor that takes part (executions 2.12).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..client.errors import RemoteProtocolError
+from .readindex import ReadQuestion
+from .types import GroupId, Message
+
+Answerer = Callable[[GroupId, bytes, int, int], int | None]
+"""(group, fingerprint, asker, term): the group's `answer_read`, None if it is not here so."""
+
+_ITEM = [int, int, bytes, int]
+
+
+class Asker(Protocol):
+    """A group with reads to confirm; see `Group`. `fingerprint` is its descriptor's."""
+
+    gid: GroupId
+    fingerprint: bytes
+
+    def read_peers(self) -> list[int]: ...
+    def read_question(self) -> ReadQuestion | None: ...
+    def read_answered(self, sender: int, question: ReadQuestion, index: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Pair:
+    """What is asked of one peer over one link."""
+
+    epoch: int
+    waiting: dict[GroupId, Asker] = field(default_factory=dict)
+    asked: list[tuple[Asker, ReadQuestion]] = field(default_factory=list)
+    """The outstanding round's, in the order of its items."""
+    message: Message | None = None
+    """The outstanding round."""
+    sent_at: float = 0.0
+
+
+class ReadRounds:
+    """The rounds of one node with each of its peers.
+
+    Messages are `[epoch, round, [[range, generation, fingerprint, term], ...]]`; answers are
+    `[epoch, round, [number, ...]]` with a number or nil for each item.
+    """
+
+    def __init__(self, *, clock: Callable[[], float], retry_s: float, answerer: Answerer) -> None:
+        """What has no answer after `retry_s` seconds is asked again."""
+        self._clock = clock
+        self._retry_s = retry_s
+        self._answerer = answerer
+        self._pairs: dict[int, _Pair] = {}
+        self._open: dict[GroupId, Asker] = {}
+        """Groups with a round that may need to be asked again."""
+        self._round = 0
+        self._look_at = math.inf
+
+    # Links.
+
+    def connected(self, peer: int, epoch: int) -> None:
+        """Our link to a peer is up; what was asked over an older one is asked again."""
+        self._pairs[peer] = _Pair(epoch)
+        self._ask_again()
+
+    def disconnected(self, peer: int) -> None:
+        """Our link to a peer is gone, and with it what was on its way."""
+        self._pairs.pop(peer, None)
+
+    # Asking.
+
+    def ask(self, asker: Asker) -> None:
+        """A group has begun a round: it goes into the next round with each of its peers."""
+        self._open[asker.gid] = asker
+        self._look_at = min(self._look_at, self._clock() + self._retry_s)
+        for peer in asker.read_peers():
+            pair = self._pairs.get(peer)
+            if pair is not None:
+                pair.waiting[asker.gid] = asker
+
+    def take(self) -> list[tuple[int, Message]]:
+        """(peer, round) to be sent now."""
+        return [
+            (peer, message)
+            for peer, pair in self._pairs.items()
+            if pair.waiting and pair.message is None and (message := self._begin(pair))
+        ]
+
+    def _begin(self, pair: _Pair) -> Message | None:
+        waiting, pair.waiting = pair.waiting, {}
+        pair.asked, items = [], []
+        for gid, asker in waiting.items():
+            question = asker.read_question()
+            if question is not None:  # else others have answered meanwhile
+                pair.asked.append((asker, question))
+                items.append([*gid, asker.fingerprint, question.term])
+        if items:
+            self._round += 1
+            pair.message = [pair.epoch, self._round, items]
+            pair.sent_at = self._clock()
+        return pair.message
+
+    # Time.
+
+    def next_deadline(self) -> float:
+        """When to call `tick`; infinity: not before something is asked."""
+        return self._look_at
+
+    def tick(self) -> list[tuple[int, Message]]:
+        """(peer, round) to be sent again, after which `take` may have more."""
+        now = self._clock()
+        if now < self._look_at:
+            return []
+        self._look_at = math.inf
+        self._ask_again()
+        lost = []
+        for peer, pair in self._pairs.items():
+            if pair.message is not None:
+                self._look_at = now + self._retry_s
+                if pair.sent_at <= now - self._retry_s:
+                    pair.sent_at = now
+                    lost.append((peer, pair.message))
+        return lost
+
+    def _ask_again(self) -> None:
+        """Whoever was not asked, or not answered with yes, goes into the next round."""
+        for asker in list(self._open.values()):
+            if asker.read_question() is None:
+                del self._open[asker.gid]
+            else:
+                self.ask(asker)
+
+    # The other side.
+
+    def answer(self, sender: int, message: Message) -> Message:
+        """A peer's round: the answer to it. Raises RemoteProtocolError if it is none."""
+        epoch, number, items = _parts(message)
+        for item in items:
+            if type(item) is not list or list(map(type, item)) != _ITEM:
+                raise RemoteProtocolError("a round of reads with bad items")
+        return [
+            epoch,
+            number,
+            [
+                self._answerer(GroupId(range_id, generation), fingerprint, sender, term)
+                for range_id, generation, fingerprint, term in items
+            ],
+        ]
+
+    def answered(self, sender: int, message: Message) -> None:
+        """A peer's answer to a round. Raises RemoteProtocolError if it is none."""
+        epoch, number, answers = _parts(message)
+        pair = self._pairs.get(sender)
+        if pair is None or pair.message is None or pair.message[:2] != [epoch, number]:
+            return
+        if len(answers) != len(pair.asked) or not all(map(_is_answer, answers)):
+            raise RemoteProtocolError("answers that do not meet the round of reads")
+        asked, pair.asked, pair.message = pair.asked, [], None
+        for (asker, question), index in zip(asked, answers, strict=True):
+            if index is not None:
+                asker.read_answered(sender, question, index)
+
+
+def _parts(message: Message) -> tuple[int, int, list[Any]]:
+    if list(map(type, message)) != [int, int, list]:
+        raise RemoteProtocolError("a round of reads that is none")
+    epoch, number, items = message
+    return epoch, number, items
+
+
+def _is_answer(answer: object) -> bool:
+    return answer is None or (type(answer) is int and answer >= 0)
