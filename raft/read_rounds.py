@@ -48,12 +48,25 @@ class _Pair:
     """The outstanding round."""
     sent_at: float = 0.0
 
+    def forget_settled(self) -> None:
+        """Before it is sent again: nobody asks any more what others have answered, or what was
+        asked by a leader that leads no longer. Such a question would keep its followers quiet.
+        """
+        if self.message is None:
+            return
+        epoch, number, items = self.message
+        items = [
+            item if asker.read_question() == question else None
+            for item, (asker, question) in zip(items, self.asked, strict=True)
+        ]
+        self.message = [epoch, number, items] if any(items) else None
+
 
 class ReadRounds:
     """The rounds of one node with each of its peers.
 
-    Messages are `[epoch, round, [[range, generation, fingerprint, term], ...]]`; answers are
-    `[epoch, round, [number, ...]]` with a number or nil for each item.
+    Messages are `[epoch, round, [[range, generation, fingerprint, term], ...]]`, with nil for an
+    item that was dropped; answers are `[epoch, round, [number, ...]]`, with nil for a no.
     """
 
     def __init__(self, *, clock: Callable[[], float], retry_s: float, answerer: Answerer) -> None:
@@ -126,6 +139,8 @@ class ReadRounds:
         self._ask_again()
         lost = []
         for peer, pair in self._pairs.items():
+            if pair.message is not None and pair.sent_at <= now - self._retry_s:
+                pair.forget_settled()
             if pair.message is not None:
                 self._look_at = now + self._retry_s
                 if pair.sent_at <= now - self._retry_s:
@@ -147,14 +162,16 @@ class ReadRounds:
         """A peer's round: the answer to it. Raises RemoteProtocolError if it is none."""
         epoch, number, items = _parts(message)
         for item in items:
-            if type(item) is not list or list(map(type, item)) != _ITEM:
+            if item is not None and (type(item) is not list or list(map(type, item)) != _ITEM):
                 raise RemoteProtocolError("a round of reads with bad items")
         return [
             epoch,
             number,
             [
-                self._answerer(GroupId(range_id, generation), fingerprint, sender, term)
-                for range_id, generation, fingerprint, term in items
+                None
+                if item is None
+                else self._answerer(GroupId(item[0], item[1]), item[2], sender, item[3])
+                for item in items
             ],
         ]
 

@@ -317,6 +317,40 @@ def test_a_lost_round_is_sent_again_as_it_was_until_nothing_is_open() -> None:
     assert pair.rounds.next_deadline() == float("inf")
 
 
+def test_L1_what_nobody_asks_any_more_is_not_sent_again() -> None:
+    """A leader that was cut off and stepped down would else be heard as one for ever."""
+    pair = Groups(3)
+    for group in pair.groups:
+        pair.rounds.ask(group.begin())
+    lost = pair.take()
+    settled, failed, open_still = pair.groups
+    settled.answers.append((1, 0))
+    failed.round = 0
+    pair.now = 0.15
+    ((_, again),) = pair.rounds.tick()
+    assert again[2] == [None, None, [3, 1, b"f3", 3]]
+    assert again[:2] == lost[:2], "an answer to the first sending still counts"
+    assert pair.rounds.answer(1, again) == [*again[:2], [None, None, 0]]
+    open_still.round = 0
+    pair.now = 0.3
+    assert pair.rounds.tick() == []
+    pair.now = 10.0
+    assert pair.rounds.tick() == []
+    assert pair.rounds.next_deadline() == float("inf")
+
+
+def test_L1_a_leader_that_hears_nobody_is_replaced_though_it_is_heard() -> None:
+    net = Net(3)
+    net.elect(1)
+    net.run(net.settled())
+    for other in (2, 3):
+        net.cut(other, 1, noticed=False)
+    net.group(1).request_read()
+    began = net.now
+    net.run(lambda: any(net.group(i).ready_to_lead for i in (2, 3)))
+    assert net.now - began < 6.0
+
+
 def test_x1_20_an_answer_to_an_older_link_or_round_says_nothing() -> None:
     pair = Groups(1)
     (group,) = pair.groups
