@@ -37,7 +37,12 @@ The caller
     made on it, and `base_installed(peer)` may be called here to hurry.
 11. gives one clock, monotonic, seconds, and one `random.Random` per group. The clock may stand
     still between calls; it never goes back.
-12. treats InvariantError out of any call as the end of the process, since going on could lose
+12. gives all groups of a node one `Liveness`, if they are to rest: calls its `tick` at its
+    deadline, sends a frame to each peer when that says so, puts `Liveness.ping` into every frame
+    and gives those of the peers to `heard` before the frame's messages, and calls
+    `Group.disturb` for each of `take_wakes` after either. Rest concerns timers and heartbeats
+    alone; commits, votes and reads need the same quorums as ever.
+13. treats InvariantError out of any call as the end of the process, since going on could lose
     data, and CorruptData as damage of this replica: an entry read back from the WAL has another
     checksum, and the group is stopped for good (1.2, promise S12).
 
@@ -53,6 +58,8 @@ Messages (`messages.py`; arrays `[kind, term, epoch, ...]`)
     Term            your message was of an older term than mine
     BaseProbe       leader: my log begins here, do you hold this entry? It is also a heartbeat
     Started         a member has started: ask it again what it missed
+    Quiesce         leader: you have everything; shall we rest?
+    Quiesced        yes, until your node is missing or says that the group rests no longer
 
 Beside them, for all groups of a pair of nodes together (`read_rounds.py`)
 
@@ -65,7 +72,8 @@ term or of another link is dropped; a higher term in any message is stepped up t
 Modules: `engine` wraps the library, `journal` is its view of the log, `guard` holds the rules that
 close its holes as functions, `replicator` and `progress` are the leader's side of replication,
 `follower` is the other, `member` what both share, `prevote` and `readindex` are the two protocols
-that the library lacks, `read_rounds` carries the second for all groups of a node, `outbox` holds
-promises back until they are durable, `group` ties them together. Below them lies the WAL: `wal`,
-`wal_format`, `wal_recovery`, `group_log`, `os_disk`.
+that the library lacks, `read_rounds` carries the second for all groups of a node, `idle` is a
+group's rest and `liveness` what nodes know of each other meanwhile, `outbox` holds promises back
+until they are durable, `group` ties them together. Below them lies the WAL: `wal`, `wal_format`,
+`wal_recovery`, `group_log`, `os_disk`.
 """

@@ -7,6 +7,7 @@ messages, committed entries and settled reads; the contract is in this folder's 
 import math
 import random
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from ..client import limits
 from ..client.errors import LimitExceeded, RemoteProtocolError
@@ -15,7 +16,9 @@ from . import guard, messages
 from .engine import Engine, Packet, Role
 from .follower import Follower
 from .guard import ALL_HOLES
+from .idle import Idle
 from .journal import EngineJournal, RaftLog
+from .liveness import Liveness
 from .member import Member
 from .messages import (
     Ack,
@@ -23,6 +26,8 @@ from .messages import (
     BaseProbe,
     PreVote,
     PreVoteRequest,
+    Quiesce,
+    Quiesced,
     Reject,
     Snapshot,
     Started,
@@ -34,7 +39,9 @@ from .outbox import Outbox
 from .prevote import Elections
 from .readindex import ReadIndex, ReadQuestion
 from .replicator import Replicator
-from .types import SENTINEL_INDEX, LogEntry, Message, NotLeaderError, RaftOptions
+from .types import SENTINEL_INDEX, GroupId, LogEntry, Message, NotLeaderError, RaftOptions
+
+_ANY_GROUP: Final = GroupId(0, 1)
 
 
 class Group:
@@ -51,20 +58,21 @@ class Group:
         rng: random.Random,
         options: RaftOptions,
         closed: frozenset[int] = ALL_HOLES,
+        gid: GroupId = _ANY_GROUP,
+        liveness: Liveness | None = None,
     ) -> None:
         """`applied_index`: what the state machine has durably applied; commits go on after it.
 
         `members` are all node ids of the generation, `node_id` among them. `closed`: tests and
-        the canary leave out holes of the library to see what happens.
+        the canary leave out holes of the library to see what happens. `liveness` is the node's,
+        and knows this group as `gid`; without it the group never rests.
         """
         invariant(node_id in members and len(set(members)) == len(members), "bad members")
         invariant(
             log.base_index <= max(applied_index, SENTINEL_INDEX) <= log.last_index,
             "the log does not meet the applied state",
-            base_index=log.base_index,
-            applied_index=applied_index,
-            last_index=log.last_index,
-        )
+            base_index=log.base_index, applied_index=applied_index, last_index=log.last_index,
+        )  # fmt: skip
         self._log = log
         self._clock = clock
         self._options = options
@@ -90,13 +98,18 @@ class Group:
             role_changed=self._on_role,
         )
         self._outbox = Outbox(log, closed)
-        member = Member(self._engine, self._journal, self._outbox, options, clock, closed)
-        self._replicator = Replicator(member, [peer for peer in members if peer != node_id])
-        self._follower = Follower(member)
         self._peers = frozenset(members) - {node_id}
+        member = Member(self._engine, self._journal, self._outbox, options, clock, closed)
+        self._replicator = Replicator(member, sorted(self._peers))
+        self._follower = Follower(member)
+        self._idle = Idle(
+            gid=gid, peers=self._peers, majority=votes_needed, liveness=liveness,
+            options=options, clock=clock,
+        )  # fmt: skip
         self._elections = Elections(
-            node_id=node_id, majority=votes_needed, options=options, clock=clock, rng=rng
-        )
+            node_id=node_id, majority=votes_needed, options=options, clock=clock, rng=rng,
+            idle=self._idle,
+        )  # fmt: skip
         self._reads = ReadIndex(node_id=node_id, majority=votes_needed)
         self._read_begun = False
         self._voters: set[int] = set()
@@ -153,6 +166,11 @@ class Group:
         """As follower: the leader's log no longer continues ours; install a base."""
         return self._follower.base_wanted
 
+    @property
+    def idle(self) -> bool:
+        """At rest: as leader, or because the leader's node vouches for it."""
+        return self._idle.at_rest or self._idle.leader is not None
+
     # Life and links.
 
     def start(self, *, campaign: bool = False) -> None:
@@ -168,12 +186,14 @@ class Group:
     def stop(self) -> None:
         """Take part no longer. What was not sent is not sent; reads fail."""
         self._running = False
+        self._idle.withdraw()
+        self._idle.unvouch()
         self._outbox.clear()
         self._reads.fail()
 
     def connected(self, peer: int, epoch: int) -> None:
         """Our link to a peer is up; `epoch` differs from all earlier ones of this link."""
-        self._replicator.connected(peer, epoch)
+        self._replicator.connected(peer, epoch, at_rest=self._idle.at_rest)
         if self._running:
             self._say_started(peer)
             if self._elections.asking:
@@ -189,15 +209,16 @@ class Group:
 
     def resume(self, peer: int) -> None:
         """Our link to a peer has room again. Nothing that was on its way was lost."""
-        self._replicator.resume(peer)
+        self._replicator.resume(peer, at_rest=self._idle.at_rest)
 
     def base_installed(self, peer: int) -> None:
         """As leader: a peer in `needs_base` has installed one."""
+        self._wake()
         self._replicator.base_installed(peer)
 
     def _say_started(self, peer: int) -> None:
         epoch = self._replicator.epoch(peer)
-        if epoch is not None and self.role != "leader":
+        if epoch is not None and self.role != "leader" and self._idle.leader is None:
             self._outbox.promise(peer, Started(self.term, epoch))
 
     # Time and the disk.
@@ -206,7 +227,9 @@ class Group:
         """When to call `tick`, on the clock given; infinity: not before something happens."""
         if not self._running:
             return math.inf
-        return self._pulse_at if self.role == "leader" else self._elections.deadline
+        if self.role == "leader":
+            return math.inf if self._idle.at_rest else self._pulse_at
+        return self._elections.deadline
 
     def tick(self) -> None:
         """Heartbeats and elections that are due."""
@@ -219,6 +242,7 @@ class Group:
                 self._engine.step_up(min(self._peers), self.term + 1)
                 return
             self._replicator.pulse()
+            self._offer_rest()
         else:
             self._reads.fail()
             self._ask_for_votes()
@@ -232,7 +256,7 @@ class Group:
     def synced(self) -> None:
         """A WAL round that touches this group was completed."""
         self._outbox.release()
-        if self._running and self.role == "leader":
+        if self._running and self.role == "leader" and not self._idle.at_rest:
             self._journal.settle()
             self._replicator.durable_moved()
             self._begin_reads()
@@ -254,6 +278,7 @@ class Group:
                 allowed=limits.entry_bytes_max,
             )
         invariant(command[:1] == bytes([messages.REGULAR]), "not a regular command")
+        self._wake()
         return self._engine.propose(command), self.term
 
     def take_messages(self) -> list[tuple[int, Message]]:
@@ -280,6 +305,7 @@ class Group:
         """
         if not self._running or self.leader is None:
             raise NotLeaderError
+        self._wake()
         ticket = self._reads.request()
         self._begin_reads()
         return ticket
@@ -333,6 +359,69 @@ class Group:
         elif self._reads.begin(self.term, self.commit_index if leads else None):
             self._read_begun = True
 
+    # Rest.
+
+    def disturb(self, peer: int, *, campaign: bool) -> None:
+        """What is known of the peer lets this group rest no longer (`Liveness.take_wakes`).
+
+        `campaign`: it led and is missing; ask for the lead at the next tick.
+        """
+        if not self._running:
+            return
+        if self.role == "leader":
+            self._wake()
+        elif self._idle.leader == peer:
+            if campaign:
+                self._elections.ask_now()
+            else:
+                self._elections.wait()
+
+    def _wake(self) -> None:
+        """As leader: something is to be done. Comes before anything that ticks the engine."""
+        if self.role != "leader":
+            return
+        rested = self._idle.at_rest
+        vouched = self._idle.withdraw()
+        self._idle.active()
+        if rested:
+            self._replicator.woken(vouched)
+            self._pulse_at = self._clock()
+
+    def _offer_rest(self) -> None:
+        """A heartbeat has just been sent, which woke whoever rested: ask all or none."""
+        log = self._log
+        last = log.last_index
+        if (
+            self.role != "leader"
+            or not self.ready_to_lead
+            or not self.commit_index == last == log.durable_index
+            or log.message_round(last)
+            or self._reads.busy
+            or not self._idle.may_rest(self._replicator.caught_up())
+        ):
+            self._idle.withdraw()
+            return
+        version = self._idle.offer()
+        for peer in self._replicator.linked():
+            epoch = self._replicator.epoch(peer)
+            if epoch is not None:
+                offer = Quiesce(self.term, epoch, self._idle.round, last, version)
+                self._outbox.send(peer, offer)
+
+    def _on_quiesce(self, sender: int, offer: Quiesce) -> None:
+        """Agree if the logs are equal: the same last entry, of this leader's term, committed."""
+        self._elections.heard_leader(sender)
+        log = self._journal
+        if (
+            (log.last_index, log.last_term) == (offer.last_index, self.term)
+            and self.commit_index == offer.last_index
+            and self._engine.leader == sender
+            and self._idle.vouch(sender, offer.version)
+        ):
+            self._elections.rest()
+            agreed = Quiesced(self.term, offer.epoch, offer.round)
+            self._outbox.promise(sender, agreed, offer.last_index)
+
     # Elections.
 
     def _ask_for_votes(self) -> None:
@@ -359,8 +448,10 @@ class Group:
     def _on_role(self, role: Role) -> None:
         if role == "leader":
             self._pulse_at = self._clock() + self._options.heartbeat_s
+            self._idle.active()
             self._replicator.lead()
         else:
+            self._idle.withdraw()
             self._replicator.resign()
             self._reads.fail()
             self._elections.wait()
@@ -405,9 +496,16 @@ class Group:
             if not isinstance(body, Term):
                 self._outbox.promise(sender, Term(self.term, body.epoch))
             return
-        if body.term > self.term and not isinstance(body, Append | VoteRequest):
+        term = self.term
+        if body.term > term and not isinstance(body, Append | VoteRequest):
             self._step_up(sender, body.term)
+        if self._idle.at_rest:
+            if isinstance(body, messages.Reply) and not isinstance(body, Reject):
+                return  # to what was asked before the rest began
+            self._wake()
         self._handle(sender, body)
+        if self.term > term and self._idle.leader is not None:
+            self._elections.wait()  # vouched for in an older term
 
     def _counts(self, sender: int, reply: messages.Reply) -> bool:
         """Whether a reply is to what we asked in this term and on this link (hole 3).
@@ -436,6 +534,11 @@ class Group:
             case Started():
                 if self._elections.asking:
                     self._ask_for_vote(sender)
+            case Quiesce():
+                self._on_quiesce(sender, body)
+            case Quiesced():
+                self._replicator.heard(sender)
+                self._idle.confirmed(sender, body.round)
             case Term():
                 pass  # its term was all it had to say
 
@@ -485,6 +588,8 @@ class Group:
         self._engine.deliver(sender, {"type": "response_vote", "term": vote.term})
 
     def _on_pre_vote_request(self, sender: int, request: PreVoteRequest) -> None:
+        if sender == self._idle.leader:
+            self._elections.wait()  # it no longer leads, whatever its node's pings say
         leads = self.role == "leader" and self._replicator.has_quorum()
         if self._elections.grants(
             sender, request.last_index, request.last_term, tail=self._journal, leads=leads

@@ -105,6 +105,26 @@ class Started(NamedTuple):
     epoch: int
 
 
+class Quiesce(NamedTuple):
+    """Nothing has happened for a while: shall we rest?"""
+
+    term: int
+    epoch: int
+    round: int
+    last_index: int
+    """Of my log, and committed."""
+    version: int
+    """Of the set of groups that my node leads idle; see `liveness`."""
+
+
+class Quiesced(NamedTuple):
+    """I have the same, and rest until your node is missing or says otherwise."""
+
+    term: int
+    epoch: int
+    round: int
+
+
 class Snapshot(NamedTuple):
     """The library's snapshot message, without its data. Exists only with hole 1 open."""
 
@@ -125,6 +145,8 @@ Body = (
     | BaseProbe
     | Started
     | Snapshot
+    | Quiesce
+    | Quiesced
 )
 
 KINDS: Final[dict[int, type[Body]]] = {
@@ -139,10 +161,12 @@ KINDS: Final[dict[int, type[Body]]] = {
     9: BaseProbe,
     10: Started,
     11: Snapshot,
+    12: Quiesce,
+    13: Quiesced,
 }
 _NUMBERS: Final = {cls: number for number, cls in KINDS.items()}
 
-Reply = Ack | Reject | Vote | PreVote
+Reply = Ack | Reject | Vote | PreVote | Quiesced
 """Kinds that count only in the term and on the link they were asked in. The others, but for Term
 itself, are requests: of an older term they are answered with Term."""
 

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable
 
 from . import guard
+from .idle import Idle
 from .types import RaftOptions
 
 
@@ -27,12 +28,14 @@ class Elections:
         options: RaftOptions,
         clock: Callable[[], float],
         rng: random.Random,
+        idle: Idle,
     ) -> None:
         self._node_id = node_id
         self._majority = majority
         self._options = options
         self._clock = clock
         self._rng = rng
+        self._idle = idle
         self._grants: set[int] = set()
         self._leader_heard_at = -math.inf
         """Minus infinity at start: else a new generation's first pre-vote waits (2.13)."""
@@ -44,6 +47,7 @@ class Elections:
 
     def wait(self) -> None:
         """Give others a full, randomized timeout before this member asks."""
+        self._idle.unvouch()
         timeout = self._rng.uniform(
             self._options.election_timeout_min_s, self._options.election_timeout_max_s
         )
@@ -52,6 +56,7 @@ class Elections:
 
     def ask_now(self) -> None:
         """The next tick asks."""
+        self._idle.unvouch()
         self.deadline = self._clock()
 
     def heard_leader(self, leader: int) -> None:
@@ -60,9 +65,14 @@ class Elections:
         self._last_leader = leader
         self.wait()
 
+    def rest(self) -> None:
+        """The leader's node vouches for it: no timer runs until `wait` or `ask_now`."""
+        self.deadline = math.inf
+
     def leader_is_live(self) -> bool:
-        """A leader was heard within the minimum election timeout."""
-        return self._clock() - self._leader_heard_at < self._options.election_timeout_min_s
+        """A leader was heard within the minimum election timeout, or the node that vouches."""
+        heard_at = max(self._leader_heard_at, self._idle.leader_heard_at())
+        return self._clock() - heard_at < self._options.election_timeout_min_s
 
     def begin(self) -> bool:
         """A new pre-vote round, our own grant included. True: that is a majority already."""

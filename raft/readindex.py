@@ -39,6 +39,11 @@ class ReadIndex:
         """What the outstanding round asks; None without one."""
         return ReadQuestion(self._term, self._round) if self._asked else None
 
+    @property
+    def busy(self) -> bool:
+        """Some read is not settled."""
+        return bool(self._asked or self._waiting)
+
     def request(self) -> int:
         """A new read; its ticket."""
         self._tickets += 1

@@ -40,8 +40,11 @@ class Replicator:
         """Peers that we have a link to."""
         return [progress.peer for progress in self._peers.values() if progress.epoch is not None]
 
-    def connected(self, peer: int, epoch: int) -> None:
-        """A new link. What was sent on an older one may be lost, so send it again."""
+    def connected(self, peer: int, epoch: int, *, at_rest: bool) -> None:
+        """A new link. What was sent on an older one may be lost, so send it again.
+
+        Of a group at rest nothing was, and its engine must not look at its timers.
+        """
         progress = self._peers[peer]
         progress.epoch = epoch
         if self._engine.role == "leader":
@@ -49,7 +52,8 @@ class Replicator:
             progress.rewind(start, Flow.REPLICATE)
             self._set_next(progress)
             self._engine.show(peer)
-            self._engine.send_now()
+            if not at_rest:
+                self._engine.send_now()
 
     def disconnected(self, peer: int) -> None:
         """The link is gone."""
@@ -65,13 +69,14 @@ class Replicator:
         progress.paused = True
         self._engine.hide(peer)
 
-    def resume(self, peer: int) -> None:
+    def resume(self, peer: int, *, at_rest: bool) -> None:
         """Our link to a peer has room again: go on where we were."""
         progress = self._peers[peer]
         progress.paused = False
         if self._engine.role == "leader" and self._show_or_hide(progress):
             self._set_next(progress)
-            self._engine.send_now()
+            if not at_rest:
+                self._engine.send_now()
 
     # Leadership.
 
@@ -91,6 +96,15 @@ class Replicator:
     def heard(self, peer: int) -> None:
         """A peer confirmed that we lead."""
         self._peers[peer].heard_at = self._clock()
+
+    def woken(self, vouched: Iterable[int]) -> None:
+        """The group ceases to rest. The pings of these peers' nodes are as good as answers: the
+        engine counts the time since the last one (executions 1.20)."""
+        self._durable_at = self._clock()
+        for peer in vouched:
+            progress = self._peers[peer]
+            progress.heard_at = self._clock()
+            self._alive(progress)
 
     def has_quorum(self) -> bool:
         """A majority was heard within the minimum election timeout, ourselves included."""

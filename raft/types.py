@@ -38,13 +38,16 @@ class RaftOptions:
     """Times in seconds, sizes in bytes. Raises InvalidArgument for what cannot work.
 
     A heartbeat fits three times into the least election timeout, so that two lost ones depose
-    nobody, and the timeouts have room to differ. An append ends with the entry that reaches
-    `append_bytes_max`, and must fit a frame with it.
+    nobody, and so does a ping of a node, which stands in for the heartbeats of groups that were
+    quiet for `idle_after_s`. The timeouts have room to differ. An append ends with the entry that
+    reaches `append_bytes_max`, and must fit a frame with it.
     """
 
     election_timeout_min_s: float = 0.75
     election_timeout_max_s: float = 1.5
     heartbeat_s: float = 0.15
+    ping_s: float = 0.2
+    idle_after_s: float = 1.0
     append_bytes_max: int = limits.entry_bytes_max
 
     def __post_init__(self) -> None:
@@ -53,6 +56,13 @@ class RaftOptions:
                 f"heartbeat of {self.heartbeat_s} s: give more than 0 and less than a third of the "
                 f"least election timeout, {self.election_timeout_min_s} s"
             )
+        if not 0 < 3 * self.ping_s < self.election_timeout_min_s:
+            raise InvalidArgument(
+                f"ping every {self.ping_s} s: give more than 0 and less than a third of the "
+                f"least election timeout, {self.election_timeout_min_s} s"
+            )
+        if not self.idle_after_s > 0:
+            raise InvalidArgument(f"idle after {self.idle_after_s} s: give more than 0")
         if not self.election_timeout_min_s < self.election_timeout_max_s:
             raise InvalidArgument(
                 f"election timeouts from {self.election_timeout_min_s} s to "

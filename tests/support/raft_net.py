@@ -4,6 +4,7 @@
 until they are delivered, by hand or by `run`, which moves the virtual clock from event to event.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from typing import Any
 from lognode.client.invariants import invariant
 from lognode.raft.group import Group
 from lognode.raft.guard import ALL_HOLES
+from lognode.raft.liveness import Liveness, Ping
 from lognode.raft.messages import Body, decode
 from lognode.raft.read_rounds import ReadRounds
 from lognode.raft.readindex import ReadQuestion
@@ -36,6 +38,10 @@ class _State:
 
     def copy(self) -> "_State":
         return replace(self, entries=list(self.entries))
+
+
+GID = GroupId(7, 1)
+"""What the group is called where its node speaks of it."""
 
 
 class MemoryLog:
@@ -209,11 +215,15 @@ class Member:
     reads: dict[int, int | None] = field(default_factory=dict)
     down: bool = False
     slow_disk: bool = False
+    liveness: Liveness | None = None
+    incarnation: int = 1
+    wakes: list[str] = field(default_factory=list)
+    """Roles in which this node's group ceased to rest."""
 
 
 @dataclass(order=True)
 class Flight:
-    """A message under way."""
+    """A message under way; an empty one is a ping of the node. `ping` goes with each."""
 
     due: float
     number: int
@@ -221,7 +231,9 @@ class Flight:
     target: int
     message: Message = field(compare=False)
     kind: str = field(compare=False, default="group")
-    """What it is: a message of the group, a round of "reads", or "answers" to one."""
+    """A message of the group, a round of "reads", "answers" to one, or a "ping" of the node."""
+    ping: tuple[int, list[Any]] | None = field(default=None, compare=False)
+    """What goes with each: the node's incarnation and what it says of itself."""
 
     @property
     def body(self) -> Body | None:
@@ -230,7 +242,10 @@ class Flight:
 
 
 class Net:
-    """Members 1..n of one group. Each message takes `delay_s`; disks sync at once unless slow."""
+    """Members 1..n of one group. Each message takes `delay_s`; disks sync at once unless slow.
+
+    With `idle` their nodes ping each other, and the group may rest.
+    """
 
     def __init__(
         self,
@@ -241,12 +256,14 @@ class Net:
         options: RaftOptions | None = None,
         delay_s: float = 0.002,
         new_log: Callable[[int], Any] = lambda node_id: MemoryLog(),
+        idle: bool = False,
     ) -> None:
         self.now = 100.0
         self.seed = seed
         self.closed = closed
         self.options = options or RaftOptions()
         self.delay_s = delay_s
+        self.idle = idle
         self.flights: list[Flight] = []
         self.cuts: set[tuple[int, int]] = set()
         self.lost: Callable[[int, int, Message], bool] = lambda source, target, message: False
@@ -259,7 +276,19 @@ class Net:
                 if source != target:
                     self.connect(source, target)
 
-    def _member(self, node_id: int, log: MemoryLog, applied: list[LogEntry]) -> Member:
+    def _member(
+        self, node_id: int, log: MemoryLog, applied: list[LogEntry], incarnation: int = 1
+    ) -> Member:
+        wakes: list[str] = []
+        liveness = None
+        if self.idle:
+            liveness = Liveness(
+                incarnation=incarnation,
+                clock=lambda: self.now,
+                rng=random.Random(f"{self.seed}/{node_id}/{incarnation}"),
+                options=self.options,
+                on_wake=wakes.append,
+            )
         group = Group(
             log=log,
             node_id=node_id,
@@ -269,16 +298,26 @@ class Net:
             rng=random.Random(f"{self.seed}/{node_id}"),
             options=self.options,
             closed=self.closed,
+            gid=GID,
+            liveness=liveness,
         )
         rounds = ReadRounds(
             clock=lambda: self.now,
             retry_s=self.options.heartbeat_s,
             answerer=lambda gid, fingerprint, sender, term: group.answer_read(sender, term),
         )
-        return Member(node_id, log, group, rounds, applied)
+        return Member(
+            node_id, log, group, rounds, applied, liveness=liveness, incarnation=incarnation,
+            wakes=wakes,
+        )  # fmt: skip
 
     def group(self, node_id: int) -> Group:
         return self.members[node_id].group
+
+    def liveness(self, node_id: int) -> Liveness:
+        found = self.members[node_id].liveness
+        assert found is not None
+        return found
 
     def log(self, node_id: int) -> MemoryLog:
         return self.members[node_id].log
@@ -329,7 +368,8 @@ class Net:
     def restart(self, node_id: int) -> None:
         old = self.members[node_id]
         survived = [e for e in old.applied if e.index <= old.log.commit_index]
-        self.members[node_id] = self._member(node_id, old.log, survived)
+        again = self._member(node_id, old.log, survived, old.incarnation + 1)
+        self.members[node_id] = again
         self.group(node_id).start()
         for other in self.ids:
             if other != node_id and not self.members[other].down:
@@ -364,7 +404,12 @@ class Net:
         if (source, target) in self.cuts or self.lost(source, target, message):
             return
         self._numbers += 1
-        flight = Flight(self.now + self.delay_s, self._numbers, source, target, message, kind)
+        sender = self.members[source]
+        ping = None
+        if sender.liveness is not None:
+            ping = (sender.incarnation, list(sender.liveness.ping(target)))
+        due = self.now + self.delay_s
+        flight = Flight(due, self._numbers, source, target, message, kind, ping)
         self.flights.append(flight)
 
     def sync(self, node_id: int) -> None:
@@ -379,13 +424,25 @@ class Net:
         member = self.members[flight.target]
         if member.down or (flight.source, flight.target) in self.cuts:
             return
+        if member.liveness is not None and flight.ping is not None:
+            member.liveness.heard(flight.source, flight.ping[0], Ping.from_wire(flight.ping[1]))
+            self._disturb(member)
         if flight.kind == "group":
             member.group.receive(flight.source, flight.message)
         elif flight.kind == "reads":
             answer = member.rounds.answer(flight.source, flight.message)
             self._send(flight.target, flight.source, answer, "answers")
-        else:
+        elif flight.kind == "answers":
             member.rounds.answered(flight.source, flight.message)
+
+    def _disturb(self, member: Member) -> None:
+        if member.liveness is not None:
+            for wake in member.liveness.take_wakes():
+                member.group.disturb(wake.peer, campaign=wake.campaign)
+
+    def _deadline(self, member: Member) -> float:
+        pings = math.inf if member.liveness is None else member.liveness.next_deadline()
+        return min(pings, member.group.next_deadline(), member.rounds.next_deadline())
 
     def run(self, until: Callable[[], bool] | float, limit_s: float = 60.0) -> None:
         """Move from event to event until a condition holds, or for some seconds."""
@@ -394,8 +451,7 @@ class Net:
         self.pump()
         while not done():
             live = [m for m in self.members.values() if not m.down]
-            deadlines = [d.next_deadline() for m in live for d in (m.group, m.rounds)]
-            tick_at = min(deadlines, default=end)
+            tick_at = min(map(self._deadline, live), default=end)
             flight = min(self.flights, default=None)
             due = min(tick_at, flight.due if flight else end)
             if due >= end:
@@ -411,6 +467,12 @@ class Net:
 
     def tick(self, member: Member) -> None:
         """Whatever is due at one member."""
+        if member.liveness is not None:
+            if member.liveness.tick():
+                for other in self.ids:
+                    if other != member.node_id:
+                        self._send(member.node_id, other, [], "ping")
+            self._disturb(member)
         member.group.tick()
         for target, message in member.rounds.tick():
             self._send(member.node_id, target, message, "reads")

@@ -5,8 +5,9 @@ import random
 import pytest
 from raft_net import MemoryLog
 
+from lognode.raft.idle import Idle
 from lognode.raft.prevote import Elections
-from lognode.raft.types import RaftOptions
+from lognode.raft.types import GroupId, RaftOptions
 
 OPTIONS = RaftOptions(election_timeout_min_s=1.0, election_timeout_max_s=2.0, heartbeat_s=0.2)
 
@@ -20,9 +21,14 @@ class Time:
 
 def make(node_id: int = 2, majority: int = 2) -> tuple[Elections, Time, MemoryLog]:
     time = Time()
+    idle = Idle(
+        gid=GroupId(1, 1), peers=frozenset(), majority=majority, liveness=None,
+        options=OPTIONS, clock=time,
+    )  # fmt: skip
     elections = Elections(
-        node_id=node_id, majority=majority, options=OPTIONS, clock=time, rng=random.Random(5)
-    )
+        node_id=node_id, majority=majority, options=OPTIONS, clock=time, rng=random.Random(5),
+        idle=idle,
+    )  # fmt: skip
     return elections, time, MemoryLog()
 
 
