@@ -247,8 +247,8 @@ class Node:
             fetcher=fetcher, sync=self._sync, report=self._report,
         )  # fmt: skip
         self._maintenance = Maintenance(
-            host=self._host, wal=self._wal, rounds=self._rounds, flusher=self._flusher,
-            metrics=self._metrics,
+            host=self._host, wal=self._wal, sync=self._sync, rounds=self._rounds,
+            flusher=self._flusher, metrics=self._metrics,
         )  # fmt: skip
 
     def _assemble_cluster(self) -> None:

@@ -12,6 +12,7 @@ from .host import Host
 from .metrics import Metrics
 from .range_replica import RangeReplica
 from .rounds import Rounds
+from .sync_thread import SyncThread
 
 _PERIOD_S = 0.25
 _WAL_FILES_MAX = 6
@@ -28,10 +29,18 @@ class Maintenance:
     """Runs on every node."""
 
     def __init__(
-        self, *, host: Host, wal: Wal, rounds: Rounds, flusher: Flusher, metrics: Metrics
+        self,
+        *,
+        host: Host,
+        wal: Wal,
+        sync: SyncThread,
+        rounds: Rounds,
+        flusher: Flusher,
+        metrics: Metrics,
     ) -> None:
         self._host = host
         self._wal = wal
+        self._sync = sync
         self._rounds = rounds
         self._flusher = flusher
         self._metrics = metrics
@@ -52,8 +61,7 @@ class Maintenance:
                     self._not_before[replica.gid] = time.monotonic() + _RETRY_S
             await self._unpin_wal()
             self._retire_producers()
-            self._wal.reclaim()
-            self._rounds.kick()
+            await self._reclaim_wal()
 
     def _retire_producers(self) -> None:
         now = time.monotonic()
@@ -79,6 +87,12 @@ class Maintenance:
                     await self._host.checkpoint_controller(replica)
             elif isinstance(replica, RangeReplica) and self._wal.file_count > _WAL_FILES_MAX:
                 await self._flusher.release(replica)
+
+    async def _reclaim_wal(self) -> None:
+        files = self._wal.reclaim()
+        self._rounds.kick()
+        if files:
+            await self._sync.run(lambda: self._wal.let_go(files))
 
     def _to_flush(self) -> list[RangeReplica]:
         now = time.monotonic()

@@ -43,7 +43,7 @@ class Writer(Protocol):
 
     def read_place(self, place: Place) -> bytes: ...
 
-    def touched(self, log: "GroupLog") -> None: ...
+    def touched(self, log: "GroupLog", *, state: bool) -> None: ...
 
 
 class GroupLog:
@@ -152,7 +152,7 @@ class GroupLog:
         if not self._unsynced or self._unsynced[-1][0] != round_:
             self._unsynced.append((round_, index))
         self._writer.queue_entry(head, command, place)
-        self._writer.touched(self)
+        self._writer.touched(self, state=False)
 
     def set_hard_state(self, term: int, vote: int | None) -> None:
         """Store term and vote; durable with the open round."""
@@ -209,7 +209,7 @@ class GroupLog:
         if must_sync:
             self._state_round = self._writer.open_round
         self._writer.queue(wal_format.encode_state(self.state()), must_sync=must_sync)
-        self._writer.touched(self)
+        self._writer.touched(self, state=True)
 
     def state(self) -> StateItem:
         """Everything but the entries, as it is written."""

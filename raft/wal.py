@@ -4,9 +4,10 @@ Between two rounds every group queues what it wants written. `collect` takes all
 batch, `write` puts it on the disk and syncs it, on a thread that may block, and `complete` tells
 the groups. A file is used until the next batch does not fit; the next file is written only after
 the last round of this one is synced, so that what a power loss tears is always at the very end
-(executions 1.5).
+(executions 1.5). Files go oldest first, and are used again.
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,7 +17,24 @@ from ..client.invariants import invariant
 from . import wal_format
 from .group_log import GroupLog, Place
 from .types import SENTINEL_INDEX, SENTINEL_TERM, Disk, DiskFailure, GroupId
-from .wal_recovery import Recovery, file_name, recover
+from .wal_files import WalFiles
+from .wal_format import Header
+from .wal_recovery import Recovery, recover
+from .wal_scan import file_name
+
+_REWRITTEN_MAX = 256
+"""Groups whose state one call of `reclaim` writes anew: a millisecond of the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """A file to begin before a round is written."""
+
+    header: Header
+    last: list[bytes] | None
+    """The batch with NEXT that ends the file before, at `last_offset`; None: that is not ours to
+    write."""
+    last_offset: int
 
 
 @dataclass(slots=True)
@@ -28,8 +46,7 @@ class Round:
     file: int
     offset: int
     buffers: list[bytes]
-    rotate_bytes: int
-    """Size of the file to begin for it, or 0 to go on in the current one."""
+    rotation: Rotation | None
     groups: list[GroupId] = field(default_factory=list)
 
 
@@ -42,12 +59,13 @@ class Wal:
         self._disk = disk
         self._entropy = entropy
         self._file_bytes = file_bytes
+        self._on_disk = WalFiles(disk, file_bytes=file_bytes, spares=recovery.spares)
         self.recovery = recovery
         self.groups: dict[GroupId, GroupLog] = {}
         self.synced_round = recovery.last_round
         self.open_round = recovery.last_round + 1
         self._files: list[int] = list(recovery.files)
-        self._signatures: dict[int, bytes] = dict(recovery.signatures)
+        self._signature = recovery.signature
         self._retired: dict[GroupId, int] = dict(recovery.retired)
         self._file = recovery.files[-1] if recovery.files else 0
         self._offset = recovery.end_offset
@@ -55,11 +73,18 @@ class Wal:
         self._parts: list[bytes] = []
         self._part_bytes = 0
         self._pending_places: list[tuple[Place, int]] = []
-        self._pending_states: dict[GroupId, None] = {}
+        self._touched: dict[GroupId, None] = {}
+        self._stated: dict[GroupId, None] = {}
+        self._pending_retired: list[GroupId] = []
         self._must_sync = False
         self._in_flight = False
         self._unsynced_write = False
-        self._deletable: tuple[list[int], int] | None = None
+        self._going: int | None = None
+        """The last of the files about to go, None between two times."""
+        self._going_round: int | None = None
+        """The round that must be synced before they go."""
+        self.syncs = 0
+        """How often a file was synced."""
         for gid, recovered in recovery.groups.items():
             log = GroupLog(gid, self, base_index=recovered.base_index,
                            base_term=recovered.base_term)  # fmt: skip
@@ -81,9 +106,9 @@ class Wal:
         """
         try:
             recovery = recover(disk)
+            return cls(disk, entropy=entropy, file_bytes=file_bytes, recovery=recovery)
         except OSError as error:
-            raise DiskFailure(f"the WAL cannot be read: {error}") from error
-        return cls(disk, entropy=entropy, file_bytes=file_bytes, recovery=recovery)
+            raise DiskFailure(f"the WAL cannot be recovered: {error}") from error
 
     # Groups.
 
@@ -101,8 +126,7 @@ class Wal:
     def retire_group(self, gid: GroupId) -> None:
         """The group is no more; its entries may go and it can never be created again."""
         if self.groups.pop(gid, None) is not None:
-            self.queue(wal_format.encode_retired(gid), must_sync=True)
-            self._retired[gid] = 0
+            self._queue_retired(gid)
 
     def was_retired(self, gid: GroupId) -> bool:
         """Whether the group was here and was retired."""
@@ -123,9 +147,11 @@ class Wal:
         self._part_bytes += len(head) + len(command)
         self._must_sync = True
 
-    def touched(self, log: GroupLog) -> None:
-        """The group has something in the open round."""
-        self._pending_states[log.gid] = None
+    def touched(self, log: GroupLog, *, state: bool) -> None:
+        """The group has something in the open round; `state`: its STATE, which holds the newest."""
+        self._touched[log.gid] = None
+        if state:
+            self._stated[log.gid] = None
 
     def read_place(self, place: Place) -> bytes:
         """An entry's command, from the disk."""
@@ -147,42 +173,55 @@ class Wal:
         invariant(not self._in_flight, "a WAL round begins while another is written")
         if not self._parts:
             return None
-        number = self.open_round
         batch_bytes = wal_format.BATCH_HEADER_BYTES + self._part_bytes
-        rotate_bytes = 0
-        if self._file == 0 or self._offset + batch_bytes > self._size:
-            rotate_bytes = max(self._file_bytes, wal_format.HEADER_BYTES + batch_bytes)
-            self._file += 1
-            self._files.append(self._file)
-            self._signatures[self._file] = self._entropy(wal_format.SIGNATURE_BYTES)
-            self._offset = wal_format.HEADER_BYTES
-            self._size = rotate_bytes
-        signature = self._signatures[self._file]
-        buffers = wal_format.encode_batch(signature, number, self.synced_round, self._parts)
+        rotation = None
+        if self._offset + batch_bytes + wal_format.LAST_BATCH_BYTES > self._size:
+            rotation = self._rotate(batch_bytes)
+        number = self.open_round
+        buffers = wal_format.encode_batch(self._signature, number, self.synced_round, self._parts)
         payload_at = self._offset + wal_format.BATCH_HEADER_BYTES
         for place, position in self._pending_places:
             place.file = self._file
             place.offset = payload_at + position
-        for gid in self._pending_states:
+        for gid in self._stated:
             log = self.groups.get(gid)
             if log is not None:
                 log.state_file = self._file
-        for gid, file in self._retired.items():
-            if file == 0:
-                self._retired[gid] = self._file
+        for gid in self._pending_retired:
+            self._retired[gid] = self._file
         round_ = Round(
-            number, self._must_sync, self._file, self._offset, buffers, rotate_bytes,
-            list(self._pending_states),
+            number, self._must_sync, self._file, self._offset, buffers, rotation,
+            list(self._touched),
         )  # fmt: skip
         self._offset += batch_bytes
         self.open_round += 1
         self._parts = []
         self._part_bytes = 0
         self._pending_places = []
-        self._pending_states = {}
+        self._touched = {}
+        self._stated = {}
+        self._pending_retired = []
         self._must_sync = False
         self._in_flight = True
         return round_
+
+    def _rotate(self, batch_bytes: int) -> Rotation:
+        """Go on in a file of its own number, behind the batch that says so."""
+        number = self._file + 1
+        last = None
+        if self._size:
+            next_item = [wal_format.encode_next(number)]
+            last = wal_format.encode_batch(
+                self._signature, self.open_round, self.synced_round, next_item
+            )
+            self.open_round += 1
+        last_offset = self._offset
+        needed = wal_format.HEADER_BYTES + batch_bytes + wal_format.LAST_BATCH_BYTES
+        self._signature = self._entropy(wal_format.SIGNATURE_BYTES)
+        header = Header(number, max(self._file_bytes, needed), self.open_round, self._signature)
+        self._file, self._offset, self._size = number, wal_format.HEADER_BYTES, header.size
+        self._files.append(number)
+        return Rotation(header, last, last_offset)
 
     def write(self, round_: Round) -> None:
         """Write the round, and sync it where it must be. Blocks.
@@ -191,13 +230,12 @@ class Wal:
         """
         name = file_name(round_.file)
         try:
-            if round_.rotate_bytes:
-                self._begin_file(round_)
+            if round_.rotation is not None:
+                self._begin_file(round_.rotation)
             self._disk.write(name, round_.offset, round_.buffers)
             self._unsynced_write = True
             if round_.must_sync:
-                self._disk.sync(name)
-                self._unsynced_write = False
+                self._sync(name)
         except OSError as error:
             raise DiskFailure(f"writing {name} failed: {error}") from error
 
@@ -214,35 +252,68 @@ class Wal:
 
     # Files.
 
-    def reclaim(self) -> None:
-        """Delete the oldest files that nothing needs; blocks for the unlink.
+    def reclaim(self) -> list[int]:
+        """The oldest files that nothing needs any more, to be given to `let_go`.
 
         What is still needed of a file that holds no live entry (the newest STATE and RETIRED of
-        each group) is queued again first, and the file goes at a later call, once that is synced
-        (executions 1.3).
+        each group) is queued again first, a bounded piece a call. A later call gives the file,
+        once all that was queued is synced: also what let its entries go (executions 1.3).
         """
-        if self._deletable is not None:
-            files, after = self._deletable
-            if self.synced_round < after:
-                return
-            self._delete(files)
-            self._deletable = None
-        oldest_live = min(
-            (log.oldest_file or self._file for log in self.groups.values()), default=self._file
-        )
-        files = [file for file in self._files if file < min(oldest_live, self._file)]
-        if not files:
-            return
-        for log in self.groups.values():
-            if log.state_file <= files[-1]:
-                log.write_state(must_sync=True)
-        for gid, file in self._retired.items():
-            if file <= files[-1]:
-                self.queue(wal_format.encode_retired(gid), must_sync=True)
-                self._retired[gid] = 0
-        self.mark()
-        self._must_sync = True
-        self._deletable = (files, self.open_round)
+        if self._going is None:
+            oldest_live = min(
+                (log.oldest_file or self._file for log in self.groups.values()),
+                default=self._file,
+            )
+            last = min(oldest_live, self._file) - 1
+            if not self._worth_it(last):
+                return []
+            self._going = last
+        if self._rewrite(self._going):
+            return []
+        if self._going_round is None:
+            self.mark()
+            self._must_sync = True
+            self._going_round = self.open_round
+        if self._going_round > self.synced_round:
+            return []
+        going = [file for file in self._files if file <= self._going]
+        del self._files[: len(going)]
+        self._going = self._going_round = None
+        return going
+
+    def _worth_it(self, last: int) -> bool:
+        """Whether files up to `last` hold more than what must be rewritten of them, twice: else
+        many groups over small files would be rewritten for ever."""
+        files = sum(1 for file in self._files if file <= last)
+        states = sum(1 for log in self.groups.values() if log.state_file <= last)
+        retired = sum(1 for file in self._retired.values() if file <= last)
+        return files * self._file_bytes > 2 * wal_format.STATE_BYTES * (states + retired)
+
+    def _rewrite(self, last: int) -> bool:
+        """Queue again what files up to `last` hold of groups; whether there was anything."""
+        states = (
+            log for gid, log in self.groups.items()
+            if log.state_file <= last and gid not in self._stated
+        )  # fmt: skip
+        stale = list(itertools.islice(states, _REWRITTEN_MAX))
+        for log in stale:
+            log.write_state(must_sync=True)
+        retired = (gid for gid, file in self._retired.items() if 0 < file <= last)
+        gone = list(itertools.islice(retired, _REWRITTEN_MAX - len(stale)))
+        for gid in gone:
+            self._queue_retired(gid)
+        return bool(stale or gone)
+
+    def let_go(self, files: list[int]) -> None:
+        """Make these files spares or delete them, the oldest first. Blocks.
+
+        On the thread of `write`, never while that writes. Raises DiskFailure.
+        """
+        for file in files:
+            try:
+                self._on_disk.let_go(file)
+            except OSError as error:
+                raise DiskFailure(f"freeing {file_name(file)} failed: {error}") from error
 
     def oldest_pins(self) -> dict[GroupId, int]:
         """Per group with live entries, the number of the oldest file that holds one."""
@@ -254,25 +325,22 @@ class Wal:
         """How many files there are."""
         return len(self._files)
 
-    def _begin_file(self, round_: Round) -> None:
-        if self._unsynced_write:
-            self._disk.sync(file_name(round_.file - 1))
-        name = file_name(round_.file)
-        self._disk.create(name, round_.rotate_bytes)
-        # Its length is durable before its header is: a file with a header that is too short is
-        # damage, whatever the power did.
-        self._disk.sync(name)
-        header = wal_format.Header(round_.file, round_.rotate_bytes, self._signatures[round_.file])
-        self._disk.write(name, 0, [wal_format.encode_header(header)])
-        self._disk.sync(name)
-        self._disk.sync_directory()
+    def _queue_retired(self, gid: GroupId) -> None:
+        self.queue(wal_format.encode_retired(gid), must_sync=True)
+        self._retired[gid] = 0
+        self._pending_retired.append(gid)
 
-    def _delete(self, files: list[int]) -> None:
-        try:
-            for file in files:
-                self._disk.delete(file_name(file))
-                self._disk.sync_directory()
-                self._files.remove(file)
-                self._signatures.pop(file, None)
-        except OSError as error:
-            raise DiskFailure(f"deleting a WAL file failed: {error}") from error
+    def _begin_file(self, rotation: Rotation) -> None:
+        number = rotation.header.number
+        if self._unsynced_write:
+            self._sync(file_name(number - 1))
+        self._on_disk.begin(rotation.header)
+        self.syncs += 1
+        if rotation.last is not None:
+            self._disk.write(file_name(number - 1), rotation.last_offset, rotation.last)
+            self._sync(file_name(number - 1))
+
+    def _sync(self, name: str) -> None:
+        self._disk.sync(name)
+        self._unsynced_write = False
+        self.syncs += 1

@@ -1,12 +1,19 @@
 """The bytes of a WAL file: a header, then batches of items.
 
-    header   magic 8, version u32, file number u64, file size u64, signature 16, crc32c u32
-    batch    payload length u32, crc32c u32, round u64, synced_through u64, payload
+    header   magic 8, version u32, file number u64, file size u64, first round u64, signature 16,
+             crc32c u32
+    batch    payload length u32, crc32c of this header u32, crc32c of the payload u32, round u64,
+             synced_through u64, payload
 
-The crc of a batch is taken over the file's random signature, the rest of the batch's header and
-the payload, so that old bytes of a recycled file never pass for new ones. All integers are
-big-endian. `round` counts the node's write rounds; `synced_through` is the last round whose sync
-had returned when the batch was made, which tells a torn tail from damage (executions 1.5).
+Both checksums of a batch begin with the file's random signature, so that the old bytes of a
+recycled file never pass for new ones; RocksDB mixes in the file's number for it, raft-engine a
+signature as here. A batch's header has a checksum of its own: where one begins is found behind a
+damaged place without hashing what users wrote. All integers are big-endian.
+
+`round` counts the node's write rounds without a gap, over all files; a file's header says which is
+its first, so that nothing can be missing at the end of the file before without being missed.
+`synced_through` is the last round whose sync had returned when the batch was made, which tells a
+torn tail from damage (executions 1.5).
 
 An item begins with its kind and its group:
 
@@ -15,6 +22,7 @@ An item begins with its kind and its group:
              base index u64, base term u64
     RESET    index u64, term u64: the log is empty and begins after (index, term)
     RETIRED
+    NEXT     for the group the number of the file that follows, and 0: the last item of a file
 
 STATE carries everything of a group but its entries. One is written when the group is created,
 when its term, vote or commit index changes and when its front is cut. What comes before an entry
@@ -32,26 +40,32 @@ import google_crc32c
 from .types import GroupId
 
 MAGIC: Final = b"lognwal\x01"
-VERSION: Final = 1
+VERSION: Final = 2
 SIGNATURE_BYTES: Final = 16
 
-_HEADER: Final = struct.Struct(">8sIQQ16s")
+_HEADER: Final = struct.Struct(">8sIQQQ16s")
 _CRC: Final = struct.Struct(">I")
 HEADER_BYTES: Final = _HEADER.size + _CRC.size
-_BATCH: Final = struct.Struct(">IIQQ")
-_BATCH_AFTER_CRC: Final = struct.Struct(">QQ")
+_BATCH: Final = struct.Struct(">IIIQQ")
+_BATCH_AFTER_CRC: Final = struct.Struct(">IQQ")
 BATCH_HEADER_BYTES: Final = _BATCH.size
+ROUND_AT: Final = 12
+"""Where in a batch's header its round stands."""
 
 ENTRY: Final = 1
 STATE: Final = 2
 RESET: Final = 3
 RETIRED: Final = 4
+NEXT: Final = 5
 
 _ITEM: Final = struct.Struct(">BQI")
 _ENTRY: Final = struct.Struct(">BQIQQQI")
 _STATE: Final = struct.Struct(">BQIQQQQQQQ")
+STATE_BYTES: Final = _STATE.size
 _RESET: Final = struct.Struct(">BQIQQ")
-_LAYOUTS: Final = {ENTRY: _ENTRY, STATE: _STATE, RESET: _RESET, RETIRED: _ITEM}
+_LAYOUTS: Final = {ENTRY: _ENTRY, STATE: _STATE, RESET: _RESET, RETIRED: _ITEM, NEXT: _ITEM}
+LAST_BATCH_BYTES: Final = BATCH_HEADER_BYTES + _ITEM.size
+"""Kept free at the end of a file for the batch with NEXT."""
 
 
 class StateItem(NamedTuple):
@@ -92,25 +106,33 @@ class RetiredItem(NamedTuple):
     gid: GroupId
 
 
-Item = StateItem | EntryItem | ResetItem | RetiredItem
+class NextItem(NamedTuple):
+    """The WAL goes on in file `number`."""
+
+    number: int
+
+
+Item = StateItem | EntryItem | ResetItem | RetiredItem | NextItem
 
 
 @dataclass(frozen=True, slots=True)
 class BatchHead:
-    """A batch whose checksum holds. `payload_at` is the offset of its items in the file."""
+    """A batch whose header is sound. `payload_at` is the offset of its items in the file."""
 
     offset: int
     payload_at: int
     end: int
+    checksum: int
     round: int
     synced_through: int
 
 
 class Header(NamedTuple):
-    """Of a file: its number, the size it was made with, its random signature."""
+    """Of a file: its number, its size, the round of its first batch, its random signature."""
 
     number: int
     size: int
+    first_round: int
     signature: bytes
 
 
@@ -126,10 +148,10 @@ def decode_header(data: bytes) -> Header | None:
         return None
     head = data[: _HEADER.size]
     (checksum,) = _CRC.unpack_from(data, _HEADER.size)
-    magic, version, number, size, signature = _HEADER.unpack(head)
+    magic, version, *fields = _HEADER.unpack(head)
     if checksum != google_crc32c.value(head) or magic != MAGIC or version != VERSION:
         return None
-    return Header(number, size, signature)
+    return Header(*fields)
 
 
 def encode_entry(gid: GroupId, index: int, term: int, previous_term: int, size: int) -> bytes:
@@ -152,39 +174,44 @@ def encode_retired(gid: GroupId) -> bytes:
     return _ITEM.pack(RETIRED, gid.range_id, gid.generation)
 
 
+def encode_next(number: int) -> bytes:
+    """A NEXT item."""
+    return _ITEM.pack(NEXT, number, 0)
+
+
 def encode_batch(
     signature: bytes, round_: int, synced_through: int, parts: list[bytes]
 ) -> list[bytes]:
     """The buffers of one batch, the payload's parts as they are."""
     length = sum(map(len, parts))
-    checksum = google_crc32c.value(signature + _BATCH_AFTER_CRC.pack(round_, synced_through))
+    seed = checksum = google_crc32c.value(signature)
     for part in parts:
         checksum = google_crc32c.extend(checksum, part)
-    return [_BATCH.pack(length, checksum, round_, synced_through), *parts]
+    rest = _BATCH_AFTER_CRC.pack(checksum, round_, synced_through)
+    head_checksum = google_crc32c.extend(seed, length.to_bytes(4, "big") + rest)
+    return [length.to_bytes(4, "big") + head_checksum.to_bytes(4, "big") + rest, *parts]
 
 
-def batch_end(data: bytes, offset: int) -> int:
-    """Where the batch whose header stands at `offset` ends; 0 when that is not in the file."""
-    if offset + BATCH_HEADER_BYTES > len(data):
-        return 0
-    end = offset + BATCH_HEADER_BYTES + int.from_bytes(data[offset : offset + 4], "big")
-    return end if end <= len(data) else 0
+def decode_head(data: bytes, offset: int, signature: bytes) -> BatchHead | None:
+    """The batch whose header stands at `offset` of a file's bytes; None where no sound one does.
 
-
-def decode_batch(data: bytes, offset: int, signature: bytes) -> BatchHead | None:
-    """The batch at `offset` of a file's bytes, or None where none is sound."""
+    Its payload may be anything, and may end behind the data.
+    """
     payload_at = offset + BATCH_HEADER_BYTES
     if payload_at > len(data):
         return None
-    length, checksum, round_, synced_through = _BATCH.unpack_from(data, offset)
-    end = payload_at + length
-    if length == 0 and round_ == 0:
-        return None  # zeros ahead of the end
-    if end > len(data):
+    length, head_checksum, checksum, round_, synced_through = _BATCH.unpack_from(data, offset)
+    told = data[offset : offset + 4] + data[offset + 8 : payload_at]
+    if google_crc32c.extend(google_crc32c.value(signature), told) != head_checksum:
         return None
-    if google_crc32c.extend(google_crc32c.value(signature), data[offset + 8 : end]) != checksum:
-        return None
-    return BatchHead(offset, payload_at, end, round_, synced_through)
+    return BatchHead(offset, payload_at, payload_at + length, checksum, round_, synced_through)
+
+
+def payload_sound(data: bytes, head: BatchHead, signature: bytes) -> bool:
+    """Whether the payload is what was written."""
+    payload = data[head.payload_at : head.end]
+    seed = google_crc32c.value(signature)
+    return head.end <= len(data) and google_crc32c.extend(seed, payload) == head.checksum
 
 
 def items(data: bytes, head: BatchHead) -> Iterator[Item]:
@@ -210,5 +237,7 @@ def items(data: bytes, head: BatchHead) -> Iterator[Item]:
             yield StateItem(gid, *fields)
         elif kind == RESET:
             yield ResetItem(gid, *fields)
-        else:
+        elif kind == RETIRED:
             yield RetiredItem(gid)
+        else:
+            yield NextItem(range_id)

@@ -1,13 +1,12 @@
 """Reading a WAL back: what is whole, what a crash tore off, and what is damaged.
 
-A batch whose checksum fails is a torn tail when nothing sound comes after it and nothing sound
-says that its round was synced; it is then cut, since nobody was ever told of it. Anything else is
-damage (executions 1.5): sound batches after it are still read, and every group that may have lost
-an entry, a term or a vote is reported, never silently shortened.
+At the end of the newest file a round that is not sound is torn off by a crash when nothing sound
+says that it was synced; it is then cut, since nobody was ever told of it. Anything else is damage
+(executions 1.5): sound batches after it are still read, and every group that may have lost an
+entry, a term or a vote is reported, never silently shortened.
 """
 
 import itertools
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,17 +16,11 @@ from ..client.errors import CorruptData
 from . import wal_format
 from .group_log import Place
 from .types import Disk, GroupId
-from .wal_format import BatchHead, EntryItem, ResetItem, RetiredItem, StateItem
+from .wal_format import BatchHead, EntryItem, NextItem, ResetItem, RetiredItem, StateItem
+from .wal_scan import FileScan, Gap, file_name, file_number, is_spare, read_header, scan
 
-_PREFIX: Final = "wal-"
-_ROUND_AHEAD_MAX: Final = 1 << 20
 _ZERO_CHUNK: Final = 1 << 20
-_HASHED_MAX_FACTOR: Final = 64
-
-
-def file_name(number: int) -> str:
-    """The name of file `number`."""
-    return f"{_PREFIX}{number:010d}"
+GroupItem = EntryItem | StateItem | ResetItem | RetiredItem
 
 
 @dataclass(slots=True)
@@ -76,179 +69,195 @@ class Recovery:
     """The outcome. `damaged` gives the reason per group; `notes` are for the operator."""
 
     files: list[int] = field(default_factory=list)
-    signatures: dict[int, bytes] = field(default_factory=dict)
+    spares: list[str] = field(default_factory=list)
+    signature: bytes = b""
+    """Of the newest file."""
     groups: dict[GroupId, RecoveredGroup] = field(default_factory=dict)
     retired: dict[GroupId, int] = field(default_factory=dict)
     damaged: dict[GroupId, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    """Each place that is damaged."""
     last_round: int = 0
     end_offset: int = 0
     """Where the newest file goes on, and where it ends; 0 when it must not be written any more."""
     end_limit: int = 0
     batches: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """A sound batch and the file it is in."""
-
-    file: int
-    head: BatchHead
-
-
-@dataclass(frozen=True, slots=True)
-class _Bad:
-    """A place where bytes stand that are no sound batch.
-
-    `round` is the one that should begin there, `before` counts the sound batches before it.
-    """
-
-    file: int
-    offset: int
-    round: int
-    before: int
-    certain: bool
-    """It is damage whatever comes after: the file is shorter than it was made, or was in use
-    without a sound header. No crash of ours does that."""
+    torn: tuple[int, int, int] | None = None
+    """File, begin and end of what is left of rounds that were never synced."""
 
 
 def recover(disk: Disk) -> Recovery:
     """Read all files, cut a torn tail, sync everything read. Raises OSError, CorruptData."""
-    recovery = Recovery()
-    numbers = _file_numbers(disk, recovery)
-    batches: list[_Batch] = []
-    bad: list[_Bad] = []
-    for number in numbers:
-        _scan(disk, number, recovery, batches, bad)
-    damage = _judge(disk, recovery, bad, batches)
-    _replay_all(disk, recovery, batches)
-    for place in damage:
-        _mark_damage(recovery, place)
-    for gid, group in recovery.groups.items():
-        if group.state is None:
-            recovery.damaged.setdefault(gid, "its term and vote are missing")
-        elif group.base_index > group.state.base_index:
-            missing = f"entries {group.state.base_index + 1} to {group.base_index} are missing"
-            recovery.damaged.setdefault(gid, missing)
+    recovery = read(disk)
+    if recovery.torn is not None:
+        _zero(disk, *recovery.torn)
     for number in recovery.files:
         disk.sync(file_name(number))
     disk.sync_directory()
     return recovery
 
 
-def _scan(
-    disk: Disk, number: int, recovery: Recovery, batches: list[_Batch], bad: list[_Bad]
-) -> None:
-    """Find the sound batches of a file and the places where there should be one."""
-    data = disk.read(file_name(number), 0, disk.size(file_name(number)))
-    header = wal_format.decode_header(data)
-    next_round = batches[-1].head.round + 1 if batches else 1
-    recovery.files.append(number)
-    recovery.end_limit = 0  # nor is the file before it written any more
-    if header is None or header.number != number:
-        # The header is durable before the first batch is written.
-        used = _content_end(data) > wal_format.HEADER_BYTES
-        bad.append(_Bad(number, 0, next_round, len(batches), certain=used))
-        return
-    signature = header.signature
-    recovery.signatures[number] = signature
-    short = len(data) < header.size
-    recovery.end_limit = 0 if short else header.size
-    content_end = _content_end(data)
-    offset = wal_format.HEADER_BYTES
-    while True:
-        head = wal_format.decode_batch(data, offset, signature)
-        if head is None:
-            next_round = batches[-1].head.round + 1 if batches else 1
-            if short or offset < content_end:
-                bad.append(_Bad(number, offset, next_round, len(batches), certain=short))
-            head = _next_sound(data, offset, content_end, signature, next_round)
-            if head is None:
-                return
-        batches.append(_Batch(number, head))
-        offset = head.end
+def read(disk: Disk) -> Recovery:
+    """What `recover` finds, and nothing is changed. Memory: one file and the groups' indexes.
+
+    Raises OSError, and CorruptData when a file is missing that was there, or of a newer version.
+    """
+    reader = _Reader(disk)
+    numbers = reader.list_files()
+    for number in numbers:
+        header = read_header(disk, number + 1) if number != numbers[-1] else None
+        reader.take(scan(disk, number, None if header is None else header.first_round))
+    return reader.finish()
 
 
-def _judge(disk: Disk, recovery: Recovery, bad: list[_Bad], batches: list[_Batch]) -> list[_Bad]:
-    """Cut the torn tail, if there is one; return the places that are damage."""
-    damage = []
-    for place in bad:
-        behind = batches[place.before :]
-        synced_through = max((batch.head.synced_through for batch in behind), default=0)
-        # A file is begun only when the one before it is synced to its end.
-        followed = place.file != recovery.files[-1]
-        if place.certain or followed or synced_through >= place.round:
-            damage.append(place)
-            continue
-        # Nobody was told of this round or of any after it.
-        del batches[place.before :]
-        _cut(disk, recovery, place)
-        break
-    return damage
+class _Reader:
+    """Takes the files in order; a place of damage is judged as soon as it is known."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._recovery = Recovery()
+        self._damage: list[tuple[str, int]] = []
+        """Where, and how many sound batches are before it."""
+        self._end: tuple[int, Gap] | None = None
+        """File and end of the one taken last, when its header was sound."""
+        self._base = 0
+        """How many sound batches are before the file at hand."""
+        self._last_round = 0
+        self._next: int | None = None
+
+    def list_files(self) -> list[int]:
+        """The numbers of the WAL's files. Raises CorruptData when one is missing."""
+        numbers = []
+        for name in self._disk.names():
+            number = file_number(name)
+            if number is not None:
+                numbers.append(number)
+            elif is_spare(name):
+                self._recovery.spares.append(name)
+            else:
+                self._recovery.notes.append(f"{name} is not a WAL file; it is left alone")
+        numbers.sort()
+        for before, after in itertools.pairwise(numbers):
+            if after != before + 1:
+                raise _missing(before + 1, f"it lies between {file_name(before)} and "
+                                           f"{file_name(after)}")  # fmt: skip
+        self._recovery.files = numbers
+        return numbers
+
+    def take(self, found: FileScan) -> None:
+        """The next file."""
+        recovery, number = self._recovery, found.number
+        newest = number == recovery.files[-1]
+        self._next = None
+        self._base = recovery.batches
+        if found.header is None:
+            self._hit(number, 0, "its header is damaged")
+            self._end = None
+            recovery.end_limit = 0
+            return
+        self._follow(found)
+        recovery.signature = found.header.signature
+        recovery.end_limit = 0 if found.short else found.header.size
+        recovery.end_offset = found.end.offset
+        keep = self._judge(found) if newest else self._whole(found)
+        for head in found.batches[:keep]:
+            recovery.batches += 1
+            self._replay(found.data, head, number)
+
+    def finish(self) -> Recovery:
+        """All files were taken."""
+        recovery = self._recovery
+        if self._next is not None:
+            raise _missing(self._next, f"{file_name(recovery.files[-1])} ends with its number")
+        recovery.last_round = self._last_round
+        if recovery.files and not recovery.end_limit:
+            # Rounds may be lost of which nothing is left: the next one leaves a gap, so that
+            # every later start finds it again.
+            recovery.last_round += 2
+        for where, before in self._damage:
+            recovery.notes.append(where)
+            recovery.damage.append(where)
+            for gid, group in recovery.groups.items():
+                if group.batches_at_state <= before:
+                    recovery.damaged.setdefault(gid, where)
+        for gid, group in recovery.groups.items():
+            if group.state is None:
+                recovery.damaged.setdefault(gid, "its term and vote are missing")
+            elif group.base_index > group.state.base_index:
+                missing = f"entries {group.state.base_index + 1} to {group.base_index} are missing"
+                recovery.damaged.setdefault(gid, missing)
+        return recovery
+
+    def _follow(self, found: FileScan) -> None:
+        """Whether the file before is whole to its end, now that it is known which round follows."""
+        if self._end is None or found.header is None:
+            return
+        number, end = self._end
+        if found.header.first_round < end.round:
+            self._hit(found.number, 0, "its rounds are not those that follow")
+        elif found.header.first_round > end.round + 1:
+            # One round more is that of NEXT, which holds nothing of any group.
+            self._hit(number, end.offset, "it is damaged")
+
+    def _whole(self, found: FileScan) -> int:
+        """How many batches of a file count that is followed: a file is begun only when all before
+        it is synced, so that whatever lacks is damage."""
+        for gap in found.gaps:
+            self._hit(found.number, gap.offset, "it is damaged", gap.before)
+        self._end = (found.number, found.end)
+        self._last_round = found.end.round - 1
+        return len(found.batches)
+
+    def _judge(self, found: FileScan) -> int:
+        """How many batches of the newest file count: without those that a crash tore off."""
+        recovery, number = self._recovery, found.number
+        for gap in (*found.gaps, found.end):
+            behind = [*found.batches[gap.before :],
+                      *(head for head in found.torn if head.offset >= gap.offset)]  # fmt: skip
+            synced_through = max((head.synced_through for head in behind), default=0)
+            if found.short or synced_through >= gap.round:
+                self._hit(number, gap.offset, "it is cut" if found.short else "it is damaged",
+                          gap.before)  # fmt: skip
+                continue
+            # Nobody was told of this round or of any after it.
+            if behind:
+                recovery.torn = (number, gap.offset, max(head.end for head in behind))
+                recovery.notes.append(f"{file_name(number)}: a round that was never synced is cut "
+                                      f"at byte {gap.offset}")  # fmt: skip
+            recovery.end_offset = gap.offset
+            self._last_round = gap.round - 1
+            return gap.before
+        heads = [*found.batches, *found.torn]
+        recovery.end_offset = max((head.end for head in heads), default=found.end.offset)
+        self._last_round = max((head.round for head in heads), default=found.end.round - 1)
+        return len(found.batches)
+
+    def _hit(self, number: int, offset: int, what: str, before: int = 0) -> None:
+        """A place of damage, behind `before` sound batches of its file."""
+        where = f"{file_name(number)}: {what} at byte {offset}"
+        self._damage.append((where, self._base + before))
+
+    def _replay(self, data: bytes, head: BatchHead, file: int) -> None:
+        try:
+            for item in wal_format.items(data, head):
+                if isinstance(item, NextItem):
+                    self._next = item.number
+                else:
+                    _apply(self._recovery, data, item, file)
+        except ValueError as error:
+            raise CorruptData(f"{file_name(file)}: {error}; a newer lognode wrote it") from None
 
 
-def _cut(disk: Disk, recovery: Recovery, place: _Bad) -> None:
-    """Take the torn tail off the newest file."""
-    if place.offset == 0:
-        disk.delete(file_name(place.file))
-        recovery.files.remove(place.file)
-        recovery.notes.append(f"{file_name(place.file)} was not finished when the node ended")
-        return
-    _zero(disk, place.file, place.offset)
-    recovery.notes.append(
-        f"{file_name(place.file)}: a round that was never synced is cut at byte {place.offset}"
+def _missing(number: int, how: str) -> CorruptData:
+    return CorruptData(
+        f"WAL file {file_name(number)} is missing: {how}. Bring it back; if it is gone for good, "
+        "delete all files of this WAL: at the next start the node's replicas are damaged, and "
+        "are rebuilt from their peers"
     )
 
 
-def _replay_all(disk: Disk, recovery: Recovery, batches: list[_Batch]) -> None:
-    data, loaded = b"", 0
-    for batch in batches:
-        if batch.file != loaded:
-            loaded = batch.file
-            data = disk.read(file_name(loaded), 0, disk.size(file_name(loaded)))
-        _replay(recovery, data, batch.head, batch.file)
-    if recovery.files:
-        last = recovery.files[-1]
-        ends = [batch.head.end for batch in batches if batch.file == last]
-        recovery.end_offset = ends[-1] if ends else wal_format.HEADER_BYTES
-
-
-def _file_numbers(disk: Disk, recovery: Recovery) -> list[int]:
-    numbers = []
-    for name in disk.names():
-        if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit():
-            numbers.append(int(name[len(_PREFIX) :]))
-        else:
-            recovery.notes.append(f"{name} is not a WAL file; it is left alone")
-    numbers.sort()
-    for before, after in itertools.pairwise(numbers):
-        if after != before + 1:
-            raise CorruptData(
-                f"WAL file {file_name(before + 1)} is missing between {file_name(before)} and "
-                f"{file_name(after)}; bring it back, or remove this node and join it anew"
-            )
-    return numbers
-
-
-def _mark_damage(recovery: Recovery, place: _Bad) -> None:
-    where = f"{file_name(place.file)} is damaged at byte {place.offset}"
-    recovery.notes.append(where)
-    for gid, group in recovery.groups.items():
-        if group.batches_at_state <= place.before:
-            recovery.damaged.setdefault(gid, where)
-
-
-def _replay(recovery: Recovery, data: bytes, head: BatchHead, file: int) -> None:
-    recovery.batches += 1
-    recovery.last_round = head.round
-    try:
-        for item in wal_format.items(data, head):
-            _apply(recovery, data, item, file)
-    except ValueError as error:
-        raise CorruptData(f"{file_name(file)}: {error}; a newer lognode wrote it") from None
-
-
-def _apply(recovery: Recovery, data: bytes, item: wal_format.Item, file: int) -> None:
+def _apply(recovery: Recovery, data: bytes, item: GroupItem, file: int) -> None:
     gid = item.gid
     if isinstance(item, RetiredItem):
         recovery.groups.pop(gid, None)
@@ -297,60 +306,6 @@ def _apply_state(group: RecoveredGroup, item: StateItem) -> None:
     group.state = item
 
 
-def _next_sound(
-    data: bytes, offset: int, content_end: int, signature: bytes, first_round: int
-) -> BatchHead | None:
-    """The first sound batch after a bad place, wherever it begins.
-
-    Candidates are bytes that could be the round of one. What users write can look like that, so
-    the bytes that may be hashed are bounded. Raises CorruptData when that is not enough.
-    """
-    skipped = wal_format.batch_end(data, offset)
-    head = wal_format.decode_batch(data, skipped, signature) if skipped else None
-    if head is not None:
-        return head
-    budget = _HASHED_MAX_FACTOR * len(data)
-    last_round = first_round + _ROUND_AHEAD_MAX
-    for found in _rounds(first_round, last_round).finditer(data, offset + 9, content_end):
-        at = found.start() - 8
-        end = wal_format.batch_end(data, at)
-        round_ = int.from_bytes(data[at + 8 : at + 16], "big")
-        if not end or not first_round <= round_ <= last_round:
-            continue
-        budget -= end - at
-        if budget < 0:
-            raise CorruptData(
-                "a damaged WAL file cannot be told apart from what was written into it; "
-                "remove this node and join it anew"
-            )
-        head = wal_format.decode_batch(data, at, signature)
-        if head is not None:
-            return head
-    return None
-
-
-def _rounds(first: int, last: int) -> "re.Pattern[bytes]":
-    """Where eight bytes may stand that are a round from `first` to `last`, not much above it."""
-    patterns = []
-    for prefix in sorted({(round_ >> 24).to_bytes(5, "big") for round_ in (first, last)}):
-        zeros = prefix == bytes(5)  # there is no round 0, and files are full of zeros
-        patterns.append(re.escape(prefix) + (rb"(?!\0\0\0)" if zeros else b""))
-    return re.compile(b"(?=" + b"|".join(patterns) + b")", re.DOTALL)
-
-
-def _content_end(data: bytes) -> int:
-    """The offset behind the last byte that is not zero."""
-    end = len(data)
-    while end:
-        start = max(0, end - _ZERO_CHUNK)
-        kept = len(data[start:end].rstrip(b"\0"))
-        if kept:
-            return start + kept
-        end = start
-    return 0
-
-
-def _zero(disk: Disk, file: int, offset: int) -> None:
-    size = disk.size(file_name(file))
-    for start in range(offset, size, _ZERO_CHUNK):
-        disk.write(file_name(file), start, [bytes(min(_ZERO_CHUNK, size - start))])
+def _zero(disk: Disk, file: int, begin: int, end: int) -> None:
+    for start in range(begin, end, _ZERO_CHUNK):
+        disk.write(file_name(file), start, [bytes(min(_ZERO_CHUNK, end - start))])

@@ -38,6 +38,8 @@ class SimDisk(Disk):
         self._on_sync = on_sync
         self._files: dict[str, _File] = {}
         self._durable_names: dict[str, _File] = {}
+        self._renamed: dict[str, str] = {}
+        """Since the last sync of the directory, new name to old: a rename is atomic."""
         self.operations = 0
         self.die_at: int | None = None
         self.fail_at: int | None = None
@@ -51,11 +53,18 @@ class SimDisk(Disk):
         """Keep what is durable and a random part of what is not."""
         rng = self._rng
         survivors: dict[str, _File] = {}
+        names_made: dict[str, bool] = {}
         for name in sorted(set(self._durable_names) | set(self._files)):
             durable = self._durable_names.get(name)
             volatile = self._files.get(name)
             # A name whose creation or deletion was not synced may or may not have made it.
-            file = durable if durable is volatile else rng.choice([durable, volatile])
+            made = True
+            if durable is not volatile:
+                first = self._first_name(name)
+                if first not in names_made:
+                    names_made[first] = rng.random() < 0.5
+                made = names_made[first]
+            file = volatile if made else durable
             if file is not None:
                 survivors[name] = file
         for file in survivors.values():
@@ -70,6 +79,7 @@ class SimDisk(Disk):
             file.unsynced.clear()
         self._files = survivors
         self._durable_names = dict(survivors)
+        self._renamed.clear()
         self.die_at = self.fail_at = None
 
     def write_back(self) -> None:
@@ -174,6 +184,7 @@ class SimDisk(Disk):
     def rename(self, old: str, new: str) -> None:
         self._operation()
         self._files[new] = self._files.pop(old)
+        self._renamed[new] = self._first_name(old)
 
     def delete(self, name: str) -> None:
         self._operation()
@@ -195,6 +206,10 @@ class SimDisk(Disk):
     def sync_directory(self) -> None:
         self._operation()
         self._durable_names = dict(self._files)
+        self._renamed.clear()
+
+    def _first_name(self, name: str) -> str:
+        return self._renamed.get(name, name)
 
     def _file(self, name: str) -> _File:
         try:

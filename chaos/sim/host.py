@@ -327,7 +327,7 @@ class Host:
     def reclaim(self) -> None:
         """After a checkpoint: give back WAL files that nothing needs."""
         if self._wal is not None and self._writing is None:
-            self._wal.reclaim()
+            self._wal.let_go(self._wal.reclaim())
 
     def checkpoint(self) -> None:
         """Checkpoint all replicas here soon."""

@@ -118,6 +118,9 @@ class Scenario:
         await self._append(served, 2)
         await self._flush(served)
         await node.reclaim()
+        files = node.wal.file_count
+        while node.wal.file_count == files:  # the next is one that was let go
+            await self._append(served, 4)
 
     async def _append(self, replica: RangeReplica, count: int) -> None:
         rng = random.Random(self._number)
@@ -186,6 +189,9 @@ def run_scenario(root: Path, kill_at: Failpoint, pipe: Pipe) -> None:
     Boundaries(root, kill_at=kill_at, told=lambda label, nth: pipe.tell("at", label, nth)).install()
 
     async def main() -> None:
+        wal = root / "wal"
+        wal.mkdir(parents=True)
+        (wal / "spare-0000000099").write_bytes(b"not made to its end")
         scenario = Scenario(root, pipe)
         await scenario.node.start()
         await scenario.run()

@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from lognode.client.records import encode_batch
@@ -101,7 +102,7 @@ class StorageNode:
     async def reclaim(self) -> None:
         """What maintenance does now and then, until no file goes any more."""
         for _ in range(3):
-            self.wal.reclaim()
+            await self.sync.run(partial(self.wal.let_go, self.wal.reclaim()))
             self.rounds.kick()
             await self.rounds.durable()
 

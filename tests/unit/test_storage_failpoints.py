@@ -19,7 +19,9 @@ def test_S1_S2_x1_x3_x8_x10_x15_x16_x2_10_killed_at_every_step_of_storage(tmp_pa
     assert done.returncode == 0, done.stdout[-500:] + done.stderr
     lines = done.stdout.splitlines()
     for step in (
-        "create wal/", "pwritev wal/", "fdatasync wal/", "fsync wal", "unlink wal/",
+        "create wal/spare", "pwritev wal/", "fdatasync wal/spare", "fdatasync wal/wal", "fsync wal",
+        "rename wal/wal-0000000001 to wal/spare", "rename wal/spare-0000000001 to wal/wal",
+        "unlink wal/spare",
         "lmdb commit tmp/build", "fsync tmp/build", "replace tmp/build", "fsync files",
         "lmdb commit meta.mdb", "unlink files/",
     ):  # fmt: skip

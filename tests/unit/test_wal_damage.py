@@ -14,7 +14,7 @@ from lognode.raft import wal_format
 from lognode.raft.group_log import GroupLog
 from lognode.raft.types import GroupId
 from lognode.raft.wal import Wal
-from lognode.raft.wal_recovery import file_name
+from lognode.raft.wal_scan import file_name
 
 G1, G2, G3 = GroupId(1, 1), GroupId(2, 1), GroupId(3, 1)
 FILE_BYTES = 4096
@@ -30,6 +30,11 @@ def sync(wal: Wal) -> None:
     if round_ is not None:
         wal.write(round_)
         wal.complete(round_)
+
+
+def reclaim(wal: Wal) -> None:
+    """What maintenance does now and then."""
+    wal.let_go(wal.reclaim())
 
 
 def marked(wal: Wal) -> None:
@@ -92,19 +97,6 @@ def grow(wal: Wal, log: GroupLog, files: int) -> None:
 # A file that is not what it was made.
 
 
-def test_x5_x2_26_a_file_that_was_never_finished_is_no_damage() -> None:
-    for content in (b"", bytes(100), bytes(FILE_BYTES), b"\x01torn"):
-        disk = SimDisk(random.Random(1))
-        wal = open_wal(disk)
-        grow(wal, wal.create_group(G1), 1)
-        disk.create(file_name(2), len(content))
-        overwrite(disk, file_name(2), 0, content)
-        again = open_wal(disk)
-        assert not again.recovery.damaged
-        grow(again, again.groups[G1], 3)
-        assert not damaged(disk)
-
-
 @pytest.mark.parametrize("which", ["last", "before"])
 def test_S2_S12_a_used_file_with_a_bad_header_is_damage_and_is_kept(which: str) -> None:
     """Found by reading: the newest file was deleted, with all that it held."""
@@ -134,7 +126,7 @@ def test_S2_S12_a_used_file_with_a_bad_header_is_damage_and_is_kept(which: str) 
         other.set_commit(other.last_index)
         other.cut_front(other.last_index - 1)
         sync(again)
-        again.reclaim()
+        reclaim(again)
     sync(again)
     assert name not in disk.names()
     assert not damaged(disk)
@@ -304,10 +296,10 @@ def test_x3_a_conflict_at_the_cut_is_no_damage() -> None:
     append(log, 6, 8, 3)  # the new leader's
     sync(wal)
     log.cut_front(5)
-    for _ in range(2):
-        wal.reclaim()
+    for _ in range(3):
+        reclaim(wal)
         sync(wal)
-    assert disk.names()[0] == file_name(2)
+    assert file_name(1) not in disk.names()
     again = open_wal(disk)
     assert not again.recovery.damaged
     found = again.groups[G1]
@@ -350,18 +342,19 @@ def test_S12_the_search_behind_a_bad_place_takes_no_time(filler: Callable[[int],
 
 
 def test_S12_values_that_look_like_batches_cannot_stall_the_search() -> None:
+    """Found by reading: with old bytes behind every tail they would keep a sound node down."""
     disk = SimDisk(random.Random(1))
     wal = Wal.open(disk, entropy=random.Random(7).randbytes, file_bytes=4 << 20)
     log = wal.create_group(G1)
     sync(wal)
-    fake = (1 << 20).to_bytes(4, "big") + bytes(4) + (9).to_bytes(8, "big") + (3).to_bytes(8, "big")
+    length, checksums = (1 << 20).to_bytes(4, "big"), bytes(8)
+    fake = length + checksums + (9).to_bytes(8, "big") + (3).to_bytes(8, "big")
     log.append(2, 1, b"\0" + fake * 40_000)
     lost = sync_at(wal)
     marked(wal)
     overwrite(disk, file_name(1), lost.offset, b"\xff" * 30)
     began = time.perf_counter()
-    with pytest.raises(CorruptData, match="cannot be told apart"):
-        open_wal(disk)
+    assert damaged(disk) == {G1}
     assert time.perf_counter() - began < 5.0
 
 
@@ -457,8 +450,9 @@ def test_S12_items_of_a_forged_batch_are_an_error_not_a_crash() -> None:
         body = bytes([rng.randrange(6)]) + rng.randbytes(rng.randrange(120))
         head, *parts = wal_format.encode_batch(b"s" * 16, 3, 2, [body])
         data = head + b"".join(parts)
-        batch = wal_format.decode_batch(data, 0, b"s" * 16)
+        batch = wal_format.decode_head(data, 0, b"s" * 16)
         assert batch is not None
+        assert wal_format.payload_sound(data, batch, b"s" * 16)
         try:
             for item in wal_format.items(data, batch):
                 if isinstance(item, wal_format.EntryItem):

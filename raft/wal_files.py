@@ -1,0 +1,55 @@
+"""The files of a WAL on its disk: begun, let go, and used again.
+
+A file that nothing needs becomes a spare, its bytes as they are, and a coming file takes a spare
+before it makes one: overwriting blocks that a file has costs no allocation and no zeros to write,
+which a round would wait for. The new header, with a signature of its own, is durable under the
+spare's name before the name of a WAL file is given to it. So a file of that name never holds
+old batches that could be taken for new ones, and never lacks a header but by damage.
+"""
+
+from .types import Disk
+from .wal_format import Header, encode_header
+from .wal_scan import file_name, spare_name
+
+SPARES_MAX = 2
+"""Files kept ahead. Rounds use one while the next is let go; more would only hold room."""
+
+
+class WalFiles:
+    """All calls block, raise OSError, and come from one thread at a time."""
+
+    def __init__(self, disk: Disk, *, file_bytes: int, spares: list[str]) -> None:
+        self._disk = disk
+        self._file_bytes = file_bytes
+        self._spares: list[str] = []
+        for name in spares:
+            # Made by a run with another size, or not made to its end.
+            if disk.size(name) == file_bytes and len(self._spares) < SPARES_MAX:
+                self._spares.append(name)
+            else:
+                disk.delete(name)
+
+    def begin(self, header: Header) -> None:
+        """Bring file `header.number` into being; durable, name and header, on return."""
+        if header.size == self._file_bytes and self._spares:
+            spare = self._spares.pop(0)
+        else:
+            spare = spare_name(header.number)
+            if spare in self._spares:  # made for the same number before a crash, of another size
+                self._spares.remove(spare)
+                self._disk.delete(spare)
+            self._disk.create(spare, header.size)
+        self._disk.write(spare, 0, [encode_header(header)])
+        self._disk.sync(spare)
+        self._disk.rename(spare, file_name(header.number))
+        self._disk.sync_directory()
+
+    def let_go(self, number: int) -> None:
+        """Nothing needs the file any more: durable on return, so that files go oldest first."""
+        name = file_name(number)
+        if len(self._spares) < SPARES_MAX and self._disk.size(name) == self._file_bytes:
+            self._disk.rename(name, spare_name(number))
+            self._spares.append(spare_name(number))
+        else:
+            self._disk.delete(name)
+        self._disk.sync_directory()
