@@ -85,6 +85,7 @@ class SimDisk(Disk):
     def write_back(self) -> None:
         """Everything reaches the platter, as it does sooner or later."""
         self._durable_names = dict(self._files)
+        self._renamed.clear()
         for file in self._files.values():
             file.durable = bytearray(file.content)
             file.unsynced.clear()
@@ -106,6 +107,7 @@ class SimDisk(Disk):
         """Another disk is in its place: no file is left."""
         self._files.clear()
         self._durable_names.clear()
+        self._renamed.clear()
 
     def _settle(self, image: bytearray, offset: int, data: bytes) -> None:
         rng = self._rng

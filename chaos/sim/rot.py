@@ -6,6 +6,7 @@ There a flipped bit looks like a torn tail.
 """
 
 from ...raft import wal_format
+from ...raft.wal_scan import file_number, scan
 from .disk import SimDisk
 
 
@@ -21,7 +22,8 @@ def damage_wal(disk: SimDisk, how: str, where: float) -> bool:
         disk.lose_all()
         return hit
     if how == "truncate":
-        files = [(name, disk.size(name)) for name in disk.names()]
+        names = [name for name in disk.names() if file_number(name) is not None]
+        files = [(name, disk.size(name)) for name in names]
         files = [(name, size) for name, size in files if size > wal_format.HEADER_BYTES]
         if not files:
             return False
@@ -48,15 +50,10 @@ def _findable(disk: SimDisk) -> list[tuple[str, int, int]]:
     batches: list[tuple[str, wal_format.BatchHead]] = []
     places = []
     for name in disk.names():
-        data = disk.read(name, 0, disk.size(name))
-        header = wal_format.decode_header(data)
-        if header is None:
-            continue
-        offset = wal_format.HEADER_BYTES
-        while (head := wal_format.decode_batch(data, offset, header.signature)) is not None:
-            batches.append((name, head))
-            offset = head.end
-        if offset > wal_format.HEADER_BYTES:
+        number = file_number(name)
+        found = None if number is None else scan(disk, number, None).batches
+        if found:
+            batches += [(name, head) for head in found]
             places.append((name, 0, wal_format.HEADER_BYTES))
     synced = max((head.synced_through for _, head in batches), default=0)
     places += [(name, head.offset, head.end) for name, head in batches if head.round <= synced]
