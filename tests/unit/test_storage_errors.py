@@ -80,7 +80,7 @@ def test_hole_12_a_full_disk_at_a_new_wal_file_is_one_error_and_loses_nothing(
         sync(wal)
         synced += 1
     log.append(synced + 1, 1, b"\0" * 1000)
-    failed = r"writing wal-0000000002 failed: .*File too large.*wal-0000000002"
+    failed = r"writing wal-0000000002 failed: .*File too large.*spare-0000000002"
     with full_above(room), pytest.raises(DiskFailure, match=failed):
         sync(wal)
     disk.close()
