@@ -6,6 +6,7 @@ off, from whichever peer, and is verified before the file is opened (raft.md sec
 
 import asyncio
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from ..statemachine.segments import SegmentStore
 from . import fields
 from .host import Host
 from .sync_thread import SyncThread
+
+log = logging.getLogger("lognode.transfer")
 
 _REQUEST_TIMEOUT_S = 10.0
 _PIN_S = 60.0
@@ -111,9 +114,22 @@ class BaseFetcher:
         for info in base.manifest:
             turn = self._turns.setdefault(info.content_id, asyncio.Lock())
             async with turn:
-                if not self._store.has(info.content_id):
+                if not await self._is_sound(info.content_id):
                     await self._fetch_file(peer, info.content_id, info.size)
         return base
+
+    async def _is_sound(self, content_id: str) -> bool:
+        """Whether the file is here and is what its name says; a damaged one goes."""
+        if not self._store.has(content_id):
+            return False
+        if not self._store.is_verified(content_id):
+            try:
+                await asyncio.to_thread(self._store.verify, content_id)
+            except CorruptData as error:
+                log.warning("file is fetched again", extra={"fields": {"reason": error.message}})
+                self._store.discard(content_id)
+                return False
+        return True
 
     async def _fetch_file(self, peer: int, content_id: str, size: int) -> None:
         """Written by a thread of its own: WAL rounds do not wait for a large file's fsync."""

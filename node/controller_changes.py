@@ -111,7 +111,7 @@ class ControllerChanges:
         """Free the controller's earlier generations here."""
         old = [
             gid
-            for gid in self._host.groups
+            for gid in (*self._host.groups, *self._host.damaged)
             if gid.range_id == CONTROLLER_RANGE and gid.generation < generation
         ]
         if old:

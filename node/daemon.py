@@ -163,6 +163,8 @@ class Node:
     async def _become_somebody(self) -> None:
         config = self._config
         identity = load_identity(self._meta)
+        if identity is None:
+            self._directory.check_fresh()
         if identity is None and config.join:
             identity, image = await join(config, self._secret, self._process)
             await self._store_rows({**identity_row(identity), rows.IMAGE: image})

@@ -73,6 +73,15 @@ class DataDirectory:
         shutil.rmtree(self.tmp, ignore_errors=True)
         self.tmp.mkdir()
 
+    def check_fresh(self) -> None:
+        """Raise CorruptData for a directory that has no identity but a WAL: what it promised, and
+        to whom, is lost, and nothing may begin on top of it (executions 1.2)."""
+        if any(self.wal.iterdir()):
+            raise CorruptData(
+                f"{self.root} holds a write-ahead log and no identity: meta.mdb is lost; bring it "
+                "back, or give the node an empty directory and --join"
+            )
+
     def close(self) -> None:
         """Release the lock."""
         if self._lock_fd >= 0:

@@ -13,7 +13,7 @@ from ..partitions import duties
 from ..partitions.duties import Duty, Held, Local
 from ..partitions.facts import Report
 from ..partitions.lineage import FIRST_APPLIED, lineage_of, successor
-from ..partitions.model import Lineage
+from ..partitions.model import Descriptor, Lineage
 from ..raft.types import GroupId
 from ..statemachine.range_state import Base
 from . import rows
@@ -148,6 +148,9 @@ class Duties:
         if duty.source == "empty":
             await self._host.create_range(range_, Base(), campaign=duty.campaign)
             return
+        if duty.source == "late":
+            await self._begin_late(range_)
+            return
         (parent,) = range_.lineage
         gid = GroupId(parent.range_id, parent.generation)
         if duty.source == "own":
@@ -161,6 +164,13 @@ class Duties:
             sealed = await self._fetch_at(gid, parent, pin=("install", gid))
         base = Base(*FIRST_APPLIED, list(sealed.manifest), successor(sealed.tables))
         await self._host.create_range(range_, base, campaign=duty.campaign)
+        self._host.pinned.pop(("install", gid), None)
+
+    async def _begin_late(self, range_: Descriptor) -> None:
+        """The others have gone on without this node: begin where one of them is."""
+        gid = GroupId(range_.range_id, range_.generation)
+        base = await self._fetch_at(gid, None, pin=("install", gid))
+        await self._host.create_range(range_, base, campaign=False)
         self._host.pinned.pop(("install", gid), None)
 
     async def _fetch_at(self, gid: GroupId, end: Lineage | None, *, pin: object) -> Base:

@@ -1,18 +1,17 @@
 """Whether the cluster is as it should be, from the metadata and who leads: a pure function."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 
 from ..partitions.metadata import Metadata, group_size
 from ..partitions.model import CONTROLLER_RANGE, Descriptor
-from ..partitions.planner import CONTROLLER_MEMBERS
-from .view import Damage
+from ..partitions.planner import CONTROLLER_MEMBERS, Damages
 
 
 def reasons(
     metadata: Metadata,
     leader: Callable[[int, int], int | None],
     nodes_wanted: int,
-    damaged: Mapping[int, Collection[Damage]],
+    damaged: Damages,
 ) -> list[str]:
     """Why the cluster is not healthy, a line each; empty when it is.
 

@@ -15,9 +15,10 @@ from ..client.connection import Connection
 from ..client.errors import LognodeError, NotLeader
 from ..client.wire import field
 from ..partitions.facts import Facts
+from ..partitions.planner import Damage
 from . import fields
 from .host import Host
-from .view import Damage, View
+from .view import View
 
 _WAIT_S = 0.5
 _RETRY_S = 0.1
@@ -123,7 +124,7 @@ class Heartbeat:
         await replica.ready()
         self._facts.heard[node] = time.monotonic()
         self._view.learn_leaders(leaders)
-        self._view.damaged[node] = damaged
+        self._facts.damaged[node] = self._view.damaged[node] = damaged
         self._learn_own()
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
@@ -137,7 +138,8 @@ class Heartbeat:
 
     def _learn_own(self) -> None:
         self._view.learn_own(self._host)
-        self._view.damaged[self._node_id] = self._own_damage()
+        mine = self._own_damage()
+        self._facts.damaged[self._node_id] = self._view.damaged[self._node_id] = mine
 
     def _own_damage(self) -> list[Damage]:
         return [

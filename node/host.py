@@ -181,6 +181,8 @@ class Host:
         if self.groups.get(gid) is not replica:
             return
         del self.groups[gid]
+        if isinstance(replica, RangeReplica):
+            self.store.doubt(info.content_id for info in replica.state.durable_base.manifest)
         if self._serving.get(gid.range_id) is replica:
             del self._serving[gid.range_id]
         if self.controller is replica:
@@ -198,14 +200,17 @@ class Host:
         self, gid: GroupId, key: str, row: dict[str, Any], reason: str
     ) -> "asyncio.Future[None]":
         """Known at once, and durably when the future is done."""
+        self._note_damage(gid, reason)
+        puts = {key: {**row, "damaged": reason}}
+        return self._sync.run(lambda: self.meta.commit(puts))
+
+    def _note_damage(self, gid: GroupId, reason: str) -> None:
         self.damaged[gid] = reason
         log.error(
             "replica is damaged and takes no part; its peers go on without it",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                               "reason": reason}},
         )  # fmt: skip
-        puts = {key: {**row, "damaged": reason}}
-        return self._sync.run(lambda: self.meta.commit(puts))
 
     # Creating and retiring.
 
@@ -214,19 +219,27 @@ class Host:
     ) -> RangeReplica | None:
         """Begin a generation here from a base whose files are in the store.
 
-        None when this generation, or a later one, was started here before.
+        None when this generation, or a later one, was started here before; or when the WAL knows
+        of a part in it that meta does not: it is damaged from the start (executions 1.2).
         """
         gid = GroupId(descriptor.range_id, descriptor.generation)
         if gid in self.groups or self.marks.get(gid.range_id, 0) >= gid.generation:
             return None
-        raft_log = self._fresh_log(gid)
-        await self._rounds.durable()
+        reason, raft_log = None, None
+        try:
+            raft_log = self._fresh_log(gid, (base.applied_index, base.applied_term))
+            await self._rounds.durable()
+        except CorruptData as error:
+            reason = error.message
         row = {
-            rows.replica_key(gid): rows.replica_row(descriptor, base),
+            rows.replica_key(gid): rows.replica_row(descriptor, base, damaged=reason),
             rows.mark_key(gid.range_id): gid.generation,
         }
         await self._sync.run(lambda: self.meta.commit(row))
         self.marks[gid.range_id] = gid.generation
+        if raft_log is None:
+            self._note_damage(gid, str(reason))
+            return None
         log.info(
             "replica started",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation,

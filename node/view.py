@@ -12,6 +12,7 @@ from typing import Any
 from ..client.errors import InvalidArgument
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE
+from ..partitions.planner import Damage
 from ..statemachine.meta import MetaStore
 from . import rows
 from .host import Host
@@ -19,9 +20,6 @@ from .sync_thread import SyncThread
 
 LEADER_KNOWN_S = 4.0
 """A leader not heard of for this long is not told as one; heartbeats come twice a second."""
-
-Damage = tuple[int, int, str]
-"""Range, generation and what is wrong with this node's replica of it."""
 
 
 class View:
@@ -39,23 +37,30 @@ class View:
         self._changed: asyncio.Event = asyncio.Event()
 
     def load(self) -> None:
-        """The image that was last acted on. Raises CorruptData."""
-        image = self._meta.get(rows.IMAGE)
-        if image is not None:
-            self.metadata = Metadata.from_image(image)
+        """The newest image that is stored here. Raises CorruptData.
 
-    def newer(self, generation: int, version: int) -> bool:
-        """Whether an image of this controller generation and version is news."""
+        A controller member has its own replica's, also when that replica is damaged: it says
+        where the others are, who have a newer one. What is old in it does no harm, since no
+        generation is begun here twice (executions 1.3).
+        """
+        images = [row["image"] for _, row in self._meta.items(rows.CONTROLLER)]
+        image = self._meta.get(rows.IMAGE)
+        for stored in images if image is None else (image, *images):
+            metadata = Metadata.from_image(stored)
+            if self._is_newer(metadata):
+                self.metadata = metadata
+
+    def _is_newer(self, metadata: Metadata) -> bool:
         mine = (self.metadata.controller.generation, self.metadata.version)
-        return (generation, version) > mine
+        return (metadata.controller.generation, metadata.version) > mine
 
     async def take(self, image: dict[str, Any]) -> None:
         """Act on an image from elsewhere, once it is stored."""
         metadata = Metadata.from_image(image)
-        if not self.newer(metadata.controller.generation, metadata.version):
+        if not self._is_newer(metadata):
             return
         await self._sync.run(lambda: self._meta.commit({rows.IMAGE: image}))
-        if self.newer(metadata.controller.generation, metadata.version):
+        if self._is_newer(metadata):
             self.metadata = metadata
             self.announce()
 

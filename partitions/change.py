@@ -21,6 +21,11 @@ DEAD_AFTER_S = 10.0
 LEAVE_OUT_AFTER_S = 2.0
 """Members that are not prepared this long after the seal are not waited for (executions 1.7)."""
 ABORT_AFTER_S = 60.0
+DONE_AFTER_S = 60.0
+"""Members that have not installed this long after the decision are not waited for, and dead ones
+not even so long: they begin later, from a base of the new generation (executions 2.16)."""
+REPAIR_AGAIN_AFTER_S = 10.0
+"""A range whose replicas break again and again is repaired no more often than this."""
 
 Command = dict[str, Any]
 
@@ -36,6 +41,8 @@ def next_steps(metadata: Metadata, facts: Facts, now: float, leads_for_s: float)
     for operation in metadata.operations.values():
         old = metadata.ranges[operation.inputs[0][0]].members
         told = facts.of(operation.operation_id, now)
+        if operation.phase == "DECIDED" and told.decided_at is None:
+            told.decided_at = now
         steps += next_commands(operation, told, now, active, old)
     if steps or leads_for_s < ALIVE_S:
         return steps  # who is alive is not known yet (executions 2.23)
@@ -54,19 +61,33 @@ def _node_states(metadata: Metadata, facts: Facts, now: float, leads_for_s: floa
 
 def _plans(metadata: Metadata, facts: Facts, now: float) -> list[Command]:
     alive = facts.alive(now, ALIVE_S)
-    members = planner.plan_controller(metadata, alive)
-    if members is not None and not metadata.operations:
+    members = planner.plan_controller(metadata, alive, facts.damaged)
+    repair = members == metadata.controller.members  # operations may be waiting for it
+    if members is not None and (repair or not metadata.operations):
         return [{"op": commands.SEAL_CONTROLLER, "members": list(members)}]
+    planned = [
+        plan
+        for plan in planner.plan(metadata, alive, facts.damaged)
+        if plan.kind != "repair" or _may_repair(plan.range_id, facts, now)
+    ]
     return [
         {
             "op": commands.PLAN,
-            "kind": planned.kind,
-            "inputs": [[planned.range_id, planned.generation]],
-            "outputs": [{"range": planned.range_id, "members": list(planned.members)}],
-            "reason": planned.reason,
+            "kind": plan.kind,
+            "inputs": [[plan.range_id, plan.generation]],
+            "outputs": [{"range": plan.range_id, "members": list(plan.members)}],
+            "reason": plan.reason,
         }
-        for planned in planner.plan(metadata, alive)
+        for plan in planned
     ]
+
+
+def _may_repair(range_id: int, facts: Facts, now: float) -> bool:
+    last = facts.repaired.get(range_id)
+    if last is not None and now - last < REPAIR_AGAIN_AFTER_S:
+        return False
+    facts.repaired[range_id] = now
+    return True
 
 
 def next_commands(
@@ -78,15 +99,17 @@ def next_commands(
 ) -> list[Command]:
     """What to commit next for an operation, given what its members reported.
 
-    A range is not kept locked for a member that is not in `active` (executions 1.25). `old` are
-    the members of the generation that ends.
+    A range is not kept locked for a node that is not in `active`: a new member that is dead ends
+    the operation, an old one is not waited for (executions 1.25). `old` are the members of the
+    generation that ends.
     """
     number = operation.operation_id
     wanted = {member for output in operation.outputs for member in output.members}
     if operation.phase == "PLANNED":
-        if wanted <= facts.copied:
+        dead = wanted - set(active)
+        if wanted - facts.copied <= dead & set(old):
             return [{"op": commands.SEALING, "operation": number}]
-        if not wanted <= set(active) or now - facts.planned_at > ABORT_AFTER_S:
+        if dead - set(old) or now - facts.planned_at > ABORT_AFTER_S:
             return [{"op": commands.ABORT, "operation": number}]
     elif operation.phase == "SEALING":
         sealed = _agreed(facts, old)
@@ -101,19 +124,36 @@ def next_commands(
                 }
             ]
     elif operation.phase == "DECIDED":
-        return [
+        steps: list[Command] = [
             {"op": commands.INSTALLED, "operation": number, "node": node}
             for node in sorted(facts.installed & wanted - set(operation.installed))
         ]
+        if not steps and _is_over(operation, facts, now, active):
+            steps.append({"op": commands.DONE, "operation": number})
+        return steps
     return []
+
+
+def _is_over(
+    operation: Operation, facts: OperationFacts, now: float, active: Collection[int]
+) -> bool:
+    """Whether those who have not installed need not be waited for any longer: the others are a
+    majority of every output, and hold all that was acknowledged."""
+    if not operation.is_held_by_majorities:
+        return False
+    missing = {member for output in operation.outputs for member in output.members}
+    missing -= set(operation.installed)
+    waited_s = 0.0 if facts.decided_at is None else now - facts.decided_at
+    return missing.isdisjoint(active) or waited_s > DONE_AFTER_S
 
 
 def _agreed(facts: OperationFacts, old: Collection[int]) -> Lineage | None:
     """How the generation ended, once a majority of its members says so, each from its own state.
 
-    One member alone may be wrong, and would hand its damage on (executions 1.6).
+    One member alone may be wrong, and would hand its damage on (executions 1.6): what a member
+    that is being repaired has fetched from another says nothing.
     """
-    told = Counter(facts.prepared[member] for member in old if member in facts.prepared)
+    told = Counter(facts.sealed[member] for member in old if member in facts.sealed)
     for lineage, count in told.items():
         if count > len(old) // 2:
             return lineage

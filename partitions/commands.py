@@ -19,6 +19,7 @@ PLAN: Final = "plan"
 SEALING: Final = "sealing"
 DECIDE: Final = "decide"
 INSTALLED: Final = "installed"
+DONE: Final = "done"
 ABORT: Final = "abort"
 SEAL_CONTROLLER: Final = "seal_controller"
 

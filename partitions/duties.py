@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ..client import limits
-from .facts import COPIED, INSTALLED, PREPARED
+from .facts import COPIED, INSTALLED, PREPARED, SEALED
 from .lineage import Gid, same_end
 from .metadata import Metadata
 from .model import Descriptor, Lineage, Operation
@@ -50,14 +50,15 @@ class Local:
     ended."""
 
 
-Source = Literal["empty", "own", "prepared", "peers"]
+Source = Literal["empty", "own", "prepared", "peers", "late"]
 """Where a generation's first state is: nowhere, in the parent's replica here, where `Prepare` put
-it, or with other nodes."""
+it, with other nodes; or, the parent being over and gone, any later base of the generation itself,
+of which this node, that has had no part in it, is then a follower far behind (2.16)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Begin a generation here, from the state at its parent's end. `campaign`: ask for the lead."""
+    """Begin a generation here. `campaign`: ask for the lead."""
 
     range_: Descriptor
     source: Source
@@ -122,7 +123,8 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Free these generations: the metadata says positively that they are over (2.17)."""
+    """Free these generations: the metadata says positively that they are over, and what came of
+    them has begun here (2.17)."""
 
     gids: tuple[Gid, ...]
 
@@ -157,7 +159,17 @@ def duties(metadata: Metadata, local: Local) -> list[Duty]:
     found += [
         CatchUp(gid) for gid, held in local.replicas.items() if held.base_wanted and not held.sealed
     ]
-    over = [gid for gid in (*local.replicas, *local.damaged) if metadata.is_done(*gid)]
+    parents = {
+        (parent.range_id, parent.generation)
+        for duty in found
+        if isinstance(duty, Begin)
+        for parent in duty.range_.lineage
+    }
+    over = [
+        gid
+        for gid in (*local.replicas, *local.damaged)
+        if metadata.is_done(*gid) and gid not in parents
+    ]
     if over:
         found.append(Retire(tuple(over)))
     return found
@@ -178,7 +190,7 @@ def _member_of(range_: Descriptor, metadata: Metadata, local: Local, found: list
         return
     (parent,) = range_.lineage
     held = local.replicas.get((parent.range_id, parent.generation))
-    source: Source = "peers"
+    source: Source = "late" if metadata.is_done(parent.range_id, parent.generation) else "peers"
     if local.prepared.get(range_.operation) == parent:
         source = "prepared"
     elif held is not None and held.end == parent:
@@ -220,7 +232,7 @@ def _seal_and_prepare(operation: Operation, local: Local, found: list[Duty]) -> 
         elif held.end is None:
             found.append(Flush(gid))  # the tail always goes to a file (executions 1.8)
         else:
-            found.append(Tell(operation.operation_id, PREPARED, held.end))
+            found.append(Tell(operation.operation_id, SEALED, held.end))
 
 
 def _is_wanted(operation: Operation, local: Local) -> bool:

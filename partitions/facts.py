@@ -9,26 +9,31 @@ from typing import Any
 
 from ..client.errors import InvalidArgument
 from .model import Lineage
+from .planner import Damage
 
-COPIED, PREPARED, INSTALLED = "copied", "prepared", "installed"
-"""Kinds of reports: the files that exist are here; so is, durably, the end of the generation; the
-next one has begun."""
+COPIED, SEALED, PREPARED, INSTALLED = "copied", "sealed", "prepared", "installed"
+"""Kinds of reports: the files that exist are here; so is, durably, the end of the generation, of
+this member's own making or fetched from one; the next generation has begun."""
 
 Report = dict[str, Any]
-"""`operation`, `kind`, and of what is prepared its `lineage`."""
+"""`operation`, `kind`, and of a generation's end its `lineage`."""
 
 
 @dataclass(slots=True)
 class OperationFacts:
     """Of one operation: who copied ahead, the seal, who holds the sealed state durably."""
 
+    planned_at: float = 0.0
     copied: set[int] = field(default_factory=set)
     sealed_at: float = 0.0
     """When the first report of the sealed state came."""
+    sealed: dict[int, Lineage] = field(default_factory=dict)
+    """Node to the end of the generation as its own replica came to it, durably."""
     prepared: dict[int, Lineage] = field(default_factory=dict)
-    """Node to the end of the generation as it has it, durably."""
+    """Node to the end of the generation as it holds it durably, of whatever making."""
+    decided_at: float | None = None
+    """When this leader first saw it decided."""
     installed: set[int] = field(default_factory=set)
-    planned_at: float = 0.0
 
 
 class Facts:
@@ -38,6 +43,10 @@ class Facts:
         self.operations: dict[int, OperationFacts] = {}
         self.heard: dict[int, float] = {}
         """Node to the time of its last heartbeat."""
+        self.damaged: dict[int, list[Damage]] = {}
+        """Node to what it says of its replicas."""
+        self.repaired: dict[int, float] = {}
+        """Range to when its last repair was planned."""
 
     def of(self, operation_id: int, now: float) -> OperationFacts:
         """The facts of an operation; empty at first."""
@@ -51,9 +60,9 @@ class Facts:
         operation, kind = report.get("operation"), report.get("kind")
         if type(operation) is not int or operation < 0:
             raise InvalidArgument(f"report of operation {operation!r}", what="operation")
-        if kind not in (COPIED, PREPARED, INSTALLED):
+        if kind not in (COPIED, SEALED, PREPARED, INSTALLED):
             raise InvalidArgument(f"report of unknown kind {kind!r}", what="kind")
-        lineage = _lineage(report.get("lineage")) if kind == PREPARED else None
+        lineage = _lineage(report.get("lineage")) if kind in (SEALED, PREPARED) else None
         facts = self.of(operation, now)
         if kind == COPIED:
             facts.copied.add(node)
@@ -61,6 +70,8 @@ class Facts:
             if not facts.prepared:
                 facts.sealed_at = now
             facts.prepared[node] = lineage
+            if kind == SEALED:
+                facts.sealed[node] = lineage
         else:
             facts.installed.add(node)
 

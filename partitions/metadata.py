@@ -75,6 +75,7 @@ class Metadata:
             commands.SEALING: self._sealing,
             commands.DECIDE: self._decide,
             commands.INSTALLED: self._installed,
+            commands.DONE: self._done,
             commands.ABORT: self._abort,
             commands.SEAL_CONTROLLER: self._seal_controller,
         }
@@ -322,12 +323,24 @@ class Metadata:
         if not needed <= set(installed):
             self.operations[operation.operation_id] = replace(operation, installed=installed)
             return {}
+        self._end(operation)
+        return {"done": True}
+
+    def _done(self, command: Command, *_: int) -> Answer:
+        """The members that have not installed are not waited for: they begin later, from a base
+        of the new generation (executions 2.16)."""
+        operation = self._operation(command["operation"], "DECIDED")
+        if not operation.is_held_by_majorities:
+            raise InvalidArgument("an output is not held by most of its members", what="operation")
+        self._end(operation)
+        return {}
+
+    def _end(self, operation: Operation) -> None:
         del self.operations[operation.operation_id]
         for output in operation.outputs:
             self._lock(output.range_id, 0)
         for range_id, generation in operation.inputs:
             self.done[range_id] = generation
-        return {"done": True}
 
     def _seal_controller(self, command: Command, index: int, term: int) -> Answer:
         """The last record of this generation: it names the members of the next one."""

@@ -150,4 +150,12 @@ class Operation:
     phase: str
     reason: str = ""
     installed: tuple[int, ...] = ()
-    """Nodes whose outputs are durable; DONE needs all members."""
+    """Nodes whose outputs are durable."""
+
+    @property
+    def is_held_by_majorities(self) -> bool:
+        """Whether of every output most members have installed it."""
+        return all(
+            2 * len(set(output.members) & set(self.installed)) > len(output.members)
+            for output in self.outputs
+        )

@@ -1,11 +1,12 @@
-"""What should be changed: a pure function from the metadata to operations.
+"""What should be changed: pure functions from the metadata, and what nodes say, to operations.
 
-Delivered now: a range, and the controller, grow to the largest odd number of members that the
-policy asks for and the ACTIVE nodes allow.
+A range, and the controller, grow to the largest odd number of members that the policy asks for
+and the ACTIVE nodes allow. One of which a member's replica is damaged goes on into its next
+generation with the same members: there the damaged one takes part again (executions 1.2).
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from .metadata import Metadata, group_size
@@ -27,15 +28,50 @@ class Planned:
     reason: str
 
 
-def plan(metadata: Metadata, alive: Collection[int]) -> list[Planned]:
-    """Operations to begin now; `alive` are the nodes heard from lately."""
+Damage = tuple[int, int, str]
+"""Range, generation, and what is wrong with a node's replica of it."""
+
+Damages = Mapping[int, Collection[Damage]]
+"""Per node what it says is damaged there."""
+
+
+def plan(metadata: Metadata, alive: Collection[int], damaged: Damages) -> list[Planned]:
+    """Operations to begin now, repairs before all; `alive` are the nodes heard from lately."""
+    room = OPERATIONS_MAX - len(metadata.operations)
+    return [*_repairs(metadata, alive, damaged), *_expansions(metadata, alive)][: max(0, room)]
+
+
+def _repairs(metadata: Metadata, alive: Collection[int], damaged: Damages) -> list[Planned]:
+    planned = []
+    for range_ in metadata.ranges.values():
+        reason = None if range_.operation else _broken(range_, alive, damaged)
+        if reason is not None:
+            gid = (range_.range_id, range_.generation)
+            planned.append(Planned("repair", *gid, range_.members, reason))
+    return planned
+
+
+def _broken(range_: Descriptor, alive: Collection[int], damaged: Damages) -> str | None:
+    """Why the range is to be repaired; None when it need not be, or cannot: its seal and the
+    state at it take a majority of sound members."""
+    said = {
+        node: reason
+        for node in range_.members
+        if node in alive
+        for range_id, generation, reason in damaged.get(node, ())
+        if (range_id, generation) == (range_.range_id, range_.generation)
+    }
+    sound = [node for node in range_.members if node in alive and node not in said]
+    if not said or len(sound) <= len(range_.members) // 2:
+        return None
+    return "; ".join(f"the replica of node {node}: {reason}" for node, reason in said.items())
+
+
+def _expansions(metadata: Metadata, alive: Collection[int]) -> list[Planned]:
     homes = [node.node_id for node in metadata.active_nodes() if node.node_id in alive]
     load = Counter(member for range_ in metadata.ranges.values() for member in range_.members)
-    room = OPERATIONS_MAX - len(metadata.operations)
     planned: list[Planned] = []
     for range_ in sorted(metadata.ranges.values(), key=lambda r: r.range_id):
-        if len(planned) >= room:
-            break
         if range_.operation or not set(range_.members) <= set(homes):
             continue
         replicas = metadata.logs[range_.log_id].policy.replicas
@@ -47,8 +83,13 @@ def plan(metadata: Metadata, alive: Collection[int]) -> list[Planned]:
     return planned
 
 
-def plan_controller(metadata: Metadata, alive: Collection[int]) -> tuple[int, ...] | None:
-    """The members that the controller should have next, or None when it has them."""
+def plan_controller(
+    metadata: Metadata, alive: Collection[int], damaged: Damages
+) -> tuple[int, ...] | None:
+    """The members that the controller should have next, or None when all is well; the present
+    ones when it is to be repaired."""
+    if not metadata.sealed and _broken(metadata.controller, alive, damaged) is not None:
+        return metadata.controller.members
     homes = [node.node_id for node in metadata.active_nodes() if node.node_id in alive]
     if metadata.sealed or not set(metadata.controller.members) <= set(homes):
         return None

@@ -96,6 +96,21 @@ class SegmentStore:
             raise CorruptData(f"segment {content_id} is damaged: its SHA-256 is {found}")
         self._verified.add(content_id)
 
+    def is_verified(self, content_id: str) -> bool:
+        """Whether this process has hashed the file, or made it, and nothing spoke against it."""
+        return content_id in self._verified
+
+    def doubt(self, content_ids: Iterable[str]) -> None:
+        """A read found one of these damaged: none is opened again before it is hashed anew."""
+        for content_id in content_ids:
+            self._verified.discard(content_id)
+            self._open.pop(content_id, None)  # a read may hold it, and closes it by letting go
+
+    def discard(self, content_id: str) -> None:
+        """Delete a file that is not what its name says, so that a sound one can take its place."""
+        self.doubt([content_id])
+        self.path(content_id).unlink(missing_ok=True)
+
     def remove_except(self, named: Iterable[str]) -> list[str]:
         """Delete the files that no manifest names and nobody holds; returns their ids."""
         keep = set(named) | set(self._held)

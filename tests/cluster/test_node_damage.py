@@ -10,9 +10,17 @@ from live_nodes import LiveCluster, LiveNode, live
 import lognode
 from lognode.client.errors import CorruptData
 from lognode.node.range_replica import RangeReplica
+from lognode.partitions import planner
 from lognode.raft.types import GroupId
 
 pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def no_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller plans none, so that what damage does can be looked at."""
+    monkeypatch.setattr(planner, "_broken", lambda *_: None)
+
 
 ZSTD = b"\x28\xb5\x2f\xfd"
 
@@ -54,6 +62,7 @@ def replica_at(node: LiveNode, key: bytes) -> RangeReplica:
     )
 
 
+@pytest.mark.usefixtures("no_repair")
 @pytest.mark.parametrize("victim_leads", [True, False], ids=["leader", "follower"])
 def test_S12_a_flipped_bit_ends_one_replica_and_nothing_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, victim_leads: bool
@@ -109,6 +118,7 @@ def test_S12_a_flipped_bit_ends_one_replica_and_nothing_else(
     asyncio.run(run())
 
 
+@pytest.mark.usefixtures("no_repair")
 def test_S12_damage_found_by_apply_ends_the_replica_and_the_append_succeeds(
     tmp_path: Path,
 ) -> None:
@@ -158,6 +168,7 @@ def test_S12_damage_that_the_group_finds_ends_the_replica(tmp_path: Path) -> Non
     asyncio.run(run())
 
 
+@pytest.mark.usefixtures("no_repair")
 def test_S12_a_damaged_controller_replica_is_left_out(tmp_path: Path) -> None:
     async def run() -> None:
         async with live(tmp_path, 3) as cluster, lognode.AsyncClient(cluster.address) as client:

@@ -149,13 +149,16 @@ class LiveCluster:
 
     async def healthy(self, nodes: int) -> None:
         """Wait until the cluster says that it is."""
+        reasons = ["nobody answers"]
         async with lognode.AsyncClient(self.address) as client:
             for _ in range(2000):
                 with contextlib.suppress(lognode.LognodeError):
-                    if (await client.health(nodes=nodes))["ok"]:
+                    health = await client.health(nodes=nodes)
+                    if health["ok"]:
                         return
+                    reasons = health["reasons"]
                 await asyncio.sleep(0.01)
-        raise AssertionError("the cluster did not become healthy")
+        raise AssertionError(f"the cluster did not become healthy: {reasons}")
 
 
 @asynccontextmanager

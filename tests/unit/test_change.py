@@ -1,13 +1,18 @@
 """What the controller's leader commits next, from an operation and what was reported of it."""
 
 from dataclasses import replace
+from typing import Any
 
 from lognode.partitions.change import (
     ABORT_AFTER_S,
+    DONE_AFTER_S,
     LEAVE_OUT_AFTER_S,
+    REPAIR_AGAIN_AFTER_S,
     next_commands,
+    next_steps,
 )
-from lognode.partitions.facts import OperationFacts
+from lognode.partitions.facts import Facts, OperationFacts
+from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Lineage, Operation, Output, Span
 
 GROWS = Operation(5, "expand", ((7, 1),), (Output(7, 2, Span(b"", None), (1, 2, 3)),), "PLANNED")
@@ -36,9 +41,13 @@ WRONG = ENDED._replace(state_hash=b"other")
 SEALING = replace(GROWS, phase="SEALING", outputs=(Output(7, 2, Span(b"", None), (1, 2, 3, 4, 5)),))
 
 
-def decided(prepared: dict[int, Lineage], *, old: tuple[int, ...], now: float) -> object:
-    """(lineage, members) of what is decided then; None while nothing is."""
-    facts = OperationFacts(prepared=prepared, sealed_at=0.0)
+def decided(
+    prepared: dict[int, Lineage], *, old: tuple[int, ...], now: float, fetched: tuple[int, ...] = ()
+) -> object:
+    """(lineage, members) of what is decided then; None while nothing is. Old members but those
+    of `fetched` came to that end themselves."""
+    own = {node: told for node, told in prepared.items() if node in old and node not in fetched}
+    facts = OperationFacts(prepared=prepared, sealed=own, sealed_at=0.0)
     for command in next_commands(SEALING, facts, now, set(range(1, 6)), old):
         assert command["op"] == "decide"
         return Lineage(*command["lineage"][0]), command["members"]
@@ -67,3 +76,101 @@ def test_x6_nothing_is_decided_without_most_of_the_old_members() -> None:
     assert decided({1: ENDED, 3: WRONG, 2: ENDED}, old=(1, 2, 3), now=late) == (
         ENDED, [[1, 2, 3]],
     )  # fmt: skip
+
+
+def test_x2_what_a_damaged_member_fetched_speaks_for_nobody() -> None:
+    """It repeats one member's state: that one alone would have been believed (executions 1.6)."""
+    late = LEAVE_OUT_AFTER_S + 0.1
+    prepared = {1: WRONG, 3: WRONG}
+    assert decided(prepared, old=(1, 2, 3), now=late, fetched=(3,)) is None
+    prepared = {1: ENDED, 2: ENDED, 3: ENDED}
+    assert decided(prepared, old=(1, 2, 3), now=late, fetched=(3,)) == (ENDED, [[1, 2, 3]])
+
+
+REPAIR = Operation(6, "repair", ((7, 1),), (Output(7, 2, Span(b"", None), (1, 2, 3)),), "PLANNED")
+
+
+def test_a_dead_old_member_does_not_keep_a_repair_from_the_seal() -> None:
+    """Nor from being planned at all: with five members, one damaged and one dead, three go on."""
+    facts = OperationFacts(copied={1, 3})
+    old = (1, 2, 3)
+    assert next_commands(REPAIR, facts, 1.0, {1, 2, 3}, old) == []
+    sealing = [{"op": "sealing", "operation": 6}]
+    assert next_commands(REPAIR, facts, 1.0, {1, 3}, old) == sealing
+    facts.copied.discard(3)  # one that lives is waited for
+    assert next_commands(REPAIR, facts, 1.0, {1, 3}, old) == []
+
+
+def test_a_dead_member_does_not_keep_an_operation_open() -> None:
+    decided = replace(REPAIR, phase="DECIDED", installed=(1,))
+    done = [{"op": "done", "operation": 6}]
+    facts = OperationFacts(decided_at=1.0)
+    assert next_commands(decided, facts, 999.0, {1, 3}, (1, 2, 3)) == []  # no majority
+    decided = replace(decided, installed=(1, 3))
+    assert next_commands(decided, facts, 2.0, {1, 3}, (1, 2, 3)) == done
+    # One that lives has a minute: it may be fetching what it needs.
+    assert next_commands(decided, facts, 2.0, {1, 2, 3}, (1, 2, 3)) == []
+    assert next_commands(decided, facts, 2.0 + DONE_AFTER_S, {1, 2, 3}, (1, 2, 3)) == done
+
+
+def cluster(replicas: int = 3) -> tuple[Metadata, Facts]:
+    """Three nodes, all heard at 100 s, a range and the controller on all."""
+    metadata, facts = Metadata(), Facts()
+    first: list[dict[str, Any]] = [
+        {"op": "found", "cluster": "c", "node": 1},
+        *({"op": "register", "incarnation": node, "boot": 1} for node in (1, 2, 3)),
+        {"op": "create_log", "name": "orders", "replicas": replicas},
+    ]
+    for command in first:
+        assert "ok" in metadata.apply(1, 1, command)
+    metadata.controller = replace(metadata.controller, members=(1, 2, 3))
+    facts.heard = dict.fromkeys((1, 2, 3), 100.0)
+    return metadata, facts
+
+
+def test_x2_a_damaged_replica_is_repaired_with_the_same_members_and_says_why() -> None:
+    metadata, facts = cluster()
+    facts.damaged = {3: [(1, 1, "wal-1 is damaged at byte 7")]}
+    assert next_steps(metadata, facts, 100.0, leads_for_s=1.0) == []  # x2.23
+    (step,) = next_steps(metadata, facts, 100.0, leads_for_s=100.0)
+    assert (step["op"], step["kind"], step["inputs"]) == ("plan", "repair", [[1, 1]])
+    assert step["outputs"] == [{"range": 1, "members": [1, 2, 3]}]
+    assert step["reason"] == "the replica of node 3: wal-1 is damaged at byte 7"
+
+
+def test_x2_a_repair_takes_most_members_sound_and_the_damaged_one_alive() -> None:
+    metadata, facts = cluster()
+    facts.damaged = {3: [(1, 1, "bad")], 2: [(1, 1, "bad")]}
+    assert next_steps(metadata, facts, 100.0, leads_for_s=100.0) == []
+    facts.damaged = {3: [(1, 1, "bad")]}
+    for gone in (2, 3):
+        facts.heard = {node: 100.0 for node in (1, 2, 3) if node != gone}
+        steps = next_steps(metadata, facts, 100.0, leads_for_s=5.0)
+        assert steps == [], f"planned without node {gone}"
+    facts.heard = dict.fromkeys((1, 2, 3), 100.0)
+    facts.damaged = {3: [(1, 2, "of another generation"), (9, 1, "of a range that is gone")]}
+    assert next_steps(metadata, facts, 100.0, leads_for_s=100.0) == []
+
+
+def test_a_range_that_breaks_again_and_again_is_repaired_now_and_then() -> None:
+    metadata, facts = cluster()
+    facts.damaged = {3: [(1, 1, "bad")]}
+    assert next_steps(metadata, facts, 100.0, leads_for_s=100.0)
+    assert not next_steps(metadata, facts, 102.0, leads_for_s=100.0)
+    facts.heard = dict.fromkeys((1, 2, 3), 102.0 + REPAIR_AGAIN_AFTER_S)
+    assert next_steps(metadata, facts, 102.0 + REPAIR_AGAIN_AFTER_S, leads_for_s=100.0)
+
+
+def test_x2_the_controllers_last_record_names_the_same_members_when_one_is_damaged() -> None:
+    metadata, facts = cluster()
+    facts.damaged = {2: [(0, 1, "its log is not in the WAL"), (1, 1, "its log is not there")]}
+    seal = {"op": "seal_controller", "members": [1, 2, 3]}
+    assert next_steps(metadata, facts, 100.0, leads_for_s=100.0) == [seal]
+    # An operation that is under way may wait for that very member.
+    assert "ok" in metadata.apply(1, 1, {"op": "plan", "kind": "repair", "inputs": [[1, 1]],
+                                  "outputs": [{"range": 1, "members": [1, 2, 3]}]})  # fmt: skip
+    assert next_steps(metadata, facts, 100.0, leads_for_s=100.0) == [seal]
+    assert "ok" in metadata.apply(9, 3, seal)
+    assert (metadata.controller.generation, metadata.controller.members) == (2, (1, 2, 3))
+    metadata.begin_generation()
+    assert seal not in next_steps(metadata, facts, 100.0, leads_for_s=100.0)

@@ -93,7 +93,7 @@ def test_x8_the_tail_goes_to_a_file_before_it_counts_as_prepared() -> None:
     assert asked(metadata, 1, replicas={OLD: LEADS}) == [Seal(OLD, 1)]
     assert asked(metadata, 1, replicas={OLD: SERVES}) == []
     assert asked(metadata, 1, replicas={OLD: SEALED}) == [Flush(OLD)]
-    assert asked(metadata, 1, replicas={OLD: ENDED}) == [Tell(1, "prepared", END)]
+    assert asked(metadata, 1, replicas={OLD: ENDED}) == [Tell(1, "sealed", END)]
     assert asked(metadata, 2) == [Prepare(OLD, 1)]
     assert asked(metadata, 2, prepared={1: END}) == [Tell(1, "prepared", END)]
 
@@ -117,7 +117,7 @@ def test_x2_17_only_the_next_generation_counts_as_installed() -> None:
     planned_only = planned((1, 2), of=a_cluster(2))
     assert asked(planned_only, 1, replicas={OLD: SERVES}) == [Tell(1, "copied")]
     sealing = planned((1, 2), of=a_cluster(2), phase="SEALING")
-    assert asked(sealing, 1, replicas={OLD: ENDED}) == [Tell(1, "prepared", END)]
+    assert asked(sealing, 1, replicas={OLD: ENDED}) == [Tell(1, "sealed", END)]
 
 
 def test_x6_another_hash_at_the_same_end_is_damage() -> None:
@@ -137,6 +137,32 @@ def test_x2_17_nothing_goes_before_the_metadata_says_so() -> None:
     assert asked(metadata, 1, damaged=[OLD]) == [Retire((OLD,))]
     do(metadata, op=commands.DELETE_LOG, name="orders")
     assert asked(metadata, 2, replicas={NEW: SERVES}) == [Retire((NEW,))]
+
+
+def test_x2_16_who_comes_late_begins_from_a_later_base_of_the_new_generation() -> None:
+    """Its peers have let go of what the generation began from."""
+    metadata = planned((1, 2, 3), of=a_cluster(3, replicas=3), phase="DECIDED")
+    assert asked(metadata, 3) == [Begin(metadata.ranges[1], "peers", False)]
+    for node in (1, 2):
+        do(metadata, op=commands.INSTALLED, operation=1, node=node)
+    do(metadata, op=commands.DONE, operation=1)
+    range_ = metadata.ranges[1]
+    assert asked(metadata, 3) == [Begin(range_, "late", False)]
+    # What it has of the old generation goes when it has begun the new one, and not before.
+    assert asked(metadata, 3, damaged=[OLD]) == [Begin(range_, "late", False)]
+    assert asked(metadata, 3, replicas={OLD: SERVES}) == [Begin(range_, "late", False)]
+    assert asked(metadata, 3, replicas={OLD: ENDED}) == [Begin(range_, "own", False)]
+    begun = {"replicas": {NEW: SERVES}, "marks": {1: 2}}
+    assert asked(metadata, 3, **begun, damaged=[OLD]) == [Retire((OLD,))]
+
+
+def test_x2_a_damaged_member_fetches_like_a_new_one() -> None:
+    has = {"damaged": [OLD], "marks": {1: 1}}
+    repair = planned((1, 2, 3), of=a_cluster(3, replicas=3))
+    assert asked(repair, 3, **has) == [Copy(OLD, 1)]
+    do(repair, op=commands.SEALING, operation=1)
+    assert asked(repair, 3, **has) == [Prepare(OLD, 1)]
+    assert asked(repair, 3, prepared={1: END}, **has) == [Tell(1, "prepared", END)]
 
 
 def test_a_base_is_fetched_unless_the_generation_has_ended() -> None:

@@ -119,10 +119,10 @@ def lineage(range_id: int, generation: int) -> list[list[Any]]:
 def test_expand_goes_through_its_phases_and_only_forwards(one: Controller) -> None:
     one.do("create_log", name="a")
     one.register(2)
-    assert plan(one.metadata, {1, 2}) == []  # two nodes: still one member
+    assert plan(one.metadata, {1, 2}, {}) == []  # two nodes: still one member
     one.register(3)
-    assert plan(one.metadata, {1, 2}) == []  # node 3 is not heard from
-    (planned,) = plan(one.metadata, {1, 2, 3})
+    assert plan(one.metadata, {1, 2}, {}) == []  # node 3 is not heard from
+    (planned,) = plan(one.metadata, {1, 2, 3}, {})
     assert planned.members == (1, 2, 3)
     fields: dict[str, Any] = {
         "kind": planned.kind, "inputs": [[planned.range_id, planned.generation]],
@@ -130,7 +130,7 @@ def test_expand_goes_through_its_phases_and_only_forwards(one: Controller) -> No
     }  # fmt: skip
     operation = one.do("plan", **fields)["ok"]["operation"]
     assert one.do("plan", **fields)["error"]["code"] == "OPERATION_IN_PROGRESS"
-    assert plan(one.metadata, {1, 2, 3}) == []
+    assert plan(one.metadata, {1, 2, 3}, {}) == []
     decide: dict[str, Any] = {"operation": operation, "lineage": lineage(1, 1),
                               "members": [[1, 2, 3]]}  # fmt: skip
     assert "error" in one.do("decide", **decide)
@@ -150,6 +150,24 @@ def test_expand_goes_through_its_phases_and_only_forwards(one: Controller) -> No
     assert one.metadata.ranges[1].operation == 0
 
 
+def test_an_operation_ends_without_members_that_are_gone_once_most_hold_its_outputs(
+    one: Controller,
+) -> None:
+    for node in (2, 3):
+        one.register(node)
+    one.do("create_log", name="a")
+    one.do("plan", kind="repair", inputs=[[1, 1]], outputs=[{"range": 1, "members": [1, 2, 3]}])
+    one.do("sealing", operation=1)
+    one.do("decide", operation=1, lineage=lineage(1, 1), members=[[1, 2, 3]])
+    one.do("installed", operation=1, node=1)
+    assert "most of its members" in one.do("done", operation=1)["error"]["message"]
+    assert not one.metadata.is_done(1, 1)
+    one.do("installed", operation=1, node=3)
+    assert "ok" in one.do("done", operation=1)
+    assert one.metadata.is_done(1, 1)
+    assert one.metadata.ranges[1].operation == 0
+
+
 def test_x7_a_late_target_is_left_out(one: Controller) -> None:
     one.do("create_log", name="a")
     for node in (2, 3):
@@ -164,10 +182,10 @@ def test_x7_a_late_target_is_left_out(one: Controller) -> None:
 
 
 def test_x29_the_last_record_names_the_next_members(one: Controller) -> None:
-    assert plan_controller(one.metadata, {1}) is None
+    assert plan_controller(one.metadata, {1}, {}) is None
     for node in (2, 3):
         one.register(node)
-    members = plan_controller(one.metadata, {1, 2, 3})
+    members = plan_controller(one.metadata, {1, 2, 3}, {})
     assert members == (1, 2, 3)
     assert "error" in one.do("seal_controller", members=[1, 2])
     one.do("seal_controller", members=members)
@@ -225,7 +243,7 @@ def test_a_silent_node_is_dead_until_it_is_heard() -> None:
     assert node_states(controller.metadata, {1, 3}) == [(2, "DEAD")]
     controller.do("node_state", node=2, state="DEAD")
     assert node_states(controller.metadata, {1, 3}) == []
-    assert plan(controller.metadata, {1, 3}) == []
+    assert plan(controller.metadata, {1, 3}, {}) == []
     assert node_states(controller.metadata, {1, 2, 3}) == [(2, "ACTIVE")]
     controller.do("node_state", node=3, state="DRAINING")
     assert node_states(controller.metadata, {1, 2}) == [(2, "ACTIVE")], "draining stays draining"
