@@ -138,7 +138,6 @@ class ClusterService:
         nodes = body.get("nodes", 1)
         if type(nodes) is not int or nodes < 0:
             raise InvalidArgument(f"`nodes` is {nodes!r}; give a number of nodes", what="nodes")
-        self._view.learn_own(self._host)
         found = health.reasons(self._view.metadata, self._view.leader, nodes, self._view.damaged)
         return {"ok": not found, "reasons": found}
 
@@ -177,7 +176,6 @@ class ClusterService:
         raise last
 
     def _next_controller_node(self, tried: list[int]) -> int:
-        self._view.learn_own(self._host)
         for node in (self._prefer, self._view.controller_leader()):
             if node is not None and node not in tried:
                 return node

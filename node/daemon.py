@@ -55,6 +55,7 @@ from .maintenance import Maintenance
 from .membership import Membership, check_not_refused
 from .metrics import Metrics
 from .peers import PeerLinks
+from .pings import Pings
 from .raft_in import Boot, RaftIn
 from .replica import Services
 from .rounds import Rounds
@@ -143,12 +144,14 @@ class Node:
         self._parts.callback(self._builder.stop)
         self._facts = Facts()
         self._assemble()
+        self._assemble_work()
         self._assemble_cluster()
         self._view.load()
         await self._host.recover()
         if self._founding and self._host.controller is None:
             controller = Descriptor(CONTROLLER_RANGE, 1, 0, Span(b"", None), (1,))
             await self._host.create_controller(controller, Metadata(), (1, 0), campaign=True)
+        self._pings.start()
         await self._listen()
         if self._host.controller is not None:
             self._controller_began(self._host.controller)
@@ -184,6 +187,7 @@ class Node:
         await self._sync.run(lambda: self._meta.commit(puts))
 
     def _assemble(self) -> None:
+        """What replicas run on."""
         identity, node_id = self.identity, self.identity.node_id
         self._links = PeerLinks(
             who=lambda: (identity.cluster_id, node_id, identity.incarnation),
@@ -196,6 +200,7 @@ class Node:
             rng=self._rng,
             boot=(identity.boot, self._process),
             clock_ms=self._clocks.wall_ms,
+            ping_to=lambda peer: self._pings.ping(peer),
             metrics=self._metrics,
         )
         self._rounds = Rounds(
@@ -210,10 +215,17 @@ class Node:
             links=self._links, replica=lambda gid: self._host.groups.get(gid), options=options
         )
         self._parts.callback(self._confirmations.stop)
+        self._pings = Pings(
+            boot=identity.boot, options=options, rng=self._rng, send=self._links.ping,
+            replica=lambda gid: self._host.groups.get(gid), metrics=self._metrics,
+        )  # fmt: skip
+        self._parts.callback(self._pings.stop)
         services = Services(
             node_id=node_id, links=self._links, confirmations=self._confirmations,
             rounds=self._rounds, options=options,
             rng=self._rng, metrics=self._metrics, stamp_ms=self._clocks.stamp_ms,
+            liveness=self._pings.liveness,
+            on_leader=lambda gid, term, leader: self._view.learn(gid, term, leader),
             on_broken=self._fail,
             on_damaged=lambda replica, error: self._host.damage(replica, error),
         )  # fmt: skip
@@ -225,8 +237,15 @@ class Node:
         )  # fmt: skip
         self._parts.callback(self._host.stop)
         self._parts.callback(self._links.stop)
+
+    def _assemble_work(self) -> None:
+        """What goes on beside the replicas."""
+        node_id = self.identity.node_id
         self._handover = Handover(self._host, self._links.connection)
-        self._view = View(self._meta, self._sync, self._image_changed)
+        self._view = View(
+            self._meta, self._sync, on_change=self._image_changed,
+            present=lambda n: n == node_id or not self._pings.liveness.missing(n),
+        )  # fmt: skip
         self._flusher = Flusher(
             builder=self._builder, tmp=self._directory.tmp, store=self._store, meta=self._meta,
             sync=self._sync, rounds=self._rounds, metrics=self._metrics,
@@ -282,7 +301,8 @@ class Node:
         )  # fmt: skip
         self._raft_in = RaftIn(
             replica=self._host.groups.get, confirmations=self._confirmations,
-            registered=self._registered_boot, clocks=self._clocks, metrics=self._metrics,
+            pings=self._pings, registered=self._registered_boot, clocks=self._clocks,
+            metrics=self._metrics,
         )  # fmt: skip
 
         async def base(_: int, body: dict[str, Any]) -> dict[str, Any]:
@@ -357,7 +377,6 @@ class Node:
         controller = self._host.controller
         if controller is not None:
             self._view.follow_replica(controller.metadata)
-        self._view.learn_own(self._host)
         self._duties.wake()
         self._driver.wake()
 

@@ -26,6 +26,16 @@ def integer(body: Body, name: str, default: int | None = None) -> int:
     return value
 
 
+def integers(body: Body, name: str, count: int) -> tuple[int, ...]:
+    """So many integers of 0 or more."""
+    found = body.get(name)
+    if not isinstance(found, list | tuple) or list(map(type, found)) != [int] * count:
+        raise invalid(name)
+    if min(found) < 0:
+        raise invalid(name)
+    return tuple(found)
+
+
 def optional_integer(body: Body, name: str) -> int | None:
     """An integer from 0 up, or None."""
     return None if body.get(name) is None else integer(body, name)

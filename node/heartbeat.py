@@ -46,12 +46,20 @@ class Heartbeat:
         self._connection = connection
         self.last_answer_at = time.monotonic()
         self._try = 0
+        self._told = ((0, 0, 0), 0)
+        """The controller leader (node, generation, term) that knows our table of leaders up to
+        this number."""
+        self._seen = [0, 0, 0]
+        """Generation and term of the controller leader whose table we know up to this number."""
 
     async def run(self) -> None:
         """Never returns; cancel it."""
         while True:
-            self._learn_own()
+            self._note_own_damage()
             replica = self._host.controller
+            if replica is not None and replica.leader is not None:
+                # What was forgotten when the leader did not answer may still be so.
+                self._view.learn(replica.gid, replica.group.term, replica.leader)
             if replica is not None and replica.leads:
                 self._facts.heard[self._node_id] = time.monotonic()
                 self.last_answer_at = time.monotonic()
@@ -79,11 +87,14 @@ class Heartbeat:
             self._view.forget_controller_leader()
             await asyncio.sleep(_RETRY_S)
             return
-        metadata = self._view.metadata
+        metadata, leaders = self._view.metadata, self._view.leaders
+        (told_node, *told_term), told_number = self._told
+        telling = leaders.number
         body = {
             "generation": metadata.controller.generation,
             "version": metadata.version,
-            "leaders": self._own_leaders(),
+            "leaders": leaders.since(told_number if told_node == node else 0),
+            "seen": self._seen,
             "damaged": self._own_damage(),
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
@@ -100,18 +111,16 @@ class Heartbeat:
             raise
         self.last_answer_at = time.monotonic()
         self._view.learn_leaders(answer["leaders"])
+        self._seen = answer["seen"]
+        generation, term, _ = self._seen
+        # A leader of another term began with nothing: the next heartbeat tells it everything.
+        knows = (told_node, told_term) == (node, [generation, term])
+        self._told = ((node, generation, term), telling if knows else 0)
         self._view.damaged = {
             node: _damage(told) for node, told in answer.get("damaged", {}).items()
         }
         if answer.get("image") is not None:
             await self._view.take(answer["image"])
-
-    def _own_leaders(self) -> dict[int, tuple[int, int, int]]:
-        return {
-            replica.gid.range_id: (replica.gid.generation, replica.group.term, self._node_id)
-            for replica in self._host.groups.values()
-            if replica.leads
-        }
 
     async def serve(self, node: int, body: Body) -> Body:
         """The leader's answer. Raises NotLeader."""
@@ -120,24 +129,25 @@ class Heartbeat:
             raise NotLeader("not the controller's leader", hint=self._view.controller_leader())
         leaders = field(body, "leaders", dict)
         damaged = fields.parsed("damaged", _damage, body.get("damaged", []))
+        *seen, seen_number = fields.integers(body, "seen", 3)
         has = (fields.integer(body, "generation"), fields.integer(body, "version"))
         await replica.ready()
         self._facts.heard[node] = time.monotonic()
         self._view.learn_leaders(leaders)
         self._facts.damaged[node] = self._view.damaged[node] = damaged
-        self._learn_own()
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
             await self._view.changed(_WAIT_S)
+        now_leads, table = [replica.gid.generation, replica.group.term], self._view.leaders
         news = (metadata.controller.generation, metadata.version) > has
         return {
             "image": metadata.image() if news else None,
-            "leaders": self._view.leaders,
+            "leaders": table.since(seen_number if seen == now_leads else 0),
+            "seen": [*now_leads, table.number],
             "damaged": self._view.damaged,
         }
 
-    def _learn_own(self) -> None:
-        self._view.learn_own(self._host)
+    def _note_own_damage(self) -> None:
         mine = self._own_damage()
         self._facts.damaged[self._node_id] = self._view.damaged[self._node_id] = mine
 

@@ -128,5 +128,7 @@ class Maintenance:
             roles[replica.group.role] += 1
         for role, count in roles.items():
             metrics.replicas.labels(role).set(count)
+        idle = sum(replica.group.idle for replica in self._host.groups.values())
+        metrics.idle_replicas.set(idle)
         metrics.damaged_replicas.set(len(self._host.damaged))
         metrics.memtable_bytes.set(sum(r.state.memtable_bytes for r in self._host.ranges()))

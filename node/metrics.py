@@ -50,6 +50,13 @@ class Metrics:
             "lognode_raft_messages", "Messages to other members, in those frames.",
             registry=registry,
         )  # fmt: skip
+        self.wakes = Counter(
+            "lognode_group_wakes", "Groups that ceased to rest here, by role.", ("role",),
+            registry=registry,
+        )  # fmt: skip
+        self.idle_replicas = Gauge(
+            "lognode_idle_replicas", "Replicas here whose groups rest.", registry=registry
+        )
         self.damaged_replicas = Gauge(
             "lognode_damaged_replicas", "Replicas here that take no part.", registry=registry
         )

@@ -37,7 +37,8 @@ class PeerLinks:
     `on_up(peer, epoch)` and `on_down(peer)` tell when a link can be used; epochs never repeat.
     `on_full(peer)` and `on_room(peer)` tell when its window is full, and no longer so.
     `who()` gives (cluster id, node id, incarnation) at the time of dialling; `resolve` maps an
-    advertised address to the one to dial. `boot` and `clock_ms` go with every frame of messages.
+    advertised address to the one to dial. `boot`, `clock_ms` and `ping_to(peer)` go with every
+    frame.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class PeerLinks:
         rng: random.Random,
         boot: raft_in.Boot,
         clock_ms: Callable[[], int],
+        ping_to: Callable[[int], list[object]],
         metrics: Metrics,
     ) -> None:
+        self._ping_to = ping_to
         self._metrics = metrics
         self._boot = boot
         self._clock_ms = clock_ms
@@ -122,9 +125,16 @@ class PeerLinks:
         if link is not None and link.up:
             link.queue(kind, message, _ITEM_WEIGHT * len(message[-1]))
 
-    def frame(self, items: Mapping[str, list[list[object]]]) -> dict[str, object]:
-        """The body of a frame of Raft messages."""
-        return raft_in.frame(items, boot=self._boot, clock_ms=self._clock_ms())
+    def ping(self) -> None:
+        """Send a frame to every peer, with what is queued or without."""
+        for link in self._links.values():
+            link.flush()
+
+    def frame(self, peer: int, items: Mapping[str, list[list[object]]]) -> dict[str, object]:
+        """The body of a frame of Raft messages, or of none."""
+        return raft_in.frame(
+            items, boot=self._boot, clock_ms=self._clock_ms(), ping=self._ping_to(peer)
+        )
 
     def stop(self) -> None:
         """Close all links."""
@@ -164,20 +174,25 @@ class _Link:
 
     def queue(self, kind: str, item: list[object], weight: int) -> None:
         if not self._out:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush_queued)
         self._out.setdefault(kind, []).append(item)
         self._out_bytes += weight
         if self._out_bytes > _FRAME_BYTES // 2:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def _flush_queued(self) -> None:
+        if self._out:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send a frame with what is queued, or an empty one."""
         out, self._out = self._out, {}
         self._out_bytes = 0
-        if not out or self.connection is None or not self.up:
+        if self.connection is None or not self.up:
             return
         self._owner._metrics.raft_frames.inc()
         self._owner._metrics.raft_messages.inc(len(out.get("messages", ())))
-        self.connection.send("raft", self._owner.frame(out))
+        self.connection.send("raft", self._owner.frame(self.peer, out))
         if not self.full and self.connection.queued_bytes > limits.peer_window_bytes_max:
             self.full = True
             self._owner._on_full(self.peer)

@@ -17,6 +17,7 @@ from . import fields
 from .clocks import Clocks
 from .confirmations import Confirmations
 from .metrics import Metrics
+from .pings import Pings
 from .replica import Replica
 
 Body = dict[str, Any]
@@ -27,10 +28,13 @@ Boot = tuple[int, int]
 log = logging.getLogger("lognode.raft_in")
 
 
-def frame(items: Mapping[str, list[list[object]]], *, boot: Boot, clock_ms: int) -> Body:
+def frame(
+    items: Mapping[str, list[list[object]]], *, boot: Boot, clock_ms: int, ping: list[object]
+) -> Body:
     """The body of the one-way message `raft`: `messages`, each as `item` makes it, `reads` and
-    `answers` as `raft.read_rounds` makes them; any of these may be missing."""
-    return {**items, "boot": boot[0], "process": boot[1], "clock": clock_ms}
+    `answers` as `raft.read_rounds` makes them; any of these may be missing. `ping` is what
+    `raft.liveness` says with each frame."""
+    return {**items, "boot": boot[0], "process": boot[1], "clock": clock_ms, "ping": ping}
 
 
 def item(gid: GroupId, fingerprint: bytes, message: Message) -> list[object]:
@@ -46,12 +50,14 @@ class RaftIn:
         *,
         replica: Callable[[GroupId], Replica | None],
         confirmations: Confirmations,
+        pings: Pings,
         registered: Callable[[int], Boot],
         clocks: Clocks,
         metrics: Metrics,
     ) -> None:
         self._replica = replica
         self._confirmations = confirmations
+        self._pings = pings
         self._registered = registered
         self._clocks = clocks
         self._dropped = metrics.raft_dropped
@@ -68,6 +74,7 @@ class RaftIn:
             self._dropped.labels("old_boot").inc(len(items))
             return
         self._clocks.heard(sender, clock_ms)
+        self._pings.heard(sender, boot[0], body.get("ping"))
         self._take_messages(sender, items)
         for message in reads:
             self._confirmations.receive(sender, message)

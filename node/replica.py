@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from ..client.errors import (
@@ -26,9 +27,11 @@ from ..client.errors import (
 from ..partitions.model import Descriptor
 from ..raft.group import Group
 from ..raft.group_log import GroupLog
+from ..raft.liveness import Liveness
 from ..raft.read_rounds import Asker
 from ..raft.readindex import ReadQuestion
 from ..raft.types import GroupId, LogEntry, Message, NotLeaderError, RaftOptions
+from .leaders import NOBODY
 from .metrics import Metrics
 from .rounds import Rounds
 
@@ -64,6 +67,10 @@ class Services:
     metrics: Metrics
     stamp_ms: Callable[[], int]
     """The timestamp for what a leader proposes now."""
+    liveness: Liveness | None
+    """What lets groups rest; None: they never do."""
+    on_leader: Callable[[GroupId, int, int], None]
+    """A group's leader of a term is known, or, as NOBODY, has stepped down here."""
     on_broken: Callable[[BaseException], None]
     """A broken invariant: the node stops."""
     on_damaged: Callable[["Replica", CorruptData], None]
@@ -110,6 +117,8 @@ class Replica:
         self._timer: asyncio.TimerHandle | None = None
         self._pumping = False
         self._was_leader = False
+        self._leader_told = (0, NOBODY)
+        """(term, leader) as last passed on."""
         self.stopped = False
         self.resigning = False
         """This member hands its lead over and takes no more proposals."""
@@ -123,6 +132,8 @@ class Replica:
             clock=time.monotonic,
             rng=self.services.rng,
             options=self.services.options,
+            gid=self.gid,
+            liveness=self.services.liveness,
         )
 
     # What the node calls.
@@ -137,6 +148,7 @@ class Replica:
         if self.stopped:
             return
         self.stopped = True
+        self._tell_leader(self.group.term, None)
         self.group.stop()
         if self._timer is not None:
             self._timer.cancel()
@@ -173,6 +185,10 @@ class Replica:
     def synced(self) -> None:
         """A WAL round that touched this group is durable."""
         self._tell_group(self.group.synced)
+
+    def disturb(self, peer: int, *, campaign: bool) -> None:
+        """The group must no longer rest; see `Group.disturb`."""
+        self._tell_group(partial(self.group.disturb, campaign=campaign), peer)
 
     def take_over(self) -> None:
         """Stand for election at once: the leader is about to stop."""
@@ -342,6 +358,7 @@ class Replica:
                 else:
                     future.set_result(index)
         self._apply_slice()
+        self._tell_leader(group.term, group.leader)
         leads = self.leads
         if leads != self._was_leader:
             self._was_leader = leads
@@ -352,6 +369,18 @@ class Replica:
         self.pumped()
         self.services.rounds.kick()
         self._set_timer()
+
+    def _tell_leader(self, term: int, leader: int | None) -> None:
+        if (term, leader) == self._leader_told:
+            return
+        told_term, told = self._leader_told
+        me = self.services.node_id
+        if told == me:
+            self._leader_told = (told_term, NOBODY)
+            self.services.on_leader(self.gid, told_term, NOBODY)
+        if leader is not None:
+            self._leader_told = (term, leader)
+            self.services.on_leader(self.gid, term, leader)
 
     def _apply_slice(self) -> None:
         if not self._taken:

@@ -19,7 +19,6 @@ def status(
 ) -> dict[str, Any]:
     """`cluster`, `nodes`, `logs`, `ranges`, `operations`, and of this node its `replicas`."""
     metadata = view.metadata
-    view.learn_own(host)
     leads = host.controller is not None and host.controller.leads
     alive = facts.alive(time.monotonic(), _ALIVE_S) if leads else None
     return {

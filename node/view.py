@@ -5,32 +5,36 @@ image older than one that was acted on is never taken (executions 1.3).
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..client.errors import InvalidArgument
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE
 from ..partitions.planner import Damage
+from ..raft.types import GroupId
 from ..statemachine.meta import MetaStore
-from . import rows
-from .host import Host
+from . import leaders, rows
+from .leaders import NOBODY, Leaders, Told
 from .sync_thread import SyncThread
-
-LEADER_KNOWN_S = 4.0
-"""A leader not heard of for this long is not told as one; heartbeats come twice a second."""
 
 
 class View:
-    """The image and soft state. `on_change` is called after the image was replaced."""
+    """The image and soft state. `on_change` is called after the image was replaced; `present`
+    says whether a node is this one or pings."""
 
-    def __init__(self, meta: MetaStore, sync: SyncThread, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        meta: MetaStore,
+        sync: SyncThread,
+        *,
+        on_change: Callable[[], None],
+        present: Callable[[int], bool],
+    ) -> None:
         self.metadata = Metadata()
         self.damaged: dict[int, list[Damage]] = {}
         """Per node, its damaged replicas, as last heard."""
-        self._leaders: dict[int, tuple[int, int, int]] = {}
-        self._leader_heard_at: dict[int, float] = {}
+        self.leaders = Leaders()
+        self._present = present
         self._meta = meta
         self._sync = sync
         self._on_change = on_change
@@ -86,58 +90,26 @@ class View:
         except TimeoutError:
             return
 
-    @property
-    def leaders(self) -> dict[int, tuple[int, int, int]]:
-        """Per range: (generation, term, node id) of the leader, if it was heard of lately."""
-        horizon = time.monotonic() - LEADER_KNOWN_S
-        return {
-            range_id: told
-            for range_id, told in self._leaders.items()
-            if self._leader_heard_at[range_id] >= horizon
-        }
+    def learn(self, gid: GroupId, term: int, leader: int) -> None:
+        """What a replica of this node knows of its leader."""
+        self.leaders.learn(gid.range_id, Told(gid.generation, term, leader))
 
-    def learn_leaders(self, leaders: Mapping[Any, Any]) -> None:
-        """What another node says of leaders; the higher (generation, term) wins.
-
-        Raises InvalidArgument for what is none, having learnt nothing.
-        """
-        news = {}
-        for range_id, told in leaders.items():
-            if (
-                not isinstance(told, list | tuple)
-                or [type(range_id), *map(type, told)] != [int] * 4
-            ):
-                raise InvalidArgument("leaders that are none", what="leaders")
-            news[range_id] = (told[0], told[1], told[2])
-        for range_id, leader in news.items():
-            self._learn_leader(range_id, leader)
-
-    def learn_own(self, host: Host) -> None:
-        """Leaders that this node's replicas know of, the controller's among them."""
-        for replica in host.groups.values():
-            leader = replica.leader
-            if leader is not None:
-                told = (replica.gid.generation, replica.group.term, leader)
-                self._learn_leader(replica.gid.range_id, told)
-
-    def _learn_leader(self, range_id: int, told: tuple[int, int, int]) -> None:
-        known = self._leaders.get(range_id, (0, 0, 0))
-        if told[:2] >= known[:2]:
-            self._leaders[range_id] = told
-            self._leader_heard_at[range_id] = time.monotonic()
+    def learn_leaders(self, told: Mapping[Any, Any]) -> None:
+        """What another node says of leaders. Raises InvalidArgument, having learnt nothing."""
+        for range_id, leader in leaders.from_wire(told).items():
+            self.leaders.learn(range_id, leader)
 
     def forget_controller_leader(self) -> None:
         """It did not answer, or says that it does not lead."""
-        self._leaders.pop(CONTROLLER_RANGE, None)
+        self.leaders.forget(CONTROLLER_RANGE)
 
     def leader(self, range_id: int, generation: int) -> int | None:
-        """The leader of that generation, None when none was heard of lately (executions 2.27)."""
-        known = self._leaders.get(range_id)
-        if known is None or known[0] != generation:
+        """The leader of that generation; None when none is known, or its node is missing
+        (executions 2.27)."""
+        told = self.leaders[range_id]
+        if told is None or told.generation != generation or told.node == NOBODY:
             return None
-        if time.monotonic() - self._leader_heard_at[range_id] > LEADER_KNOWN_S:
-            return None
-        return known[2]
+        return told.node if self._present(told.node) else None
 
     def controller_leader(self) -> int | None:
         """The controller's leader, as last heard."""

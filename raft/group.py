@@ -337,7 +337,7 @@ class Group:
         """
         if not self._running or sender not in self._peers or term != self.term:
             return None
-        if sender == self._engine.leader:
+        if sender == self._engine.leader and self._idle.leader is None:
             self._elections.heard_leader(sender)
         return self.commit_index if self.ready_to_lead else 0
 

@@ -133,7 +133,10 @@ def test_x2_24_messages_of_an_older_boot_or_another_descriptor_are_dropped(
 
             async def send(fingerprint: bytes, number: int, process: int) -> None:
                 items = [item(replica.gid, fingerprint, message)]
-                peer.send("raft", frame({"messages": items}, boot=(number, process), clock_ms=1))
+                body = frame(
+                    {"messages": items}, boot=(number, process), clock_ms=1, ping=[1, 0, []]
+                )
+                peer.send("raft", body)
 
             boot, process = cluster.of(2).node.identity.boot, cluster.of(2).node._process
             before = dropped(node, "other_descriptor")

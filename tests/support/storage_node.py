@@ -72,6 +72,7 @@ class StorageNode:
             node_id=1, links=_NoLinks(), confirmations=_NoLinks(), rounds=self.rounds,
             options=RaftOptions(0.03, 0.06, 0.009, 0.009), rng=random.Random(1),
             metrics=Metrics(), stamp_ms=Clocks().stamp_ms, on_broken=self._fail,
+            liveness=None, on_leader=lambda gid, term, leader: None,
             on_damaged=lambda replica, error: self.host.damage(replica, error),
         )  # fmt: skip
         self.host = Host(

@@ -1,0 +1,60 @@
+"""Who leads what: which statement holds, and that only changes travel."""
+
+import pytest
+
+from lognode.client.errors import InvalidArgument
+from lognode.node.leaders import NOBODY, Leaders, Told, from_wire
+
+
+def test_the_higher_generation_and_term_hold() -> None:
+    table = Leaders()
+    for told in (Told(2, 5, 1), Told(2, 4, 2), Told(1, 9, 3), Told(2, 5, 3)):
+        table.learn(7, told)
+    assert table[7] == Told(2, 5, 1)
+    table.learn(7, Told(3, 1, 2))
+    assert table[7] == Told(3, 1, 2)
+    assert table[8] is None
+
+
+def test_who_stepped_down_in_a_term_does_not_lead_in_it_again() -> None:
+    table = Leaders()
+    table.learn(7, Told(1, 5, 1))
+    table.learn(7, Told(1, 5, NOBODY))
+    table.learn(7, Told(1, 5, 1))  # said by one who has not heard
+    assert table[7] == Told(1, 5, NOBODY)
+    table.learn(7, Told(1, 6, 1))
+    assert table[7] == Told(1, 6, 1)
+
+
+def test_only_what_changed_since_a_number_travels() -> None:
+    table = Leaders()
+    for range_id in range(1000):
+        table.learn(range_id, Told(1, 1, 1))
+    number = table.number
+    assert len(table.since(0)) == 1000
+    assert not table.since(number)
+    table.learn(500, Told(1, 1, 2))  # no news
+    assert not table.since(number)
+    table.learn(500, Told(1, 2, 2))
+    table.learn(3, Told(1, 2, 3))
+    assert table.since(number) == {500: Told(1, 2, 2), 3: Told(1, 2, 3)}
+    assert table.since(number + 1) == {3: Told(1, 2, 3)}
+
+
+def test_what_turned_out_wrong_is_forgotten_and_may_be_learnt_again() -> None:
+    table = Leaders()
+    table.learn(0, Told(1, 5, 1))
+    table.forget(0)
+    assert table[0] is None
+    table.learn(0, Told(1, 0, 2))
+    assert table[0] == Told(1, 0, 2)
+
+
+@pytest.mark.parametrize("leaders", [{"a": [1, 2, 3]}, {1: [1, 2]}, {1: [1, 2, None]}, {1: 5}])
+def test_what_is_no_table_is_refused(leaders: dict[object, object]) -> None:
+    with pytest.raises(InvalidArgument):
+        from_wire(leaders)
+
+
+def test_a_table_survives_the_wire() -> None:
+    assert from_wire({4: [1, 2, 3]}) == {4: Told(1, 2, 3)}
