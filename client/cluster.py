@@ -25,6 +25,7 @@ from .errors import (
 from .pool import Pool, shared
 from .retry import Attempts, Next
 from .routing import Range, RangeTable
+from .session import Session
 
 Body = dict[str, Any]
 metadata_timeout_s: Final = 1.0
@@ -37,8 +38,8 @@ class LogRoutes:
         self.name = name
         self.log_id: int | None = None
         self.table = RangeTable()
-        self.applied: dict[int, tuple[int, int]] = {}
-        """Session of prefix reads: range id to (generation, index) seen (executions 2.19)."""
+        self.session = Session()
+        """What its reads have seen."""
 
 
 class Cluster:
@@ -138,7 +139,7 @@ class Cluster:
             if log_id is None:
                 continue
             if log.log_id != log_id:  # deleted and created again: nothing known holds
-                log.log_id, log.table = log_id, RangeTable()
+                log.log_id, log.table, log.session = log_id, RangeTable(), Session()
             log.table.insert_all(
                 self._without_suspect(known) for known in ranges if known.log_id == log_id
             )
@@ -273,7 +274,8 @@ class Cluster:
     ) -> tuple[Body, Range]:
         """Read from the range of `key`, wherever it is; the answer and who gave it.
 
-        `any_replica`: not only the leader may answer. `waits`: the answer may take as long as the
+        `any_replica`: a prefix read, which goes to the members in turn; others go to the leader,
+        who needs one hop less than the others. `waits`: the answer may take as long as the
         deadline allows.
         """
         loop = asyncio.get_running_loop()
@@ -284,7 +286,9 @@ class Cluster:
                 known = await self.locate(log, key, deadline)
                 anyone = any_replica and node is None
                 tried = self._any_member(known) if anyone else self.target(known, node)
-                full = self._with_session(log, known, body) if any_replica else body
+                full = body
+                if any_replica:
+                    full = {**body, "applied": log.session.position(known)}
                 until = deadline if waits else attempts.attempt_deadline(loop.time())
                 answer = await self.ask(known, op, full, until, node=tried)
                 self.remember(log, known, answer)
@@ -324,18 +328,13 @@ class Cluster:
         at = self._turn % len(known.members)
         return min((*known.members[at:], *known.members[:at]), key=self._is_suspect)
 
-    def _with_session(self, log: LogRoutes, known: Range, body: Body) -> Body:
-        generation, applied = log.applied.get(known.range_id, (0, 0))
-        if generation > known.generation:  # stale descriptors came back after newer were dropped
-            raise GenerationMismatch(f"{known} is over: the session has seen its successor")
-        return {**body, "applied": applied} if generation == known.generation else body
-
     def remember(self, log: LogRoutes, known: Range, answer: Body) -> None:
-        """What a read of this session has seen, its next prefix reads see too."""
-        applied = answer.get("applied")
+        """What a read has seen, later prefix reads see too; and who leads, if a follower said."""
+        applied, leader = answer.get("applied"), answer.get("leader")
         if type(applied) is int:
-            seen = (known.generation, applied)
-            log.applied[known.range_id] = max(log.applied.get(known.range_id, (0, 0)), seen)
+            log.session.saw(known, applied)
+        if type(leader) is int and leader != known.leader and not self._is_suspect(leader):
+            log.table.lead(known, leader)
 
 
 def _after(members: Sequence[int], tried: int) -> int:

@@ -35,9 +35,13 @@ class AsyncLog:
     """A log by name; made by `AsyncClient.log`. That it exists is found out by its first use.
 
     Every method takes `timeout`, seconds, the client's by default: one deadline for waits and
-    retries; scans and key listings have it per page. Reads are linearizable; with
-    `consistency="prefix"` any replica may answer, and what a session sees never goes back.
-    `node=ID` reads from that node's own replica, `through=SEQ` after it has applied that far.
+    retries; scans and key listings have it per page.
+
+    Reads are linearizable: they show every append acknowledged before they began (S7), whichever
+    member serves them. With `consistency="prefix"` a read may lag, is spread over the members and
+    needs no leader; what this client sees of a log never goes back, also from one member or
+    generation to another. `node=ID` reads from that node's own replica, at either consistency;
+    `through=SEQ` after it has applied that far.
 
     All raise LogNotFound, Unavailable, Timeout, InvalidArgument; others are named where they occur.
     """
@@ -184,7 +188,7 @@ class AsyncLog:
         `start` may also be "earliest", "latest", Tail(n) or Timestamp(ms); at most `limit`.
         """
         wanted = checked_key(key)
-        low = await self._resolve(wanted, start, self._deadline(timeout))
+        low = await self._resolve(wanted, start, timeout, consistency, node)
         high, left = end, limit
         while left is None or left > 0:
             body = {
@@ -235,7 +239,7 @@ class AsyncLog:
     ) -> int:
         """How many entries of the key lie in [start, end)."""
         wanted = checked_key(key)
-        low = await self._resolve(wanted, start, self._deadline(timeout))
+        low = await self._resolve(wanted, start, timeout, consistency, node)
         body = {"key": wanted, "start": low, "end": end}
         answer = await self._read(wire.COUNT, wanted, body, timeout, consistency, node, through)
         count = answer.get("count")
@@ -330,7 +334,10 @@ class AsyncLog:
         if not batch.done.done():
             raise Timeout(f"append to log {self._name!r} was not acknowledged in time")
 
-    async def _resolve(self, key: bytes, start: Start, deadline: float) -> int:
+    async def _resolve(
+        self, key: bytes, start: Start, timeout: float | None, consistency: Consistency,
+        node: int | None,
+    ) -> int:  # fmt: skip
         if start == "earliest":
             return 1
         if isinstance(start, int):
@@ -347,9 +354,7 @@ class AsyncLog:
                 what="start",
             )
         body = {"key": key, "start": how}
-        answer, _ = await self._cluster.call(
-            self._routes, key, wire.RESOLVE, body, deadline=deadline
-        )
+        answer = await self._read(wire.RESOLVE, key, body, timeout, consistency, node, None)
         return int(answer["seq"])
 
     async def _read(

@@ -140,6 +140,8 @@ class Attempts:
             return Next(max(0.0, min(wait, retry_after_max_s)))
         if isinstance(error, OutOfOrder):
             return Next(0.0 if self.failures == 1 else self._pause())
+        if error.fields.get("reason") == "behind":
+            return Next(0.0 if self.failures == 1 else self._pause(), elsewhere=True)
         # No answer: the leader may be gone, and its successor known to the others.
         delay = 0.0 if self.failures == 1 else self._pause()
         return Next(delay, refresh=True, elsewhere=True)

@@ -19,6 +19,7 @@ from ..client.errors import (
     NotLeader,
     RangeNotFound,
     Timeout,
+    Unavailable,
     from_wire,
     to_wire,
 )
@@ -168,9 +169,12 @@ class DataService:
             self.on_damaged(replica, error)
             raise self._damage_refusal(replica.gid, error.message, body.get("node")) from None
         answer.setdefault("applied", replica.applied_index)  # producer_number has its own
+        if not replica.leads:
+            answer["leader"] = replica.leader_hint
         return answer
 
     async def _until_readable(self, replica: RangeReplica, body: Body) -> None:
+        """Any member serves either consistency: a follower asks the leader how far to wait."""
         timeout_ms = fields.integer(body, "timeout_ms", _READ_TIMEOUT_MS)
         timeout_s = min(timeout_ms, _READ_TIMEOUT_MAX_MS) / 1000
         through = fields.optional_integer(body, "through")
@@ -180,15 +184,14 @@ class DataService:
             raise InvalidArgument(
                 f"consistency {consistency!r}; linearizable or prefix", what="consistency"
             )
-        linearizable = body.get("node") is None and consistency == "linearizable"
         try:
             async with asyncio.timeout(timeout_s):
-                if session > replica.applied_index:
+                if consistency == "linearizable":
+                    await replica.read_barrier()
+                elif session > replica.applied_index:
                     await self._reach(replica, session)
                 if through is not None:
-                    await self._reach_seq(replica, through, leads=linearizable)
-                if linearizable:
-                    await replica.read_barrier()
+                    await self._reach_seq(replica, through, alone=body.get("node") is not None)
         except TimeoutError:
             reached = "" if through is None else f"; seq {replica.state.next_seq - 1} is applied"
             raise Timeout(
@@ -203,15 +206,16 @@ class DataService:
             async with asyncio.timeout(_LAG_WAIT_S):
                 await replica.wait_applied(index)
         except TimeoutError:
-            raise NotLeader(
-                f"this replica has applied {replica.applied_index}, the session has seen {index}",
-                hint=None,
+            raise Unavailable(
+                f"node {self._node_id} has applied entry {replica.applied_index} of {replica.gid}, "
+                f"the session has seen {index}; another member may have it",
+                reason="behind",
             ) from None
 
-    async def _reach_seq(self, replica: RangeReplica, seq: int, *, leads: bool) -> None:
-        """Wait until the seq is applied; where only the leader will do, as long as it leads."""
+    async def _reach_seq(self, replica: RangeReplica, seq: int, *, alone: bool) -> None:
+        """Wait until the seq is applied; while others would do, as long as a leader is known."""
         while replica.state.next_seq <= seq and not replica.stopped:
-            if leads and not replica.leads:
+            if not alone and replica.leader is None:
                 raise replica.not_leader()
             try:
                 async with asyncio.timeout(_LOOK_S):

@@ -46,6 +46,7 @@ class Links(Protocol):
     """Where a replica's Raft messages go."""
 
     def send(self, peer: int, gid: GroupId, fingerprint: bytes, message: Message) -> None: ...
+    def linked(self, peer: int) -> bool: ...
 
 
 class Confirms(Protocol):
@@ -244,12 +245,19 @@ class Replica:
         """The leader's node id as far as this member knows."""
         return None if self.stopped else self.group.leader
 
+    @property
+    def leader_hint(self) -> int | None:
+        """The leader as told to clients: none whose node does not answer pings (2.27)."""
+        leader = self.leader
+        if leader is None or leader == self.services.node_id:
+            return None
+        return leader if self.services.links.linked(leader) else None
+
     def not_leader(self) -> NotLeader:
         """The refusal, with the hint where there is one."""
-        hint = self.leader
-        if hint == self.services.node_id:
-            hint = None
-        return NotLeader(f"node {self.services.node_id} does not lead {self.gid}", hint=hint)
+        hint = self.leader_hint
+        known = "" if hint is not None else " and knows no live leader"
+        return NotLeader(f"node {self.services.node_id} does not lead {self.gid}{known}", hint=hint)
 
     # Proposals and reads.
 

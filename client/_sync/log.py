@@ -17,9 +17,13 @@ class Log:
     """A log by name; made by `Client.log`. That it exists is found out by its first use.
 
     Every method takes `timeout`, seconds, the client's by default: one deadline for waits and
-    retries; scans and key listings have it per page. Reads are linearizable; with
-    `consistency="prefix"` any replica may answer, and what a session sees never goes back.
-    `node=ID` reads from that node's own replica, `through=SEQ` after it has applied that far.
+    retries; scans and key listings have it per page.
+
+    Reads are linearizable: they show every append acknowledged before they began (S7), whichever
+    member serves them. With `consistency="prefix"` a read may lag, is spread over the members and
+    needs no leader; what this client sees of a log never goes back, also from one member or
+    generation to another. `node=ID` reads from that node's own replica, at either consistency;
+    `through=SEQ` after it has applied that far.
 
     All raise LogNotFound, Unavailable, Timeout, InvalidArgument; others are named where they occur.
     """

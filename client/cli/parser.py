@@ -66,11 +66,20 @@ def add_common(parser: Parser) -> None:
 
 
 def add_replica(parser: Parser) -> None:
-    """The flags of verbs that read one key or all of them."""
-    parser.add_argument("--node", type=int, metavar="ID", help="read that node's own replica")
+    """The flags of verbs that read one key."""
+    add_members(parser)
     parser.add_argument(
         "--through", type=whole, metavar="SEQ", help="wait until the replica has applied SEQ"
     )
+
+
+def add_members(parser: Parser) -> None:
+    """The flags that say which members may answer, and how new the answer has to be."""
+    parser.add_argument("--node", type=int, metavar="ID", help="read that node's own replica")
+    parser.add_argument(
+        "--consistency", choices=("linearizable", "prefix"), default="linearizable",
+        help="prefix: any member, without a leader; may lag (default linearizable)",
+    )  # fmt: skip
 
 
 def whole(text: str) -> int:

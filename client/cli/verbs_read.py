@@ -1,12 +1,13 @@
 """`lognode scan`, `latest`, `count`, `keys` and `follow`: what reads entries."""
 
 import time
+from argparse import Namespace
 from collections.abc import AsyncIterator
 from typing import Any
 
 from ..errors import InvalidArgument
 from ..types import Entry, FollowStart, Start, Timestamp
-from .parser import Parser, UsageError, add_replica, position, whole
+from .parser import Parser, UsageError, add_members, add_replica, position, whole
 from .verb import Call, Verb
 
 _ENTRY = ("key", "seq", "timestamp_ms", "value")
@@ -32,7 +33,7 @@ def _keys_arguments(parser: Parser) -> None:
     parser.add_argument("--prefix", default="", metavar="P", help="only keys that begin with it")
     parser.add_argument("--after", metavar="K", help="only keys that follow it")
     parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="at most N keys")
-    parser.add_argument("--node", type=int, metavar="ID", help="read that node's own replicas")
+    add_members(parser)
 
 
 def _follow_arguments(parser: Parser) -> None:
@@ -48,7 +49,7 @@ async def _scan(call: Call) -> None:
     options = call.options
     entries = call.client.log(options.log).scan(
         to_bytes(options.key), start=_start(options.start), end=options.end,
-        limit=options.limit, reverse=options.reverse, node=options.node, through=options.through,
+        limit=options.limit, reverse=options.reverse, **_members(options), through=options.through,
     )  # fmt: skip
     await call.printer.stream(_rows(entries), _ENTRY)
 
@@ -56,7 +57,7 @@ async def _scan(call: Call) -> None:
 async def _latest(call: Call) -> None:
     options = call.options
     entry = await call.client.log(options.log).latest(
-        to_bytes(options.key), node=options.node, through=options.through
+        to_bytes(options.key), **_members(options), through=options.through
     )
     if entry is not None:
         call.printer.record(_row(entry), _ENTRY)
@@ -65,7 +66,7 @@ async def _latest(call: Call) -> None:
 async def _count(call: Call) -> None:
     options = call.options
     count = await call.client.log(options.log).count(
-        to_bytes(options.key), node=options.node, through=options.through
+        to_bytes(options.key), **_members(options), through=options.through
     )
     call.printer.scalar(count)
 
@@ -73,7 +74,7 @@ async def _count(call: Call) -> None:
 async def _keys(call: Call) -> None:
     options = call.options
     keys = call.client.log(options.log).keys(
-        prefix=to_bytes(options.prefix), limit=options.limit, node=options.node,
+        prefix=to_bytes(options.prefix), limit=options.limit, **_members(options),
         start_after=None if options.after is None else to_bytes(options.after),
     )  # fmt: skip
 
@@ -103,6 +104,11 @@ async def _follow(call: Call) -> None:
                 left -= 1
                 if left == 0:
                     return
+
+
+def _members(options: Namespace) -> dict[str, Any]:
+    """Which members may answer."""
+    return {"node": options.node, "consistency": options.consistency}
 
 
 def _start(given: int | str | tuple[str, int]) -> Start:

@@ -9,6 +9,7 @@ from pathlib import Path
 import lognode
 from lognode.node.dev import LocalCluster
 
+from . import nodes
 from .figures import Result, result
 from .workload import Shape
 
@@ -30,25 +31,16 @@ def run(shape: Shape, workloads: set[str], root: Path) -> list[Result]:
 async def _run(shape: Shape, workloads: set[str], servers: str) -> list[Result]:
     results = []
     async with lognode.AsyncClient(servers, timeout=60) as client:
-        await _healthy(client)
+        await nodes.healthy(client)
         split_at = [shape.key(shape.keys * i // 4) for i in range(1, 4)]
         log = await client.create_log("bench", split_at=split_at)
-        await _healthy(client)
+        await nodes.healthy(client)
         results.append(await _throughput(log, shape))
         if "append" in workloads:
             results.append(await _latency(log, shape))
         if "poll" in workloads:
             results.append(await _poll(log, shape))
     return results
-
-
-async def _healthy(client: lognode.AsyncClient) -> None:
-    for _ in range(300):
-        answer = await client.health(nodes=3)
-        if answer["ok"]:
-            return
-        await asyncio.sleep(0.1)
-    raise lognode.Unavailable(f"not healthy after 30 s: {answer['reasons']}")
 
 
 async def _throughput(log: lognode.AsyncLog, shape: Shape) -> Result:

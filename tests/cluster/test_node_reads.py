@@ -5,22 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_nodes import LiveCluster, LiveNode, live, until
+from live_nodes import LiveCluster, LiveNode, ask, follower, live, until, value
 
 import lognode
-from lognode.client.errors import NodeNotFound, NotLeader, Timeout
+from lognode.client.errors import NodeNotFound, Timeout, Unavailable
 
 pytestmark = pytest.mark.cluster
-
-
-async def ask(node: LiveNode, op: str, body: dict[str, Any], timeout_s: float = 5.0) -> Any:
-    """One request to that very node."""
-    connection = await node.client()
-    try:
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        return await connection.request(op, body, deadline=deadline)
-    finally:
-        connection.close()
 
 
 def hold_back(node: LiveNode) -> Any:
@@ -29,19 +19,6 @@ def hold_back(node: LiveNode) -> Any:
     take = raft_in.take
     raft_in.take = lambda sender, body: None
     return lambda: setattr(raft_in, "take", take)
-
-
-def follower(cluster: LiveCluster) -> LiveNode:
-    """A member that leads nothing at all, so that holding it back moves no leader."""
-    return next(
-        each for each in cluster.nodes if not any(r.leads for r in each.host.groups.values())
-    )
-
-
-def value(answer: Any) -> bytes:
-    (found,) = answer["values"]
-    assert isinstance(found, bytes)
-    return found
 
 
 async def lagging(cluster: LiveCluster, log: lognode.AsyncLog) -> tuple[LiveNode, Any]:
@@ -71,7 +48,7 @@ def test_S7_x2_19_prefix_reads_never_go_back_in_a_session(tmp_path: Path) -> Non
             seen = await ask(leader, "latest", body)
             assert value(seen) == b"new"
             assert seen["applied"] > before["applied"]
-            with pytest.raises(NotLeader, match="the session has seen"):
+            with pytest.raises(Unavailable, match="the session has seen"):
                 await ask(behind, "latest", {**body, "applied": seen["applied"]})
             # The SDK: what one read has seen, the next ones see too, whoever serves them.
             entry = await log.latest(b"k")

@@ -192,3 +192,26 @@ async def live(
         await asyncio.gather(
             *(each.task for each in found if each.task is not None), return_exceptions=True
         )
+
+
+async def ask(node: LiveNode, op: str, body: dict[str, Any], timeout_s: float = 5.0) -> Any:
+    """One request to that very node."""
+    connection = await node.client()
+    try:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        return await connection.request(op, body, deadline=deadline)
+    finally:
+        connection.close()
+
+
+def follower(cluster: LiveCluster) -> LiveNode:
+    """A member that leads nothing at all, so that holding it back moves no leader."""
+    return next(
+        each for each in cluster.nodes if not any(r.leads for r in each.host.groups.values())
+    )
+
+
+def value(answer: Any) -> bytes:
+    (found,) = answer["values"]
+    assert isinstance(found, bytes)
+    return found
