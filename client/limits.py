@@ -87,7 +87,9 @@ segment_unpacked_bytes_max: Final = 256 * MIB
 """Keys and values, uncompressed, above which a memtable is flushed: the builder holds them all."""
 meta_map_bytes: Final = 16 << 30
 base_chunk_bytes: Final = 4 * MIB
-"""A piece of a segment file in a base transfer."""
+"""A piece of a segment file in a base transfer, at most."""
+transfer_bytes_per_s: Final = 64 * MIB
+"""Unless the node is told otherwise: of segment files that it gives, and as much that it takes."""
 
 # Placement.
 ranges_per_log_max: Final = 4_096

@@ -12,6 +12,7 @@
     controller_driver        commits what partitions/ says as the controller's leader
     controller_changes       the controller's own next generation, pushed to its members
     base_transfer            a base and its files from a peer, verified
+    base_server, rate        the giving side of it, and how fast
     view, heartbeat          the newest image, who leads, who is alive
     peers, server            links out, connections in
     data_service, follow     what clients ask of ranges

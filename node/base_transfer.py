@@ -1,87 +1,50 @@
 """Fetching a base: a peer's durable state of a range, manifest and tables, and its files.
 
-Files are immutable and named by the SHA-256 of their content, so a fetch goes on where it broke
-off, from whichever peer, and is verified before the file is opened (raft.md section 5).
+Files are immutable and named by the SHA-256 of their content. So a fetch goes on where it broke
+off, after a restart of either side too, and from whichever peer; and what came is verified as a
+whole before it is taken over (raft.md section 5). Files travel on a connection of their own:
+whatever their size, no Raft frame waits behind them (executions 2.18).
 """
 
 import asyncio
-import hashlib
+import contextlib
 import logging
 import os
-import re
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 from ..client import limits
 from ..client.connection import Connection
-from ..client.errors import CorruptData, InvalidArgument, RangeNotFound, Unavailable
-from ..client.wire import field
+from ..client.errors import CorruptData, LognodeError, Overloaded, Timeout, Unavailable
 from ..raft.types import GroupId
 from ..statemachine.range_state import Base
+from ..statemachine.segment_writer import SegmentInfo, hash_file
 from ..statemachine.segments import SegmentStore
-from . import fields
+from .data_directory import PARTIAL
 from .host import Host
+from .rate import TokenBucket
 from .sync_thread import SyncThread
+
+_REQUEST_TIMEOUT_S = 15.0
+_TRIES = 4
+"""So often in a row a piece fails to come before the peer is given up for now."""
+_RETRY_FIRST_S = 0.1
+_SYNC_BYTES = 16 * limits.MIB
+"""A received file is synced this often, so that no large write is left to delay a WAL round."""
+_STALE_S = 3_600.0
 
 log = logging.getLogger("lognode.transfer")
 
-_REQUEST_TIMEOUT_S = 10.0
-_PIN_S = 60.0
-_CONTENT_ID = re.compile(r"[0-9a-zA-Z]{1,64}")
-
 Body = dict[str, Any]
-
-
-class BaseServer:
-    """The giving side: what a base consists of, and pieces of its files."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._loop = asyncio.get_running_loop()
-        self._leases: dict[object, asyncio.TimerHandle] = {}
-
-    def describe(self, body: Body) -> Body:
-        """The durable base of a generation here, and its seal when it has one.
-
-        Its files are kept for a minute after the last request that names them (executions 2.18).
-        """
-        gid = fields.group(body)
-        replica = self._host.replica(gid)
-        if replica is None:
-            raise RangeNotFound(f"no replica of {gid} on this node", range=gid.range_id)
-        base = replica.state.durable_base
-        self._pin(gid, [info.content_id for info in base.manifest])
-        return {"base": base.to_wire()}
-
-    def piece(self, body: Body) -> Body:
-        """Bytes of a segment file."""
-        content_id, offset = field(body, "id", str), fields.integer(body, "offset")
-        if not _CONTENT_ID.fullmatch(content_id) or offset > 1 << 62:
-            raise InvalidArgument("not a piece of a segment", what="id")
-        self._pin(content_id, [content_id])
-        try:
-            with open(self._host.store.path(content_id), "rb") as file:
-                file.seek(offset)
-                return {"data": file.read(limits.base_chunk_bytes)}
-        except FileNotFoundError:
-            raise RangeNotFound(f"no segment {content_id} on this node", range=0) from None
-
-    def _pin(self, name: object, content_ids: list[str]) -> None:
-        lease = self._leases.pop(name, None)
-        if lease is not None:
-            lease.cancel()  # progress renews it
-        self._host.pinned[name] = content_ids
-        self._leases[name] = self._loop.call_later(_PIN_S, self._unpin, name)
-
-    def _unpin(self, name: object) -> None:
-        del self._leases[name]
-        self._host.pinned.pop(name, None)
+Ask = Callable[[str, Body], Awaitable[Body]]
 
 
 class BaseFetcher:
-    """The taking side."""
+    """`connection` is the one to a peer that is there anyway, `dial` makes another. `bucket` is
+    what this node may take of files, from all peers together."""
 
     def __init__(
         self,
@@ -91,12 +54,16 @@ class BaseFetcher:
         tmp: Path,
         sync: SyncThread,
         connection: Callable[[int], Connection | None],
+        dial: Callable[[int], Awaitable[Connection]],
+        bucket: TokenBucket,
     ) -> None:
         self._host = host
         self._store = store
         self._tmp = tmp
         self._sync = sync
         self._connection = connection
+        self._dial = dial
+        self._bucket = bucket
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Per file: two duties may want the same one at once."""
 
@@ -104,18 +71,24 @@ class BaseFetcher:
         """The peer's durable base of a generation, with every file of it here.
 
         The files stay until the caller drops `pin` from the host. Raises Unavailable, CorruptData,
-        RangeNotFound.
+        RangeNotFound; what came of a file until then is kept.
         """
-        answer = await self._ask(
-            peer, "base", {"range": gid.range_id, "generation": gid.generation}
-        )
+        connection = self._connection(peer)
+        if connection is None:
+            raise Unavailable(f"no link to node {peer}")
+        group = {"range": gid.range_id, "generation": gid.generation}
+        answer = await connection.request("base", group, deadline=_deadline())
         base = Base.from_wire(answer["base"])
         self._host.pinned[pin] = [info.content_id for info in base.manifest]
-        for info in base.manifest:
-            turn = self._turns.setdefault(info.content_id, asyncio.Lock())
-            async with turn:
-                if not await self._is_sound(info.content_id):
-                    await self._fetch_file(peer, info.content_id, info.size)
+        missing = [info for info in base.manifest if not await self._is_sound(info.content_id)]
+        if missing:
+            await asyncio.to_thread(_forget_stale, self._tmp)
+            async with self._connected(peer) as ask:
+                for info in missing:
+                    turn = self._turns.setdefault(info.content_id, asyncio.Lock())
+                    async with turn:
+                        if not await self._is_sound(info.content_id):
+                            await self._fetch_file(_Giver(peer, group, ask), info)
         return base
 
     async def _is_sound(self, content_id: str) -> bool:
@@ -131,37 +104,133 @@ class BaseFetcher:
                 return False
         return True
 
-    async def _fetch_file(self, peer: int, content_id: str, size: int) -> None:
-        """Written by a thread of its own: WAL rounds do not wait for a large file's fsync."""
-        path = self._tmp / f"fetch-{content_id}"
-        digest = hashlib.sha256()
-        received = 0
+    @contextlib.asynccontextmanager
+    async def _connected(self, peer: int) -> AsyncIterator[Ask]:
+        """A way to ask the peer on a connection of its own, dialled again when it was lost."""
+        connection: Connection | None = None
+
+        async def ask(op: str, body: Body) -> Body:
+            nonlocal connection
+            if connection is None or connection.lost is not None:
+                connection = await self._dial(peer)
+            return await connection.request(op, body, deadline=_deadline())
+
         try:
-            with await asyncio.to_thread(path.open, "wb") as file:
-                while received < size:
-                    answer = await self._ask(peer, "file", {"id": content_id, "offset": received})
-                    data: bytes = answer["data"]
-                    if not data:
-                        break
-                    received += len(data)
-                    await asyncio.to_thread(_take, file, digest, data)
-                await asyncio.to_thread(os.fsync, file.fileno())
+            yield ask
+        finally:
+            if connection is not None:
+                connection.close()
+
+    async def _fetch_file(self, giver: "_Giver", info: SegmentInfo) -> None:
+        path = self._tmp / f"{PARTIAL}{info.content_id}"
+        try:
+            while True:
+                began = time.monotonic()
+                held = await asyncio.to_thread(_held, path, info.size)
+                await self._receive(giver, info, path, held)
+                digest = await asyncio.to_thread(hash_file, path)
+                if digest == info.content_id:
+                    break
+                path.unlink()
+                if not held:
+                    raise CorruptData(await giver.blamed(info.content_id))
+                # The part from before may have been torn by the power: all of it once more.
+                log.warning("a part of a file was damaged here", extra={"fields": {"path": path}})
         except OSError as error:
             raise Unavailable(f"cannot write {path}: {error.strerror or error}") from None
-        if digest.hexdigest() != content_id:
-            path.unlink()
-            raise CorruptData(f"segment {content_id} came from node {peer} with another content")
-        await self._sync.run(lambda: self._store.add(path, content_id))
+        await self._sync.run(lambda: self._store.add(path, info.content_id))
+        log.info(
+            "file fetched",
+            extra={"fields": {"id": info.content_id, "peer": giver.peer, "bytes": info.size,
+                              "held_before": held,
+                              "seconds": round(time.monotonic() - began, 3)}},
+        )  # fmt: skip
 
-    async def _ask(self, peer: int, op: str, body: Body) -> Body:
-        connection = self._connection(peer)
-        if connection is None:
-            raise Unavailable(f"no link to node {peer}")
-        deadline = asyncio.get_running_loop().time() + _REQUEST_TIMEOUT_S
-        return await connection.request(op, body, deadline=deadline)
+    async def _receive(self, giver: "_Giver", info: SegmentInfo, path: Path, held: int) -> None:
+        """Append pieces until the file has its size, and sync it."""
+        synced = held
+        while held < info.size:
+            wanted = min(self._bucket.piece_bytes, info.size - held)
+            await asyncio.sleep(self._bucket.reserve(wanted))
+            data = await giver.piece(info.content_id, held, wanted)
+            sync = held + len(data) - synced >= _SYNC_BYTES or held + len(data) >= info.size
+            await asyncio.to_thread(_write, path, held, data, sync=sync)
+            held += len(data)
+            synced = held if sync else synced
 
 
-def _take(file: IO[bytes], digest: "hashlib._Hash", data: bytes) -> None:
-    file.write(data)
-    file.flush()
-    digest.update(data)
+class _Giver:
+    """A peer and the generation of which it is asked for files."""
+
+    def __init__(self, peer: int, group: Body, ask: Ask) -> None:
+        self.peer = peer
+        self._group = group
+        self._ask = ask
+
+    async def piece(self, content_id: str, offset: int, count: int) -> bytes:
+        """At least one byte. Tries again for a while when the connection fails."""
+        body = {**self._group, "id": content_id, "offset": offset, "bytes": count}
+        failed = 0
+        while True:
+            try:
+                data: bytes = (await self._ask("file", body))["data"]
+            except Overloaded as error:
+                await asyncio.sleep(error.fields.get("retry_after", _RETRY_FIRST_S))
+                continue
+            except (Unavailable, Timeout) as error:
+                failed += 1
+                if failed == _TRIES:
+                    raise Unavailable(f"node {self.peer}: {error.message}") from None
+                await asyncio.sleep(_RETRY_FIRST_S * 2**failed)
+                continue
+            if not data or len(data) > count:
+                raise CorruptData(await self.blamed(content_id))
+            return data
+
+    async def blamed(self, content_id: str) -> str:
+        """What came is not what it should be: tell the peer, which looks at its own file."""
+        told = f"segment {content_id} came from node {self.peer} with another content"
+        try:
+            sound = (await self._ask("file_check", {**self._group, "id": content_id}))["sound"]
+        except LognodeError as error:
+            return f"{told}; it could not be asked why: {error.message}"
+        if sound:
+            return f"{told}, though that of the node is sound"
+        return f"{told}: the file there is damaged, and the node knows it now"
+
+
+def _deadline() -> float:
+    return asyncio.get_running_loop().time() + _REQUEST_TIMEOUT_S
+
+
+def _held(path: Path, size: int) -> int:
+    """How much of the file is here from before; more than all of it is nothing."""
+    try:
+        held = path.stat().st_size
+    except FileNotFoundError:
+        return 0
+    if held > size:
+        path.unlink()
+        return 0
+    return held
+
+
+def _write(path: Path, offset: int, data: bytes, *, sync: bool) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(fd, view, offset)
+            offset, view = offset + written, view[written:]
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _forget_stale(tmp: Path) -> None:
+    """Parts of files that nobody has gone on with for long."""
+    for path in tmp.glob(f"{PARTIAL}*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _STALE_S:
+                path.unlink()

@@ -31,6 +31,8 @@ class Config:
     log_level: str = "INFO"
     wal_file_bytes: int = limits.wal_file_bytes
     """At a few of these the memtables that hold the oldest back are made segments, and it goes."""
+    transfer_bytes_per_s: int = limits.transfer_bytes_per_s
+    """0: without limit."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Per field, where its value is from."""
 
@@ -52,6 +54,10 @@ _FLAGS = {
     "dial_map": ("FILE", 'TOML of "advertised host:port" = "host:port to dial"'),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING or ERROR (default INFO)"),
     "wal_file_bytes": ("N", "size of a file of the write-ahead log (default 64 MiB)"),
+    "transfer_bytes_per_s": (
+        "N",
+        "of files given to other nodes, and as much taken from them; 0: no limit (default 64 MiB)",
+    ),
 }
 
 
@@ -125,6 +131,8 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return _seconds(value)
         if name == "wal_file_bytes":
             return _bytes(value)
+        if name == "transfer_bytes_per_s":
+            return _rate(value)
         if name == "log_level" and str(value).upper() not in (
             "DEBUG", "INFO", "WARNING", "ERROR",
         ):  # fmt: skip
@@ -150,12 +158,20 @@ def _bytes(value: Any) -> int:
     return number
 
 
+def _rate(value: Any) -> int:
+    number = int(value)
+    if number < 0:
+        raise ValueError("give bytes a second, or 0 for no limit")
+    return number
+
+
 def shown(config: Config) -> list[tuple[str, str, str]]:
     """Name, value and source of every setting, for `lognode config show`."""
     rows = []
     for entry in fields(config):
         if entry.name != "sources":
             value = getattr(config, entry.name)
-            text = ",".join(value) if isinstance(value, tuple) else str(value or "")
+            told = ",".join(value) if isinstance(value, tuple) else value
+            text = "" if told is None else str(told)
             rows.append((entry.name, text, config.sources.get(entry.name, "default")))
     return rows

@@ -28,7 +28,8 @@ from ..statemachine.meta import LmdbMeta
 from ..statemachine.segments import SegmentStore
 from . import logs, rows
 from .addresses import split_address
-from .base_transfer import BaseFetcher, BaseServer
+from .base_server import BaseServer
+from .base_transfer import BaseFetcher
 from .clocks import Clocks
 from .cluster_service import ClusterService
 from .config import Config
@@ -57,6 +58,7 @@ from .metrics import Metrics
 from .peers import PeerLinks
 from .pings import Pings
 from .raft_in import Boot, RaftIn
+from .rate import TokenBucket
 from .replica import Services
 from .rounds import Rounds
 from .server import Server
@@ -252,7 +254,8 @@ class Node:
         )  # fmt: skip
         fetcher = BaseFetcher(
             host=self._host, store=self._store, tmp=self._directory.tmp, sync=self._sync,
-            connection=self._links.connection,
+            connection=self._links.connection, dial=self._links.dial,
+            bucket=TokenBucket(self._config.transfer_bytes_per_s, time.monotonic),
         )  # fmt: skip
         self._heartbeat = Heartbeat(
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,
@@ -293,7 +296,9 @@ class Node:
 
     async def _listen(self) -> None:
         identity, cluster = self.identity, self._cluster
-        bases = BaseServer(self._host)
+        bases = BaseServer(
+            self._host, TokenBucket(self._config.transfer_bytes_per_s, time.monotonic)
+        )
         data = DataService(
             node_id=identity.node_id, replica=self._host.serving,
             describe=cluster.describe_range, metrics=self._metrics,
@@ -305,12 +310,6 @@ class Node:
             metrics=self._metrics,
         )  # fmt: skip
 
-        async def base(_: int, body: dict[str, Any]) -> dict[str, Any]:
-            return bases.describe(body)
-
-        async def piece(_: int, body: dict[str, Any]) -> dict[str, Any]:
-            return bases.piece(body)
-
         server = Server(
             who=lambda: (identity.cluster_id, identity.node_id),
             raft_in=self._raft_in,
@@ -318,8 +317,9 @@ class Node:
             operations=cluster.operations,
             join=cluster.join,
             peer_operations={
-                "base": base,
-                "file": piece,
+                "base": bases.describe,
+                "file": bases.piece,
+                "file_check": bases.check,
                 "heartbeat": self._heartbeat.serve,
                 "report": self._take_report,
                 "command": cluster.peer_command,

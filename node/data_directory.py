@@ -3,7 +3,7 @@
 wal/        the shared write-ahead log
 meta.mdb    one LMDB environment: identity, replicas, manifests, tables
 files/      immutable segments, named by content
-tmp/        what is being built or fetched; emptied at start
+tmp/        what is being built, emptied at start; parts of files that are being fetched stay
 lock        held by the one process that owns the directory
 """
 
@@ -18,6 +18,8 @@ from ..client.errors import Conflict, CorruptData, Unavailable
 from ..statemachine.meta import MetaStore
 
 _IDENTITY = "identity"
+PARTIAL = "fetch-"
+"""What the name of a part of a file in tmp/ begins with; its content id follows."""
 
 
 class DirectoryInUse(Conflict):
@@ -70,8 +72,12 @@ class DataDirectory:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = fd
-        shutil.rmtree(self.tmp, ignore_errors=True)
-        self.tmp.mkdir()
+        self.tmp.mkdir(exist_ok=True)
+        for path in self.tmp.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif not path.name.startswith(PARTIAL):
+                path.unlink()
 
     def check_fresh(self) -> None:
         """Raise CorruptData for a directory that has no identity but a WAL: what it promised, and

@@ -124,18 +124,26 @@ class Flusher:
         # up from the log and needs no base.
         behind = self._cut_next.get(replica.gid)
         self._cut_next[replica.gid] = applied_index
+        if behind is not None:
+            behind = min([behind, *replica.log_pins.values()])
         if behind is not None and not replica.stopped and behind > replica.raft_log.base_index:
             replica.raft_log.cut_front(behind)
             self._rounds.kick()
 
     async def release(self, replica: RangeReplica) -> None:
-        """Flush, then cut all of the log that is in segments: it keeps the oldest WAL file."""
+        """Flush, then cut all of the log that is in segments: it keeps the oldest WAL file.
+
+        Nothing where somebody who is fetching a base needs all of the log.
+        """
+        pinned_from = min(replica.log_pins.values(), default=None)
+        if pinned_from is not None and pinned_from <= replica.raft_log.base_index:
+            return
         if replica.state.unflushed and not await self.try_flush(replica):
             return
-        applied_index = replica.state.durable_base.applied_index
-        if not replica.stopped and applied_index > replica.raft_log.base_index:
-            replica.raft_log.cut_front(applied_index)
-            self._cut_next[replica.gid] = applied_index
+        index = min([replica.state.durable_base.applied_index, *replica.log_pins.values()])
+        if not replica.stopped and index > replica.raft_log.base_index:
+            replica.raft_log.cut_front(index)
+            self._cut_next[replica.gid] = index
             self._rounds.kick()
 
     async def try_flush(self, replica: RangeReplica) -> bool:

@@ -19,6 +19,8 @@ _WAL_FILES_MAX = 6
 """Above it the ranges that pin the oldest file are flushed, however small their memtables."""
 _WAL_FILES_CONTROLLER = 2
 """Above it the controller's metadata is checkpointed when it pins the oldest file: it is small."""
+_WAL_FILES_PINNED_MAX = 64
+"""Above it the log is no longer kept for those who fetch a base: they will need another one."""
 _RETRY_S = 5.0
 _PRODUCERS_S = 60.0
 
@@ -86,6 +88,8 @@ class Maintenance:
                 if self._wal.file_count > _WAL_FILES_CONTROLLER and not replica.is_sealed:
                     await self._host.checkpoint_controller(replica)
             elif isinstance(replica, RangeReplica) and self._wal.file_count > _WAL_FILES_MAX:
+                if self._wal.file_count > _WAL_FILES_PINNED_MAX:
+                    replica.log_pins.clear()
                 await self._flusher.release(replica)
 
     async def _reclaim_wal(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from ..client import limits
 from ..client.connection import Connection, dial
-from ..client.errors import LognodeError, Unauthorized
+from ..client.errors import LognodeError, Unauthorized, Unavailable
 from ..raft.types import GroupId, Message
 from . import raft_in
 from .addresses import split_address
@@ -97,6 +97,13 @@ class PeerLinks:
         """The open connection to a peer, for requests to it."""
         link = self._links.get(peer)
         return None if link is None else link.connection
+
+    async def dial(self, peer: int) -> Connection:
+        """Another connection to a peer, the caller's. Raises Unavailable, Unauthorized."""
+        link = self._links.get(peer)
+        if link is None:
+            raise Unavailable(f"node {peer} is no peer")
+        return await link._dial()
 
     def epochs(self) -> dict[int, int]:
         """The links that can be used now."""

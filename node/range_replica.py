@@ -50,6 +50,8 @@ class RangeReplica(Replica):
         self._spanning: set[Listener] = set()
         self._seal_proposed = False
         self.flushing = False
+        self.log_pins: dict[object, int] = {}
+        """The log after each of these indexes is needed by who is fetching a base."""
         self.memtable_since = time.monotonic()
         self._producer_use = ProducerUse(time.monotonic)
 

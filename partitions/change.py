@@ -169,12 +169,17 @@ def _members(
 ) -> list[list[int]] | None:
     """The members of each output; None: wait for those who do not hold the sealed state yet.
 
-    When one of them takes too long the old members begin the next generation: most of them hold
-    the sealed state (executions 1.7).
+    That is for new members: of the old ones most hold it, and the range serves nothing while the
+    others fetch it. When a new one takes too long the old members begin the next generation
+    (executions 1.7).
     """
     prepared = {node for node, told in facts.prepared.items() if told == sealed}
-    if all(set(output.members) <= prepared for output in operation.outputs):
-        return [list(output.members) for output in operation.outputs]
+    wanted = [set(output.members) for output in operation.outputs]
+    if all(
+        members - set(old) <= prepared and 2 * len(members & prepared) > len(members)
+        for members in wanted
+    ):
+        return [sorted(members) for members in wanted]
     if now - facts.sealed_at > LEAVE_OUT_AFTER_S:
         return [sorted(old) for _ in operation.outputs]
     return None

@@ -1,5 +1,6 @@
 """S12, x2: a damaged or lost disk is repaired into the next generation, with no help."""
 
+import json
 import random
 import shutil
 import threading
@@ -173,3 +174,60 @@ def test_x2_a_damaged_member_is_rebuilt_in_the_next_generation_while_the_range_s
         assert range_["generation"] == before["generation"] + 1
         assert "takes no part" in victim.log_path.read_text()
         check_all_hold(client, writer)
+
+
+def test_a_base_of_several_megabytes_survives_kills_of_both_sides(tmp_path: Path) -> None:
+    """It goes on where it broke off, at the rate that it is given, while appends go on."""
+    rate = 1 << 20
+    flags = ("--wal-file-bytes", str(1 << 20), "--transfer-bytes-per-s", str(rate))
+    with cluster_with_a_log(tmp_path, *flags) as (cluster, client):
+        log = client.log("orders")
+        values = [random.Random(n).randbytes(100_000) for n in range(90)]
+        for value in values:
+            log.append(b"large", value)
+        victim = cluster.nodes[testing.leader_of(client, "orders") % 3]
+        others = [node for node in cluster.nodes if node is not victim]
+        testing.eventually(
+            lambda: all(segments_of(node) for node in cluster.nodes), what="segments are built"
+        )
+        writer = Writer(cluster.servers)
+        try:
+            victim.kill()
+            lose_the_wal(victim)
+            shutil.rmtree(victim.data / "files")
+            victim.start()
+            for killed in (victim, *others):
+                wait_for_a_part(victim)
+                killed.kill()
+                killed.start()
+            victim.wait_ready()
+            testing.wait_healthy(cluster, timeout_s=120)
+            writer.wait_for(20)
+        finally:
+            writer.stop()
+        assert range_of(client)["members"] == [1, 2, 3]
+        newest = log.latest(b"large")
+        assert newest is not None
+        for number in (1, 2, 3):
+            assert [value for _, value in held(log, b"large", number, newest.seq)] == values
+        check_all_hold(client, writer)
+        fetched = [row for row in events(victim) if row["message"] == "file fetched"]
+        assert any(row["held_before"] > 0 for row in fetched), fetched
+        large = [row for row in fetched if row["bytes"] - row["held_before"] > rate]
+        assert all(
+            (row["bytes"] - row["held_before"]) / row["seconds"] < 1.5 * rate for row in large
+        ), large
+
+
+def wait_for_a_part(node: testing.LocalNode) -> None:
+    """Until more of a file has come than there was."""
+
+    def received() -> int:
+        return sum(part.stat().st_size for part in (node.data / "tmp").glob("fetch-*"))
+
+    before = received()
+    testing.eventually(lambda: received() > before, what="more of a file is here")
+
+
+def events(node: testing.LocalNode) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in node.log_path.read_text().splitlines()]

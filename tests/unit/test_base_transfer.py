@@ -1,34 +1,97 @@
-"""A base on its way, fetched by two duties at once."""
+"""A base on its way: broken off, gone on with, damaged, and fetched by two duties at once."""
 
 import asyncio
+import itertools
+import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from storage_node import StorageNode, descriptor, numbered_batch
 
-from lognode.node.base_transfer import BaseFetcher, BaseServer
+from lognode.client.connection import Connection
+from lognode.client.errors import CorruptData, Unavailable
+from lognode.client.records import encode_batch
+from lognode.node import base_transfer
+from lognode.node.base_server import BaseServer
+from lognode.node.base_transfer import BaseFetcher
+from lognode.node.rate import TokenBucket
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
 
 G1 = GroupId(1, 1)
+PIECE = 64 << 10
 
 
 class Wire:
-    """A connection to a node in this process; every piece of a file takes a turn of the loop."""
+    """A connection to a node in this process; every piece of a file takes a turn of the loop.
 
-    def __init__(self, server: BaseServer) -> None:
+    After `breaks_after` requests it is lost. `spoil` may change what comes.
+    """
+
+    def __init__(self, server: BaseServer, breaks_after: float = float("inf")) -> None:
         self._server = server
-        self.asked: list[str] = []
+        self._left = breaks_after
+        self.asked: list[tuple[str, int]] = []
+        self.spoil: Callable[[bytes], bytes] = lambda data: data
+        self.lost: BaseException | None = None
 
     async def request(self, op: str, body: dict[str, Any], *, deadline: float) -> dict[str, Any]:
-        self.asked.append(op)
+        self.asked.append((op, body.get("offset", 0)))
         await asyncio.sleep(0)
-        return self._server.describe(body) if op == "base" else self._server.piece(body)
+        self._left -= 1
+        if self._left < 0:
+            self.lost = Unavailable("the link broke")
+            raise Unavailable("the link broke")
+        if op == "base":
+            return await self._server.describe(2, body)
+        if op == "file_check":
+            return await self._server.check(2, body)
+        answer = await self._server.piece(2, body)
+        return {"data": self.spoil(answer["data"])}
+
+    def close(self) -> None:
+        """It is not dialled again."""
+
+    def offsets(self) -> list[int]:
+        """Of the pieces that were asked for."""
+        return [offset for op, offset in self.asked if op == "file"]
 
 
-def run(root: Path, test: Callable[[StorageNode, StorageNode, Wire], Awaitable[None]]) -> None:
-    """On a node that holds a segment of range 1, and one that holds nothing."""
+class Nodes:
+    """A giver that holds segments of range 1, and a taker that holds nothing."""
+
+    def __init__(self, giver: StorageNode, taker: StorageNode) -> None:
+        self.giver = giver
+        self.taker = taker
+        self.server = BaseServer(giver.host, TokenBucket(0, lambda: 0.0))
+
+    def fetcher(self, wire: Wire, *redialled: Wire) -> BaseFetcher:
+        """`redialled` are the connections that follow when one is lost."""
+        wires = iter([wire, *redialled])
+
+        async def dial(_: int) -> Connection:
+            found = next(wires, None)
+            if found is None:
+                raise Unavailable("nobody answers")
+            return found  # type: ignore[return-value]
+
+        clock = itertools.count(0, 3600)  # so much time passes that nobody waits
+        bucket = TokenBucket(4 * PIECE, lambda: float(next(clock)))
+        node = self.taker
+        return BaseFetcher(
+            host=node.host, store=node.store, tmp=node.directory.tmp, sync=node.sync,
+            connection=lambda _: wire, dial=dial, bucket=bucket,  # type: ignore[arg-type, return-value]
+        )  # fmt: skip
+
+    def holds_all(self, base: Base) -> bool:
+        store = self.taker.store
+        return all(store.has(info.content_id) for info in base.manifest)
+
+
+def run(root: Path, test: Callable[[Nodes], Awaitable[None]], *, pieces: int = 1) -> None:
+    """With a segment of about so many pieces."""
 
     async def main() -> None:
         giver, taker = StorageNode(root / "giver"), StorageNode(root / "taker")
@@ -39,8 +102,12 @@ def run(root: Path, test: Callable[[StorageNode, StorageNode, Wire], Awaitable[N
             assert replica is not None
             await giver.leading(replica)
             await replica.append(numbered_batch(1, [b"a", b"b"]))
+            for number in range(pieces - 1):
+                await replica.append(_batch(number))
             await giver.flusher.flush(replica)
-            await test(giver, taker, Wire(BaseServer(giver.host)))
+            await test(Nodes(giver, taker))
+            assert giver.failure is None
+            assert taker.failure is None
         finally:
             giver.stop()
             taker.stop()
@@ -48,25 +115,149 @@ def run(root: Path, test: Callable[[StorageNode, StorageNode, Wire], Awaitable[N
     asyncio.run(main())
 
 
-def fetcher(node: StorageNode, wire: Wire) -> BaseFetcher:
-    return BaseFetcher(
-        host=node.host, store=node.store, tmp=node.directory.tmp, sync=node.sync,
-        connection=lambda _: wire,  # type: ignore[arg-type, return-value]
-    )  # fmt: skip
+def _batch(number: int) -> bytes:
+    value = random.Random(number).randbytes(PIECE)
+    return encode_batch([b"k%d" % number], [value], producer=0, epoch=0, low=1, numbers=1)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base_transfer, "_RETRY_FIRST_S", 0.001)
 
 
 def test_two_fetches_of_one_file_at_once_do_not_take_it_from_each_other(tmp_path: Path) -> None:
     """Copying ahead was still under way when the seal came: both moved the same file into place,
     the second found nothing, took that for a failed disk, and the node stopped."""
 
-    async def test(giver: StorageNode, taker: StorageNode, wire: Wire) -> None:
-        taking = fetcher(taker, wire)
+    async def test(nodes: Nodes) -> None:
+        wire = Wire(nodes.server)
+        taking = nodes.fetcher(wire, wire)
         bases = await asyncio.gather(
             taking.fetch(1, G1, pin="copy ahead"), taking.fetch(1, G1, pin="prepare")
         )
-        assert taker.failure is None
         assert bases[0] == bases[1]
-        assert all(taker.store.has(info.content_id) for info in bases[0].manifest)
-        assert wire.asked.count("file") == len(bases[0].manifest) == 1
+        assert nodes.holds_all(bases[0])
+        assert len(wire.offsets()) == len(bases[0].manifest) == 1
+
+    run(tmp_path, test)
+
+
+def test_a_lost_connection_is_dialled_again_and_the_file_goes_on(tmp_path: Path) -> None:
+    async def test(nodes: Nodes) -> None:
+        first, second = Wire(nodes.server, breaks_after=4), Wire(nodes.server)
+        base = await nodes.fetcher(first, second).fetch(1, G1, pin="copy")
+        assert nodes.holds_all(base)
+        assert first.offsets()[0] == 0
+        assert second.offsets()[0] == first.offsets()[-1] > 0
+        offsets = [*first.offsets()[:-1], *second.offsets()]
+        assert offsets == sorted(set(offsets)), "a piece came twice"
+
+    run(tmp_path, test, pieces=8)
+
+
+def test_a_fetch_that_broke_off_goes_on_after_a_restart_and_from_another_peer(
+    tmp_path: Path,
+) -> None:
+    async def test(nodes: Nodes) -> None:
+        seed = random.randrange(1 << 32)
+        rng = random.Random(seed)
+        took = 0
+        begun_at = []
+        while True:
+            assert took < 100, f"no progress; seed {seed}"
+            took += 1
+            wire = Wire(nodes.server, breaks_after=rng.randrange(1, 5))
+            try:
+                base = await nodes.fetcher(wire).fetch(1, G1, pin="copy")
+                break
+            except Unavailable:
+                begun_at += wire.offsets()[:1]
+            # As after a restart, and the next peer holds the same file.
+            nodes.taker.directory.close()
+            nodes.taker.directory.open()
+        assert nodes.holds_all(base), f"seed {seed}"
+        assert begun_at == sorted(begun_at)
+        assert not list(nodes.taker.directory.tmp.iterdir())
+
+    run(tmp_path, test, pieces=8)
+
+
+def test_S12_a_torn_part_from_before_is_fetched_again(tmp_path: Path) -> None:
+    async def test(nodes: Nodes) -> None:
+        with pytest.raises(Unavailable):
+            await nodes.fetcher(Wire(nodes.server, breaks_after=4)).fetch(1, G1, pin="copy")
+        (part,) = nodes.taker.directory.tmp.glob("fetch-*")
+        data = bytearray(part.read_bytes())
+        assert len(data) > PIECE
+        data[PIECE // 2 :] = bytes(len(data) - PIECE // 2)  # the power went
+        part.write_bytes(data)
+        wire = Wire(nodes.server)
+        assert nodes.holds_all(await nodes.fetcher(wire).fetch(1, G1, pin="copy"))
+        assert 0 in wire.offsets()[1:], "and blamed on nobody"
+        assert ("file_check", 0) not in wire.asked
+
+    run(tmp_path, test, pieces=8)
+
+
+def test_S12_what_was_spoilt_on_the_way_is_not_taken(tmp_path: Path) -> None:
+    async def test(nodes: Nodes) -> None:
+        wire = Wire(nodes.server)
+        wire.spoil = lambda data: bytes([data[0] ^ 1]) + data[1:]
+        with pytest.raises(CorruptData, match="though that of the node is sound"):
+            await nodes.fetcher(wire).fetch(1, G1, pin="copy")
+        assert not list(nodes.taker.directory.tmp.iterdir())
+        assert nodes.giver.host.replica(G1) is not None
+        assert nodes.holds_all(await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="copy"))
+
+    run(tmp_path, test, pieces=4)
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["flipped", "cut"])
+def test_S12_a_giver_learns_that_its_own_file_is_damaged(tmp_path: Path, cut: bool) -> None:
+    async def test(nodes: Nodes) -> None:
+        replica = nodes.giver.host.replica(G1)
+        assert replica is not None
+        path = nodes.giver.store.path(replica.state.manifest[0].content_id)
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data[: len(data) // 2] if cut else data)
+        with pytest.raises(CorruptData, match="the node knows it now"):
+            await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="copy")
+        assert list(nodes.giver.host.damaged) == [G1]
+        assert nodes.giver.host.replica(G1) is None
+
+    run(tmp_path, test, pieces=4)
+
+
+def test_S12_a_damaged_file_that_is_here_is_fetched_anew(tmp_path: Path) -> None:
+    """A repaired member found its own bad file under the right name, and took it."""
+
+    async def test(nodes: Nodes) -> None:
+        base = await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="copy")
+        path = nodes.taker.store.path(base.manifest[0].content_id)
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        nodes.taker.store.doubt([base.manifest[0].content_id])
+        await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="copy")
+        nodes.taker.store.verify(base.manifest[0].content_id)
+
+    run(tmp_path, test, pieces=4)
+
+
+def test_x2_18_the_log_is_kept_from_the_base_that_is_being_fetched(tmp_path: Path) -> None:
+    async def test(nodes: Nodes) -> None:
+        giver = nodes.giver
+        replica = giver.host.replica(G1)
+        assert replica is not None
+        base = await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="copy")
+        for number in range(3):
+            await replica.append(_batch(number))
+            await giver.flusher.flush(replica)
+        await giver.flusher.release(replica)
+        assert replica.raft_log.base_index == base.applied_index
+        replica.log_pins.clear()
+        await giver.flusher.release(replica)
+        assert replica.raft_log.base_index == replica.state.durable_base.applied_index
 
     run(tmp_path, test)

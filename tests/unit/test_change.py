@@ -61,6 +61,22 @@ def test_x7_all_members_of_the_output_prepared() -> None:
     assert decided(prepared, old=(1, 2, 3), now=LEAVE_OUT_AFTER_S) is None
 
 
+def test_x7_an_old_member_that_is_slow_is_not_waited_for() -> None:
+    """A repair kept the range sealed for two seconds while the damaged member fetched the tail."""
+    assert decided({1: ENDED, 2: ENDED, 4: ENDED, 5: ENDED}, old=(1, 2, 3), now=0.1) == (
+        ENDED, [[1, 2, 3, 4, 5]],
+    )  # fmt: skip
+    facts = OperationFacts(prepared={1: ENDED, 2: ENDED}, sealed={1: ENDED, 2: ENDED})
+    (decide,) = next_commands(replace(REPAIR, phase="SEALING"), facts, 0.0, {1, 2, 3}, (1, 2, 3))
+    assert decide["members"] == [[1, 2, 3]]
+    moved = replace(SEALING, outputs=(Output(7, 2, Span(b"", None), (3, 4, 5)),))
+    facts.prepared[4] = facts.prepared[5] = ENDED
+    (decide,) = next_commands(moved, facts, 0.0, {1, 2, 3, 4, 5}, (1, 2, 3))
+    assert decide["members"] == [[3, 4, 5]]
+    del facts.prepared[5]
+    assert next_commands(moved, facts, 0.0, {1, 2, 3, 4, 5}, (1, 2, 3)) == []
+
+
 def test_x7_the_old_members_go_on_when_a_new_one_takes_too_long() -> None:
     late = LEAVE_OUT_AFTER_S + 0.1
     prepared = {1: ENDED, 2: ENDED, 4: ENDED}

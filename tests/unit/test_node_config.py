@@ -21,6 +21,7 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "dial_map": ("a", "b", "c", Path("a")),
     "log_level": ("debug", "info", "error", "DEBUG"),
     "wal_file_bytes": (str(1 << 20), str(2 << 20), str(4 << 20), 1 << 20),
+    "transfer_bytes_per_s": ("0", "1", "2", 0),
 }
 
 
@@ -70,6 +71,8 @@ def test_lists_and_numbers_of_the_file(tmp_path: Path) -> None:
         ({"log_level": "loud"}, "DEBUG, INFO, WARNING or ERROR"),
         ({"wal_file_bytes": "many"}, "bad value 'many' of flag --wal-file-bytes"),
         ({"wal_file_bytes": "1"}, "bad value '1' of flag --wal-file-bytes: give"),
+        ({"transfer_bytes_per_s": "-1"}, "bad value '-1' of flag --transfer-bytes-per-s: give"),
+        ({"transfer_bytes_per_s": "1e6"}, "bad value '1e6' of flag --transfer-bytes-per-s"),
         ({"data": ""}, "bad value '' of flag --data"),
     ],
 )

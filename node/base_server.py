@@ -1,0 +1,113 @@
+"""Giving a base to a peer: what it consists of, and pieces of its files (raft.md section 5).
+
+What a peer is fetching stays: a lease, renewed by each piece that it takes, keeps every file of
+the base it was told of, and the log behind it, with which it goes on afterwards (executions 2.18).
+"""
+
+import asyncio
+import logging
+import re
+from typing import Any
+
+from ..client.errors import CorruptData, InvalidArgument, Overloaded, RangeNotFound
+from ..client.wire import field
+from ..raft.types import GroupId
+from . import fields
+from .host import Host
+from .rate import TokenBucket
+
+_LEASE_S = 60.0
+_WAIT_MAX_S = 5.0
+"""A peer is told to come back rather than kept waiting longer."""
+_CONTENT_ID = re.compile(r"[0-9a-zA-Z]{1,64}")
+
+log = logging.getLogger("lognode.transfer")
+
+Body = dict[str, Any]
+Lease = tuple[str, int, GroupId]
+
+
+class BaseServer:
+    """`bucket` is what this node may send of files, to all peers together."""
+
+    def __init__(self, host: Host, bucket: TokenBucket) -> None:
+        self._host = host
+        self._bucket = bucket
+        self._loop = asyncio.get_running_loop()
+        self._leases: dict[Lease, asyncio.TimerHandle] = {}
+
+    async def describe(self, node: int, body: Body) -> Body:
+        """The durable base of a generation here. Raises RangeNotFound."""
+        gid = fields.group(body)
+        replica = self._host.replica(gid)
+        if replica is None:
+            raise RangeNotFound(f"no replica of {gid} on this node", range=gid.range_id)
+        base = replica.state.durable_base
+        lease = ("lease", node, gid)
+        self._host.pinned[lease] = [info.content_id for info in base.manifest]
+        replica.log_pins[lease] = base.applied_index
+        self._renew(lease)
+        return {"base": base.to_wire()}
+
+    async def piece(self, node: int, body: Body) -> Body:
+        """Bytes of a file from `offset` on, at most `bytes`; none at its end.
+
+        Raises RangeNotFound, or Overloaded: the peer is to come back when there is room.
+        """
+        content_id, offset = _content_id(body), fields.integer(body, "offset")
+        if offset > 1 << 62:
+            raise InvalidArgument("not a piece of a segment", what="offset")
+        lease = ("lease", node, fields.group(body))
+        if lease in self._leases:
+            self._renew(lease)
+        count = min(fields.integer(body, "bytes"), self._bucket.piece_bytes)
+        delay_s = self._bucket.reserve(count)
+        if delay_s > _WAIT_MAX_S:
+            self._bucket.give_back(count)
+            raise Overloaded("others are fetching from this node", retry_after=delay_s)
+        await asyncio.sleep(delay_s)
+        return {"data": await asyncio.to_thread(self._read, content_id, offset, count)}
+
+    def _read(self, content_id: str, offset: int, count: int) -> bytes:
+        try:
+            with open(self._host.store.path(content_id), "rb") as file:
+                file.seek(offset)
+                return file.read(count)
+        except FileNotFoundError:
+            raise RangeNotFound(f"no segment {content_id} on this node", range=0) from None
+
+    async def check(self, node: int, body: Body) -> Body:
+        """A peer got a file that is not what its name says: is it the one that is here?
+
+        If so the replicas that hold it are damaged; they would find out at some read.
+        """
+        content_id = _content_id(body)
+        try:
+            await asyncio.to_thread(self._host.store.verify, content_id)
+        except CorruptData as error:
+            log.error("node %d was sent a damaged file: %s", node, error.message)
+            for replica in self._host.ranges():
+                if any(info.content_id == content_id for info in replica.state.manifest):
+                    self._host.damage(replica, error)
+            return {"sound": False}
+        return {"sound": True}
+
+    def _renew(self, lease: Lease) -> None:
+        timer = self._leases.pop(lease, None)
+        if timer is not None:
+            timer.cancel()
+        self._leases[lease] = self._loop.call_later(_LEASE_S, self._end, lease)
+
+    def _end(self, lease: Lease) -> None:
+        del self._leases[lease]
+        self._host.pinned.pop(lease, None)
+        replica = self._host.replica(lease[2])
+        if replica is not None:
+            replica.log_pins.pop(lease, None)
+
+
+def _content_id(body: Body) -> str:
+    content_id: str = field(body, "id", str)
+    if not _CONTENT_ID.fullmatch(content_id):
+        raise InvalidArgument("not the id of a segment", what="id")
+    return content_id
