@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run_node(arguments)
         if arguments[0] == "dev":
             return _run_dev(arguments[1:])
+        if arguments[0] == "verify":
+            return _run_verify(arguments[1:])
         if arguments[:2] == ["config", "show"]:
             return _show_config(arguments[2:])
         return verbs.run(arguments)
@@ -63,6 +65,7 @@ def _verbs() -> str:
     for name, text in (
         ("dev", "a cluster on this machine, until Ctrl-C"),
         ("config show", "a node's settings, and where each is from"),
+        ("verify", "check the data directory of a stopped node"),
         *((verb.name, verb.help) for verb in verbs.VERBS.values()),
     ):
         lines.append(f"  {name:<14} {text}")
@@ -80,6 +83,22 @@ def _run_dev(arguments: Sequence[str]) -> int:
                         help="first of two ports a node (default 4600)")  # fmt: skip
     options = parser.parse_args(arguments)
     return dev.run(options.n, options.data, options.base_port)
+
+
+def _run_verify(arguments: Sequence[str]) -> int:
+    parser = Parser(
+        prog="lognode verify",
+        description="Check everything in the data directory of a stopped node; nothing is changed. "
+        "The exit code is 3 when a check fails.",
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR")
+    parser.add_argument("--format", choices=FORMATS, default="table")
+    options = parser.parse_args(arguments)
+    from . import verify
+
+    checks = [check.row() for check in verify.verify(options.directory)]
+    Printer(options.format).rows(checks, verify.COLUMNS)
+    return 3 if any(check["wrong"] for check in checks) else 0
 
 
 def _show_config(arguments: Sequence[str]) -> int:

@@ -14,10 +14,14 @@ _ZEROS = bytes(1 << 20)
 
 
 class OsDisk(Disk):
-    """Files directly in `directory`. Errors are OSError and name the file."""
+    """Files directly in `directory`. Errors are OSError and name the file.
 
-    def __init__(self, directory: Path) -> None:
+    `readonly`: nothing can be changed through it.
+    """
+
+    def __init__(self, directory: Path, *, readonly: bool = False) -> None:
         self._directory = directory
+        self._flags = (os.O_RDONLY if readonly else os.O_RDWR) | os.O_CLOEXEC
         self._open: dict[str, int] = {}
 
     def names(self) -> list[str]:
@@ -94,7 +98,7 @@ class OsDisk(Disk):
     def _fd(self, name: str) -> int:
         fd = self._open.get(name)
         if fd is None:
-            fd = os.open(self._directory / name, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(self._directory / name, self._flags)
             self._open[name] = fd
         return fd
 

@@ -33,7 +33,8 @@ def spare_name(number: int) -> str:
 def file_number(name: str) -> int | None:
     """The number of a file of the WAL; None for any other name."""
     digits = name.removeprefix(_PREFIX)
-    return int(digits) if name.startswith(_PREFIX) and digits.isdecimal() else None
+    number = int(digits) if digits.isascii() and digits.isdecimal() else 0
+    return number if file_name(number) == name else None
 
 
 def is_spare(name: str) -> bool:

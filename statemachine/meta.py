@@ -59,7 +59,7 @@ class LmdbMeta(MetaStore):
                 data = transaction.get(key.encode())
         except lmdb.Error as error:
             raise CorruptData(f"{self._path} cannot be read: {error}") from None
-        return None if data is None else _decode(key.encode(), data)
+        return None if data is None else decode_row(key.encode(), data)
 
     def items(self, prefix: str) -> list[tuple[str, Any]]:
         begin = prefix.encode()
@@ -70,7 +70,7 @@ class LmdbMeta(MetaStore):
                     for key, data in cursor:
                         if not key.startswith(begin):
                             break
-                        found.append((key.decode(), _decode(key, data)))
+                        found.append((key.decode(), decode_row(key, data)))
         except (lmdb.Error, UnicodeDecodeError) as error:
             raise CorruptData(f"{self._path} cannot be read: {error}") from None
         return found
@@ -105,11 +105,11 @@ class MemoryMeta(MetaStore):
 
     def get(self, key: str) -> Any | None:
         data = self._rows.get(key)
-        return None if data is None else _decode(key.encode(), data)
+        return None if data is None else decode_row(key.encode(), data)
 
     def items(self, prefix: str) -> list[tuple[str, Any]]:
         return [
-            (key, _decode(key.encode(), self._rows[key]))
+            (key, decode_row(key.encode(), self._rows[key]))
             for key in sorted(self._rows)
             if key.startswith(prefix)
         ]
@@ -126,7 +126,8 @@ def _encode(key: bytes, value: Any) -> bytes:
     return _CRC.pack(google_crc32c.value(key + packed)) + packed
 
 
-def _decode(key: bytes, data: bytes) -> Any:
+def decode_row(key: bytes, data: bytes) -> Any:
+    """A row's value. Raises CorruptData when its checksum is not that of key and value."""
     if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != google_crc32c.value(key + data[4:]):
         raise CorruptData(f"meta row {key.decode(errors='replace')} has a wrong checksum")
     return msgpack.unpackb(data[4:], strict_map_key=False)

@@ -295,12 +295,22 @@ class Segment:
         return block
 
     def check(self) -> None:
-        """Read everything: each block follows the one before it. Raises CorruptData."""
+        """Read everything, a block at a time: each follows the one before it, is where the index
+        leads, and its entries are where their seqs say. Raises CorruptData."""
+        footer, order = self.footer, self._read_order()
         ordinal: int | None = 0
         while ordinal is not None:
+            block = self.block(ordinal)
+            if self._find(block.first_key, block.seqs[0]) != ordinal:
+                raise self._damage(f"the index does not lead to block {ordinal}")
+            if not all(map(self.may_hold, block.distinct)):
+                raise self._damage(f"its Bloom filter denies a key of block {ordinal}")
+            for rank, seq in enumerate(block.seqs, footer.ranks[ordinal]):
+                if not footer.first_seq <= seq < footer.end_seq or (
+                    order[seq - footer.first_seq] != rank
+                ):
+                    raise self._damage(f"seq {seq} is not where its order says")
             ordinal = self._following(ordinal)
-        for seq in range(self.footer.first_seq, self.footer.end_seq):
-            self.entry_at_seq(seq)
 
     def _named(self, name: bytes) -> bytes:
         with self._reading(), self._environment.begin(db=self._footer) as transaction:

@@ -171,7 +171,7 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         lognode(["--help"])
     assert ended.value.code == 0
     out = capsys.readouterr().out
-    for name in (*main.VERBS, "dev", "config show"):
+    for name in (*main.VERBS, "dev", "verify", "config show"):
         assert f"\n  {name} " in out
 
 

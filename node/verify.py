@@ -1,0 +1,211 @@
+"""`lognode verify DIR`: look at everything a stopped node has on disk, and change nothing.
+
+The checks are those that a start makes, and those that a start leaves to the first read: every
+checksum there is. What a start would mend by itself (a torn tail, an orphan) is told and passes.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ..client.errors import CorruptData, InvalidArgument
+from ..raft.os_disk import OsDisk
+from ..raft.wal_recovery import Recovery, read
+from ..statemachine.meta import decode_row
+from ..statemachine.range_state import Base
+from . import rows
+from .data_directory import DataDirectory, DirectoryInUse
+from .meta_rows import read_rows
+from .verify_replicas import Known, check_replicas, group_name
+from .verify_segments import check_segments
+
+COLUMNS: Final = ("result", "check", "found", "repair")
+_TOLD_MAX: Final = 5
+_FROM_PEERS: Final = "start the node: what is damaged takes no part and is rebuilt from its peers"
+_ANEW: Final = "move the directory away and start an empty one with --join: it takes its place"
+
+
+@dataclass(slots=True)
+class Check:
+    """One line of the report. `found` counts what was looked at; `wrong` is what fails it."""
+
+    name: str
+    found: str = ""
+    wrong: list[str] = field(default_factory=list)
+    repair: str = _FROM_PEERS
+
+    def row(self) -> dict[str, Any]:
+        """As it is printed."""
+        told = self.wrong[:_TOLD_MAX]
+        if len(self.wrong) > _TOLD_MAX:
+            told.append(f"and {len(self.wrong) - _TOLD_MAX} more")
+        return {
+            "result": "FAIL" if self.wrong else "PASS",
+            "check": self.name,
+            "found": "; ".join([self.found, *told]),
+            "repair": self.repair if self.wrong else "",
+            "wrong": self.wrong,
+        }
+
+
+def verify(root: Path) -> list[Check]:
+    """Every check of the directory. Raises DirectoryInUse, InvalidArgument; OSError when the
+    directory itself cannot be read."""
+    directory = DataDirectory(root)
+    with _locked(root):
+        known = Known()
+        checks = [_check_layout(directory)]
+        checks.append(_guarded("meta", lambda check: _check_meta(directory, known, check)))
+        checks.append(_guarded("identity", lambda check: _check_identity(known, check)))
+        recovery, check = _check_wal(directory)
+        checks.append(check)
+        checks.append(_check_logs(recovery))
+        checks.append(_guarded("replicas", lambda c: _check_replicas(known, recovery, c)))
+        checks.append(_guarded("segments", lambda c: _check_segments(directory, known, c)))
+    return checks
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """Hold the directory's lock without writing into it."""
+    try:
+        fd = os.open(root / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise InvalidArgument(
+            f"{root} is no data directory of a node: its lock file: {error.strerror}", what="DIR"
+        ) from None
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            raise DirectoryInUse(
+                f"data directory {root} is in use by process {holder}; stop the node first"
+            ) from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def _guarded(name: str, fill: Callable[[Check], None]) -> Check:
+    """A check whose failure to look is a failure."""
+    check = Check(name)
+    try:
+        fill(check)
+    except CorruptData as error:
+        check.wrong.append(error.message)
+    except OSError as error:
+        check.wrong.append(f"{error.filename or 'a file'} cannot be read: {error.strerror}")
+    return check
+
+
+def _check_layout(directory: DataDirectory) -> Check:
+    check = Check("layout", repair=_ANEW)
+    wanted = {directory.wal: Path.is_dir, directory.files: Path.is_dir,
+              directory.meta: Path.is_file}  # fmt: skip
+    for path, is_there in wanted.items():
+        if not is_there(path):
+            check.wrong.append(f"{path.name} is missing")
+    ours = {path.name for path in wanted} | {"lock", directory.tmp.name, "meta.mdb-lock"}
+    strange = sorted(set(os.listdir(directory.root)) - ours)
+    check.found = f"{len(wanted) - len(check.wrong)} of {len(wanted)} parts"
+    if strange:
+        check.found += f", {len(strange)} that are not a node's ({strange[0]})"
+    return check
+
+
+def _check_meta(directory: DataDirectory, known: Known, check: Check) -> None:
+    check.repair = _ANEW
+    count = 0
+    try:
+        for key, data in read_rows(directory.meta):
+            count += 1
+            try:
+                _take_row(known, key.decode(), decode_row(key, data))
+            except (CorruptData, UnicodeDecodeError) as error:
+                check.wrong.append(str(error))
+    except CorruptData as error:
+        check.wrong.append(f"{directory.meta.name}: {error.message}")
+    check.found = f"{count} rows, {len(known.replicas)} replicas"
+
+
+def _take_row(known: Known, key: str, value: Any) -> None:
+    """Keep what later checks compare; raises CorruptData for a row that is none."""
+    try:
+        if key.startswith((rows.REPLICA, rows.CONTROLLER)):
+            known.add_replica(key, value)
+        elif key.startswith(rows.MARK):
+            known.marks[int(key.removeprefix(rows.MARK))] = int(value)
+        elif key.startswith(rows.PREPARED):
+            known.segments.extend(Base.from_wire(value["base"]).manifest)
+        elif key in ("identity", rows.CLEAN, rows.REFUSED):
+            known.others[key] = value
+    except (KeyError, TypeError, ValueError, AttributeError, LookupError) as error:
+        raise CorruptData(f"meta row {key} is not one: {error!r}") from None
+
+
+def _check_identity(known: Known, check: Check) -> None:
+    check.repair = _ANEW
+    identity: Any = known.others.get("identity")
+    try:
+        check.found = (
+            f"node {identity['node']} of cluster {identity['cluster']}, boot {identity['boot']}, "
+            f"stopped {'in order' if known.others.get(rows.CLEAN) else 'without notice'}"
+        )
+    except (TypeError, KeyError, AttributeError):
+        check.found = "no identity"
+        check.wrong.append("meta holds no sound identity row")
+    if known.others.get(rows.REFUSED):
+        check.wrong.append(f"the cluster refuses it: {known.others[rows.REFUSED]}")
+
+
+def _check_wal(directory: DataDirectory) -> tuple[Recovery | None, Check]:
+    check = Check("wal")
+    disk = OsDisk(directory.wal, readonly=True)
+    try:
+        recovery = read(disk)
+    except CorruptData as error:
+        check.wrong.append(error.message)
+        check.repair = "what the message says"
+        return None, check
+    except OSError as error:
+        check.wrong.append(f"{error.filename or 'wal'} cannot be read: {error.strerror}")
+        return None, check
+    finally:
+        disk.close()
+    check.found = (
+        f"{len(recovery.files)} files, {len(recovery.spares)} spares, {recovery.batches} rounds"
+    )
+    if recovery.torn is not None:
+        check.found += "; a round that was never synced is cut at the next start"
+    check.wrong += recovery.damage
+    return recovery, check
+
+
+def _check_logs(recovery: Recovery | None) -> Check:
+    """Term, vote and unbroken entries of each group."""
+    if recovery is None:
+        return Check("logs", "not looked at", ["the WAL cannot be read"])
+    entries = sum(len(group.places) for group in recovery.groups.values())
+    found = f"{len(recovery.groups)} logs, {entries} entries, {len(recovery.retired)} over"
+    return Check("logs", found, [
+        f"{group_name(gid)}: {reason}" for gid, reason in sorted(recovery.damaged.items())
+    ])  # fmt: skip
+
+
+def _check_replicas(known: Known, recovery: Recovery | None, check: Check) -> None:
+    if recovery is None:
+        check.found = f"{len(known.replicas)} replicas"
+        check.wrong.append("the WAL cannot be read")
+        return
+    check.found, wrong = check_replicas(known, recovery)
+    check.wrong += wrong
+
+
+def _check_segments(directory: DataDirectory, known: Known, check: Check) -> None:
+    check.found, wrong = check_segments(directory.files, known.segments)
+    check.wrong += wrong

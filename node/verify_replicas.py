@@ -1,0 +1,105 @@
+"""Whether meta and the WAL agree on the replicas of a directory, as a start would ask it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..client.errors import CorruptData
+from ..partitions.metadata import Metadata
+from ..partitions.model import CONTROLLER_RANGE, Descriptor
+from ..raft.types import GroupId
+from ..raft.wal_recovery import RecoveredGroup, Recovery
+from ..statemachine.range_state import Base
+from ..statemachine.segment_writer import SegmentInfo
+from . import rows
+
+
+@dataclass(frozen=True, slots=True)
+class KnownReplica:
+    """What meta says of a replica."""
+
+    applied: tuple[int, int]
+    damaged: str | None
+    installed: bool
+
+
+@dataclass(slots=True)
+class Known:
+    """What meta says, as far as something else can be compared with it."""
+
+    replicas: dict[GroupId, KnownReplica] = field(default_factory=dict)
+    marks: dict[int, int] = field(default_factory=dict)
+    segments: list[SegmentInfo] = field(default_factory=list)
+    others: dict[str, Any] = field(default_factory=dict)
+
+    def add_replica(self, key: str, value: dict[str, Any]) -> None:
+        """A replica's row. Raises CorruptData and what a wrong shape makes Python raise."""
+        descriptor = Descriptor.from_wire(value["descriptor"])
+        gid = GroupId(descriptor.range_id, descriptor.generation)
+        if key.startswith(rows.CONTROLLER):
+            Metadata.from_image(value["image"])
+            index, term = value["applied"]
+            expected = rows.controller_key(gid.generation)
+        else:
+            base = Base.from_wire(value["base"])
+            index, term = base.applied_index, base.applied_term
+            self.segments += base.manifest
+            expected = rows.replica_key(gid)
+        if key != expected:
+            raise CorruptData(f"meta row {key} is that of {expected}")
+        self.replicas[gid] = KnownReplica(
+            (index, term), value.get("damaged"), bool(value.get("installed"))
+        )
+
+
+def check_replicas(known: Known, recovery: Recovery) -> tuple[str, list[str]]:
+    """What was looked at, and what does not fit."""
+    wrong = []
+    notes: dict[str, int] = {}
+    for gid, replica in known.replicas.items():
+        if gid in recovery.retired:
+            _count(notes, "is over and goes at the next start")
+            continue
+        if gid in recovery.damaged:
+            _count(notes, "has a damaged log")
+            continue
+        reason = _disagreement(gid, replica, recovery)
+        if known.marks.get(gid.range_id, 0) < gid.generation:
+            reason = reason or "meta does not say that it was started"
+        if reason is not None:
+            wrong.append(f"{group_name(gid)}: {reason}")
+    for gid in recovery.groups.keys() - known.replicas.keys():
+        over = gid.generation <= known.marks.get(gid.range_id, 0)
+        _count(notes, "is over and goes at the next start" if over else "was never begun")
+    found = f"{len(known.replicas)} replicas"
+    for what, count in sorted(notes.items()):
+        found += f", {count} that {what}"
+    return found, wrong
+
+
+def _disagreement(gid: GroupId, replica: KnownReplica, recovery: Recovery) -> str | None:
+    if replica.damaged:
+        return f"known to be damaged: {replica.damaged}"
+    log = recovery.groups.get(gid)
+    if log is None:
+        return "its log is not in the WAL"
+    return _log_misfit(log, replica)
+
+
+def _log_misfit(log: RecoveredGroup, replica: KnownReplica) -> str | None:
+    index = replica.applied[0]
+    if log.base_index > index:
+        return f"meta ends at entry {index}, its log begins after {log.base_index}"
+    if log.last_index < index and not replica.installed:
+        return f"its log ends at entry {log.last_index}, meta has applied {index}"
+    return None
+
+
+def group_name(gid: GroupId) -> str:
+    """For people."""
+    if gid.range_id == CONTROLLER_RANGE:
+        return f"the controller's replica, generation {gid.generation}"
+    return f"range {gid.range_id} generation {gid.generation}"
+
+
+def _count(notes: dict[str, int], what: str) -> None:
+    notes[what] = notes.get(what, 0) + 1
