@@ -124,6 +124,12 @@ class Host:
             reason = "its log is not in the WAL"
         if reason is None and raft_log is not None and raft_log.base_index > applied[0]:
             reason = f"meta ends at entry {applied[0]}, its log begins after {raft_log.base_index}"
+        elif (
+            reason is None and raft_log is not None and raft_log.last_index < applied[0]
+            and not row.get("installed")
+        ):  # fmt: skip
+            # Nothing is applied before it is durable here; only a base comes before its log (x15).
+            reason = f"its log ends at entry {raft_log.last_index}, meta applied {applied[0]}"
         if reason is None and gid.range_id != CONTROLLER_RANGE:
             reason = await self._bad_file(Base.from_wire(row["base"]))
         if reason is not None or raft_log is None:
@@ -291,8 +297,9 @@ class Host:
         """
         replica.stop()
         del self.groups[replica.gid]
-        row = {rows.replica_key(replica.gid): rows.replica_row(replica.descriptor, base)}
-        await self._sync.run(lambda: self.meta.commit(row))
+        row = {**rows.replica_row(replica.descriptor, base), "installed": True}
+        key = rows.replica_key(replica.gid)
+        await self._sync.run(lambda: self.meta.commit({key: row}))
         replica.raft_log.reset(base.applied_index, base.applied_term)
         await self._rounds.durable()
         return self._begin_range(replica.descriptor, replica.raft_log, base, campaign=False)
@@ -304,8 +311,8 @@ class Host:
         replica.stop()
         del self.groups[replica.gid]
         key = rows.controller_key(replica.gid.generation)
-        row = {key: controller_row(replica.descriptor, metadata, applied)}
-        await self._sync.run(lambda: self.meta.commit(row))
+        row = {**controller_row(replica.descriptor, metadata, applied), "installed": True}
+        await self._sync.run(lambda: self.meta.commit({key: row}))
         replica.raft_log.reset(*applied)
         await self._rounds.durable()
         return self._begin_controller(

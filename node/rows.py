@@ -1,9 +1,10 @@
 """The keys of the meta rows and what they hold.
 
 identity                        cluster, node, incarnation, boot
-replica/<range>/<generation>    descriptor, base, damaged: a replica that was started here
+replica/<range>/<generation>    descriptor, base, damaged: a replica that was started here;
+                                installed: the base came from a peer, its log may end below it
 mark/<range>                    the highest generation ever started here (executions 1.3)
-controller/<generation>         descriptor, applied, image: a controller replica
+controller/<generation>         descriptor, applied, image, damaged, installed: as for a range
 image                           the newest metadata image this node has acted on
 clean                           true after an orderly stop, until the next start
 refused                         why the cluster refuses this directory, for good

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from storage_node import StorageNode, descriptor, numbered_batch
 
 from lognode.client import limits
 from lognode.client.errors import Overloaded
+from lognode.node import rows
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
 
@@ -151,7 +153,7 @@ def test_x2_10_a_base_in_meta_is_rolled_forward_into_the_log(tmp_path: Path) -> 
                 replica.raft_log.append(index, 1, follower_command(index))
             await node.rounds.durable()
             base = peer_base(node.store, node.directory.tmp / "peer", term)
-            row = {"descriptor": follower.to_wire(), "base": base.to_wire(), "damaged": None}
+            row = {**rows.replica_row(follower, base), "installed": True}
             node.meta.commit({"replica/000000000001/00000001": row})
 
         async def test(node: StorageNode, term: int = term, kept: int = kept) -> None:
@@ -165,6 +167,27 @@ def test_x2_10_a_base_in_meta_is_rolled_forward_into_the_log(tmp_path: Path) -> 
         start(root, crash)
         for _ in range(2):
             start(root, test)
+
+
+def test_S2_x15_a_log_that_has_lost_its_end_is_damage_not_a_reset(tmp_path: Path) -> None:
+    """Found by reading: only a base of a peer comes before its log; what is applied was durable.
+    A disk that forgot the end of the WAL forgot votes with it."""
+
+    async def forget(node: StorageNode) -> None:
+        await hold_entries(node)
+        replica = node.host.replica(G1)
+        assert replica is not None
+        base = replace(Base(), applied_index=8, applied_term=1)
+        node.meta.commit({rows.replica_key(G1): rows.replica_row(replica.descriptor, base)})
+
+    start(tmp_path, forget)
+
+    async def test(node: StorageNode) -> None:
+        assert node.host.damaged == {G1: "its log ends at entry 6, meta applied 8"}
+        assert node.wal.groups[G1].last_index == 6
+
+    for _ in range(2):
+        start(tmp_path, test)
 
 
 def test_L3_appends_are_refused_when_segments_cannot_be_built(
