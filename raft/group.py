@@ -333,12 +333,11 @@ class Group:
     def answer_read(self, sender: int, term: int) -> int | None:
         """Whether this member takes part and is at that term: None is no, a number is yes.
 
-        The number is the commit index if this member may tell that of the term, else 0.
+        The number is the commit index if this member may tell that of the term, else 0. A question
+        is no sign that the leader lives: one that has stepped down repeats what it asked before.
         """
         if not self._running or sender not in self._peers or term != self.term:
             return None
-        if sender == self._engine.leader and self._idle.leader is None:
-            self._elections.heard_leader(sender)
         return self.commit_index if self.ready_to_lead else 0
 
     def read_answered(self, sender: int, question: ReadQuestion, index: int) -> None:

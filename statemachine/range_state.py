@@ -247,9 +247,17 @@ class RangeState(Reads):
         )
 
     @property
+    def effective(self) -> tuple[int, int]:
+        """Index and term of the last entry that counts: what comes after the seal is void, so
+        that every base of an ended generation is one at exactly its end (executions 1.8, 2.16)."""
+        if self.sealed is not None:
+            return self.sealed.final_index, self.sealed.final_term
+        return self.applied_index, self.applied_term
+
+    @property
     def unflushed(self) -> bool:
         """Whether anything is applied that meta does not know."""
-        return self.durable_base.applied_index < self.applied_index
+        return self.durable_base.applied_index < self.effective[0]
 
     def freeze(self) -> Frozen | None:
         """Begin a new memtable; the old one, with today's tables, is to be built. None when
@@ -262,7 +270,7 @@ class RangeState(Reads):
             memtable, self.memtable = self.memtable, memtable
             self.frozen = [memtable]
         # Else an empty one is frozen, not the live one, which would go on taking entries.
-        return Frozen(memtable, self.applied_index, self.applied_term, self._tables())
+        return Frozen(memtable, *self.effective, self._tables())
 
     def thaw(self, frozen: Frozen) -> None:
         """The build failed: go on reading from memory; the next freeze takes it again."""

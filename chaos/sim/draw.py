@@ -45,13 +45,16 @@ class Drawer:
             "checkpoint": self._checkpoint,
             "clock": self._clock,
             "client": self._client,
+            "change": self._change,
         }
         self._kinds = [draws[name] for name in options.faults]
-        count = (len(targets) - 1) // 2
+        # Where generations change, a group has three members, which may be any nodes.
+        count = 1 if options.changes else (len(targets) - 1) // 2
         self._rotten = tuple(sorted(rng.sample(sorted(targets), count)))
         """Whose disks may rot: a minority for the whole run, or data would be lost by right."""
         self.weak = self._rotten if "rot" in options.faults else tuple(sorted(targets))
-        """Who may be left broken while the others have to go on."""
+        """Of whom a minority may be left broken while the others have to go on."""
+        self.weak_count = count
 
     @property
     def idle(self) -> bool:
@@ -185,6 +188,10 @@ class Drawer:
     def _rot(self, at: float) -> list[Fault]:
         node, how = self._rng.choice(self._rotten), self._rng.choice(("flip", "truncate", "lost"))
         return [Fault(at, "rot", (node,), (), self._seconds(), how, self._rng.random())]
+
+    def _change(self, at: float) -> list[Fault]:
+        how = self._rng.choice(("repair", "move", "move"))
+        return [Fault(at, "change", how=how, value=self._rng.random())]
 
     def _checkpoint(self, at: float) -> list[Fault]:
         return [Fault(at, "checkpoint", (self._some_node(),))]

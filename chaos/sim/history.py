@@ -6,7 +6,7 @@ of the history. Values are unique: each names its producer and record number. Ch
 refusal is final), and at the end S2 and S3 on every node.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -112,8 +112,16 @@ class History:
                             last=last_seq, entry=before)  # fmt: skip
         self._raise_floor(read.key, last_seq)
 
-    def final(self, node: int, contents: Mapping[bytes, Sequence[tuple[int, bytes]]]) -> None:
-        """After everything healed: what one node holds, each key's (seq, value) in order."""
+    def final(
+        self,
+        node: int,
+        contents: Mapping[bytes, Sequence[tuple[int, bytes]]],
+        covers: Callable[[bytes], bool] = lambda _: True,
+    ) -> None:
+        """After everything healed: what one node holds, each key's (seq, value) in order.
+
+        `covers` says of a key whether the node has its range.
+        """
         seen: dict[bytes, tuple[bytes, int]] = {}
         for key, entries in contents.items():
             before = 0
@@ -140,11 +148,11 @@ class History:
                 seen[value] = (key, seq)
                 self._place(key, seq, value)
         for value, append in self.appends.items():
-            if append.state == "acked" and value not in seen:
+            if append.state == "acked" and value not in seen and covers(append.key):
                 raise Violation("S2", "an acknowledged entry is lost", node=node, value=value,
                                 seq=append.seq)  # fmt: skip
         for (key, seq), value in self.places.items():
-            if seen.get(value) != (key, seq):
+            if seen.get(value) != (key, seq) and covers(key):
                 raise Violation("S5", "an entry that was read is gone", node=node, key=key,
                                 seq=seq)  # fmt: skip
 

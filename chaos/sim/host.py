@@ -13,44 +13,63 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from ...node import rows
+from ...partitions.metadata import Metadata
+from ...partitions.planner import Damage
 from ...raft.read_rounds import ReadRounds
 from ...raft.types import DiskFailure, GroupId, RaftOptions
 from ...raft.wal import Round, Wal
 from .clients import Reply
 from .clock import Timer
 from .disk import Died, SimDisk
+from .duties import Duties
 from .inject import SYNC_MEAN_S
-from .replica import ANSWERS, BASE, BASE_INSTALLED, BASE_WANTED, RAFT, READS, Replica
+from .member import (
+    ANSWERS,
+    BASE,
+    BASE_INSTALLED,
+    BASE_WANTED,
+    CONTROLLER,
+    HEARTBEAT,
+    NEWS,
+    RAFT,
+    READS,
+    REPORT,
+    Member,
+)
+from .membership import Membership
+from .replicas import Replicas
 from .rot import damage_wal
 from .store import Durable
-from .violation import Violation
+from .view import View
 
 if TYPE_CHECKING:
     from .world import World
 
 _MARK_AFTER_S: Final = 0.7
+_LOOK_S: Final = 0.0005
 
 
 class Host:
     """A node of the cluster."""
 
     def __init__(
-        self, world: "World", node_id: int, members: tuple[int, ...], rng: random.Random
+        self, world: "World", node_id: int, metadata: Metadata, rng: random.Random
     ) -> None:
+        """`metadata`: the image that the machine has stored when the run begins."""
         self.world = world
         self.node_id = node_id
-        self.members = members
         self.rng = rng
         self.options = world.options
         self.sync_mean_s = SYNC_MEAN_S
         self.wall_offset_ms = 0
-        self.durable = Durable()
         self.disk = SimDisk(rng)
+        self.durable = Durable(self.disk)
+        self.durable.meta.commit({rows.IMAGE: metadata.image()})
         self.alive = False
         self.paused = False
         self.rotten = False
         """Its disk was damaged, beyond what a crash does."""
-        self.replicas: dict[int, Replica] = {}
         self.links: dict[int, int] = {}
         self.reads = self._new_reads()
         self._life = 0
@@ -61,6 +80,13 @@ class Host:
         self._wal: Wal | None = None
         self._writing: Round | None = None
         self._mark: Timer | None = None
+        self._durable_waiters: list[tuple[int, Callable[[], None]]] = []
+        self._looking = False
+        self.view = View(self.durable, self.look_soon)
+        self.replicas: Replicas | None = None
+        """None while the process is down."""
+        self._duties: Duties | None = None
+        self._membership: Membership | None = None
 
     @property
     def name(self) -> str:
@@ -69,7 +95,16 @@ class Host:
     @property
     def leads(self) -> bool:
         """Some replica here leads."""
-        return any(replica.group.role == "leader" for replica in self.replicas.values())
+        return any(replica.leads for replica in self.members())
+
+    def members(self) -> list[Member]:
+        """The members of groups that run here."""
+        return [] if self.replicas is None else list(self.replicas.groups.values())
+
+    def damages(self) -> list[Damage]:
+        """What takes no part here any more, as heartbeats tell it."""
+        damaged = {} if self.replicas is None else self.replicas.damaged
+        return [(gid.range_id, gid.generation, reason) for gid, reason in damaged.items()]
 
     def wall_ms(self) -> int:
         """This machine's wall clock."""
@@ -79,8 +114,9 @@ class Host:
         """One line about where this node stands, for a report."""
         if not self.alive:
             return f"{self.name} down"
-        states = ", ".join(replica.describe() for replica in self.replicas.values())
-        return f"{self.name} {states}"
+        states = ", ".join(replica.describe() for replica in self.members())
+        damaged = f" damaged={self.replicas.damaged}" if self.replicas is not None else ""
+        return f"{self.name} {states}{damaged}"
 
     # Entering the process.
 
@@ -175,7 +211,8 @@ class Host:
         self.fail_disk_in(0)
         self._wal = None
         self._armed_at = math.inf
-        self.replicas = {}
+        self._durable_waiters.clear()
+        self.replicas = self._duties = self._membership = None
         self.links.clear()
         self.reads = self._new_reads()
         if power:
@@ -196,41 +233,20 @@ class Host:
         wal = self._wal = Wal.open(
             self.disk, entropy=self.rng.randbytes, file_bytes=self.options.wal_file_bytes
         )
-        self.durable.remove_orphans()
-        logs = []
-        for number in range(self.options.groups):
-            gid = GroupId(number + 1, 1)
-            log = wal.groups.get(gid)
-            started = f"started/{number}"
-            damage = self._damage_of(number, gid, wal)
-            if damage is not None:
-                self.world.safety[number].damaged(self.node_id)
-                self.durable.meta.commit({f"damaged/{number}": damage})
-                continue
-            if log is None:
-                log = wal.create_group(gid)
-            logs.append((number, gid, log, started))
+        self.view = View(self.durable, self.look_soon)
+        replicas = self.replicas = Replicas(self, wal)
+        self._duties = Duties(self, replicas)
+        replicas.recover()
         self._sync_now(wal)
-        self.disk.boundary()
-        for _, _, _, started in logs:
-            self.durable.meta.commit({started: True})
-        self.replicas = {number: Replica(self, number, gid, log) for number, gid, log, _ in logs}
-        for replica in self.replicas.values():
-            replica.start()
+        replicas.start()
         self._sync_now(wal)
+        if self.options.changes:
+            self._membership = Membership(self, replicas)
+            self._membership.start()
         self.world.network.process_started(self.node_id)
+        self._looking = False
+        self.look_soon()
         self.pump()
-
-    def _damage_of(self, number: int, gid: GroupId, wal: Wal) -> str | None:
-        """Why this node takes no part in a group; None if it does (executions 1.2)."""
-        meta = self.durable.meta
-        reason = meta.get(f"damaged/{number}") or wal.recovery.damaged.get(gid)
-        if reason is None and gid not in wal.groups and meta.get(f"started/{number}"):
-            reason = "its log is not in the WAL"
-        if reason is not None and not self.rotten:
-            raise Violation("L2", "recovery takes what a crash left for damage", node=self.node_id,
-                            group=number, reason=reason)  # fmt: skip
-        return reason
 
     def _sync_now(self, wal: Wal) -> None:
         """Rounds of the recovery, before anything is said to anybody."""
@@ -245,15 +261,15 @@ class Host:
 
     def pump(self) -> None:
         """After every call into a group: take out what it has to give, and go on."""
-        for replica in self.replicas.values():
+        for replica in self.members():
             replica.drain()
         for peer, message in self.reads.take():
-            self.send(peer, [READS, 0, message])
+            self.send(peer, READS, (0, 0), message)
         self._begin_round()
         self._arm()
 
     def _arm(self) -> None:
-        due = min((r.group.next_deadline() for r in self.replicas.values()), default=math.inf)
+        due = min((r.group.next_deadline() for r in self.members()), default=math.inf)
         due = min(due, self.reads.next_deadline())
         if due < self._armed_at:
             if self._armed is not None:
@@ -264,11 +280,23 @@ class Host:
 
     def _tick(self) -> None:
         self._armed_at = math.inf
-        for replica in self.replicas.values():
+        for replica in self.members():
             replica.group.tick()
         for peer, message in self.reads.tick():
-            self.send(peer, [READS, 0, message])
+            self.send(peer, READS, (0, 0), message)
         self.pump()
+
+    def look_soon(self) -> None:
+        """Something has changed that may ask something of this node."""
+        if not self._looking and self._duties is not None:
+            self._looking = True
+            self.later(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        if self._duties is not None:
+            self._duties.look()
+            self.pump()
 
     # Reads.
 
@@ -278,7 +306,7 @@ class Host:
         )
 
     def _answer_read(self, gid: GroupId, fingerprint: bytes, sender: int, term: int) -> int | None:
-        replica = next((each for each in self.replicas.values() if each.gid == gid), None)
+        replica = None if self.replicas is None else self.replicas.groups.get(gid)
         if replica is None or replica.fingerprint != fingerprint:
             return None
         return replica.group.answer_read(sender, term)
@@ -293,7 +321,7 @@ class Host:
         if round_ is None:
             return
         self._writing = round_
-        for replica in self.replicas.values():
+        for replica in self.members():
             replica.collected(round_.number)
         delay = 0.0001
         if round_.must_sync:
@@ -307,17 +335,32 @@ class Host:
         self._writing = None
         wal.write(round_)
         self.world.trace(self.name, "sync", str(round_.number))
-        for replica in self.replicas.values():
+        for replica in self.members():
             replica.synced(round_.number)
         touched = wal.complete(round_)
-        for replica in self.replicas.values():
+        for replica in self.members():
             if replica.gid in touched:
                 replica.group.synced()
+        ready = [action for number, action in self._durable_waiters if number <= round_.number]
+        self._durable_waiters = [w for w in self._durable_waiters if w[0] > round_.number]
+        for action in ready:
+            action()
         if round_.must_sync:
             if self._mark is not None:
                 self._mark.cancel()
             self._mark = self.later(_MARK_AFTER_S, self._mark_idle)
         self.pump()
+
+    def when_durable(self, action: Callable[[], None]) -> None:
+        """Call back when everything queued up to now is synced."""
+        if self._wal is None:
+            return
+        if self._wal.dirty:
+            self._durable_waiters.append((self._wal.open_round, action))
+        elif self._writing is not None:
+            self._durable_waiters.append((self._writing.number, action))
+        else:
+            self.later(0.0, action)
 
     def _mark_idle(self) -> None:
         if self._wal is not None and not self._wal.dirty and self._writing is None:
@@ -334,7 +377,7 @@ class Host:
         self.now(self._checkpoint)
 
     def _checkpoint(self) -> None:
-        for replica in self.replicas.values():
+        for replica in [] if self.replicas is None else self.replicas.ranges():
             replica.begin_checkpoint()
         self.pump()
 
@@ -345,8 +388,8 @@ class Host:
 
     def _link_up(self, peer: int, epoch: int) -> None:
         self.links[peer] = epoch
-        for replica in self.replicas.values():
-            replica.group.connected(peer, epoch)
+        for replica in self.members():
+            replica.connected(peer, epoch)
         self.reads.connected(peer, epoch)
         self.pump()
 
@@ -355,40 +398,55 @@ class Host:
 
     def _link_down(self, peer: int) -> None:
         self.links.pop(peer, None)
-        for replica in self.replicas.values():
-            replica.group.disconnected(peer)
+        for replica in self.members():
+            replica.disconnected(peer)
         self.reads.disconnected(peer)
         self.pump()
 
-    def send(self, peer: int, payload: Any) -> None:
+    def send(self, peer: int, kind: int, gid: tuple[int, int], body: Any) -> None:
         """Queue something for a peer."""
-        self.world.network.send(self.node_id, peer, payload)
+        self.world.network.send(self.node_id, peer, [kind, gid, body])
 
     def receive(self, sender: int, payload: Any) -> None:
         self.now(partial(self._receive, sender, payload))
 
     def _receive(self, sender: int, payload: Any) -> None:
-        kind, number, body = payload
-        if kind == READS:
-            self.send(sender, [ANSWERS, 0, self.reads.answer(sender, body)])
-            return
-        if kind == ANSWERS:
-            self.reads.answered(sender, body)
-            self.pump()
-            return
-        replica = self.replicas.get(number)
-        if replica is None:
+        kind, (range_id, generation), body = payload
+        gid = GroupId(range_id, generation)
+        replicas, duties, membership = self.replicas, self._duties, self._membership
+        if replicas is None or duties is None:
             return
         if kind == RAFT:
-            self.world.trace.note(self.name, "recv", "n%d %s", sender, body)
-            replica.group.receive(sender, body)
+            self._receive_raft(sender, replicas.groups.get(gid), body)
+        elif kind == READS:
+            self.send(sender, ANSWERS, gid, self.reads.answer(sender, body))
+            return
+        elif kind == ANSWERS:
+            self.reads.answered(sender, body)
         elif kind == BASE_WANTED:
-            replica.send_base(sender)
+            duties.serve(sender, gid)
         elif kind == BASE:
-            replica.install_base(sender, body)
+            duties.take(sender, gid, body)
         elif kind == BASE_INSTALLED:
-            replica.group.base_installed(sender)
+            replica = replicas.groups.get(gid)
+            if replica is not None:
+                replica.group.base_installed(sender)
+        elif membership is not None:
+            if kind == NEWS:
+                membership.take_news(sender, body)
+            elif kind == HEARTBEAT:
+                membership.take_heartbeat(sender, body)
+            elif kind == REPORT:
+                membership.take_report(sender, body)
+            elif kind == CONTROLLER:
+                membership.take_controller(sender, gid, body)
         self.pump()
+
+    def _receive_raft(self, sender: int, replica: Member | None, body: Any) -> None:
+        fingerprint, message = body
+        self.world.trace.note(self.name, "recv", "n%d %s", sender, message)
+        if replica is not None and replica.fingerprint == fingerprint:
+            replica.group.receive(sender, message)
 
     def request(self, body: dict[str, Any], answer: Callable[[Reply], None]) -> None:
         """A client's request; a process that is not there refuses the connection."""
@@ -398,9 +456,12 @@ class Host:
         self.now(partial(self._request, body, answer))
 
     def _request(self, body: dict[str, Any], answer: Callable[[Reply], None]) -> None:
-        replica = self.replicas.get(body["group"])
+        replica = None if self.replicas is None else self.replicas.serving(body["group"] + 1)
         if replica is None:
-            answer({"status": "error", "hint": None})
+            range_ = self.view.metadata.ranges.get(body["group"] + 1)
+            members = () if range_ is None else range_.members
+            hint = members[self.rng.randrange(len(members))] if members else None
+            answer({"status": "error", "hint": hint})
             return
         replica.request(body, answer)
         self.pump()

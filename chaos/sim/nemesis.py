@@ -77,7 +77,7 @@ class Nemesis:
         """End all faults but one for each node of a minority, which lasts until `heal`."""
         self.heal()
         rng = self._ends_rng
-        broken = rng.randint(1, (len(self._machines) - 1) // 2)
+        broken = rng.randint(1, self._drawer.weak_count)
         for node in sorted(rng.sample(self._drawer.weak, broken)):
             how = rng.choice(("down", "isolated", "deaf", "mute"))
             notice = rng.random() < 0.5

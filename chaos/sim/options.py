@@ -24,6 +24,7 @@ FAULTS: Final = {
     "rot": "WAL bytes of a minority flip, files are cut short, or the whole WAL is gone",
     "checkpoint": "nodes checkpoint and cut their logs all the time, so that others need bases",
     "clock": "wall clocks jump",
+    "change": "ranges change their generation under a controller: repair, move, growth",
     "client": "client requests and answers are lost, late or doubled",
 }
 """Names of faults, as `--faults` takes them, and what each does."""
@@ -53,8 +54,15 @@ class Options:
     """Share of messages that meet this fate while faults last, whatever else happens."""
     wal_file_bytes: int = 16 << 10
     checkpoint_entries: int = 60
+    grows: bool = False
+    """With changes of generations: the cluster begins with one node's ranges and controller."""
     opened: frozenset[int] = frozenset()
     """Guard holes left open: only the canary does that."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether a controller runs, and generations change."""
+        return "change" in self.faults
 
     def lasting(self, seconds: float) -> "Options":
         """The same for so many seconds: faults for 12 of 20, clients for 16 of 20."""
@@ -78,6 +86,7 @@ class Options:
             f"nodes={self.nodes} groups={self.groups} clients={self.clients} keys={self.keys} "
             f"window={self.window} faults={','.join(self.faults) or 'none'}"
         )
+        text += " grows" if self.grows else ""
         holes = ",".join(map(str, sorted(self.opened)))
         return f"{text} opened={holes}" if holes else text
 
@@ -93,6 +102,8 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
     if pick_faults:
         share = rng.choice((0.15, 0.35, 0.6))
         faults = tuple(name for name in base.faults if rng.random() < share)
+    # With one member, a damaged disk is lost data by right.
+    grows = "change" in faults and "rot" not in faults and rng.random() < 0.3
     return replace(
         base,
         nodes=(5 if rng.random() < 0.25 else 3) if pick_nodes else base.nodes,
@@ -104,4 +115,5 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
         fault_every_seconds=rng.choice((0.6, 1.5, 3.0)),
         wal_file_bytes=rng.choice((8, 16, 64)) << 10,
         checkpoint_entries=rng.choice((15, 60, 10_000)),
+        grows=grows,
     )

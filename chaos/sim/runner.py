@@ -64,6 +64,7 @@ class Summary:
     faults: int = 0
     checkpoints: int = 0
     bases: int = 0
+    seals: int = 0
     failures: list[Outcome] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
@@ -78,6 +79,7 @@ class Summary:
         self.faults += outcome.faults
         self.checkpoints += outcome.checkpoints
         self.bases += outcome.bases
+        self.seals += outcome.seals
         if outcome.violation is not None:
             self.failures.append(outcome)
 
@@ -101,8 +103,8 @@ class Summary:
         return (
             f"seeds={self.seeds} simulated_s={self.simulated_s:.0f} acked={self.acked} "
             f"reads={self.reads} elections={self.elections} crashes={self.crashes} "
-            f"faults={self.faults} checkpoints={self.checkpoints} bases={self.bases} seals=0 "
-            f"wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"
+            f"faults={self.faults} checkpoints={self.checkpoints} bases={self.bases} "
+            f"seals={self.seals} wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"
         )
 
 
@@ -151,6 +153,7 @@ def line_of(outcome: Outcome) -> str:
     return (
         f"seed={outcome.seed} {head} acked={outcome.acked} reads={outcome.reads} "
         f"elections={outcome.elections} crashes={outcome.crashes} bases={outcome.bases} "
+        f"seals={outcome.seals} "
         f"trace={outcome.trace} {outcome.options}"
     )
 

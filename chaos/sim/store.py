@@ -6,14 +6,19 @@ committed a while later, or the build fails and the memtable is thawed.
 """
 
 import random
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ...client.invariants import invariant
 from ...client.types import Entry
+from ...node import rows
+from ...partitions.model import Descriptor
+from ...raft.types import GroupId
 from ...statemachine.admission import admit
 from ...statemachine.meta import MemoryMeta
-from ...statemachine.range_state import Applied, Base, Frozen, RangeState
+from ...statemachine.range_state import Base, Frozen, RangeState
 from . import segments
+from .disk import SimDisk
 from .segments import Files, MemorySegments
 
 _BUILD_FAILS: Final = 0.05
@@ -22,38 +27,58 @@ _PAGE_BYTES: Final = 1 << 20
 
 
 class Durable:
-    """A machine's meta store and segment files: what a crash leaves."""
+    """A machine's meta store and segment files: what a crash leaves.
 
-    def __init__(self) -> None:
+    A transaction of the meta store is one step of the machine's disk: a crash, a full or failing
+    disk can be put before it.
+    """
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
         self.meta = MemoryMeta()
         self.files: Files = {}
 
-    def remove_orphans(self) -> None:
-        """At start: delete files that no manifest names."""
-        bases = [Base.from_wire(row) for _, row in self.meta.items("replica/")]
-        named = {info.content_id for base in bases for info in base.manifest}
+    def commit(self, puts: Mapping[str, Any], deletes: Iterable[str] = ()) -> None:
+        """One transaction. Raises OSError or Died before anything is changed."""
+        self._disk.boundary()
+        self.meta.commit(puts, deletes)
+
+    def copy_files(self, base: Base, source: "Durable") -> bool:
+        """Copy a base's files from another machine. False: one is gone there."""
+        names = [info.content_id for info in base.manifest]
+        if any(name not in source.files for name in names):
+            return False
+        self.files.update({name: source.files[name] for name in names})
+        return True
+
+    def remove_orphans(self, pinned: Iterable[str] = ()) -> None:
+        """Delete files that no row names and nobody has pinned."""
+        bases = [row["base"] for _, row in self.meta.items(rows.REPLICA)]
+        bases += [row["base"] for _, row in self.meta.items(rows.PREPARED)]
+        named = {info.content_id for base in bases for info in Base.from_wire(base).manifest}
+        named.update(pinned)
         for content_id in [file for file in self.files if file not in named]:
             del self.files[content_id]
 
 
 class ReplicaStore:
-    """The state of one replica of a group over its machine's stores."""
+    """The state of one replica of a range over its machine's stores."""
 
-    def __init__(self, durable: Durable, number: int, rng: random.Random) -> None:
+    def __init__(
+        self, durable: Durable, descriptor: Descriptor, base: Base, rng: random.Random
+    ) -> None:
         self._durable = durable
+        self._descriptor = descriptor
         self._rng = rng
-        self._row = f"replica/{number + 1:010d}/{1:06d}/base"
         self._frozen: Frozen | None = None
-        self._prefix = b"%d/" % number
-        self._end = b"%d0" % number
-        self.state = self._load()
+        self._gid = GroupId(descriptor.range_id, descriptor.generation)
+        self.state = self._new_state(base)
 
-    def _load(self) -> RangeState:
-        row = self._durable.meta.get(self._row)
-        base = Base() if row is None else Base.from_wire(row)
+    def _new_state(self, base: Base) -> RangeState:
         self._checkpointed = base.applied_index
+        span = self._descriptor.span
         store = MemorySegments(self._durable.files)
-        return RangeState(start=self._prefix, end=self._end, store=store, base=base)
+        return RangeState(start=span.start, end=span.end, store=store, base=base)
 
     @property
     def entries_to_checkpoint(self) -> int:
@@ -63,10 +88,6 @@ class ReplicaStore:
     def admit(self, batch: bytes) -> None:
         """Raises what a leader answers to a batch that it does not take."""
         admit(batch, self.state.start, self.state.end)
-
-    def apply(self, index: int, term: int, command: bytes) -> Applied:
-        """Apply a committed entry."""
-        return self.state.apply(index, term, command)
 
     # Checkpoints.
 
@@ -89,28 +110,21 @@ class ReplicaStore:
             sources = frozen.sources()
             info = segments.build(self._durable.files, frozen.memtable.first_seq, sources)
         base = self.state.base_with(frozen, info)
-        self._durable.meta.commit({self._row: base.to_wire()})
+        self._durable.commit(
+            {rows.replica_key(self._gid): rows.replica_row(self._descriptor, base)}
+        )
         self.state.flushed(base)
         return base.applied_index
 
     # Bases.
 
-    def export_base(self) -> dict[str, Any] | None:
-        """The durable base, for a peer; None without one."""
-        row: dict[str, Any] | None = self._durable.meta.get(self._row)
-        return row
-
-    def install(self, row: dict[str, Any], source: Files) -> bool:
-        """Copy a peer's files, then make its base ours. False: a file is gone there."""
-        base = Base.from_wire(row)
-        names = [info.content_id for info in base.manifest]
-        if any(name not in source for name in names):
-            return False
-        self._durable.files.update({name: source[name] for name in names})
-        self._durable.meta.commit({self._row: row})
+    def install(self, base: Base) -> None:
+        """Go on from a base whose files are here; durable when this returns."""
+        self._durable.commit(
+            {rows.replica_key(self._gid): rows.replica_row(self._descriptor, base)}
+        )
         self._frozen = None
-        self.state = self._load()
-        return True
+        self.state = self._new_state(base)
 
     # Reads.
 
@@ -147,7 +161,7 @@ class ReplicaStore:
         start = 1
         while True:
             page = self.state.read_span(
-                self._prefix, self._end, start, limit=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES
+                self.state.start, self.state.end, start, limit=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES
             )
             entries += page.entries()
             if not page.more:

@@ -15,16 +15,24 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from ...client.invariants import InvariantError
-from ...raft.types import SENTINEL_INDEX, SENTINEL_TERM
+from ...node import rows
+from ...partitions.metadata import Metadata
+from ...partitions.model import Lineage, Span
+from ...statemachine.range_state import Base
 from .clients import Client, Reply
 from .clock import START_S, Scheduler, VirtualClock
+from .cluster import founded
+from .duties import prepared_end
 from .faults import Fault
+from .generations import Generations
 from .history import History
 from .host import Host
 from .nemesis import Nemesis
 from .network import Network
+from .operations import Operations
 from .options import Options
-from .safety import SafetyChecker
+from .replica import end_of
+from .replicas import row_gid
 from .trace import Trace
 from .violation import Violation
 
@@ -47,6 +55,7 @@ class Outcome:
     faults: int = 0
     checkpoints: int = 0
     bases: int = 0
+    seals: int = 0
     events: int = 0
     trace: str = ""
     violation: str | None = None
@@ -80,18 +89,18 @@ class World:
         self.checkpoints = 0
         self.bases = 0
         self.network = Network(self.scheduler, random.Random(f"{seed} network"), self.trace)
-        members = tuple(range(1, options.nodes + 1))
-        self.safety = [
-            SafetyChecker(members, SENTINEL_INDEX, SENTINEL_TERM) for _ in range(options.groups)
-        ]
+        self.generations = Generations()
         self._rng = random.Random(f"{seed} world")
         phases = random.Random(f"{seed} phases")
-        self._proves_progress = phases.random() < 0.3
+        # A cluster that grows may still have its ranges on one node.
+        self._proves_progress = phases.random() < 0.3 and not options.grows
         self._ends_in_the_dark = phases.random() < 0.3
+        metadata = founded(options)
         self.hosts = {
-            node: Host(self, node, members, random.Random(f"{seed} host {node}"))
-            for node in members
+            node: Host(self, node, metadata, random.Random(f"{seed} host {node}"))
+            for node in metadata.nodes
         }
+        self.operations = Operations(self)
         self.nemesis = Nemesis(
             options=options,
             scheduler=self.scheduler,
@@ -100,7 +109,7 @@ class World:
             network=self.network,
             machines=self.hosts,
             clients=self,
-            change=lambda _: None,
+            change=self.operations.begin,
             schedule=schedule,
         )
         self.clients = [
@@ -192,17 +201,7 @@ class World:
         """Every request is answered, and every replica has applied all that the leader has."""
         if any(client.open_requests for client in self.clients):
             return False
-        if not all(host.alive for host in self.hosts.values()):
-            return False
-        for group in range(self.options.groups):
-            replicas = [h.replicas[group] for h in self.hosts.values() if group in h.replicas]
-            leaders = [replica for replica in replicas if replica.ready_to_lead]
-            if len(leaders) != 1:
-                return False
-            last = leaders[0].last_index
-            if any(replica.applied_index != last for replica in replicas):
-                return False
-        return True
+        return self.operations.converged()
 
     def _require_convergence(self) -> None:
         limit = self.clock.elapsed + self.options.grace_seconds
@@ -214,12 +213,32 @@ class World:
 
     def _compare_contents(self) -> None:
         for node, host in self.hosts.items():
-            if len(host.replicas) < self.options.groups:
-                continue  # what was damaged is not served
             contents: dict[bytes, list[tuple[int, bytes]]] = {}
-            for replica in host.replicas.values():
+            replicas = [] if host.replicas is None else host.replicas.ranges()
+            for replica in replicas:
                 contents.update(replica.contents())
-            self.history.final(node, contents)
+            spans = [replica.descriptor.span for replica in replicas]
+
+            def covers(key: bytes, spans: list[Span] = spans) -> bool:
+                return any(key in span for span in spans)
+
+            self.history.final(node, contents, covers)
+
+    def decided(self, metadata: Metadata, operation: int) -> None:
+        """The controller has committed the outcome of an operation."""
+        ends = {node: _ends(host) for node, host in self.hosts.items()}
+        for range_ in metadata.ranges.values():
+            if range_.operation == operation:
+                self.generations.decided(range_, ends)
+
+
+def _ends(host: Host) -> set[Lineage]:
+    """The ends of generations that a machine holds durably, whether its process runs or not."""
+    meta = host.durable.meta
+    found = {prepared_end(row) for _, row in meta.items(rows.PREPARED)}
+    for _, row in meta.items(rows.REPLICA):
+        found.add(end_of(row_gid(row), Base.from_wire(row["base"])))
+    return {end for end in found if end is not None}
 
 
 def run_seed(
@@ -252,6 +271,7 @@ def run_seed(
     outcome.faults = len(world.nemesis.schedule)
     outcome.checkpoints = world.checkpoints
     outcome.bases = world.bases
+    outcome.seals = world.generations.seals
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()
     if outcome.violation is not None:

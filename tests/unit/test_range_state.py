@@ -333,6 +333,26 @@ def test_x2_16_entries_after_the_seal_are_void(range_: Range) -> None:
     assert range_.state.sealed == sealed
 
 
+def test_x8_a_base_of_an_ended_generation_is_at_its_seal_whatever_came_after(
+    range_: Range,
+) -> None:
+    # A new leader's no-op lands behind the seal before anybody has flushed: every member's base
+    # must still be the state at the seal, or nobody is ever prepared.
+    range_.append(batch([(b"k", b"v")]))
+    range_.apply(commands.encode(commands.SEAL, 2, 44))
+    end = len(range_.log) + 1
+    range_.apply(commands.NO_OP)
+    range_.append(batch([(b"k", b"void")]))
+    range_.flush()
+    assert range_.state.durable_base.applied_index == end
+    assert not range_.state.unflushed
+    assert range_.state.freeze() is None
+    hashed = range_.state.state_hash
+    range_.crash()
+    assert range_.state.applied_index == end + 2
+    assert (range_.state.state_hash, range_.state.durable_base.applied_index) == (hashed, end)
+
+
 def test_x6_the_hash_tells_entries_terms_and_indexes_apart(tmp_path: Path) -> None:
     hashes = set()
     for terms, values in (((1, 1), "ab"), ((1, 2), "ab"), ((1, 1), "ac"), ((2, 2), "ab")):

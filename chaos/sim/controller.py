@@ -1,0 +1,211 @@
+"""A replica of the controller group on a simulated host, and what its leader does.
+
+The state machine is the real Metadata, the decisions are those of `partitions.change`. Around them
+is what a node does: reports come in, steps are proposed one set at a time, the image goes out to
+every node when it has changed, and the log is replaced by an image now and then. The last record
+of a generation names the members of the next: whoever has applied it begins the next one and pushes
+it to the others (executions 1.29).
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgpack
+
+from ...client.errors import LognodeError
+from ...node import rows
+from ...partitions import commands
+from ...partitions.change import next_steps
+from ...partitions.facts import Facts
+from ...partitions.metadata import Metadata
+from ...partitions.model import Descriptor
+from ...partitions.planner import Damage
+from ...raft.group_log import GroupLog
+from ...raft.types import LogEntry
+from .member import CONTROLLER, NEWS, Member
+from .violation import Violation
+
+if TYPE_CHECKING:
+    from .host import Host
+
+STEP_S: Final = 0.2
+_CHECKPOINT_ENTRIES: Final = 24
+_STEP_LASTS_S: Final = 3.0
+
+
+class ControllerReplica(Member):
+    """See the module."""
+
+    def __init__(
+        self,
+        host: "Host",
+        descriptor: Descriptor,
+        log: GroupLog,
+        metadata: Metadata,
+        applied: tuple[int, int],
+    ) -> None:
+        self.metadata = metadata
+        self.facts = Facts()
+        self._applied = applied
+        self._checkpointed = applied[0]
+        self._leads_since: float | None = None
+        self._open_until = 0.0
+        self._told = (0, 0)
+        self._have: set[int] = set()
+        """Members known to have begun this generation."""
+        super().__init__(host, descriptor, log, applied[0])
+
+    @property
+    def applied_index(self) -> int:
+        return self._applied[0]
+
+    @property
+    def is_sealed(self) -> bool:
+        return self.metadata.sealed
+
+    def state_hash(self) -> bytes:
+        """Of the whole image: all members hold the same at the same index."""
+        return hashlib.blake2b(msgpack.packb(self.metadata.image()), digest_size=16).digest()
+
+    def apply(self, entry: LogEntry) -> tuple[bytes, Sequence[Any]]:
+        self._applied = (entry.index, entry.term)
+        command = commands.decode(entry.command)
+        if command is None:
+            return self.state_hash(), ()
+        was_sealed = self.metadata.sealed
+        answer = self.metadata.apply(entry.index, entry.term, command)
+        if was_sealed and "ok" in answer:
+            raise Violation("x29", "a command behind the controller's last record is applied",
+                            index=entry.index)  # fmt: skip
+        if "ok" in answer and command["op"] == commands.DECIDE:
+            self.host.world.decided(self.metadata, command["operation"])
+        return self.state_hash(), (answer,)
+
+    def drained(self) -> None:
+        leads = self.leads and self.group.ready_to_lead
+        if not leads:
+            self._leads_since = None
+        elif self._leads_since is None:
+            self._leads_since = self.host.world.clock.now
+            self._open_until = 0.0
+            self.facts = Facts()
+        self.host.view.follow(self.metadata)
+        if leads:
+            self._push_news()
+        if self.applied_index - self._checkpointed >= _CHECKPOINT_ENTRIES:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """The image at the applied index becomes durable, then the log is cut behind it."""
+        self.host.durable.commit({rows.controller_key(self.gid.generation): self.row()})
+        self._checkpointed = self.applied_index
+        self.host.disk.boundary()
+        self.log.cut_front(min(self.applied_index, self.log.commit_index))
+        self.host.reclaim()
+
+    def row(self) -> dict[str, Any]:
+        """As meta stores it."""
+        return controller_row(self.descriptor, self.metadata, self._applied)
+
+    # As leader.
+
+    def step(self) -> None:
+        """Propose what is to be committed now, if nothing of it is on its way."""
+        now = self.host.world.clock.now
+        if self._leads_since is None or now < self._open_until or self.is_sealed:
+            return
+        self.facts.heard[self.host.node_id] = now
+        self.facts.damaged[self.host.node_id] = self.host.damages()
+        steps = next_steps(self.metadata, self.facts, now, now - self._leads_since)
+        waiting = len(steps)
+
+        def settled(_: Sequence[Any] | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                self._open_until = 0.0
+                self.host.later(0.0, self.step)
+
+        if steps:
+            self._open_until = now + _STEP_LASTS_S
+            for command in steps:
+                self.propose(commands.encode(command), settled)
+            self.host.pump()
+
+    def take_report(self, node: int, report: dict[str, Any]) -> None:
+        """What a member says of an operation."""
+        if self._leads_since is None:
+            return
+        try:
+            self.facts.take(node, report, self.host.world.clock.now)
+        except LognodeError as error:
+            raise Violation("protocol", "a report that is none", node=node, error=error) from None
+        self.host.later(0.0, self.step)
+
+    def take_heartbeat(self, node: int, has: tuple[int, int], damaged: list[Damage]) -> None:
+        """A node is alive, says what is damaged there, and may need the image."""
+        if self._leads_since is None:
+            return
+        self.facts.heard[node] = self.host.world.clock.now
+        self.facts.damaged[node] = damaged
+        news = self.host.view.version > has
+        self.host.send(node, NEWS, self.gid, self.metadata.image() if news else None)
+
+    def _push_news(self) -> None:
+        """What a heartbeat that waits would be answered: the image, as soon as it has changed."""
+        version = self.host.view.version
+        if version != self._told:
+            self._told = version
+            for peer in self.host.links:
+                self.host.send(peer, NEWS, self.gid, self.metadata.image())
+            self.host.later(0.0, self.step)
+
+    # The next generation.
+
+    def push(self) -> None:
+        """Give this generation to the members that have not said that they have it, and to those
+        whose log no longer continues the leader's."""
+        wanted = set(self.descriptor.members) - {self.host.node_id} - self._have
+        if not self.descriptor.lineage:
+            wanted = set()
+        if self.leads:
+            wanted |= self.group.needs_base
+        for peer in sorted(wanted & self.host.links.keys()):
+            self.host.send(peer, CONTROLLER, self.gid, self.row())
+
+    def begun_by(self, node: int) -> None:
+        """A member has it."""
+        self._have.add(node)
+
+    @property
+    def all_begun(self) -> bool:
+        """Whether every member has begun this generation."""
+        return set(self.descriptor.members) <= self._have | {self.host.node_id}
+
+    def reinstall(self, metadata: Metadata, applied: tuple[int, int]) -> None:
+        """Go on from a later image of the same generation: meta, then the log (2.10)."""
+        row = controller_row(self.descriptor, metadata, applied)
+        self.host.durable.commit({rows.controller_key(self.gid.generation): row})
+        self.metadata, self._applied, self._checkpointed = metadata, applied, applied[0]
+        self.host.disk.boundary()
+        if self.log.term_at(applied[0]) != applied[1]:
+            self.log.reset(*applied)
+        node = self.host.node_id
+        self.safety.installed(node, self.log, applied[0])
+        self.safety.same_state(node, applied[0], self.state_hash())
+        self.host.world.trace(self.host.name, "base", f"{self.name} index={applied[0]}")
+        self.host.world.bases += 1
+        self.restart(applied[0])
+
+
+def controller_row(
+    descriptor: Descriptor, metadata: Metadata, applied: tuple[int, int]
+) -> dict[str, Any]:
+    """A controller replica's row."""
+    return {
+        "descriptor": descriptor.to_wire(),
+        "applied": list(applied),
+        "image": metadata.image(),
+        "damaged": None,
+    }

@@ -1,0 +1,223 @@
+"""Does on a simulated node what `partitions.duties` says that the metadata asks of it.
+
+Each duty is begun when it is told and nothing of its name is on its way; what is asked of a peer
+and gets no answer is given up after a while, and asked of another peer.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from ...node import rows
+from ...partitions import duties
+from ...partitions.duties import Duty, Local
+from ...partitions.lineage import FIRST_APPLIED, Gid, successor
+from ...partitions.model import Lineage
+from ...raft.types import GroupId
+from ...statemachine.range_state import Base
+from .member import BASE, BASE_INSTALLED, BASE_WANTED, REPORT
+from .replica import end_of
+from .violation import Violation
+
+if TYPE_CHECKING:
+    from .host import Host
+    from .replicas import Replicas
+
+_ASK_S: Final = 0.5
+"""So long a peer has to answer before another is asked."""
+
+
+class Duties:
+    """Of one life of a process."""
+
+    def __init__(self, host: "Host", replicas: "Replicas") -> None:
+        self._host = host
+        self._replicas = replicas
+        self._asked: dict[object, tuple[float, Duty]] = {}
+        """Duties that wait for a peer's base: until when, and what for."""
+        self._copied: set[tuple[int, Gid]] = set()
+        self._turns: Counter[object] = Counter()
+        """How many peers a duty has asked."""
+
+    def look(self) -> None:
+        """Begin all that is to be done and not under way."""
+        metadata = self._host.view.metadata
+        self._copied = {done for done in self._copied if done[0] in metadata.operations}
+        pins = [pin for pin in self._replicas.pinned if pin not in metadata.operations]
+        for pin in pins:
+            del self._replicas.pinned[pin]
+        for duty in duties.duties(metadata, self._local()):
+            asked = self._asked.get(duties.name_of(duty))
+            if asked is None or asked[0] <= self._host.world.clock.now:
+                self._do(duty)
+
+    def _local(self) -> Local:
+        host = self._host
+        prepared: dict[int, Lineage | None] = {}
+        for number in host.view.metadata.operations:
+            row = host.durable.meta.get(rows.prepared_key(number))
+            if row is not None:
+                prepared[number] = prepared_end(row)
+        return Local(
+            node_id=host.node_id,
+            replicas={replica.gid: replica.held() for replica in self._replicas.ranges()},
+            damaged=self._replicas.damaged,
+            marks=self._replicas.marks,
+            copied=self._copied,
+            prepared=prepared,
+        )
+
+    def _do(self, duty: Duty) -> None:
+        host = self._host
+        match duty:
+            case duties.Begin():
+                self._begin(duty)
+            case duties.Tell(operation, kind, lineage):
+                told = {} if lineage is None else {"lineage": list(lineage)}
+                self._report({"operation": operation, "kind": kind, **told})
+            case duties.Copy(gid, operation):
+                replica = self._replicas.range_(GroupId(*gid))
+                if replica is None:
+                    self._ask(duty, gid)
+                else:
+                    replica.begin_checkpoint()
+                    self._copied.add((operation, gid))
+            case duties.Flush(gid):
+                replica = self._replicas.range_(GroupId(*gid))
+                if replica is not None:
+                    replica.begin_checkpoint()
+            case duties.Seal(gid, operation):
+                replica = self._replicas.range_(GroupId(*gid))
+                if replica is not None:
+                    replica.propose_seal(operation)
+            case duties.Prepare(gid):
+                self._ask(duty, gid)
+            case duties.CatchUp(gid):
+                replica = self._replicas.range_(GroupId(*gid))
+                if replica is not None and replica.group.leader not in (None, host.node_id):
+                    self._ask(duty, gid, replica.group.leader)
+            case duties.Damage(gid, reason):
+                raise Violation("x6", reason, node=host.node_id, gid=gid)
+            case duties.Retire(gids):
+                self._replicas.retire([GroupId(*gid) for gid in gids])
+
+    def _report(self, report: dict[str, Any]) -> None:
+        host = self._host
+        controller = self._replicas.controller
+        if controller is not None and controller.leads:
+            controller.take_report(host.node_id, report)
+        elif host.view.leader is not None:
+            host.send(host.view.leader, REPORT, (0, 0), report)
+
+    # Bases.
+
+    def _begin(self, duty: duties.Begin) -> None:
+        range_ = duty.range_
+        if duty.source == "empty":
+            self._replicas.begin_range(range_, Base(), campaign=duty.campaign)
+            return
+        if duty.source == "late":
+            self._ask(duty, (range_.range_id, range_.generation))
+            return
+        (parent,) = range_.lineage
+        gid = GroupId(parent.range_id, parent.generation)
+        replica = self._replicas.range_(gid)
+        row = self._host.durable.meta.get(rows.prepared_key(range_.operation))
+        if duty.source == "own" and replica is not None:
+            self._begin_from(duty, replica.store.state.durable_base)
+        elif duty.source == "prepared" and row is not None:
+            self._begin_from(duty, Base.from_wire(row["base"]))
+        else:
+            self._ask(duty, gid)
+
+    def _begin_from(self, duty: duties.Begin, sealed: Base) -> None:
+        base = Base(*FIRST_APPLIED, list(sealed.manifest), successor(sealed.tables))
+        self._replicas.begin_range(duty.range_, base, campaign=duty.campaign)
+
+    def _ask(self, duty: Duty, gid: Gid, peer: int | None = None) -> None:
+        """Ask a peer, another one each time, for its durable base of a generation."""
+        host = self._host
+        name = duties.name_of(duty)
+        if peer is None:
+            peers = [node for node in host.view.metadata.nodes if node != host.node_id]
+            peer = peers[self._turns[name] % len(peers)]
+            self._turns[name] += 1
+        self._asked[name] = (host.world.clock.now + _ASK_S, duty)
+        host.send(peer, BASE_WANTED, gid, None)
+        host.later(_ASK_S, host.look_soon)
+
+    def serve(self, peer: int, gid: Gid) -> None:
+        """A peer wants the durable base of a generation, if there is one here."""
+        replica = self._replicas.range_(GroupId(*gid))
+        if replica is not None:
+            base = replica.store.state.durable_base
+            self._host.send(peer, BASE, gid, base.to_wire())
+
+    def take(self, peer: int, gid: Gid, wire: dict[str, Any]) -> None:
+        """A peer's base: for all that waits for one of this generation."""
+        base = Base.from_wire(wire)
+        for name, (_, duty) in list(self._asked.items()):
+            if _wanted(duty) == gid and self._use(duty, peer, GroupId(*gid), base):
+                del self._asked[name]
+        self._host.look_soon()
+
+    def _use(self, duty: Duty, peer: int, gid: GroupId, base: Base) -> bool:
+        """Whether the base was what the duty wanted; files first, then the row that names them."""
+        host = self._host
+        source = host.world.hosts[peer].durable
+        match duty:
+            case duties.CatchUp():
+                replica = self._replicas.range_(gid)
+                if replica is None or not replica.group.base_wanted:
+                    return True
+                if base.applied_index <= replica.applied_index:
+                    return False
+                if not host.durable.copy_files(base, source):
+                    return False
+                replica.install_base(base)
+                host.send(peer, BASE_INSTALLED, gid, None)
+                return True
+            case duties.Copy(_, operation):
+                self._pin(operation, base)
+                if not host.durable.copy_files(base, source):
+                    return False
+                self._copied.add((operation, gid))
+                return True
+            case duties.Prepare(_, operation):
+                if not base.tables.get("sealed") or not host.durable.copy_files(base, source):
+                    return False
+                row = {"range": gid.range_id, "generation": gid.generation, "base": base.to_wire()}
+                host.durable.commit({rows.prepared_key(operation): row})
+                return True
+            case duties.Begin(range_, how):
+                if how != "late" and end_of(gid, base) != range_.lineage[0]:
+                    return False
+                self._pin(range_.operation, base)
+                if not host.durable.copy_files(base, source):
+                    return False
+                if how == "late":  # a later base of this very generation
+                    self._replicas.begin_range(range_, base, campaign=False)
+                else:
+                    self._begin_from(duty, base)
+                return True
+        return True
+
+    def _pin(self, operation: int, base: Base) -> None:
+        pinned = self._replicas.pinned.setdefault(operation, [])
+        pinned += [info.content_id for info in base.manifest]
+
+
+def _wanted(duty: Duty) -> Gid | None:
+    """The generation that a duty asks its peers for."""
+    match duty:
+        case duties.CatchUp(gid) | duties.Copy(gid) | duties.Prepare(gid):
+            return gid
+        case duties.Begin(range_, "late"):
+            return range_.range_id, range_.generation
+        case duties.Begin(range_) if range_.lineage:
+            return range_.lineage[0].range_id, range_.lineage[0].generation
+    return None
+
+
+def prepared_end(row: dict[str, Any]) -> Lineage | None:
+    """The end of the generation that a prepared row holds."""
+    return end_of((row["range"], row["generation"]), Base.from_wire(row["base"]))

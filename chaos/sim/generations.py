@@ -1,0 +1,100 @@
+"""What must hold from one generation of a range to the next, checked from outside.
+
+Each generation has a `SafetyChecker` of its own; this one connects them. It follows the rules of
+ranges.md section 2 that executions.md gives numbers to: the next generation begins with exactly the
+state at its parent's seal (x6, x8), only with a majority of its members holding that state durably
+(x7), under a number one above its parent's (x26), at most once on each node (x3), and nothing that
+comes after the seal has any effect.
+"""
+
+from collections.abc import Collection, Mapping
+
+from ...partitions.model import CONTROLLER_RANGE, Descriptor, Lineage
+from ...raft.types import SENTINEL_INDEX, SENTINEL_TERM, GroupId
+from .safety import SafetyChecker
+from .violation import Violation
+
+
+class Generations:
+    """Checkers by group. Every method raises Violation."""
+
+    def __init__(self) -> None:
+        self.checkers: dict[GroupId, SafetyChecker] = {}
+        self._known: dict[GroupId, Descriptor] = {}
+        self._marks: dict[tuple[int, int], int] = {}
+        """Per (node, range) the highest generation that was begun there."""
+        self._seals: dict[GroupId, tuple[int, int]] = {}
+        """Index and term of the last entry that counts."""
+        self._decided: dict[GroupId, Lineage] = {}
+        """How a generation that is continued has ended."""
+        self._outputs: set[GroupId] = set()
+
+    @property
+    def seals(self) -> int:
+        """How many generations have ended."""
+        return len(self._seals)
+
+    def checker(self, descriptor: Descriptor) -> SafetyChecker:
+        """The checker of a generation; everybody who takes part must mean the same one."""
+        gid = GroupId(descriptor.range_id, descriptor.generation)
+        known = self._known.setdefault(gid, descriptor)
+        if known.fingerprint() != descriptor.fingerprint():
+            raise Violation("x6", "two generations of one number", gid=gid,
+                            members=(known.members, descriptor.members))  # fmt: skip
+        found = self.checkers.get(gid)
+        if found is None:
+            found = SafetyChecker(descriptor.members, SENTINEL_INDEX, SENTINEL_TERM)
+            self.checkers[gid] = found
+        return found
+
+    def begun(self, node: int, descriptor: Descriptor, state_hash: bytes, next_seq: int) -> None:
+        """A node begins a generation that it never had, with this state."""
+        gid = GroupId(descriptor.range_id, descriptor.generation)
+        mark = self._marks.get((node, gid.range_id), 0)
+        if gid.generation <= mark:
+            raise Violation("x3", "a generation begins twice on a node", node=node, gid=gid,
+                            mark=mark)  # fmt: skip
+        self._marks[node, gid.range_id] = gid.generation
+        if gid.range_id == CONTROLLER_RANGE:
+            return
+        for parent in descriptor.lineage:
+            if (parent.state_hash, parent.next_seq) != (state_hash, next_seq):
+                raise Violation("x6", "a generation begins with another state than its parent's",
+                                node=node, gid=gid, next_seq=next_seq)  # fmt: skip
+            if gid.generation != parent.generation + 1:
+                raise Violation("x26", "a generation's number", gid=gid, parent=parent.generation)
+
+    def sealed(self, gid: GroupId, index: int, term: int, state_hash: bytes) -> None:
+        """A member applied the last entry of a generation, which left this state."""
+        if self._seals.setdefault(gid, (index, term)) != (index, term):
+            raise Violation("x6", "a generation ends twice", gid=gid, index=index,
+                            first=self._seals[gid])  # fmt: skip
+        self.checkers[gid].same_state(0, index, state_hash)
+
+    def acknowledged(self, gid: GroupId, index: int) -> None:
+        """A client is told that an entry is in the log."""
+        seal = self._seals.get(gid)
+        if seal is not None and index > seal[0]:
+            raise Violation("S5", "acknowledged after the generation's end", gid=gid, index=index)
+
+    def decided(self, descriptor: Descriptor, ends: Mapping[int, Collection[Lineage]]) -> None:
+        """The controller committed a generation. `ends`: per node, the ends of parents that it
+        holds durably now."""
+        gid = GroupId(descriptor.range_id, descriptor.generation)
+        self.checker(descriptor)
+        if gid in self._outputs:
+            return
+        self._outputs.add(gid)
+        for parent in descriptor.lineage:
+            first = self._decided.setdefault(GroupId(*parent[:2]), parent)
+            if first != parent:
+                raise Violation("x6", "a generation is continued twice", gid=gid, parent=parent)
+            index, term = self._seals.get(GroupId(*parent[:2]), (0, 0))
+            if (index, term) != (parent.final_index, parent.final_term):
+                raise Violation("x6", "decided on another end than the seal's", gid=gid,
+                                parent=parent, seal=(index, term))  # fmt: skip
+            self.checkers[GroupId(*parent[:2])].same_state(0, index, parent.state_hash)
+            ready = [node for node in descriptor.members if parent in ends.get(node, ())]
+            if len(ready) <= len(descriptor.members) // 2:
+                raise Violation("x7", "decided before a majority is prepared", gid=gid,
+                                members=descriptor.members, ready=ready)  # fmt: skip

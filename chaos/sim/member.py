@@ -1,0 +1,232 @@
+"""What all replicas on a simulated host share: one member of one Raft group, driven as a node does.
+
+It shows the group to the checkers after every call, before anybody else can see what the call did;
+takes out what the group has to give; and knows its own proposals by index and term. Subclasses say
+what a committed entry means.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ...partitions.model import Descriptor
+from ...raft.group import Group
+from ...raft.group_log import GroupLog
+from ...raft.guard import ALL_HOLES
+from ...raft.messages import KINDS, Vote
+from ...raft.readindex import ReadQuestion
+from ...raft.types import GroupId, LogEntry, RaftOptions
+
+if TYPE_CHECKING:
+    from .host import Host
+
+(
+    RAFT, READS, ANSWERS, BASE_WANTED, BASE, BASE_INSTALLED, HEARTBEAT, NEWS, REPORT, CONTROLLER,
+) = range(10)  # fmt: skip
+"""First element of what travels between hosts: `[kind, group, body]`."""
+
+_VOTE: Final = next(number for number, kind in KINDS.items() if kind is Vote)
+_PROMISES: Final = frozenset(
+    number
+    for number, kind in KINDS.items()
+    if kind.__name__ in ("Append", "Ack", "Reject", "VoteRequest", "Vote")
+)
+"""Messages whose term their sender must never forget."""
+
+Settled = Callable[[Sequence[Any] | None], None]
+"""Called with what apply answered, or with None when the entry can never be applied."""
+
+
+class Member:
+    """One member of one generation, for one life of its process."""
+
+    def __init__(self, host: "Host", descriptor: Descriptor, log: GroupLog, applied: int) -> None:
+        self.host = host
+        self.descriptor = descriptor
+        self.gid = GroupId(descriptor.range_id, descriptor.generation)
+        self.name = f"{self.gid.range_id}/{self.gid.generation}"
+        self.fingerprint = descriptor.fingerprint()
+        self.log = log
+        self.safety = host.world.generations.checker(descriptor)
+        self.stopped = False
+        self._proposed: dict[int, tuple[int, Settled]] = {}
+        self._reads_asked: dict[int, Callable[[int | None], None]] = {}
+        self._seen: tuple[int, ...] = ()
+        self.group = self._new_group(applied)
+
+    def _new_group(self, applied: int) -> Group:
+        return Group(
+            log=self.log,
+            node_id=self.host.node_id,
+            members=self.descriptor.members,
+            applied_index=applied,
+            clock=self.host.world.clock,
+            rng=self.host.rng,
+            options=RaftOptions(),
+            closed=ALL_HOLES - self.host.options.opened,
+        )
+
+    # What subclasses define.
+
+    @property
+    def applied_index(self) -> int:
+        """The last entry applied."""
+        raise NotImplementedError
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the generation's last entry is applied here."""
+        raise NotImplementedError
+
+    def apply(self, entry: LogEntry) -> tuple[bytes, Sequence[Any]]:
+        """Apply a committed entry: the hash of the state that it left, and the answers."""
+        raise NotImplementedError
+
+    def drained(self) -> None:
+        """Called after everything was taken out of the group."""
+
+    # Life.
+
+    def start(self, state_hash: bytes | None, *, campaign: bool) -> None:
+        """Take part. `state_hash`: of what is applied."""
+        node = self.host.node_id
+        self.safety.started(
+            node,
+            self.log,
+            term=self.group.term,
+            commit=self.group.commit_index,
+            applied=self.applied_index,
+        )
+        if state_hash is not None:
+            self.safety.same_state(node, self.applied_index, state_hash)
+        for peer, epoch in self.host.links.items():
+            self.connected(peer, epoch)
+        self.group.start(campaign=campaign)
+
+    def restart(self, applied: int) -> None:
+        """Go on with a new group, after a base was installed in this generation."""
+        self.group.stop()
+        self._settle_reads()
+        self._seen = ()
+        self.group = self._new_group(applied)
+        for peer, epoch in self.host.links.items():
+            self.connected(peer, epoch)
+        self.group.start()
+
+    def stop(self) -> None:
+        """Take part no more, in this life."""
+        self.stopped = True
+        self.group.stop()
+        self._settle_reads()
+
+    def connected(self, peer: int, epoch: int) -> None:
+        """The host's link to a peer is up."""
+        if peer in self.descriptor.members:
+            self.group.connected(peer, epoch)
+
+    def disconnected(self, peer: int) -> None:
+        """The host's link to a peer is gone."""
+        if peer in self.descriptor.members:
+            self.group.disconnected(peer)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member believes that it leads."""
+        return not self.stopped and self.group.role == "leader"
+
+    def describe(self) -> str:
+        """For a report: where this member stands."""
+        group = self.group
+        return (
+            f"{self.name} {group.role} term={group.term} "
+            f"log={self.log.base_index}..{group.last_index} commit={group.commit_index} "
+            f"durable={self.log.durable_index} applied={self.applied_index} leader={group.leader} "
+            f"base={'wanted' if group.base_wanted else sorted(group.needs_base)}"
+            f"{' sealed' if self.is_sealed else ''}"
+        )
+
+    # Proposals and reads.
+
+    def propose(self, command: bytes, settled: Settled) -> None:
+        """As leader, append a command; `settled` is called when its fate is known here."""
+        index, term = self.group.propose(command)
+        self._proposed[index] = (term, settled)
+        self.host.world.trace(self.host.name, "propose", f"{self.name} index={index} term={term}")
+
+    def ask_read(self, settled: Callable[[int | None], None]) -> None:
+        """A linearizable read: `settled` gets the index that must be applied first, or None.
+
+        Raises NotLeaderError when no leader is known.
+        """
+        self._reads_asked[self.group.request_read()] = settled
+
+    def read_peers(self) -> list[int]:
+        """For `ReadRounds`."""
+        return self.group.read_peers()
+
+    def read_question(self) -> ReadQuestion | None:
+        """For `ReadRounds`."""
+        return self.group.read_question()
+
+    def read_answered(self, sender: int, question: ReadQuestion, index: int) -> None:
+        """For `ReadRounds`."""
+        self.group.read_answered(sender, question, index)
+
+    # After every call.
+
+    def drain(self) -> None:
+        """Show the member to the checkers, then take out what the group has to give."""
+        self._observe()
+        group = self.group
+        while entries := group.take_committed(1 << 16):
+            for entry in entries:
+                self._apply(entry)
+        if group.take_read_begun():
+            self.host.reads.ask(self)
+        self._settle_reads()
+        node = self.host.node_id
+        for peer, message in group.take_messages():
+            if message[0] in _PROMISES:
+                self.safety.showed(node, message[1])
+                if message[0] == _VOTE:
+                    self.safety.voted(node, message[1], peer)
+            self.host.send(peer, RAFT, self.gid, [self.fingerprint, message])
+        self.drained()
+
+    def _apply(self, entry: LogEntry) -> None:
+        state_hash, answers = self.apply(entry)
+        self.safety.applied(self.host.node_id, entry.index, entry.term, state_hash)
+        proposed = self._proposed.pop(entry.index, None)
+        if proposed is not None:
+            term, settled = proposed
+            # Another entry at the index: the one proposed can never be applied.
+            settled(answers if term == entry.term else None)
+
+    def _settle_reads(self) -> None:
+        for ticket, index in self.group.take_reads():
+            self._reads_asked.pop(ticket)(index)
+
+    def _observe(self) -> None:
+        group, log = self.group, self.log
+        leads = group.role == "leader"
+        seen = (group.term, leads, log.commit_index, log.last_index, log.last_term, log.base_index)
+        if seen == self._seen:
+            return
+        world, name = self.host.world, self.host.name
+        if self._seen[:1] != seen[:1]:
+            world.trace(name, "term", f"{self.name} {seen[0]}")
+        self._seen = seen
+        elected = self.safety.observe(
+            self.host.node_id, log, term=group.term, commit=log.commit_index, leads=leads
+        )
+        if elected:
+            world.elections += 1
+            world.trace(name, "lead", f"{self.name} term={group.term} last={log.last_index}")
+
+    def collected(self, round_number: int) -> None:
+        """The WAL took everything queued."""
+        self._observe()
+        self.safety.collected(self.host.node_id, round_number)
+
+    def synced(self, round_number: int) -> None:
+        """The disk finished a round."""
+        self.safety.synced(self.host.node_id, round_number)

@@ -1,0 +1,134 @@
+"""A simulated node's part in the cluster: heartbeats, reports, and the controller's generations.
+
+Where a controller replica is here its leader's work is driven; the next generation of the
+controller is begun by whoever has applied the last record of this one, and pushed to the others
+until each has it (executions 1.29).
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ...partitions.metadata import Metadata
+from ...partitions.model import CONTROLLER_RANGE, Descriptor
+from ...raft.types import GroupId
+from .controller import STEP_S, ControllerReplica
+from .member import CONTROLLER, HEARTBEAT
+
+if TYPE_CHECKING:
+    from .host import Host
+    from .replicas import Replicas
+
+_HEARTBEAT_S: Final = 0.5
+_UNANSWERED_MAX: Final = 2
+
+
+class Membership:
+    """Of one life of a process."""
+
+    def __init__(self, host: "Host", replicas: "Replicas") -> None:
+        self._host = host
+        self._replicas = replicas
+        self._turn = 0
+        self._unanswered = 0
+
+    def start(self) -> None:
+        """Begin the first controller, on a cluster that was just founded, and the periodic work."""
+        metadata = self._host.view.metadata
+        founded = not self._replicas.marks.get(CONTROLLER_RANGE) and (
+            metadata.controller.generation == 1
+        )
+        if founded and self._host.node_id in metadata.controller.members:
+            own = Metadata.from_image(metadata.image())
+            self._replicas.begin_controller(metadata.controller, own, (1, 0), campaign=False)
+        self._host.later(_HEARTBEAT_S * self._host.rng.random(), self._beat)
+        self._host.later(STEP_S * self._host.rng.random(), self._step)
+
+    # Heartbeats.
+
+    def _beat(self) -> None:
+        host = self._host
+        host.later(_HEARTBEAT_S, self._beat)
+        host.look_soon()
+        controller = self._replicas.controller
+        if controller is not None and controller.leads:
+            return
+        self._unanswered += 1
+        if self._unanswered > _UNANSWERED_MAX:
+            host.view.leader = None
+        leader = host.view.leader
+        if leader is None:
+            members = [m for m in host.view.metadata.controller.members if m != host.node_id]
+            members = members or [n for n in host.view.metadata.nodes if n != host.node_id]
+            self._turn += 1
+            leader = members[self._turn % len(members)]
+        host.send(leader, HEARTBEAT, (0, 0), [*host.view.version, host.damages()])
+
+    def take_heartbeat(self, node: int, body: list[Any]) -> None:
+        """Another node's, for the controller's leader."""
+        controller = self._replicas.controller
+        if controller is not None:
+            generation, version, damaged = body
+            told = [(range_id, number, reason) for range_id, number, reason in damaged]
+            controller.take_heartbeat(node, (generation, version), told)
+
+    def take_news(self, sender: int, image: dict[str, Any] | None) -> None:
+        """The controller's leader answers, with its image if that is newer."""
+        self._unanswered = 0
+        self._host.view.leader = sender
+        if image is not None:
+            self._host.view.take(Metadata.from_image(image))
+
+    def take_report(self, node: int, report: dict[str, Any]) -> None:
+        """A member's report of an operation."""
+        controller = self._replicas.controller
+        if controller is not None:
+            controller.take_report(node, report)
+
+    # The controller.
+
+    def _step(self) -> None:
+        self._host.later(STEP_S, self._step)
+        controller = self._replicas.controller
+        if controller is None or controller.stopped:
+            return
+        if controller.is_sealed:
+            self._begin_next(controller)
+        else:
+            controller.step()
+            controller.push()
+            self._retire_before(controller)
+
+    def _begin_next(self, ended: ControllerReplica) -> None:
+        metadata = Metadata.from_image(ended.metadata.image())
+        metadata.begin_generation()
+        if self._host.node_id in metadata.controller.members:
+            self._replicas.begin_controller(
+                metadata.controller, metadata, (1, 0), campaign=ended.leads
+            )
+
+    def _retire_before(self, controller: ControllerReplica) -> None:
+        if not controller.all_begun:
+            return
+        old = [
+            gid
+            for gid in (*self._replicas.groups, *self._replicas.damaged)
+            if gid.range_id == CONTROLLER_RANGE and gid.generation < controller.gid.generation
+        ]
+        if old:
+            self._replicas.retire(old)
+
+    def take_controller(self, sender: int, gid: GroupId, row: dict[str, Any] | None) -> None:
+        """A member pushes its generation, or (no row) says that it has the one pushed."""
+        replica = self._replicas.groups.get(gid)
+        if row is None:
+            if isinstance(replica, ControllerReplica):
+                replica.begun_by(sender)
+            return
+        metadata = Metadata.from_image(row["image"])
+        index, term = row["applied"]
+        if not isinstance(replica, ControllerReplica):
+            descriptor = Descriptor.from_wire(row["descriptor"])
+            self._replicas.begin_controller(descriptor, metadata, (index, term), campaign=False)
+            return
+        if replica.group.base_wanted and index > replica.applied_index:
+            replica.reinstall(metadata, (index, term))
+        self._host.send(sender, CONTROLLER, gid, None)

@@ -1,0 +1,113 @@
+"""Operations on ranges as somebody asks for them, and when all that they brought about is done."""
+
+from typing import TYPE_CHECKING
+
+from ...partitions import commands
+from ...partitions.metadata import Metadata
+from ...partitions.model import CONTROLLER_RANGE, Descriptor
+from ...raft.types import GroupId
+from .controller import ControllerReplica
+from .faults import Fault
+from .member import Member
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Operations:
+    """Of one run."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    def begin(self, fault: Fault) -> None:
+        """Ask the controller's leader for an operation; without one, nothing happens.
+
+        `how` is `repair` (the same members) or `move` (another node for one of them, where there
+        is one); `value`, 0 to 1, picks the range and who goes.
+        """
+        leader = self._leader()
+        if leader is None:
+            return
+        metadata = leader.metadata
+        position = fault.value * len(metadata.ranges)
+        range_ = metadata.ranges[sorted(metadata.ranges)[int(position)]]
+        members = list(range_.members)
+        spare = sorted(metadata.nodes.keys() - set(members))
+        if fault.how == "move" and spare:
+            position = position % 1.0 * len(members)
+            members[int(position)] = spare[int(position % 1.0 * len(spare))]
+        self._plan(leader, range_, members, fault.how)
+
+    def _leader(self) -> ControllerReplica | None:
+        for host in self._world.hosts.values():
+            replica = None if host.replicas is None else host.replicas.controller
+            if replica is not None and replica.leads and not replica.is_sealed and not host.paused:
+                return replica
+        return None
+
+    def _plan(
+        self, leader: ControllerReplica, range_: Descriptor, members: list[int], kind: str
+    ) -> None:
+        world, name = self._world, f"{range_.range_id}/{range_.generation}"
+        world.trace("world", "change", f"{kind} {name} {list(range_.members)} to {members}")
+        command = {
+            "op": commands.PLAN,
+            "kind": kind,
+            "inputs": [[range_.range_id, range_.generation]],
+            "outputs": [{"range": range_.range_id, "members": members}],
+        }
+        leader.host.now(lambda: leader.propose(commands.encode(command), lambda _: None))
+        leader.host.now(leader.host.pump)
+
+    # The end.
+
+    def converged(self) -> bool:
+        """Whether every member of every range has applied all that its leader has, no operation
+        is under way, and nothing is left of generations that are over."""
+        hosts = self._world.hosts.values()
+        if not all(host.alive and host.replicas is not None for host in hosts):
+            return False
+        metadata = max((host.view for host in hosts), key=lambda view: view.version).metadata
+        if self._world.options.changes:
+            if metadata.operations or not self._agree(metadata.controller):
+                return False
+            if any(host.view.version != _version(metadata) for host in hosts):
+                return False
+        return all(self._agree(range_) for range_ in metadata.ranges.values()) and all(
+            self._is_clean(metadata)
+        )
+
+    def _agree(self, descriptor: Descriptor) -> bool:
+        gid = GroupId(descriptor.range_id, descriptor.generation)
+        members: list[Member] = []
+        for node in descriptor.members:
+            replicas = self._world.hosts[node].replicas
+            replica = None if replicas is None else replicas.groups.get(gid)
+            if replica is not None:
+                members.append(replica)
+            elif replicas is None or gid not in replicas.damaged or self._world.options.changes:
+                return False  # what is damaged is replaced, where there is a controller
+        leaders = [member for member in members if member.group.ready_to_lead]
+        if len(leaders) != 1:
+            return False
+        last = leaders[0].group.last_index
+        return all(member.applied_index == last for member in members)
+
+    @staticmethod
+    def _newest(metadata: Metadata, range_id: int) -> int:
+        if range_id == CONTROLLER_RANGE:
+            return metadata.controller.generation
+        return metadata.ranges[range_id].generation
+
+    def _is_clean(self, metadata: Metadata) -> list[bool]:
+        return [
+            self._newest(metadata, gid.range_id) == gid.generation
+            for host in self._world.hosts.values()
+            if host.replicas is not None
+            for gid in (*host.replicas.groups, *host.replicas.damaged)
+        ]
+
+
+def _version(metadata: Metadata) -> tuple[int, int]:
+    return metadata.controller.generation, metadata.version
