@@ -99,6 +99,9 @@ class Node:
         try:
             try:
                 await self._start()
+            except DiskFailure as error:
+                self._fail(error)  # in one line, and the process ends
+                raise
             except BaseException:
                 # The error is the last word: no thread or task may go on without the loop.
                 for task in self._tasks:
@@ -472,8 +475,9 @@ class Node:
         if isinstance(error, InvariantError):
             return "this is a bug: report it with the log"
         return (
-            f"free space in {self._config.data} or replace the disk, then start the node again: "
-            "whatever it acknowledged is on the disks of a majority"
+            "nothing is tried again, since after a failed write or fsync nobody knows what is on "
+            f"the disk; free space in {self._config.data} or replace the disk, then start the node "
+            "again: whatever it acknowledged is on the disks of a majority"
         )
 
     async def _stop(self) -> None:

@@ -7,6 +7,8 @@ tmp/        what is being built, emptied at start; parts of files that are being
 lock        held by the one process that owns the directory
 """
 
+import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -56,10 +58,7 @@ class DataDirectory:
                 path.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise Unavailable(
-                f"cannot use data directory {self.root}: {error.strerror}; "
-                "give one that this user may write with --data"
-            ) from None
+            raise self._unusable(error) from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -69,15 +68,32 @@ class DataDirectory:
                 f"data directory {self.root} is in use by process {holder}; "
                 "stop it, or give another directory with --data"
             ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = fd
+        with contextlib.suppress(OSError):
+            # On a full disk: the lock is held all the same, and only its message knows less.
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        try:
+            self._clear_tmp()
+        except OSError as error:
+            self.close()
+            raise self._unusable(error) from None
+
+    def _clear_tmp(self) -> None:
         self.tmp.mkdir(exist_ok=True)
         for path in self.tmp.iterdir():
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             elif not path.name.startswith(PARTIAL):
                 path.unlink()
+
+    def _unusable(self, error: OSError) -> Unavailable:
+        advice = (
+            "free space on its disk, then start the node again"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else "give one that this user may write with --data"
+        )
+        return Unavailable(f"cannot use data directory {self.root}: {error.strerror}; {advice}")
 
     def check_fresh(self) -> None:
         """Raise CorruptData for a directory that has no identity but a WAL: what it promised, and

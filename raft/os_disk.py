@@ -3,7 +3,7 @@
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .types import Disk
@@ -31,19 +31,24 @@ class OsDisk(Disk):
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(self._directory / name, flags, 0o644)
         self._open[name] = fd
-        # Written, not fallocated: an unwritten extent would cost a metadata commit per sync.
-        for offset in range(0, size, len(_ZEROS)):
-            self.write(name, offset, [_ZEROS[: size - offset]])
+        try:
+            # Written, not fallocated: an unwritten extent would cost a metadata commit per sync.
+            for offset in range(0, size, len(_ZEROS)):
+                self.write(name, offset, [_ZEROS[: size - offset]])
+        except OSError:
+            with suppress(OSError):  # half of it would only keep the disk full
+                self.delete(name)
+            raise
 
     def size(self, name: str) -> int:
-        with _naming(name):
+        with _naming(self._directory / name):
             return os.fstat(self._fd(name)).st_size
 
     def read(self, name: str, offset: int, length: int) -> bytes:
         fd = self._fd(name)
         parts = []
         while length > 0:
-            with _naming(name):
+            with _naming(self._directory / name):
                 part = os.pread(fd, length, offset)
             if not part:
                 break
@@ -57,7 +62,7 @@ class OsDisk(Disk):
         for first in range(0, len(buffers), _BUFFERS_MAX):
             chunk = list(buffers[first : first + _BUFFERS_MAX])
             total = sum(map(len, chunk))
-            with _naming(name):
+            with _naming(self._directory / name):
                 written = os.pwritev(fd, chunk, offset)
                 if written < total:  # a signal or a full disk; the rest in one piece
                     _write_rest(fd, b"".join(chunk)[written:], offset + written)
@@ -78,13 +83,13 @@ class OsDisk(Disk):
             os.close(fd)
 
     def sync(self, name: str) -> None:
-        with _naming(name):
+        with _naming(self._directory / name):
             os.fdatasync(self._fd(name))
 
     def sync_directory(self) -> None:
         fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with _naming(str(self._directory)):
+            with _naming(self._directory):
                 os.fsync(fd)
         finally:
             os.close(fd)
@@ -104,12 +109,12 @@ class OsDisk(Disk):
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
+def _naming(path: Path) -> Iterator[None]:
     """A call on a descriptor fails without saying on which file."""
     try:
         yield
     except OSError as error:
-        error.filename = name
+        error.filename = str(path)
         raise
 
 

@@ -108,7 +108,7 @@ class Wal:
             recovery = recover(disk)
             return cls(disk, entropy=entropy, file_bytes=file_bytes, recovery=recovery)
         except OSError as error:
-            raise DiskFailure(f"the WAL cannot be recovered: {error}") from error
+            raise DiskFailure.of("recovery of", error, "the WAL") from error
 
     # Groups.
 
@@ -237,7 +237,7 @@ class Wal:
             if round_.must_sync:
                 self._sync(name)
         except OSError as error:
-            raise DiskFailure(f"writing {name} failed: {error}") from error
+            raise DiskFailure.of("writing", error, name) from error
 
     def complete(self, round_: Round) -> list[GroupId]:
         """The round was written. Returns the groups that had something in it."""
@@ -313,7 +313,7 @@ class Wal:
             try:
                 self._on_disk.let_go(file)
             except OSError as error:
-                raise DiskFailure(f"freeing {file_name(file)} failed: {error}") from error
+                raise DiskFailure.of("freeing", error, file_name(file)) from error
 
     def oldest_pins(self) -> dict[GroupId, int]:
         """Per group with live entries, the number of the oldest file that holds one."""
@@ -341,6 +341,9 @@ class Wal:
             self._sync(file_name(number - 1))
 
     def _sync(self, name: str) -> None:
-        self._disk.sync(name)
+        try:
+            self._disk.sync(name)
+        except OSError as error:
+            raise DiskFailure.of("fdatasync of", error, name) from error
         self._unsynced_write = False
         self.syncs += 1

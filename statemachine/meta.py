@@ -5,6 +5,7 @@ and durable when `commit` returns; every row carries a crc32c over its key and i
 a flipped bit is found and not believed (promise S12, executions 1.28).
 """
 
+import os
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from ..client.errors import CorruptData
 from ..client.invariants import DiskFailure
 
 _CRC: Final = struct.Struct(">I")
+_LOCK_FILE_BYTES: Final = 8192
+"""More than LMDB wants; it uses what there is."""
 
 
 class MetaStore(Protocol):
@@ -41,16 +44,22 @@ class MetaStore(Protocol):
 
 
 class LmdbMeta(MetaStore):
-    """Meta in one LMDB environment, a single file at `path`."""
+    """Meta in one LMDB environment, a single file at `path`. Raises CorruptData, DiskFailure."""
 
     def __init__(self, path: Path, *, map_bytes: int = limits.meta_map_bytes) -> None:
         self._path = path
+        _reserve_lock_file(path)
+        fresh = not path.exists()
         try:
             self._environment = lmdb.open(
                 str(path), map_size=map_bytes, subdir=False, metasync=True, sync=True,
                 max_readers=16, lib_version=0,
             )  # fmt: skip
         except lmdb.Error as error:
+            if fresh:  # half made: the next start could not open it
+                path.unlink(missing_ok=True)
+            if fresh or isinstance(error, lmdb.DiskError):
+                raise DiskFailure(f"opening {path} failed: {error}") from error
             raise CorruptData(f"{path} cannot be opened: {error}") from None
 
     def get(self, key: str) -> Any | None:
@@ -95,6 +104,19 @@ class LmdbMeta(MetaStore):
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
+
+
+def _reserve_lock_file(path: Path) -> None:
+    """LMDB writes its lock file through a map: without blocks, on a full disk, that is SIGBUS."""
+    lock = Path(f"{path}-lock")
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.posix_fallocate(fd, 0, _LOCK_FILE_BYTES)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise DiskFailure.of("making", error, str(lock)) from error
 
 
 class MemoryMeta(MetaStore):

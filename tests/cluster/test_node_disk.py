@@ -1,11 +1,12 @@
 """S1, S2: a disk that fails ends the node with one line; what it acknowledged is there later."""
 
 import contextlib
+import errno
 import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -79,8 +80,9 @@ def test_S1_S2_a_full_disk_ends_the_node_with_one_line(
             assert '"level": "critical"' in line
             assert "node stops at once" in line
             # LMDB tells a short write of its pages as an input/output error.
-            assert ("No space left on device" if what == "wal" else "error") in line
-            assert ("wal" if what == "wal" else "meta.mdb") in line
+            assert ("No space left on device (ENOSPC)" if what == "wal" else "error") in line
+            assert str(node.data / ("wal" if what == "wal" else "meta.mdb")) in line
+            assert "nothing is tried again" in line
             assert f"free space in {node.data} or replace the disk" in line
         filler.unlink()
         node.start()
@@ -126,3 +128,163 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
             line = ended(node)
             assert "Input/output error" in line
             assert calls.read_text() == "sync\n"
+
+
+# A cluster goes on without the node whose disk failed, and takes it back.
+
+
+def append_until(client: lognode.Client, key: bytes, done: Callable[[], bool], size: int) -> int:
+    """Append until it is done; how many were acknowledged. All must be."""
+    log = client.log("orders")
+    count = 0
+    while not done():
+        log.append(key, os.urandom(size))
+        count += 1
+    return count
+
+
+def rejoined(
+    cluster: testing.LocalCluster, node: testing.LocalNode, keys: dict[bytes, int]
+) -> None:
+    """The node is started again; its own replica has all that was acknowledged."""
+    node.start()
+    node.wait_ready()
+    testing.wait_healthy(cluster)
+    with lognode.Client(cluster.servers) as client:
+        log = client.log("orders")
+        for key, count in keys.items():
+            last = log.append(key, b"after")
+            assert log.count(key, node=node.number, through=last.seq) == count + 1
+
+
+def test_S1_S2_L1_a_full_disk_of_one_of_three_stops_that_node_alone(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    flags = ("--wal-file-bytes", str(4 * MIB))
+    with testing.cluster(tmp_path, 3, flags=flags, start=False) as cluster:
+        victim = cluster.nodes[2]
+        victim.data = small_disk / "data"
+        cluster.start()
+        testing.wait_healthy(cluster)
+        with lognode.Client(cluster.servers, timeout=10) as client:
+            client.create_log("orders")
+            testing.wait_healthy(cluster)
+            before = append_until(client, b"a", iter([False] * 5 + [True]).__next__, 100)
+            filler = fill(small_disk, leave=MIB)
+            meanwhile = append_until(client, b"b", lambda: not victim.running, 256 << 10)
+            line = ended(victim)
+            assert "No space left on device (ENOSPC)" in line
+            assert f"free space in {victim.data} or replace the disk" in line
+            after = append_until(client, b"c", iter([False] * 20 + [True]).__next__, 1000)
+        filler.unlink()
+        rejoined(cluster, victim, {b"a": before, b"b": meanwhile, b"c": after})
+
+
+@pytest.fixture
+def injected(tmp_path: Path) -> tuple[str, ...]:
+    """What Python runs instead of a node: the same, with faults that libfiu injects when told."""
+    if shutil.which("fiu-run") is None or shutil.which("fiu-ctrl") is None:
+        pytest.skip("injecting errors into system calls needs libfiu (Debian: fiu-utils)")
+    program = (
+        "import os, sys; os.execvp('fiu-run', ['fiu-run', '-x', '-f', sys.argv[1], "
+        "sys.executable, '-m', 'lognode.node.main', *sys.argv[2:]])"
+    )
+    return ("-c", program, str(tmp_path / "control"))
+
+
+def inject(tmp_path: Path, node: testing.LocalNode, call: str, number: int) -> None:
+    """From now on the call fails in the process of the node."""
+    command = f"enable name=posix/io/{call},failinfo={number}"
+    subprocess.run(
+        ["fiu-ctrl", "-f", str(tmp_path / "control"), "-c", command, str(node.pid)],
+        check=True, timeout=30, capture_output=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+def test_S1_S2_L1_a_failing_fsync_of_one_of_three_stops_that_node_alone(
+    tmp_path: Path, injected: tuple[str, ...], number: int
+) -> None:
+    """By libfiu, between the process and its C library: every fdatasync fails from then on."""
+    with testing.cluster(tmp_path, 3, start=False) as cluster:
+        victim = cluster.nodes[1]
+        plain, victim.program = victim.program, injected
+        cluster.start()
+        testing.wait_healthy(cluster)
+        with lognode.Client(cluster.servers, timeout=10) as client:
+            client.create_log("orders")
+            testing.wait_healthy(cluster)
+            before = append_until(client, b"a", iter([False] * 5 + [True]).__next__, 100)
+            inject(tmp_path, victim, "sync/fdatasync", number)
+            meanwhile = append_until(client, b"b", lambda: not victim.running, 100)
+            line = ended(victim)
+            assert os.strerror(number) in line
+            assert f"{victim.data}/" in line
+            assert "nothing is tried again" in line
+            after = append_until(client, b"c", iter([False] * 20 + [True]).__next__, 100)
+        victim.program = plain
+        rejoined(cluster, victim, {b"a": before, b"b": meanwhile, b"c": after})
+
+
+# Starting on a full disk.
+
+
+@pytest.mark.parametrize("stopped", ["in order", "killed"])
+def test_S2_a_start_on_a_full_disk_says_so_or_needs_no_room(
+    small_disk: Path, tmp_path: Path, stopped: str
+) -> None:
+    flags = ("--wal-file-bytes", str(4 * MIB))
+    with testing.cluster(tmp_path, 1, flags=flags, start=False) as cluster:
+        (node,) = cluster.nodes
+        node.data = small_disk / "data"
+        cluster.start()
+        with lognode.Client(cluster.servers) as client:
+            log = client.create_log("orders")
+            acks = [log.append(b"k", b"%d" % n) for n in range(50)]
+        node.stop() if stopped == "in order" else node.kill()
+        filler = fill(small_disk, leave=0)
+        node.start()
+        testing.eventually(
+            lambda: not node.running or _serves(node), what="it serves, or says why not"
+        )
+        if node.running:
+            # It may still end at the first write that needs room; it does not answer wrongly.
+            with lognode.Client(cluster.servers, timeout=5) as client:
+                with contextlib.suppress(lognode.Unavailable, lognode.Timeout):
+                    assert client.log("orders").count(b"k") == len(acks)
+        if node.running:
+            node.kill()
+        else:
+            line = ended(node)
+            assert "free space" in line
+            assert str(node.data) in line
+        filler.unlink()
+        node.start()
+        node.wait_ready()
+        with lognode.Client(cluster.servers) as client:
+            held = {entry.seq: entry.value for entry in client.log("orders").scan(b"k")}
+            assert {ack.seq for ack in acks} <= held.keys()
+
+
+def _serves(node: testing.LocalNode) -> bool:
+    with contextlib.suppress(lognode.LognodeError):
+        node.wait_ready(0.3)
+        return True
+    return False
+
+
+def test_a_first_start_on_a_full_disk_says_so_in_one_line(small_disk: Path, tmp_path: Path) -> None:
+    flags = ("--wal-file-bytes", str(4 * MIB))
+    with testing.cluster(tmp_path, 1, flags=flags, start=False) as cluster:
+        (node,) = cluster.nodes
+        node.data = small_disk / "data"
+        for leave in (0, 16 << 10, MIB):
+            filler = fill(small_disk, leave=leave)
+            node.start()
+            line = ended(node)
+            assert "No space left on device" in line or "error" in line
+            assert "free space" in line
+            assert str(node.data) in line
+            filler.unlink()
+        node.start()
+        node.wait_ready()
