@@ -114,6 +114,18 @@ class AsyncClient:
         """`ok`, and if not the `reasons`: too few nodes, ranges without leader or members."""
         return await self._ask(wire.HEALTH, {"nodes": nodes}, timeout, writes=False)
 
+    async def transfer_range(
+        self, range_id: int, node: int, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Hand the lead of a range over to a member; 0 is the controller's.
+
+        `leader` is the node that leads then, `changed` whether it did not before. Appends wait a
+        moment and none is lost. Raises NotFound for a range that is none, NodeNotFound when the
+        node is none or has no replica of it, Conflict when it is down, Timeout.
+        """
+        body = {"range": range_id, "node": node}
+        return await self._ask(wire.RANGE_TRANSFER, body, timeout, writes=False)
+
     async def close(self, timeout: float = 5.0) -> None:
         """Deliver what is under way for at most `timeout` seconds, then close; always returns."""
         for log in self._logs.values():

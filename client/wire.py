@@ -93,6 +93,8 @@ pushes {page, caught_up, next, applied}: entries of the keys from their seqs, or
 span from `from_seq`. `next` is the seq after all that the push covers, or a map of it per key."""
 STATUS: Final = "status"
 """{} -> the dict of /status.json."""
+RANGE_TRANSFER: Final = "range_transfer"
+"""{range, node} -> {leader, changed}."""
 HEALTH: Final = "health"
 """{nodes} -> {ok: bool, reasons: [str]}."""
 

@@ -11,9 +11,13 @@ from typing import Any
 
 from ..client.connection import Connection
 from ..client.errors import (
+    Conflict,
     InvalidArgument,
     LognodeError,
+    NodeNotFound,
+    NotFound,
     NotLeader,
+    RangeNotFound,
     Sealed,
     Timeout,
     Unavailable,
@@ -22,6 +26,7 @@ from ..client.wire import field
 from ..partitions import commands
 from ..partitions.model import Descriptor, LogRecord
 from . import fields, health
+from .handover import Handover
 from .host import Host
 from .view import View
 
@@ -48,6 +53,7 @@ class ClusterService:
         connection: Callable[[int], Connection | None],
         status: Callable[[], Body],
         rng: random.Random,
+        handover: Handover,
     ) -> None:
         self._node_id = node_id
         self._host = host
@@ -55,6 +61,7 @@ class ClusterService:
         self._connection = connection
         self._status = status
         self._rng = rng
+        self._handover = handover
         self._prefer: int | None = None
         self.operations = {
             "metadata": self.metadata,
@@ -63,6 +70,7 @@ class ClusterService:
             "producer_open": self.producer_open,
             "status": self.status,
             "health": self.health,
+            "range_transfer": self.range_transfer,
         }
 
     # Operations.
@@ -142,6 +150,52 @@ class ClusterService:
             raise InvalidArgument(f"`nodes` is {nodes!r}; give a number of nodes", what="nodes")
         found = health.reasons(self._view.metadata, self._view.leader, nodes, self._view.damaged)
         return {"ok": not found, "reasons": found}
+
+    async def range_transfer(self, body: Body) -> Body:
+        """Have a member lead a range, the controller for one; answered when it does.
+
+        Raises NotFound, NodeNotFound, Conflict when the node is down; Unavailable and NotLeader
+        while nobody leads.
+        """
+        range_id, node = fields.integer(body, "range"), fields.integer(body, "node")
+        range_ = await self._known_range(range_id)
+        self._check_can_lead(range_, node)
+        leader = self._view.leader(range_id, range_.generation)
+        if leader == node:
+            return {"leader": node, "changed": False}
+        if leader is None:
+            raise Unavailable(f"range {range_id} has no leader that could hand over")
+        request = {"range": range_id, "generation": range_.generation, "node": node}
+        if leader == self._node_id():
+            return await self._handover.hand_over(leader, request)
+        connection = self._connection(leader)
+        if connection is None:
+            raise Unavailable(f"no link to node {leader}, which leads range {range_id}")
+        deadline = asyncio.get_running_loop().time() + _DEADLINE_S
+        return await connection.request("hand_over", request, deadline=deadline)
+
+    async def _known_range(self, range_id: int) -> Descriptor:
+        try:
+            return self._view.metadata.descriptor(range_id)
+        except RangeNotFound:
+            await self._refresh()  # it may be new
+        try:
+            return self._view.metadata.descriptor(range_id)
+        except RangeNotFound as error:
+            raise NotFound(error.message) from None  # who asked meant it, and does not ask again
+
+    def _check_can_lead(self, range_: Descriptor, node: int) -> None:
+        record = self._view.metadata.nodes.get(node)
+        if record is None:
+            raise NodeNotFound(f"no node {node}; `lognode node list` shows all", node=node)
+        if node not in range_.members:
+            members = ", ".join(map(str, range_.members))
+            raise NodeNotFound(
+                f"node {node} has no replica of range {range_.range_id}; its members are {members}",
+                node=node,
+            )
+        if record.state == "DEAD":
+            raise Conflict(f"node {node} is down: start it, or choose one of the other members")
 
     async def join(self, body: Body) -> Body:
         """A node that wants to join: its id, and the image to begin with."""

@@ -56,6 +56,7 @@ class ControllerReplica(Replica):
 
         Raises NotLeader, what the metadata refused it with, or Timeout of outcome unknown.
         """
+        await self.lead_settled()
         if not self.leads:
             raise self.not_leader()
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()

@@ -284,6 +284,7 @@ class Node:
         self._cluster = ClusterService(
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection, status=self._status, rng=self._rng,
+            handover=self._handover,
         )  # fmt: skip
         self._membership = Membership(
             identity=identity,
@@ -328,7 +329,8 @@ class Node:
                 "command": cluster.peer_command,
                 "image": cluster.peer_image,
                 "controller_install": self._changes.install,
-                "take_over": self._handover.serve,
+                "take_over": self._handover.take_over,
+                "hand_over": self._handover.hand_over,
             },
             metrics=self._metrics,
             on_broken=self._fail,

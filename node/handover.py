@@ -1,8 +1,10 @@
-"""Handing over: before a node stops in order, another member leads what it led.
+"""Handing over the lead of a group: before a node stops in order, or because an operator asks.
 
-The leader takes no more appends, waits until a follower has its whole log durable, and tells it to
-stand for election at once. Clients then wait for one election round instead of a timeout. When no
-follower gets there in time nothing is lost: the others find out by themselves.
+The leader keeps what is to be proposed, waits until the follower has its whole log durable, and
+tells it to stand for election at once (Ongaro's thesis, 3.10). Clients wait for one election round
+instead of a timeout: what was kept is refused with the new leader's name as soon as that is known.
+When the follower does not get there in time the leader goes on as before, and tries again later;
+under load a follower is never at the end of the log unless the leader pauses (executions 2.8).
 """
 
 import asyncio
@@ -11,15 +13,21 @@ from collections.abc import Callable
 from typing import Any
 
 from ..client.connection import Connection
-from ..client.errors import LognodeError, Unavailable
+from ..client.errors import Conflict, LognodeError, NotLeader, RangeNotFound, Unavailable
 from ..client.wire import field
 from ..raft.types import GroupId
 from . import fields
 from .host import Host
 from .replica import Replica
 
-_POLL_S = 0.01
+_POLL_S = 0.002
+_PARK_S = 0.1
+"""So long appends are kept while the follower catches up; then it is their turn for a while."""
+_PAUSE_S = 0.2
 _ELECTION_S = 1.0
+_TRANSFER_S = 5.0
+_AT_ONCE = 8
+"""Groups that are handed over at the same time before a stop."""
 
 Body = dict[str, Any]
 
@@ -27,7 +35,7 @@ log = logging.getLogger("lognode.handover")
 
 
 class Handover:
-    """Both sides: `all_groups` before a stop, `serve` where a member is asked to take over."""
+    """Both sides: `all_groups` and `hand_over` at the leader, `take_over` at who is to lead."""
 
     def __init__(self, host: Host, connection: Callable[[int], Connection | None]) -> None:
         self._host = host
@@ -36,6 +44,8 @@ class Handover:
         self._unwilling: set[int] = set()
         """Peers that stop as well."""
 
+    # Before a stop.
+
     async def all_groups(self, timeout_s: float) -> int:
         """Hand over whatever this node leads and others are members of.
 
@@ -43,29 +53,94 @@ class Handover:
         """
         self._stopping = True
         led = [r for r in self._host.groups.values() if r.leads and len(r.members) > 1]
-        for replica in led:
-            replica.resigning = True
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(replica: Replica) -> None:
+            async with turns:
+                await self._to_anybody(replica)
+
         try:
             async with asyncio.timeout(timeout_s):
-                await asyncio.gather(*(self._hand_over(replica) for replica in led))
+                await asyncio.gather(*map(one, led))
         except TimeoutError:
             log.warning("not all groups were handed over in time")
         return sum(replica.leads for replica in led)
 
-    async def _hand_over(self, replica: Replica) -> None:
+    async def _to_anybody(self, replica: Replica) -> None:
         """Return when another member leads, or nobody is left who could."""
         while replica.leads and self._able(replica):
-            for peer in self._able(replica) & replica.group.caught_up:
-                if await self._taken_by(peer, replica):
-                    return
-            await asyncio.sleep(_POLL_S)
+            if not await self._attempt(replica, self._able(replica)):
+                await asyncio.sleep(_PAUSE_S)
 
     def _able(self, replica: Replica) -> set[int]:
         linked = {peer for peer in replica.members if self._connection(peer) is not None}
         return linked - self._unwilling
 
-    async def _taken_by(self, peer: int, replica: Replica) -> bool:
-        """Ask the peer to take over; whether this node leads no longer, a moment later."""
+    # Asked for.
+
+    async def hand_over(self, _: int, body: Body) -> Body:
+        """Have a member lead a group that this node leads.
+
+        Raises NotLeader, Conflict when the member cannot be reached, Unavailable when it did not
+        get there in time; then this node goes on.
+        """
+        gid, target = fields.group(body), fields.integer(body, "node")
+        replica = self._host.groups.get(gid)
+        if replica is None or not replica.leads:
+            raise NotLeader(f"this node does not lead {gid}", hint=None)
+        if target not in replica.members or target == replica.services.node_id:
+            raise Conflict(f"node {target} is no other member of {gid}")
+        me, loop = replica.services.node_id, asyncio.get_running_loop()
+        until = loop.time() + _TRANSFER_S
+        while not await self._attempt(replica, {target}):
+            if self._connection(target) is None:
+                raise Conflict(f"node {target} cannot be reached from node {me}, which leads")
+            if loop.time() > until:
+                raise Unavailable(
+                    f"node {target} did not catch up within {_TRANSFER_S:g} s; "
+                    f"node {me} goes on leading"
+                )
+            await asyncio.sleep(_PAUSE_S)
+        if replica.leader != target:
+            raise Unavailable(f"another member than node {target} was elected", reason="election")
+        log.info(
+            "handed over",
+            extra={"fields": {"range": gid.range_id, "generation": gid.generation, "to": target}},
+        )
+        return {"leader": target, "changed": True}
+
+    # One attempt.
+
+    async def _attempt(self, replica: Replica, able: set[int]) -> bool:
+        """Let one of these members take the lead; whether this node leads no longer."""
+        if replica.resigning:
+            raise Conflict(f"another hand-over of {replica.gid} is under way")
+        replica.park()
+        try:
+            peer = await self._ready(replica, able)
+            if peer is not None and await self._asked(peer, replica):
+                await _until(lambda: not replica.leads, _ELECTION_S)
+                if not replica.leads:
+                    # Who waits is told who leads as soon as that is known, not before.
+                    await _until(lambda: replica.leader is not None, _ELECTION_S)
+        finally:
+            replica.unpark()
+        return not replica.leads
+
+    async def _ready(self, replica: Replica, able: set[int]) -> int | None:
+        """A member with the whole log, once what was proposed is applied; None: not in time."""
+
+        def all_have_it() -> bool:
+            group = replica.group
+            return not replica.leads or (
+                bool(able & group.caught_up) and replica.applied_index >= group.last_index
+            )
+
+        await _until(all_have_it, _PARK_S)
+        return next(iter(able & replica.group.caught_up), None) if all_have_it() else None
+
+    async def _asked(self, peer: int, replica: Replica) -> bool:
+        """Ask the member to take over; whether it does."""
         connection = self._connection(peer)
         if connection is None:
             return False
@@ -76,21 +151,28 @@ class Handover:
         except LognodeError as error:
             if error.fields.get("reason") == "stopping":
                 self._unwilling.add(peer)
-            return not replica.leads
-        for _ in range(round(_ELECTION_S / _POLL_S)):
-            if not replica.leads:
-                return True
-            await asyncio.sleep(_POLL_S)
-        return False
+            return False
+        return True
 
-    async def serve(self, _: int, body: Body) -> Body:
-        """A leader that stops asks this member to stand for election. Raises Unavailable."""
+    # At who is to lead.
+
+    async def take_over(self, _: int, body: Body) -> Body:
+        """A leader asks this member to stand for election. Raises Unavailable, RangeNotFound."""
         if self._stopping:
             raise Unavailable("this node stops as well", reason="stopping")
         for each in field(body, "groups", list):
             if not isinstance(each, list) or list(map(type, each)) != [int, int]:
                 raise fields.invalid("groups")
             replica = self._host.groups.get(GroupId(each[0], each[1]))
-            if replica is not None:
-                replica.take_over()
+            if replica is None:
+                raise RangeNotFound(f"no replica of {each} on this node", range=each[0])
+            replica.take_over()
         return {}
+
+
+async def _until(condition: Callable[[], bool], timeout_s: float) -> None:
+    """Return when it holds, or when the time is up."""
+    for _ in range(round(timeout_s / _POLL_S)):
+        if condition():
+            return
+        await asyncio.sleep(_POLL_S)

@@ -62,7 +62,7 @@ class RangeReplica(Replica):
 
         Raises NotLeader, Sealed, Overloaded, or what `admit` found wrong; nothing was appended.
         """
-        if not self.leads:
+        if not self.leads and not self.resigning:
             raise self.not_leader()
         if self.is_sealed or self._seal_proposed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
@@ -82,6 +82,8 @@ class RangeReplica(Replica):
 
     def propose_gathered(self) -> None:
         """A WAL round begins: one Raft entry for all that was gathered since the last."""
+        if self.resigning:
+            return  # `unparked` sees to it
         while self._gathered and not self.stopped:
             batches: list[bytes] = []
             futures: list[asyncio.Future[Reply]] = []
@@ -117,6 +119,7 @@ class RangeReplica(Replica):
 
     async def propose_and_wait(self, kind: int, payload: Any) -> Any:
         """Propose a command that is not an append and return what apply answered."""
+        await self.lead_settled()
         if not self.leads:
             raise self.not_leader()
         if self.is_sealed or self._seal_proposed:
@@ -127,7 +130,7 @@ class RangeReplica(Replica):
 
     def retire_unused_producers(self) -> None:
         """As leader, propose that rows unused for 24 h go (executions 1.11)."""
-        if self.leads and not self.is_sealed:
+        if self.leads and not self.resigning and not self.is_sealed:
             unused = self._producer_use.unused(self.state.producers.rows)
             if unused:
                 self.retire_producers(unused)
@@ -184,20 +187,27 @@ class RangeReplica(Replica):
             self._producer_use.began_to_lead()
         else:
             self._seal_proposed = False
-            gathered, self._gathered = self._gathered, deque()
-            self._gathered_bytes = 0
-            for _, _, future in gathered:
-                if not future.done():
-                    future.set_exception(self.not_leader())
+            if not self.resigning:
+                self._refuse_gathered()
         self._on_change(self)
+
+    def unparked(self) -> None:
+        if self.leads:
+            self.services.rounds.gather(self)
+        else:
+            self._refuse_gathered()
 
     def stop(self) -> None:
         super().stop()
-        for _, _, future in self._gathered:
+        self._refuse_gathered()
+        self._wake_everybody()
+
+    def _refuse_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, deque()
+        self._gathered_bytes = 0
+        for _, _, future in gathered:
             if not future.done():
                 future.set_exception(self.not_leader())
-        self._gathered.clear()
-        self._wake_everybody()
 
     def _tell(self, keys: Iterable[bytes]) -> None:
         touched = set(keys)

@@ -122,7 +122,9 @@ class Replica:
         """(term, leader) as last passed on."""
         self.stopped = False
         self.resigning = False
-        """This member hands its lead over and takes no more proposals."""
+        """This member hands its lead over: what is to be proposed is kept until that is settled."""
+        self._settled = asyncio.Event()
+        self._settled.set()
 
     def _new_group(self, applied_index: int) -> Group:
         return Group(
@@ -149,6 +151,7 @@ class Replica:
         if self.stopped:
             return
         self.stopped = True
+        self._settled.set()
         self._tell_leader(self.group.term, None)
         self.group.stop()
         if self._timer is not None:
@@ -190,6 +193,26 @@ class Replica:
     def disturb(self, peer: int, *, campaign: bool) -> None:
         """The group must no longer rest; see `Group.disturb`."""
         self._tell_group(partial(self.group.disturb, campaign=campaign), peer)
+
+    def park(self) -> None:
+        """Propose nothing until `unpark`, so that a follower can catch up and take the lead.
+
+        Once another member is known to lead that follows by itself.
+        """
+        self.resigning = True
+        self._settled.clear()
+
+    def unpark(self) -> None:
+        """Propose what was kept, or refuse it with the name of who leads now."""
+        if self.resigning:
+            self.resigning = False
+            self._settled.set()
+            self.unparked()
+            self.wake()
+
+    async def lead_settled(self) -> None:
+        """Return when no hand-over of this member's lead is under way."""
+        await self._settled.wait()
 
     def take_over(self) -> None:
         """Stand for election at once: the leader is about to stop."""
@@ -338,6 +361,9 @@ class Replica:
     def role_changed(self, *, leads: bool) -> None:
         """Called when this member begins or ceases to lead."""
 
+    def unparked(self) -> None:
+        """Called when a hand-over is settled."""
+
     def pumped(self) -> None:
         """Called at the end of each pump."""
 
@@ -374,6 +400,8 @@ class Replica:
                 # They may still commit, under another leader: nobody knows yet (S11).
                 self._fail_waiting(Unavailable("the leader changed", outcome="unknown"))
             self.role_changed(leads=leads)
+        if self.resigning and not leads and self.leader_hint is not None:
+            self.unpark()
         self.pumped()
         self.services.rounds.kick()
         self._set_timer()

@@ -113,6 +113,12 @@ class Metadata:
         found = [range_ for range_ in self.ranges.values() if range_.log_id == log_id]
         return sorted(found, key=lambda range_: range_.span.start)
 
+    def descriptor(self, range_id: int) -> Descriptor:
+        """The range's newest generation, 0 being the controller's. Raises RangeNotFound."""
+        if range_id == CONTROLLER_RANGE:
+            return self.controller
+        return self._descriptor(range_id)
+
     def active_nodes(self) -> list[NodeRecord]:
         """Nodes that may get replicas."""
         return [node for node in self.nodes.values() if node.state == "ACTIVE"]
@@ -363,7 +369,9 @@ class Metadata:
     def _descriptor(self, range_id: int) -> Descriptor:
         range_ = self.ranges.get(range_id)
         if range_ is None:
-            raise RangeNotFound(f"no range {range_id}", range=range_id)
+            raise RangeNotFound(
+                f"no range {range_id}; `lognode range list` shows all", range=range_id
+            )
         return range_
 
     def _operation(self, operation_id: int, phase: str) -> Operation:

@@ -88,6 +88,17 @@ class Client:
         """`ok`, and if not the `reasons`: too few nodes, ranges without leader or members."""
         return self._loop.call(self._twin.health(nodes=nodes, timeout=timeout))
 
+    def transfer_range(
+        self, range_id: int, node: int, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Hand the lead of a range over to a member; 0 is the controller's.
+
+        `leader` is the node that leads then, `changed` whether it did not before. Appends wait a
+        moment and none is lost. Raises NotFound for a range that is none, NodeNotFound when the
+        node is none or has no replica of it, Conflict when it is down, Timeout.
+        """
+        return self._loop.call(self._twin.transfer_range(range_id, node, timeout=timeout))
+
     def close(self, timeout: float = 5.0) -> None:
         """Deliver what is under way for at most `timeout` seconds, then close; always returns."""
         self._loop.close(self._twin.close(timeout), timeout + 2.0)

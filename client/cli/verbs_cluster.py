@@ -1,4 +1,4 @@
-"""`lognode status`, `health`, `node list` and `range list`: the cluster as its nodes see it."""
+"""`lognode status`, `health`, `node list`, `range list` and `range transfer`."""
 
 import asyncio
 import time
@@ -78,8 +78,23 @@ async def _health(call: Call) -> int:
     return 0 if answer["ok"] else 3
 
 
+def _transfer_arguments(parser: Parser) -> None:
+    parser.add_argument("range", type=whole, metavar="RANGE", help="its id; 0: the controller")
+    parser.add_argument("node", type=whole, metavar="NODE", help="a member, to lead it")
+
+
+async def _transfer(call: Call) -> None:
+    options = call.options
+    answer = await call.client.transfer_range(options.range, options.node)
+    if not answer["changed"]:
+        call.note(f"note: node {options.node} leads range {options.range} already")
+    row = {"range": options.range, "leader": answer["leader"]}
+    call.printer.record(row, ("range", "leader"))
+
+
 VERBS = (
     Verb("range list", "the ranges of a log, or of all", _range_list, _range_list_arguments),
+    Verb("range transfer", "hand the lead of a range over", _transfer, _transfer_arguments),
     Verb("node list", "the nodes of the cluster", _node_list, _nothing),
     Verb("status", "everything a node knows of the cluster", _status, _nothing),
     Verb("health", "exit code 0 when all is well, else 3", _health, _health_arguments),

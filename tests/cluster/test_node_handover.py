@@ -31,7 +31,7 @@ def test_L4_what_a_stopping_node_led_is_led_by_others_before_it_ends(tmp_path: P
             left = await victim.node._handover.all_groups(3.0)
             assert left == 0
             with pytest.raises(Unavailable):  # and takes nothing over any more
-                await victim.node._handover.serve(1, {"groups": []})
+                await victim.node._handover.take_over(1, {"groups": []})
             others = [each for each in cluster.nodes if each is not victim]
             for gid in led:
                 (now,) = [each.host.groups[gid].group.term for each in others

@@ -103,6 +103,7 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
         "end": (16, wire.END, {}),
         "status": (17, wire.STATUS, {}),
         "health": (18, wire.HEALTH, {"nodes": 3}),
+        "range transfer": (20, wire.RANGE_TRANSFER, {"range": 7, "node": 3}),
         "error": (19, wire.ERROR, errors.to_wire(errors.NotLeader("not here", hint=2))),
         "error with descriptors": (19, wire.ERROR, errors.to_wire(
             errors.GenerationMismatch("older", ranges=[descriptor]))),
