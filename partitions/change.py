@@ -43,10 +43,21 @@ def next_steps(metadata: Metadata, facts: Facts, now: float, leads_for_s: float)
         told = facts.of(operation.operation_id, now)
         if operation.phase == "DECIDED" and told.decided_at is None:
             told.decided_at = now
-        steps += next_commands(operation, told, now, active, old)
+        steps += next_commands(operation, told, now, active - _broken_in(operation, facts), old)
     if steps or leads_for_s < ALIVE_S:
         return steps  # who is alive is not known yet (executions 2.23)
     return _node_states(metadata, facts, now, leads_for_s) or _plans(metadata, facts, now)
+
+
+def _broken_in(operation: Operation, facts: Facts) -> set[int]:
+    """Nodes whose replica of an output is damaged: it never takes part again in that generation
+    (executions 1.2), and is repaired into the next once this operation is over."""
+    outputs = {(output.range_id, output.generation) for output in operation.outputs}
+    return {
+        node
+        for node, damages in facts.damaged.items()
+        if any((range_id, generation) in outputs for range_id, generation, _ in damages)
+    }
 
 
 def _node_states(metadata: Metadata, facts: Facts, now: float, leads_for_s: float) -> list[Command]:

@@ -89,7 +89,11 @@ class GroupLog:
     @property
     def commit_index(self) -> int:
         """The stored commit index, never outside what the log holds (raft.md 2.7)."""
-        return max(self.base_index, min(self.stored_commit, self.last_index))
+        stored, base = self.stored_commit, self.base_index
+        if stored <= base:
+            return base
+        last = base + len(self._places)
+        return stored if stored < last else last
 
     def term_at(self, index: int) -> int | None:
         """The term of an index that is held, or of the base; None for any other."""

@@ -22,7 +22,8 @@ Parts, from the bottom up:
   the next, and of what clients were told;
 - `faults`, `draw`, `inject`, `nemesis`, `operations`: faults as values, drawn or given, and done;
 - `cluster`, `world`: the cluster that a run begins with, and one run of one seed;
-- `shrink`: a failing run made small; `runner`, `command`: many seeds, the verdict, the verb.
+- `boundaries`: a node dies before each of its disk operations; `shrink`: a failing run made small;
+- `runner`, `command`: many seeds, the verdict, the verb.
 
 Two rules. The checkers never ask the product what is durable or committed when they can see it
 themselves: they watch the disk's syncs. And a run in which nothing happened proves nothing: few

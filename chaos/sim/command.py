@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from . import runner, trace
+from . import boundaries, runner, trace
 from .faults import Fault
 from .options import FAULTS, Options
 from .shrink import Case, shrink
@@ -74,6 +74,11 @@ def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: 
     which.add_argument(
         "--replay", type=_case, metavar="FILE", help="a schedule that --shrink or --save wrote"
     )
+    which.add_argument(
+        "--boundaries",
+        action="store_true",
+        help="a fixed scenario, once for each disk operation of a node, which dies before it",
+    )
     sim.add_argument("--nodes", type=int, choices=(3, 5), help="default: drawn from the seed")
     sim.add_argument(
         "--faults",
@@ -126,6 +131,8 @@ def plan_of(arguments: argparse.Namespace) -> runner.Plan:
 
 def run(arguments: argparse.Namespace, say: Say) -> int:
     """Carry the verb out; returns the exit code."""
+    if arguments.boundaries:
+        return _boundaries(say)
     if arguments.replay is not None:
         return _one(arguments.replay, arguments, say)
     plan = plan_of(arguments)
@@ -177,3 +184,15 @@ def _shrunk(case: Case, say: Say) -> int:
     say(f"options: {smaller.options}")
     say(f"replay: lognode-chaos sim --replay {path} --trace")
     return runner.INVALID
+
+
+def _boundaries(say: Say) -> int:
+    operations = runs = failures = 0
+    for point in boundaries.points():
+        operations, runs = point.operation, runs + 1
+        if point.outcome.violation is not None:
+            failures += 1
+            say(str(point))
+    verdict = "valid" if not failures else "invalid"
+    say(f"{verdict} | boundaries={operations} runs={runs} failures={failures}")
+    return runner.INVALID if failures else runner.VALID

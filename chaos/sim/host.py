@@ -74,6 +74,8 @@ class Host:
         self.reads = self._new_reads()
         self._life = 0
         self._dies_by_power = False
+        self._dies_again = 0
+        self._dies_at_start = 0
         self._deferred: list[tuple[int, Callable[[], None]]] = []
         self._armed: Timer | None = None
         self._armed_at = math.inf
@@ -82,6 +84,7 @@ class Host:
         self._mark: Timer | None = None
         self._durable_waiters: list[tuple[int, Callable[[], None]]] = []
         self._looking = False
+        self._touched: dict[Member, None] = {}
         self.view = View(self.durable, self.look_soon)
         self.replicas: Replicas | None = None
         """None while the process is down."""
@@ -130,7 +133,9 @@ class Host:
         try:
             action()
         except Died:
+            again = self._dies_again
             self._end(silent=self._dies_by_power, power=self._dies_by_power)
+            self._dies_at_start = again
             self.world.nemesis.machine_died(self.node_id)
         except (DiskFailure, OSError) as error:
             # A failed write or sync ends the process; fsync is never retried (hole 12).
@@ -153,6 +158,9 @@ class Host:
         self._life += 1
         self.alive = True
         self.world.trace(self.name, "start")
+        if self._dies_at_start:
+            self.die_in(self._dies_at_start, power=True)
+            self._dies_at_start = 0
         self.now(self._recover)
 
     def kill(self) -> None:
@@ -179,9 +187,9 @@ class Host:
         for life, action in deferred:
             self.enter(life, action)
 
-    def die_in(self, operations: int, *, power: bool) -> None:
+    def die_in(self, operations: int, *, power: bool, again: int = 0) -> None:
         """Die before the k-th disk operation from now; 0: never."""
-        self._dies_by_power = power
+        self._dies_by_power, self._dies_again = power, again
         self.disk.die_at = self.disk.operations + operations if operations else None
 
     def fail_disk_in(self, operations: int) -> None:
@@ -212,6 +220,7 @@ class Host:
         self._wal = None
         self._armed_at = math.inf
         self._durable_waiters.clear()
+        self._touched.clear()
         self.replicas = self._duties = self._membership = None
         self.links.clear()
         self.reads = self._new_reads()
@@ -260,17 +269,23 @@ class Host:
     # The loop.
 
     def pump(self) -> None:
-        """After every call into a group: take out what it has to give, and go on."""
-        for replica in self.members():
-            replica.drain()
+        """After every call into a group: take out what the groups called have to give."""
+        due = math.inf
+        while self._touched:
+            touched, self._touched = self._touched, {}
+            for member in touched:
+                member.drain()
+                due = min(due, member.group.next_deadline())
         for peer, message in self.reads.take():
             self.send(peer, READS, (0, 0), message)
         self._begin_round()
-        self._arm()
+        self._arm(min(due, self.reads.next_deadline()))
 
-    def _arm(self) -> None:
-        due = min((r.group.next_deadline() for r in self.members()), default=math.inf)
-        due = min(due, self.reads.next_deadline())
+    def touch(self, member: Member) -> None:
+        """Something was called that may have left something to take out."""
+        self._touched[member] = None
+
+    def _arm(self, due: float) -> None:
         if due < self._armed_at:
             if self._armed is not None:
                 self._armed.cancel()
@@ -280,8 +295,9 @@ class Host:
 
     def _tick(self) -> None:
         self._armed_at = math.inf
-        for replica in self.members():
-            replica.group.tick()
+        for member in self.members():
+            member.group.tick()
+            self.touch(member)
         for peer, message in self.reads.tick():
             self.send(peer, READS, (0, 0), message)
         self.pump()
@@ -309,20 +325,23 @@ class Host:
         replica = None if self.replicas is None else self.replicas.groups.get(gid)
         if replica is None or replica.fingerprint != fingerprint:
             return None
+        self.touch(replica)
         return replica.group.answer_read(sender, term)
 
     # The WAL.
 
     def _begin_round(self) -> None:
         wal = self._wal
-        if wal is None or self._writing is not None or not wal.dirty:
+        if wal is None or self.replicas is None or self._writing is not None or not wal.dirty:
             return
         round_ = wal.collect()
         if round_ is None:
             return
         self._writing = round_
-        for replica in self.members():
-            replica.collected(round_.number)
+        for gid in round_.groups:
+            member = self.replicas.groups.get(gid)
+            if member is not None:
+                member.collected(round_.number)
         delay = 0.0001
         if round_.must_sync:
             delay += self.rng.expovariate(1.0) * self.sync_mean_s
@@ -330,17 +349,18 @@ class Host:
 
     def _finish_round(self) -> None:
         wal, round_ = self._wal, self._writing
-        if wal is None or round_ is None:
+        if wal is None or self.replicas is None or round_ is None:
             return
         self._writing = None
         wal.write(round_)
         self.world.trace(self.name, "sync", str(round_.number))
-        for replica in self.members():
-            replica.synced(round_.number)
-        touched = wal.complete(round_)
-        for replica in self.members():
-            if replica.gid in touched:
-                replica.group.synced()
+        groups = self.replicas.groups
+        for member in groups.values():
+            member.synced(round_.number)
+        for gid in wal.complete(round_):
+            if gid in groups:
+                groups[gid].group.synced()
+                self.touch(groups[gid])
         ready = [action for number, action in self._durable_waiters if number <= round_.number]
         self._durable_waiters = [w for w in self._durable_waiters if w[0] > round_.number]
         for action in ready:
@@ -420,7 +440,6 @@ class Host:
             self._receive_raft(sender, replicas.groups.get(gid), body)
         elif kind == READS:
             self.send(sender, ANSWERS, gid, self.reads.answer(sender, body))
-            return
         elif kind == ANSWERS:
             self.reads.answered(sender, body)
         elif kind == BASE_WANTED:
@@ -431,6 +450,7 @@ class Host:
             replica = replicas.groups.get(gid)
             if replica is not None:
                 replica.group.base_installed(sender)
+                self.touch(replica)
         elif membership is not None:
             if kind == NEWS:
                 membership.take_news(sender, body)
@@ -447,6 +467,7 @@ class Host:
         self.world.trace.note(self.name, "recv", "n%d %s", sender, message)
         if replica is not None and replica.fingerprint == fingerprint:
             replica.group.receive(sender, message)
+            self.touch(replica)
 
     def request(self, body: dict[str, Any], answer: Callable[[Reply], None]) -> None:
         """A client's request; a process that is not there refuses the connection."""

@@ -101,6 +101,7 @@ class Member:
         for peer, epoch in self.host.links.items():
             self.connected(peer, epoch)
         self.group.start(campaign=campaign)
+        self.host.touch(self)
 
     def restart(self, applied: int) -> None:
         """Go on with a new group, after a base was installed in this generation."""
@@ -111,6 +112,7 @@ class Member:
         for peer, epoch in self.host.links.items():
             self.connected(peer, epoch)
         self.group.start()
+        self.host.touch(self)
 
     def stop(self) -> None:
         """Take part no more, in this life."""
@@ -122,11 +124,13 @@ class Member:
         """The host's link to a peer is up."""
         if peer in self.descriptor.members:
             self.group.connected(peer, epoch)
+            self.host.touch(self)
 
     def disconnected(self, peer: int) -> None:
         """The host's link to a peer is gone."""
         if peer in self.descriptor.members:
             self.group.disconnected(peer)
+            self.host.touch(self)
 
     @property
     def leads(self) -> bool:
@@ -150,6 +154,7 @@ class Member:
         """As leader, append a command; `settled` is called when its fate is known here."""
         index, term = self.group.propose(command)
         self._proposed[index] = (term, settled)
+        self.host.touch(self)
         self.host.world.trace(self.host.name, "propose", f"{self.name} index={index} term={term}")
 
     def ask_read(self, settled: Callable[[int | None], None]) -> None:
@@ -158,6 +163,7 @@ class Member:
         Raises NotLeaderError when no leader is known.
         """
         self._reads_asked[self.group.request_read()] = settled
+        self.host.touch(self)
 
     def read_peers(self) -> list[int]:
         """For `ReadRounds`."""
@@ -170,6 +176,7 @@ class Member:
     def read_answered(self, sender: int, question: ReadQuestion, index: int) -> None:
         """For `ReadRounds`."""
         self.group.read_answered(sender, question, index)
+        self.host.touch(self)
 
     # After every call.
 
@@ -224,7 +231,6 @@ class Member:
 
     def collected(self, round_number: int) -> None:
         """The WAL took everything queued."""
-        self._observe()
         self.safety.collected(self.host.node_id, round_number)
 
     def synced(self, round_number: int) -> None:

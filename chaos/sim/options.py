@@ -56,6 +56,8 @@ class Options:
     checkpoint_entries: int = 60
     grows: bool = False
     """With changes of generations: the cluster begins with one node's ranges and controller."""
+    phases: bool = True
+    """Some runs heal a majority first, and some end with a loss of all power."""
     opened: frozenset[int] = frozenset()
     """Guard holes left open: only the canary does that."""
 

@@ -204,6 +204,7 @@ class RangeReplica(Member):
         if cut > self.log.base_index:
             self.log.cut_front(cut)
         host.reclaim()
+        host.touch(self)
         host.look_soon()
         host.pump()
 

@@ -107,6 +107,11 @@ class SafetyChecker:
     def started(self, node: int, log: LogView, *, term: int, commit: int, applied: int) -> None:
         """The replica recovered; by x4 all that it read is durable now."""
         self._check_sound(node)
+        if len(self.members) == 1:
+            # It leads before its term is durable, since it has nobody to show it to: a crash may
+            # lose entries that nobody ever saw, with their term, and others take their names.
+            for name in [name for name in self._chains if name[0] > log.last_index]:
+                del self._chains[name]
         shown = self._shown.get(node, 0)
         if term < shown:
             raise Violation("durable-term", "a restart forgot a term shown", node=node,

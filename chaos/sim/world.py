@@ -77,6 +77,7 @@ class World:
         sink: Callable[[str], None] | None = None,
         schedule: Sequence[Fault] | None = None,
     ) -> None:
+        self.seed = seed
         self.options = options
         self.clock = VirtualClock()
         self.scheduler = Scheduler(self.clock)
@@ -93,8 +94,8 @@ class World:
         self._rng = random.Random(f"{seed} world")
         phases = random.Random(f"{seed} phases")
         # A cluster that grows may still have its ranges on one node.
-        self._proves_progress = phases.random() < 0.3 and not options.grows
-        self._ends_in_the_dark = phases.random() < 0.3
+        self._proves_progress = phases.random() < 0.3 * options.phases and not options.grows
+        self._ends_in_the_dark = phases.random() < 0.3 * options.phases
         metadata = founded(options)
         self.hosts = {
             node: Host(self, node, metadata, random.Random(f"{seed} host {node}"))
@@ -251,8 +252,12 @@ def run_seed(
 
     With a schedule, exactly its faults happen instead of those that the seed would draw.
     """
-    world = World(seed, options, sink, schedule)
-    outcome = Outcome(seed, str(options))
+    return judge(World(seed, options, sink, schedule))
+
+
+def judge(world: World) -> Outcome:
+    """Run a world that was made, to its end or to its first violation."""
+    outcome = Outcome(world.seed, str(world.options))
     try:
         world.run()
     except Violation as violation:

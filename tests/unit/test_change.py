@@ -154,6 +154,28 @@ def test_x2_a_damaged_replica_is_repaired_with_the_same_members_and_says_why() -
     assert step["reason"] == "the replica of node 3: wal-1 is damaged at byte 7"
 
 
+def test_x2_a_member_that_breaks_in_the_new_generation_keeps_no_operation_open() -> None:
+    """It had begun, and its disk was lost before it could say so: it never will."""
+    metadata, facts = cluster()
+    end = [1, 1, 40, 3, 100, 5, b"hash"]
+    outputs = [{"range": 1, "members": [1, 2, 3]}]
+    first: list[dict[str, Any]] = [
+        {"op": "plan", "kind": "repair", "inputs": [[1, 1]], "outputs": outputs},
+        {"op": "sealing", "operation": 1},
+        {"op": "decide", "operation": 1, "lineage": [end], "members": [[1, 2, 3]]},
+        {"op": "installed", "operation": 1, "node": 1},
+    ]
+    for command in first:
+        assert "ok" in metadata.apply(1, 1, command)
+    facts.damaged = {3: [(1, 2, "its log is not in the WAL")]}
+    assert next_steps(metadata, facts, 100.0, leads_for_s=100.0) == []  # no majority holds it
+    assert "ok" in metadata.apply(1, 1, {"op": "installed", "operation": 1, "node": 2})
+    (step,) = next_steps(metadata, facts, 100.0, leads_for_s=100.0)
+    assert step == {"op": "done", "operation": 1}
+    facts.damaged = {3: [(1, 1, "the generation before")]}
+    assert next_steps(metadata, facts, 100.0, leads_for_s=100.0) == []
+
+
 def test_x2_a_repair_takes_most_members_sound_and_the_damaged_one_alive() -> None:
     metadata, facts = cluster()
     facts.damaged = {3: [(1, 1, "bad")], 2: [(1, 1, "bad")]}

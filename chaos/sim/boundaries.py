@@ -1,0 +1,88 @@
+"""One node killed before each of its disk operations in turn: enumerated, not sampled.
+
+A fixed scenario of a few seconds holds appends, checkpoints and a cut log, a base install and a
+change of generations, all on one node. It runs once for each disk operation n of that node: WAL
+writes, syncs, file creations and deletions, and the transactions of meta, also those that name a
+segment. The node dies just before its n-th, by kill or by loss of power, and starts again soon; in
+a third pass the power also fails a few operations into that recovery. After each run every promise
+must hold and everything must have converged.
+
+tests/unit/test_storage_failpoints.py has the same list against a real directory and real LMDB.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from .faults import Fault
+from .options import Options
+from .world import Outcome, World, judge
+
+NODE: Final = 3
+SEED: Final = 5
+PASSES: Final = ("kill", "power", "power twice")
+
+OPTIONS: Final = Options(
+    nodes=3,
+    faults=("change", "checkpoint"),
+    seconds=4.0,
+    fault_seconds=3.0,
+    drain_seconds=3.2,
+    clients=2,
+    window=1,
+    keys=2,
+    think_seconds=0.2,
+    wal_file_bytes=2 << 10,
+    checkpoint_entries=8,
+    phases=False,
+)
+
+SCENARIO: Final = (
+    Fault(1.2, "checkpoint", (NODE,)),
+    # Cut off while the others cut their logs: it needs a base when it is back.
+    Fault(1.3, "partition", (), ((1, 3), (3, 1), (2, 3), (3, 2)), 0.4, notice=True),
+    Fault(1.5, "checkpoint", (1,)),
+    Fault(1.5, "checkpoint", (2,)),
+    Fault(2.3, "change", how="repair"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a run was broken off, and what came of it."""
+
+    operation: int
+    how: str
+    outcome: Outcome
+
+    def __str__(self) -> str:
+        found = self.outcome.violation or "ok"
+        return f"{self.how} of n{NODE} before its disk operation {self.operation}: {found}"
+
+
+def whole() -> Outcome:
+    """The scenario without a death."""
+    return judge(World(SEED, OPTIONS, None, SCENARIO))
+
+
+def points(twice_every: int = 1) -> Iterator[Point]:
+    """A run for each operation and each way to die, until the scenario ends before the n-th.
+
+    The third way is tried at every `twice_every`-th operation.
+    """
+    for operation in itertools.count(1):
+        for how in PASSES:
+            if how == PASSES[2] and operation % twice_every:
+                continue
+            point = Point(operation, how, _dies_at(operation, how))
+            if not point.outcome.crashes:
+                return
+            yield point
+
+
+def _dies_at(operation: int, how: str) -> Outcome:
+    world = World(SEED, OPTIONS, None, SCENARIO)
+    again = 1 + operation % 7 if how == "power twice" else 0
+    world.hosts[NODE].die_in(operation, power=how != "kill", again=again)
+    return judge(world)

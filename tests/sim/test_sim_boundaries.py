@@ -1,0 +1,20 @@
+"""A node dies before each of its disk operations in turn, and nothing is lost and all converges."""
+
+from lognode.chaos.sim import boundaries
+
+
+def test_S1_S2_S8_x2_x6_L2_a_node_dies_at_every_boundary() -> None:
+    whole = boundaries.whole()
+    assert whole.violation is None, whole.violation
+    # All that can go wrong half-way is in the scenario.
+    assert min(whole.checkpoints, whole.bases, whole.seals) >= 1
+    assert whole.acked >= 20
+    points = list(boundaries.points(twice_every=3))
+    failed = [str(point) for point in points if point.outcome.violation is not None]
+    print(f"{points[-1].operation} boundaries, {len(points)} runs")
+    assert not failed, "\n".join(failed)
+    assert points[-1].operation >= 100
+    for how in boundaries.PASSES:
+        assert sum(point.how == how for point in points) >= points[-1].operation // 3
+    # Each of them did die where it should, and some of them again in the recovery.
+    assert any(point.outcome.crashes == 2 for point in points)
