@@ -261,3 +261,21 @@ def test_x2_18_the_log_is_kept_from_the_base_that_is_being_fetched(tmp_path: Pat
         assert replica.raft_log.base_index == replica.state.durable_base.applied_index
 
     run(tmp_path, test)
+
+
+def test_x2_a_log_that_meta_does_not_know_takes_no_part(tmp_path: Path) -> None:
+    """It may have voted: it was put off for ever, and so was its repair."""
+
+    async def test(nodes: Nodes) -> None:
+        taker = nodes.taker
+        log = taker.wal.create_group(GroupId(2, 1))
+        log.append(2, 1, b"\x00said")
+        await taker.rounds.durable()
+        assert await taker.host.create_range(descriptor(2), Base(), campaign=True) is None
+        assert "meta does not know" in taker.host.damaged[GroupId(2, 1)]
+        assert taker.host.marks[2] == 1
+        taker.stop()
+        await taker.start()
+        assert list(taker.host.damaged) == [GroupId(2, 1)]
+
+    run(tmp_path, test)
