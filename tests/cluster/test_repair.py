@@ -81,7 +81,7 @@ def lose_the_wal(node: testing.LocalNode) -> None:
 
 
 def flip_in_a_segment(node: testing.LocalNode) -> None:
-    segment = max((node.data / "files").iterdir(), key=lambda file: file.stat().st_size)
+    segment = segments_of(node)[0]
     with open(segment, "r+b") as file:
         file.seek(segment.stat().st_size // 2)
         (byte,) = file.read(1)
@@ -90,7 +90,7 @@ def flip_in_a_segment(node: testing.LocalNode) -> None:
 
 
 def lose_a_segment(node: testing.LocalNode) -> None:
-    max((node.data / "files").iterdir(), key=lambda file: file.stat().st_size).unlink()
+    segments_of(node)[0].unlink()
 
 
 @contextmanager
@@ -133,7 +133,9 @@ def check_all_hold(client: lognode.Client, writer: Writer) -> None:
 
 
 def segments_of(node: testing.LocalNode) -> list[Path]:
-    return [file for file in (node.data / "files").iterdir() if file.stat().st_size]
+    """Oldest first. Of the newest the node may not have said in meta that it has it."""
+    files = [file for file in (node.data / "files").iterdir() if file.stat().st_size]
+    return sorted(files, key=lambda file: file.stat().st_mtime_ns)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,9 @@ def test_x2_a_damaged_member_is_rebuilt_in_the_next_generation_while_the_range_s
             writer.wait_for(_LIVE_BYTES // VALUE_BYTES)
             victim = cluster.nodes[testing.leader_of(client, "orders") % 3]  # a follower
             if of_segments:
-                testing.eventually(lambda: segments_of(victim), what="a segment is built")
+                testing.eventually(
+                    lambda: len(segments_of(victim)) > 1, what="a segment is in meta"
+                )
             before = range_of(client)
             victim.kill()
             damage(victim)
