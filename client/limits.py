@@ -80,6 +80,8 @@ keys_page_max: Final = 10_000
 # Files.
 wal_file_bytes: Final = 64 * MIB
 """Unless the node is told otherwise, within the next two."""
+wal_rewrite_bytes_max: Final = 4 * MIB
+"""Entries of one group that are written anew in one round to let old WAL files go."""
 wal_file_bytes_min: Final = 64 * KIB
 wal_file_bytes_max: Final = 1 << 30
 segment_block_bytes: Final = 32 * KIB

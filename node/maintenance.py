@@ -3,8 +3,11 @@
 import asyncio
 import logging
 import time
+from functools import partial
 
 from ..client import limits
+from ..client.errors import CorruptData
+from ..raft.types import GroupId
 from ..raft.wal import Wal
 from .controller_replica import ControllerReplica
 from .flush import Flusher
@@ -21,6 +24,9 @@ _WAL_FILES_CONTROLLER = 2
 """Above it the controller's metadata is checkpointed when it pins the oldest file: it is small."""
 _WAL_FILES_PINNED_MAX = 64
 """Above it the log is no longer kept for those who fetch a base: they will need another one."""
+_UNPIN_S = 1.0
+_RECLAIM_ROUNDS = 8
+"""Rounds that one call waits for, to rewrite what is needed of files before they go."""
 _RETRY_S = 5.0
 _PRODUCERS_S = 60.0
 
@@ -77,26 +83,48 @@ class Maintenance:
         """Checkpoint the groups whose entries keep the oldest WAL file, and cut their logs.
 
         Without it a range that is written once and then idle would keep all files after its own.
+        Hundreds of them take seconds: what is not done in one is left to the next call.
         """
         pins = self._wal.oldest_pins()
         oldest = min(pins.values(), default=0)
+        until = time.monotonic() + _UNPIN_S
         for gid in [gid for gid, file in pins.items() if file == oldest]:
+            if time.monotonic() > until:
+                return
             replica = self._host.groups.get(gid)
-            if replica is None or replica.stopped:
-                continue
-            if isinstance(replica, ControllerReplica):
-                if self._wal.file_count > _WAL_FILES_CONTROLLER and not replica.is_sealed:
+            if isinstance(replica, ControllerReplica) and not replica.is_sealed:
+                if self._wal.file_count > _WAL_FILES_CONTROLLER and not replica.stopped:
                     await self._host.checkpoint_controller(replica)
-            elif isinstance(replica, RangeReplica) and self._wal.file_count > _WAL_FILES_MAX:
-                if self._wal.file_count > _WAL_FILES_PINNED_MAX:
-                    replica.log_pins.clear()
-                await self._flusher.release(replica)
+            elif self._wal.file_count > _WAL_FILES_MAX:
+                if isinstance(replica, RangeReplica) and not replica.stopped:
+                    if self._wal.file_count > _WAL_FILES_PINNED_MAX:
+                        replica.log_pins.clear()
+                    await self._flusher.release(replica)
+                self._rewrite(gid, oldest)
+
+    def _rewrite(self, gid: GroupId, oldest: int) -> None:
+        """What cannot be checkpointed, since nobody commits it or it is damaged, moves along."""
+        raft_log = self._wal.groups.get(gid)
+        if raft_log is None or raft_log.oldest_file != oldest:
+            return
+        try:
+            self._wal.rewrite(gid)
+        except CorruptData as error:
+            replica = self._host.groups.get(gid)
+            if replica is not None:
+                self._host.damage(replica, error)
+        self._rounds.kick()
 
     async def _reclaim_wal(self) -> None:
-        files = self._wal.reclaim()
-        self._rounds.kick()
-        if files:
-            await self._sync.run(lambda: self._wal.let_go(files))
+        """Let the oldest files go that nothing needs: a bounded piece of work a round."""
+        for _ in range(_RECLAIM_ROUNDS):
+            files = self._wal.reclaim()
+            if files:
+                await self._sync.run(partial(self._wal.let_go, files))
+                return
+            if not self._wal.dirty:
+                return
+            await self._rounds.durable()
 
     def _to_flush(self) -> list[RangeReplica]:
         now = time.monotonic()
@@ -134,5 +162,6 @@ class Maintenance:
             metrics.replicas.labels(role).set(count)
         idle = sum(replica.group.idle for replica in self._host.groups.values())
         metrics.idle_replicas.set(idle)
+        metrics.wal_files.set(self._wal.file_count)
         metrics.damaged_replicas.set(len(self._host.damaged))
         metrics.memtable_bytes.set(sum(r.state.memtable_bytes for r in self._host.ranges()))

@@ -33,6 +33,10 @@ class Metrics:
             "lognode_wal_round_seconds", "Write and sync of one WAL round.",
             buckets=_LATENCY_BUCKETS_S, registry=registry,
         )  # fmt: skip
+        self.wal_syncs = Counter(
+            "lognode_wal_syncs", "Syncs of WAL files, each for all groups.", registry=registry
+        )
+        self.wal_files = Gauge("lognode_wal_files", "WAL files in use.", registry=registry)
         self.replicas = Gauge(
             "lognode_replicas", "Replicas on this node by role.", ("role",), registry=registry
         )

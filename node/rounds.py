@@ -46,6 +46,7 @@ class Rounds:
         self._waiting: dict[Proposer, None] = {}
         self._in_flight = False
         self._began_at = 0.0
+        self._syncs = wal.syncs
         self._scheduled = False
         self._idle_mark: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -101,6 +102,8 @@ class Rounds:
             self._on_failure(error)
             return
         self._metrics.wal_round_seconds.observe(time.monotonic() - self._began_at)
+        self._metrics.wal_syncs.inc(self._wal.syncs - self._syncs)
+        self._syncs = self._wal.syncs
         self._on_synced(self._wal.complete(current))
         done_waiters = [future for number, future in self._waiters if number <= current.number]
         self._waiters = [waiter for waiter in self._waiters if waiter[0] > current.number]

@@ -26,7 +26,7 @@ from .verify_segments import check_segments
 COLUMNS: Final = ("result", "check", "found", "repair")
 _TOLD_MAX: Final = 5
 _FROM_PEERS: Final = "start the node: what is damaged takes no part and is rebuilt from its peers"
-_ANEW: Final = "move the directory away and start an empty one with --join: it takes its place"
+_ANEW: Final = "move the directory away and start an empty one with --join: it becomes another node"
 
 
 @dataclass(slots=True)

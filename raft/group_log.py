@@ -6,7 +6,7 @@ must not count for (10, T6) that replaced it (executions 2.1).
 """
 
 from collections import OrderedDict, deque
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import google_crc32c
 
@@ -31,6 +31,15 @@ class Place:
         self.offset = 0
 
 
+class Move(NamedTuple):
+    """An entry that is written anew: it is at `old` until its round is synced."""
+
+    log: "GroupLog"
+    position: int
+    old: Place
+    new: Place
+
+
 class Writer(Protocol):
     """What a group log needs of the WAL."""
 
@@ -40,6 +49,8 @@ class Writer(Protocol):
     def queue(self, item: bytes, *, must_sync: bool) -> None: ...
 
     def queue_entry(self, head: bytes, command: bytes, place: Place) -> None: ...
+
+    def queue_move(self, head: bytes, command: bytes, move: "Move") -> None: ...
 
     def read_place(self, place: Place) -> bytes: ...
 
@@ -221,6 +232,31 @@ class GroupLog:
             self.gid, self.term, self.vote or 0, self.stored_commit,
             self.last_index, self.last_term, self.base_index, self.base_term,
         )  # fmt: skip
+
+    # Moving: the files at the front may go although entries in them are needed.
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of all commands held."""
+        return sum(place.size for place in self._places)
+
+    def rewrite(self) -> None:
+        """Write every entry anew, all in the open round: recovery takes the first of them for a
+        conflict that replaces the rest. Raises CorruptData."""
+        entries = self.entries(self.first_index, self.last_index)  # all of them, or none is queued
+        term = self.base_term
+        for entry, old in zip(entries, self._places, strict=True):
+            head = wal_format.encode_entry(self.gid, entry.index, old.term, term, old.size)
+            new = Place(old.term, old.size, old.checksum)
+            self._writer.queue_move(head, entry.command, Move(self, entry.index, old, new))
+            term = old.term
+        self._writer.touched(self, state=False)
+
+    def moved(self, move: Move) -> None:
+        """The round of the move is synced; the entry may have been cut or replaced meanwhile."""
+        position = move.position - self.first_index
+        if 0 <= position < len(self._places) and self._places[position] is move.old:
+            self._places[position] = move.new
 
     # Durability.
 

@@ -15,7 +15,7 @@ from ..client import limits
 from ..client.errors import CorruptData
 from ..client.invariants import invariant
 from . import wal_format
-from .group_log import GroupLog, Place
+from .group_log import GroupLog, Move, Place
 from .types import SENTINEL_INDEX, SENTINEL_TERM, Disk, DiskFailure, GroupId
 from .wal_files import WalFiles
 from .wal_format import Header
@@ -48,6 +48,7 @@ class Round:
     buffers: list[bytes]
     rotation: Rotation | None
     groups: list[GroupId] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
 
 
 class Wal:
@@ -73,6 +74,7 @@ class Wal:
         self._parts: list[bytes] = []
         self._part_bytes = 0
         self._pending_places: list[tuple[Place, int]] = []
+        self._pending_moves: list[Move] = []
         self._touched: dict[GroupId, None] = {}
         self._stated: dict[GroupId, None] = {}
         self._pending_retired: list[GroupId] = []
@@ -147,6 +149,11 @@ class Wal:
         self._part_bytes += len(head) + len(command)
         self._must_sync = True
 
+    def queue_move(self, head: bytes, command: bytes, move: Move) -> None:
+        """Add an entry that is already written to the open round, to have it there as well."""
+        self._pending_moves.append(move)
+        self.queue_entry(head, command, move.new)
+
     def touched(self, log: GroupLog, *, state: bool) -> None:
         """The group has something in the open round; `state`: its STATE, which holds the newest."""
         self._touched[log.gid] = None
@@ -191,13 +198,14 @@ class Wal:
             self._retired[gid] = self._file
         round_ = Round(
             number, self._must_sync, self._file, self._offset, buffers, rotation,
-            list(self._touched),
+            list(self._touched), self._pending_moves,
         )  # fmt: skip
         self._offset += batch_bytes
         self.open_round += 1
         self._parts = []
         self._part_bytes = 0
         self._pending_places = []
+        self._pending_moves = []
         self._touched = {}
         self._stated = {}
         self._pending_retired = []
@@ -244,6 +252,8 @@ class Wal:
         self._in_flight = False
         if round_.must_sync:
             self.synced_round = round_.number
+        for move in round_.moves:
+            move.log.moved(move)
         return round_.groups
 
     def mark(self) -> None:
@@ -314,6 +324,18 @@ class Wal:
                 self._on_disk.let_go(file)
             except OSError as error:
                 raise DiskFailure.of("freeing", error, file_name(file)) from error
+
+    def rewrite(self, gid: GroupId) -> bool:
+        """Write all entries of a group anew, so that it no longer keeps the oldest files: for one
+        that cannot be checkpointed. False: they are more than a round should carry.
+
+        Raises CorruptData, and nothing is queued, when one of them cannot be read back.
+        """
+        log = self.groups[gid]
+        if log.held_bytes > limits.wal_rewrite_bytes_max:
+            return False
+        log.rewrite()
+        return True
 
     def oldest_pins(self) -> dict[GroupId, int]:
         """Per group with live entries, the number of the oldest file that holds one."""

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from . import figures, handover, lognode_system, nats_system, reads, slow
+from . import figures, handover, lognode_system, nats_system, reads, slow, wal_files
 from .workload import Shape
 
 
 def main(arguments: Sequence[str]) -> int:
     """The benchmark that is named first. Exit code 0 when every value read back was right."""
-    own = {"reads": reads.main, "handover": handover.main, "slow": slow.main}
+    own = {
+        "reads": reads.main, "handover": handover.main, "slow": slow.main, "wal": wal_files.main,
+    }  # fmt: skip
     if arguments and arguments[0] in own:
         return own[arguments[0]](arguments[1:])
     return _peers(arguments)
