@@ -404,3 +404,33 @@ def test_x3_what_is_rewritten_is_bounded_a_call(monkeypatch: pytest.MonkeyPatch)
             assert again.was_retired(GroupId(number, 1))
         else:
             assert again.groups[GroupId(number, 1)].term == number
+
+
+def test_x5_old_batches_are_nothing_whatever_their_round_or_signature() -> None:
+    """A batch of the file's own signature and another round; of this round and another file's."""
+    disk = Watched(random.Random(1))
+    wal = begun(disk)
+    grow_pinned(wal)
+    log = wal.groups[BUSY]
+    for _ in range(2):
+        log.append(log.last_index + 1, 1, payload(log.last_index + 1))
+        sync(wal)
+    numbers = [number for number in map(file_number, disk.names()) if number is not None]
+    scans = [wal_scan.scan(disk, number, None) for number in numbers]
+    signatures = {found.header.signature for found in scans if found.header is not None}
+    assert len(signatures) == len(numbers), "two files of one signature"
+    newest, other = scans[-1], scans[-2]
+    assert newest.header is not None
+    assert other.header is not None
+    last = log.last_index
+    old = newest.batches[0]
+    parts = [newest.data[old.payload_at : old.end]]
+    for copied in (
+        newest.data[old.offset : old.end],
+        b"".join(wal_format.encode_batch(other.header.signature, newest.end.round, 1, parts)),
+    ):
+        disk.write(file_name(newest.number), newest.end.offset, [copied])
+        again = open_wal(disk)
+        assert not again.recovery.damaged
+        assert again.groups[BUSY].last_index == last
+        assert again.open_round == newest.end.round
