@@ -55,14 +55,17 @@ def _dump(path: str, out: IO[bytes]) -> None:
     environment = lmdb.open(
         path, subdir=False, readonly=True, lock=False, readahead=False, lib_version=0
     )
-    before = None
+    before, count = None, 0
     with environment.begin() as transaction, transaction.cursor() as cursor:
         for key, value in cursor:
             if before is not None and key <= before:
                 raise lmdb.CorruptedError("its keys do not ascend")  # a circle of pages
             out.write(_LENGTHS.pack(len(key), len(value)) + key + value)
-            before = key
-    out.flush()
+            before, count = key, count + 1
+        out.flush()
+        expected = transaction.stat()["entries"]
+        if count != expected:
+            raise lmdb.CorruptedError(f"it holds {count} of {expected} rows")
 
 
 def main() -> int:

@@ -396,4 +396,5 @@ def test_S12_whatever_stands_in_the_files_ends_in_a_report(
         assert check["result"] in ("PASS", "FAIL")
         assert len(check["found"]) < 4000
     if any(".seg" in what for what in hit):
-        assert checks[-1]["result"] == "FAIL", hit
+        # Not by name where meta is hit as well: then nobody names the segment.
+        assert "FAIL" in [check["result"] for check in checks], hit
