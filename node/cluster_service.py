@@ -111,10 +111,8 @@ class ClusterService:
         }  # fmt: skip
 
     def describe(self, range_: Descriptor) -> Body:
-        """A descriptor with the leader last heard of, if its node answers pings (2.27)."""
+        """A descriptor with the leader last heard of."""
         leader = self._view.leader(range_.range_id, range_.generation)
-        if leader not in (None, self._node_id()) and self._connection(leader) is None:
-            leader = None
         return {**range_.to_wire(), "leader": leader}
 
     def describe_range(self, range_id: int) -> list[Body]:

@@ -109,11 +109,6 @@ class PeerLinks:
         """The links that can be used now."""
         return {peer: link.epoch for peer, link in self._links.items() if link.up}
 
-    def linked(self, peer: int) -> bool:
-        """Whether the link to a peer can be used now: it is up, and pings on it are answered."""
-        link = self._links.get(peer)
-        return link is not None and link.up
-
     def full(self) -> list[int]:
         """The links whose window is full now."""
         return [peer for peer, link in self._links.items() if link.full]

@@ -46,7 +46,6 @@ class Links(Protocol):
     """Where a replica's Raft messages go."""
 
     def send(self, peer: int, gid: GroupId, fingerprint: bytes, message: Message) -> None: ...
-    def linked(self, peer: int) -> bool: ...
 
 
 class Confirms(Protocol):
@@ -270,11 +269,11 @@ class Replica:
 
     @property
     def leader_hint(self) -> int | None:
-        """The leader as told to clients: none whose node does not answer pings (2.27)."""
-        leader = self.leader
+        """The leader as told to clients: none whose node is missing (executions 2.27)."""
+        leader, liveness = self.leader, self.services.liveness
         if leader is None or leader == self.services.node_id:
             return None
-        return leader if self.services.links.linked(leader) else None
+        return None if liveness is not None and liveness.missing(leader) else leader
 
     def not_leader(self) -> NotLeader:
         """The refusal, with the hint where there is one."""

@@ -42,9 +42,6 @@ class _NoLinks:
     def send(self, peer: int, gid: GroupId, fingerprint: bytes, message: Message) -> None:
         """There is nobody."""
 
-    def linked(self, peer: int) -> bool:
-        return False
-
     def ask(self, asker: Asker) -> None:
         """Nor anybody to ask."""
 
