@@ -1,9 +1,10 @@
-"""Clients of the simulated cluster: idempotent producers that retry, and linearizable readers.
+"""Clients of the simulated cluster: idempotent producers that retry, and readers.
 
 They speak as the SDK does (ranges.md section 5): records are numbered once, `prev` is the previous
 unsettled number of the same key, `low` the smallest number that is not settled; a request that is
 refused or not answered is sent again with the same numbers, to whoever is said to lead. Now and
-then a client gives a request up, after which it may have been applied once or not at all.
+then a client gives a request up, after which it may have been applied once or not at all. Reads go
+to any member; they are linearizable, or prefix reads with the position that the session has seen.
 """
 
 import random
@@ -65,6 +66,10 @@ class Client:
     hints: dict[int, int] = field(default_factory=dict)
     open_requests: int = 0
     refusals: int = 0
+    _seen: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Per group, the (generation, applied index) that this client's reads have seen."""
+    _shown: dict[bytes, int] = field(default_factory=dict)
+    """Per key, the highest seq that they have shown."""
     _number: int = 0
     _unsettled: dict[int, bytes] = field(default_factory=dict)
     _stopped: bool = False
@@ -215,32 +220,36 @@ class Client:
     # Reads.
 
     def _read(self, group: int) -> None:
-        key = self._key(group)
-        self.trace(self.name, "invoke", f"read {key!r}")
-        self._send_read(group, key)
+        key, op = self._key(group), self.rng.choice(("read", "read", "prefix"))
+        self.trace(self.name, "invoke", f"{op} {key!r}")
+        self._send_read(group, key, op)
 
-    def _send_read(self, group: int, key: bytes) -> None:
-        read = self.history.invoke_read(key)
+    def _send_read(self, group: int, key: bytes, op: str) -> None:
+        seen = self._shown.get(key, 0) if op == "prefix" else None
+        read = self.history.invoke_read(key, seen)
         settled = [False]
-        body = {"op": "read", "group": group, "client": self.name, "key": key}
+        body = {"op": op, "group": group, "client": self.name, "key": key,
+                "seen": self._seen.get(group, (0, 0))}  # fmt: skip
 
         def answered(reply: Reply) -> None:
             if settled[0]:
                 return
             settled[0] = True
             if reply["status"] == "ok":
-                self.trace(self.name, "read", f"{key!r} last={reply['last']}")
+                self.trace(self.name, op, f"{key!r} last={reply['last']}")
                 self.history.complete_read(read, reply["last"], reply["entries"])
+                self._seen[group] = max(self._seen.get(group, (0, 0)), tuple(reply["seen"]))
+                self._shown[key] = max(self._shown.get(key, 0), reply["last"])
                 self._finished()
             else:
                 self._refused(group, reply)
-                self._later(self.rng.uniform(*BACKOFF_S), partial(self._send_read, group, key))
+                self._later(self.rng.uniform(*BACKOFF_S), partial(self._send_read, group, key, op))
 
         def timed_out() -> None:
             if not settled[0]:
                 settled[0] = True
                 self.hints.pop(group, None)
-                self._send_read(group, key)
+                self._send_read(group, key, op)
 
         self.door.request(self._reader_node(group), body, answered)
         self._later(TIMEOUT_S, timed_out)

@@ -32,7 +32,7 @@ class Append:
 
 @dataclass(slots=True)
 class Read:
-    """A linearizable read of a whole key, under way."""
+    """A read of a whole key, under way; it must show the key up to `floor` at least."""
 
     key: bytes
     floor: int
@@ -87,9 +87,10 @@ class History:
             raise Violation("S11", "refused for good after it was acknowledged", value=value)
         append.state = "refused"
 
-    def invoke_read(self, key: bytes) -> Read:
-        """A read starts: it must show everything known of the key by now."""
-        return Read(key, self.floors.get(key, 0))
+    def invoke_read(self, key: bytes, seen: int | None = None) -> Read:
+        """A read starts. A linearizable one must show everything known of the key by now, a
+        prefix read what its session has `seen`: the highest seq of the key in earlier reads."""
+        return Read(key, self.floors.get(key, 0) if seen is None else seen)
 
     def complete_read(
         self, read: Read, last_seq: int, entries: Sequence[tuple[int, bytes]]

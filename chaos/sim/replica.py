@@ -87,6 +87,8 @@ class RangeReplica(Member):
             answer({"status": "error", "hint": None})
         elif body["op"] == "read" and group.leader is not None:
             self.ask_read(partial(self._read_at, body["key"], answer))
+        elif body["op"] == "prefix":
+            self._serve_prefix(body["key"], body["seen"], answer)
         elif group.role != "leader":
             answer({"status": "error", "hint": group.leader})
         else:
@@ -174,9 +176,20 @@ class RangeReplica(Member):
             elif waiting.index > self.applied_index:
                 later.append(waiting)
             else:
-                last, entries = self.store.read(waiting.key)
-                waiting.answer({"status": "ok", "last": last, "entries": entries})
+                self._serve(waiting.key, waiting.answer)
         self._ready = later
+
+    def _serve_prefix(self, key: bytes, seen: tuple[int, int], answer: Answer) -> None:
+        """Whatever is applied here, unless the session has seen more (executions 2.19)."""
+        if (self.gid.generation, self.applied_index) < tuple(seen):
+            answer({"status": "error", "hint": None})
+        else:
+            self._serve(key, answer)
+
+    def _serve(self, key: bytes, answer: Answer) -> None:
+        last, entries = self.store.read(key)
+        seen = (self.gid.generation, self.applied_index)
+        answer({"status": "ok", "last": last, "entries": entries, "seen": seen})
 
     # Checkpoints and bases.
 

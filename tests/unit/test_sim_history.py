@@ -37,6 +37,11 @@ def _stale_read(history: History) -> None:
     history.complete_read(history.invoke_read(b"k"), 1, [(1, b"a")])
 
 
+def _prefix_read_that_goes_back(history: History) -> None:
+    history.complete_read(history.invoke_read(b"k", 0), 1, [(1, b"a")])  # it may lag
+    history.complete_read(history.invoke_read(b"k", 2), 1, [(1, b"a")])
+
+
 def _stale_after_another_read(history: History) -> None:
     history.invoke(b"k", b"c", producer=1, number=3)
     history.complete_read(history.invoke_read(b"k"), 3, [(1, b"a"), (2, b"b"), (3, b"c")])
@@ -117,6 +122,7 @@ def _seqs_fall(history: History) -> None:
     ("promise", "anomaly"),
     [
         ("S7", _stale_read),
+        ("S7", _prefix_read_that_goes_back),
         ("S7", _stale_after_another_read),
         ("S5", _phantom_read),
         ("S5", _value_of_another_key),
