@@ -6,7 +6,7 @@ import time
 
 from ..client.errors import LognodeError
 from ..partitions import commands
-from ..partitions.change import next_steps
+from ..partitions.change import ALIVE_S, DEAD_AFTER_S, next_steps
 from ..partitions.facts import Facts
 from .controller_replica import ControllerReplica
 
@@ -27,6 +27,9 @@ class ControllerDriver:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._wake = asyncio.Event()
+        self._settled: object = None
+        """The situation in which there was nothing to do, so that nobody goes over all ranges
+        ten times a second to find that again."""
 
     def wake(self) -> None:
         """Something was reported."""
@@ -51,9 +54,27 @@ class ControllerDriver:
     async def _step(self, replica: ControllerReplica) -> None:
         now = time.monotonic()
         leads_for_s = 0.0 if replica.leads_since is None else now - replica.leads_since
-        for command in next_steps(replica.metadata, self._facts, now, leads_for_s):
+        situation = self._situation(replica, now, leads_for_s)
+        if situation is not None and situation == self._settled:
+            return
+        self._settled = None
+        steps = next_steps(replica.metadata, self._facts, now, leads_for_s)
+        if not steps:
+            self._settled = situation
+        for command in steps:
             shown = _SHOWN.get(command["op"])
             if shown is not None:
                 told = {name: value for name, value in command.items() if name != "op"}
                 log.log(*shown, extra={"fields": told})
             await replica.command(command)
+
+    def _situation(self, replica: ControllerReplica, now: float, leads_for_s: float) -> object:
+        """All that steps follow from, while no operation runs and nothing is damaged; else None."""
+        metadata, facts = replica.metadata, self._facts
+        if metadata.operations or any(facts.damaged.values()):
+            return None
+        heard = [
+            (leads_for_s >= since, frozenset(facts.alive(now, since)))
+            for since in (ALIVE_S, DEAD_AFTER_S)
+        ]
+        return replica.gid, replica.group.term, metadata.version, heard

@@ -1,12 +1,15 @@
 """Does what `partitions.duties` says that the metadata asks of this node.
 
-`run` looks again after every change and every half second, and begins what is not under way yet.
-Reports go to the controller's leader again and again until the operation has moved on.
+`run` looks again after every change, and while there is something to do every half second, and
+begins what is not under way yet. Reports go to the controller's leader again and again until the
+operation has moved on.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from ..client.errors import CorruptData, LognodeError, RangeNotFound, Unavailable
 from ..partitions import duties
@@ -25,6 +28,12 @@ from .sync_thread import SyncThread
 from .view import View
 
 _PERIOD_S = 0.5
+_IDLE_PERIOD_S = 30.0
+"""While nothing is to be done: changes tell of themselves, this is the net below."""
+_LOOKING_SHARE = 4
+"""A look goes over all ranges: at least so many times as long as it took passes to the next."""
+_BEGINS = 32
+"""Replicas that are made at the same time: they share their syncs, and the loop goes on between."""
 
 log = logging.getLogger("lognode.duties")
 
@@ -51,6 +60,7 @@ class Duties:
         self._sync = sync
         self._report = report
         self._wake = asyncio.Event()
+        self._begins = asyncio.Semaphore(_BEGINS)
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._copied: set[tuple[int, tuple[int, int]]] = set()
         self._pins: set[int] = set()
@@ -64,28 +74,37 @@ class Duties:
         """Never returns; cancel it."""
         try:
             while True:
-                self._look()
+                began = time.perf_counter()
+                busy = self._look()
+                took = time.perf_counter() - began
                 try:
-                    async with asyncio.timeout(_PERIOD_S):
+                    async with asyncio.timeout(_PERIOD_S if busy else _IDLE_PERIOD_S):
                         await self._wake.wait()
                 except TimeoutError:
                     pass
+                await asyncio.sleep(_LOOKING_SHARE * took)
                 self._wake.clear()
         finally:
-            for task in self._tasks.values():
+            for task in list(self._tasks.values()):
                 task.cancel()
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """Begin what is to be done. False: nothing is, until something changes."""
         metadata = self._view.metadata
         for number in self._pins - metadata.operations.keys():
             self._host.pinned.pop(("copy", number), None)
             self._pins.discard(number)
         self._copied = {done for done in self._copied if done[0] in metadata.operations}
-        for duty in duties.duties(metadata, self._local()):
+        found = duties.duties(metadata, self._local())
+        for duty in found:
             name = duties.name_of(duty)
-            task = self._tasks.get(name)
-            if task is None or task.done():
-                self._tasks[name] = asyncio.ensure_future(self._guarded(duty))
+            if name not in self._tasks:
+                task = self._tasks[name] = asyncio.ensure_future(self._guarded(duty))
+                task.add_done_callback(partial(self._ended, name))
+        return bool(found or metadata.operations)
+
+    def _ended(self, name: object, _: "asyncio.Task[None]") -> None:
+        del self._tasks[name]
 
     def _local(self) -> Local:
         """What this node has, as the pure part is told."""
@@ -113,7 +132,8 @@ class Duties:
     async def _do(self, duty: Duty) -> None:
         match duty:
             case duties.Begin():
-                await self._begin(duty)
+                async with self._begins:
+                    await self._begin(duty)
             case duties.Tell(operation, kind, lineage):
                 told = {} if lineage is None else {"lineage": list(lineage)}
                 await self._report({"operation": operation, "kind": kind, **told})

@@ -21,6 +21,7 @@ from ..statemachine.range_state import Base, RangeState
 from ..statemachine.segments import SegmentStore
 from . import rows
 from .controller_replica import ControllerReplica
+from .meta_puts import MetaPuts
 from .range_replica import RangeReplica
 from .replica import Replica, Services
 from .rounds import Rounds
@@ -54,6 +55,7 @@ class Host:
         self._marking: set[asyncio.Future[None]] = set()
         self._wal = wal
         self.meta = meta
+        self._puts = MetaPuts(meta, sync)
         self._sync = sync
         self._rounds = rounds
         self.store = store
@@ -241,7 +243,7 @@ class Host:
             rows.replica_key(gid): rows.replica_row(descriptor, base, damaged=reason),
             rows.mark_key(gid.range_id): gid.generation,
         }
-        await self._sync.run(lambda: self.meta.commit(row))
+        await self._puts.put(row)
         self.marks[gid.range_id] = gid.generation
         if raft_log is None:
             self._note_damage(gid, str(reason))

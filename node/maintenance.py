@@ -18,6 +18,7 @@ from .rounds import Rounds
 from .sync_thread import SyncThread
 
 _PERIOD_S = 0.25
+_IDLE_PERIOD_S = 5.0
 _WAL_FILES_MAX = 6
 """Above it the ranges that pin the oldest file are flushed, however small their memtables."""
 _WAL_FILES_CONTROLLER = 2
@@ -54,16 +55,22 @@ class Maintenance:
         self._metrics = metrics
         self._not_before: dict[object, float] = {}
         self._producers_due = time.monotonic() + _PRODUCERS_S
+        self._seen_round = 0
+        self._look_at = 0.0
         self._lag = 0.0
         self._lag_until = 0.0
+        self._export()
 
     async def run(self) -> None:
         """Never returns; cancel it."""
         while True:
             due = time.monotonic() + _PERIOD_S
             await asyncio.sleep(_PERIOD_S)
-            self._note_lag(time.monotonic() - due)
-            self._measure()
+            now = time.monotonic()
+            self._note_lag(now - due)
+            if self._wal.open_round == self._seen_round and now < self._look_at:
+                continue  # nothing was written since: only its age can have made something due
+            self._seen_round, self._look_at = self._wal.open_round, now + _IDLE_PERIOD_S
             for replica in self._to_flush():
                 if not await self._flusher.try_flush(replica):
                     self._not_before[replica.gid] = time.monotonic() + _RETRY_S
@@ -152,16 +159,20 @@ class Maintenance:
         if lag > self._lag or now > self._lag_until:
             self._lag, self._lag_until = lag, now + 10.0
 
-    def _measure(self) -> None:
-        metrics = self._metrics
-        metrics.loop_lag_seconds.set(self._lag)
-        roles = {"leader": 0, "follower": 0, "candidate": 0}
-        for replica in self._host.groups.values():
-            roles[replica.group.role] += 1
-        for role, count in roles.items():
-            metrics.replicas.labels(role).set(count)
-        idle = sum(replica.group.idle for replica in self._host.groups.values())
-        metrics.idle_replicas.set(idle)
-        metrics.wal_files.set(self._wal.file_count)
-        metrics.damaged_replicas.set(len(self._host.damaged))
-        metrics.memtable_bytes.set(sum(r.state.memtable_bytes for r in self._host.ranges()))
+    def _export(self) -> None:
+        """Gauges that go over all replicas are computed when they are asked for."""
+        metrics, host = self._metrics, self._host
+        metrics.loop_lag_seconds.set_function(lambda: self._lag)
+        for role in ("leader", "follower", "candidate"):
+            metrics.replicas.labels(role).set_function(partial(self._count, role))
+        metrics.idle_replicas.set_function(
+            lambda: sum(replica.group.idle for replica in host.groups.values())
+        )
+        metrics.wal_files.set_function(lambda: self._wal.file_count)
+        metrics.damaged_replicas.set_function(lambda: len(host.damaged))
+        metrics.memtable_bytes.set_function(
+            lambda: sum(replica.state.memtable_bytes for replica in host.ranges())
+        )
+
+    def _count(self, role: str) -> int:
+        return sum(replica.group.role == role for replica in self._host.groups.values())

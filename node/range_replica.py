@@ -24,7 +24,7 @@ Listener = Callable[[Collection[bytes] | None], None]
 
 class RangeReplica(Replica):
     """See the module. `on_change` tells the host that the replica wants to be looked at:
-    its memtable is full, its generation ended, or it began or ceased to lead.
+    its memtable is full, its generation ended, it began or ceased to lead, or needs a base.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class RangeReplica(Replica):
         self.flushing = False
         self.log_pins: dict[object, int] = {}
         """The log after each of these indexes is needed by who is fetching a base."""
+        self._base_wanted = False
         self.memtable_since = time.monotonic()
         self._producer_use = ProducerUse(time.monotonic)
 
@@ -196,6 +197,11 @@ class RangeReplica(Replica):
             self.services.rounds.gather(self)
         else:
             self._refuse_gathered()
+
+    def pumped(self) -> None:
+        if self.group.base_wanted != self._base_wanted:
+            self._base_wanted = self.group.base_wanted
+            self._on_change(self)
 
     def stop(self) -> None:
         super().stop()

@@ -31,6 +31,8 @@ class View:
         present: Callable[[int], bool],
     ) -> None:
         self.metadata = Metadata()
+        self._announced = (0, 0)
+        """Generation and version of the image that watchers were last told of."""
         self.damaged: dict[int, list[Damage]] = {}
         """Per node, its damaged replicas, as last heard."""
         self.leaders = Leaders()
@@ -71,12 +73,15 @@ class View:
     def follow_replica(self, metadata: Metadata) -> None:
         """This node is a controller member: its replica's metadata is the image."""
         mine = (self.metadata.controller.generation, self.metadata.version)
-        if (metadata.controller.generation, metadata.version) >= mine:
+        theirs = (metadata.controller.generation, metadata.version)
+        if theirs >= mine:
             self.metadata = metadata
-            self.announce()
+            if theirs != self._announced:
+                self.announce()
 
     def announce(self) -> None:
         """Something that watchers care about has changed."""
+        self._announced = (self.metadata.controller.generation, self.metadata.version)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         self._on_change()

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from . import figures, handover, lognode_system, nats_system, reads, slow, wal_files
+from . import figures, handover, idle, lognode_system, nats_system, reads, slow, wal_files
 from .workload import Shape
 
 
 def main(arguments: Sequence[str]) -> int:
     """The benchmark that is named first. Exit code 0 when every value read back was right."""
     own = {
-        "reads": reads.main, "handover": handover.main, "slow": slow.main, "wal": wal_files.main,
-    }  # fmt: skip
+        "handover": handover.main,
+        "idle": idle.main,
+        "reads": reads.main,
+        "slow": slow.main,
+        "wal": wal_files.main,
+    }
     if arguments and arguments[0] in own:
         return own[arguments[0]](arguments[1:])
     return _peers(arguments)
