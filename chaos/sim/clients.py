@@ -96,6 +96,10 @@ class Client:
     def _next(self) -> None:
         if self._stopped:
             return
+        lull = self.options.lull_seconds
+        if lull and int(self.scheduler.clock.now / lull) % 2:
+            self._later(lull - self.scheduler.clock.now % lull + self._think(), self._next)
+            return
         self.open_requests += 1
         group = self.rng.randrange(self.options.groups)
         if self.rng.random() < 0.25:

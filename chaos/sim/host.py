@@ -32,12 +32,14 @@ from .member import (
     CONTROLLER,
     HEARTBEAT,
     NEWS,
+    PING,
     RAFT,
     READS,
     REPORT,
     Member,
 )
 from .membership import Membership
+from .pings import Pings
 from .replicas import Replicas
 from .rot import damage_wal
 from .store import Durable
@@ -86,6 +88,7 @@ class Host:
         self._looking = False
         self._touched: dict[Member, None] = {}
         self.view = View(self.durable, self.look_soon)
+        self.pings: Pings | None = None
         self.replicas: Replicas | None = None
         """None while the process is down."""
         self._duties: Duties | None = None
@@ -103,6 +106,10 @@ class Host:
     def members(self) -> list[Member]:
         """The members of groups that run here."""
         return [] if self.replicas is None else list(self.replicas.groups.values())
+
+    def member(self, gid: GroupId) -> Member | None:
+        """The member of a group that runs here."""
+        return None if self.replicas is None else self.replicas.groups.get(gid)
 
     def damages(self) -> list[Damage]:
         """What takes no part here any more, as heartbeats tell it."""
@@ -221,7 +228,7 @@ class Host:
         self._armed_at = math.inf
         self._durable_waiters.clear()
         self._touched.clear()
-        self.replicas = self._duties = self._membership = None
+        self.replicas = self._duties = self._membership = self.pings = None
         self.links.clear()
         self.reads = self._new_reads()
         if power:
@@ -243,6 +250,7 @@ class Host:
             self.disk, entropy=self.rng.randbytes, file_bytes=self.options.wal_file_bytes
         )
         self.view = View(self.durable, self.look_soon)
+        self.pings = Pings(self, self._life, lambda peer: self.send(peer, PING, (0, 0), None))
         replicas = self.replicas = Replicas(self, wal)
         self._duties = Duties(self, replicas)
         replicas.recover()
@@ -286,6 +294,8 @@ class Host:
         self._touched[member] = None
 
     def _arm(self, due: float) -> None:
+        if self.pings is not None:
+            due = min(due, self.pings.liveness.next_deadline())
         if due < self._armed_at:
             if self._armed is not None:
                 self._armed.cancel()
@@ -295,6 +305,8 @@ class Host:
 
     def _tick(self) -> None:
         self._armed_at = math.inf
+        if self.pings is not None:
+            self.pings.tick()
         for member in self.members():
             member.group.tick()
             self.touch(member)
@@ -322,7 +334,7 @@ class Host:
         )
 
     def _answer_read(self, gid: GroupId, fingerprint: bytes, sender: int, term: int) -> int | None:
-        replica = None if self.replicas is None else self.replicas.groups.get(gid)
+        replica = self.member(gid)
         if replica is None or replica.fingerprint != fingerprint:
             return None
         self.touch(replica)
@@ -425,16 +437,21 @@ class Host:
 
     def send(self, peer: int, kind: int, gid: tuple[int, int], body: Any) -> None:
         """Queue something for a peer."""
-        self.world.network.send(self.node_id, peer, [kind, gid, body])
+        header = [] if self.pings is None else self.pings.header(peer)
+        self.world.network.send(self.node_id, peer, [kind, gid, body, header])
 
     def receive(self, sender: int, payload: Any) -> None:
         self.now(partial(self._receive, sender, payload))
 
     def _receive(self, sender: int, payload: Any) -> None:
-        kind, (range_id, generation), body = payload
+        kind, (range_id, generation), body, header = payload
         gid = GroupId(range_id, generation)
         replicas, duties, membership = self.replicas, self._duties, self._membership
-        if replicas is None or duties is None:
+        if replicas is None or duties is None or self.pings is None:
+            return
+        self.pings.heard(sender, header)
+        if kind == PING:
+            self.pump()
             return
         if kind == RAFT:
             self._receive_raft(sender, replicas.groups.get(gid), body)

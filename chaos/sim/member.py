@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 (
     RAFT, READS, ANSWERS, BASE_WANTED, BASE, BASE_INSTALLED, HEARTBEAT, NEWS, REPORT, CONTROLLER,
-) = range(10)  # fmt: skip
-"""First element of what travels between hosts: `[kind, group, body]`."""
+    PING,
+) = range(11)  # fmt: skip
+"""First element of what travels between hosts: `[kind, group, body, ping]`."""
 
 _VOTE: Final = next(number for number, kind in KINDS.items() if kind is Vote)
 _PROMISES: Final = frozenset(
@@ -63,6 +64,8 @@ class Member:
             rng=self.host.rng,
             options=RaftOptions(),
             closed=ALL_HOLES - self.host.options.opened,
+            gid=self.gid,
+            liveness=None if self.host.pings is None else self.host.pings.liveness,
         )
 
     # What subclasses define.
@@ -145,7 +148,7 @@ class Member:
             f"log={self.log.base_index}..{group.last_index} commit={group.commit_index} "
             f"durable={self.log.durable_index} applied={self.applied_index} leader={group.leader} "
             f"base={'wanted' if group.base_wanted else sorted(group.needs_base)}"
-            f"{' sealed' if self.is_sealed else ''}"
+            f"{' sealed' if self.is_sealed else ''}{' idle' if group.idle else ''}"
         )
 
     # Proposals and reads.

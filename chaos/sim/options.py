@@ -47,6 +47,8 @@ class Options:
     window: int = 2
     keys: int = 4
     think_seconds: float = 0.8
+    lull_seconds: float = 0.0
+    """Clients start nothing in every other stretch of so many seconds, and groups come to rest."""
     fault_every_seconds: float = 1.5
     drop: float = 0.0
     duplicate: float = 0.0
@@ -89,6 +91,7 @@ class Options:
             f"window={self.window} faults={','.join(self.faults) or 'none'}"
         )
         text += " grows" if self.grows else ""
+        text += f" lulls={self.lull_seconds:g}" if self.lull_seconds else ""
         holes = ",".join(map(str, sorted(self.opened)))
         return f"{text} opened={holes}" if holes else text
 
@@ -118,4 +121,5 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
         wal_file_bytes=rng.choice((8, 16, 64)) << 10,
         checkpoint_entries=rng.choice((15, 60, 10_000)),
         grows=grows,
+        lull_seconds=rng.choice((2.5, 4.0)) if rng.random() < 0.3 else 0.0,
     )

@@ -64,6 +64,7 @@ class Summary:
     faults: int = 0
     checkpoints: int = 0
     bases: int = 0
+    wakes: int = 0
     seals: int = 0
     failures: list[Outcome] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
@@ -79,6 +80,7 @@ class Summary:
         self.faults += outcome.faults
         self.checkpoints += outcome.checkpoints
         self.bases += outcome.bases
+        self.wakes += outcome.wakes
         self.seals += outcome.seals
         if outcome.violation is not None:
             self.failures.append(outcome)
@@ -104,6 +106,7 @@ class Summary:
             f"seeds={self.seeds} simulated_s={self.simulated_s:.0f} acked={self.acked} "
             f"reads={self.reads} elections={self.elections} crashes={self.crashes} "
             f"faults={self.faults} checkpoints={self.checkpoints} bases={self.bases} "
+            f"wakes={self.wakes} "
             f"seals={self.seals} wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"
         )
 

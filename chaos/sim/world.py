@@ -55,6 +55,7 @@ class Outcome:
     faults: int = 0
     checkpoints: int = 0
     bases: int = 0
+    wakes: int = 0
     seals: int = 0
     events: int = 0
     trace: str = ""
@@ -89,6 +90,9 @@ class World:
         self.elections = 0
         self.checkpoints = 0
         self.bases = 0
+        self.wakes = 0
+        """How often a leader at rest was woken."""
+        self.wakes = 0
         self.network = Network(self.scheduler, random.Random(f"{seed} network"), self.trace)
         self.generations = Generations()
         self._rng = random.Random(f"{seed} world")
@@ -182,11 +186,11 @@ class World:
         self._compare_contents()
 
     def _require_progress(self, until_s: float) -> None:
-        before = self.history.acked
+        before = self.history.acked + self.history.reads
         self._run_until(until_s)
-        if self.history.acked == before:
+        if self.history.acked + self.history.reads == before:
             state = "; ".join(host.describe() for host in self.hosts.values())
-            raise Violation("L1", "a healthy majority acknowledges nothing", nodes=state)
+            raise Violation("L1", "a healthy majority answers nothing", nodes=state)
 
     def _run_until(self, elapsed_s: float, *, stop_when_converged: bool = False) -> bool:
         end = START_S + elapsed_s
@@ -276,6 +280,7 @@ def judge(world: World) -> Outcome:
     outcome.faults = len(world.nemesis.schedule)
     outcome.checkpoints = world.checkpoints
     outcome.bases = world.bases
+    outcome.wakes = world.wakes
     outcome.seals = world.generations.seals
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()
