@@ -222,6 +222,8 @@ def test_a_node_that_was_away_itself_judges_nobody_before_it_has_read_what_came(
     assert pair.nodes[1].vouch(A, 2, pair.nodes[2].version)
     pair.now += 30.0
     assert pair.nodes[1].tick()
+    assert not pair.nodes[1].missing(2)
+    pair.now += 0.01
     assert not pair.nodes[1].take_wakes()
     pair.ping(2)
     assert not pair.run(5.0, pings=(2,))
