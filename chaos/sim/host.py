@@ -3,10 +3,9 @@
 What survives the process is here (disk, meta, segment files); everything else belongs to one
 `life` and is gone with it. All work of the process enters through `enter`, which drops what belongs
 to an earlier life, defers it while the process is paused, and turns death at a disk boundary into
-the end of the life. The WAL has one round under way at a time, as with the node's sync thread.
+the end of the life. Its WAL is in `rounds`, what comes from its peers goes through `inbox`.
 """
 
-import contextlib
 import math
 import random
 from collections.abc import Callable
@@ -18,37 +17,25 @@ from ...partitions.metadata import Metadata
 from ...partitions.planner import Damage
 from ...raft.read_rounds import ReadRounds
 from ...raft.types import DiskFailure, GroupId, RaftOptions
-from ...raft.wal import Round, Wal
+from ...raft.wal import Wal
+from . import inbox
 from .clients import Reply
 from .clock import Timer
 from .disk import Died, SimDisk
 from .duties import Duties
 from .inject import SYNC_MEAN_S
-from .member import (
-    ANSWERS,
-    BASE,
-    BASE_INSTALLED,
-    BASE_WANTED,
-    CONTROLLER,
-    HEARTBEAT,
-    NEWS,
-    PING,
-    RAFT,
-    READS,
-    REPORT,
-    Member,
-)
+from .member import PING, READS, Member
 from .membership import Membership
 from .pings import Pings
 from .replicas import Replicas
 from .rot import damage_wal
+from .rounds import Rounds
 from .store import Durable
 from .view import View
 
 if TYPE_CHECKING:
     from .world import World
 
-_MARK_AFTER_S: Final = 0.7
 _LOOK_S: Final = 0.0005
 
 
@@ -81,10 +68,7 @@ class Host:
         self._deferred: list[tuple[int, Callable[[], None]]] = []
         self._armed: Timer | None = None
         self._armed_at = math.inf
-        self._wal: Wal | None = None
-        self._writing: Round | None = None
-        self._mark: Timer | None = None
-        self._durable_waiters: list[tuple[int, Callable[[], None]]] = []
+        self._rounds: Rounds | None = None
         self._looking = False
         self._touched: dict[Member, None] = {}
         self.view = View(self.durable, self.look_soon)
@@ -221,12 +205,12 @@ class Host:
         self._life += 1
         self.alive = self.paused = False
         self._deferred.clear()
-        self._leave_round_half_done()
+        if self._rounds is not None:
+            self._rounds.leave_half_done()
         self.die_in(0, power=False)
         self.fail_disk_in(0)
-        self._wal = None
+        self._rounds = None
         self._armed_at = math.inf
-        self._durable_waiters.clear()
         self._touched.clear()
         self.replicas = self._duties = self._membership = self.pings = None
         self.links.clear()
@@ -235,28 +219,19 @@ class Host:
             self.disk.lose_power()
         self.world.network.process_ended(self.node_id, silent=silent)
 
-    def _leave_round_half_done(self) -> None:
-        """The sync thread may be anywhere in its round when the process dies."""
-        wal, round_, self._writing = self._wal, self._writing, None
-        if wal is None or round_ is None:
-            return
-        self.fail_disk_in(0)
-        self.die_in(self.rng.randint(1, 4), power=False)
-        with contextlib.suppress(Died):
-            wal.write(round_)
-
     def _recover(self) -> None:
-        wal = self._wal = Wal.open(
+        wal = Wal.open(
             self.disk, entropy=self.rng.randbytes, file_bytes=self.options.wal_file_bytes
         )
+        rounds = self._rounds = Rounds(self, wal, collected=self._collected, synced=self._synced)
         self.view = View(self.durable, self.look_soon)
         self.pings = Pings(self, self._life, lambda peer: self.send(peer, PING, (0, 0), None))
-        replicas = self.replicas = Replicas(self, wal)
+        replicas = self.replicas = Replicas(self, rounds)
         self._duties = Duties(self, replicas)
         replicas.recover()
-        self._sync_now(wal)
+        rounds.run_now()
         replicas.start()
-        self._sync_now(wal)
+        rounds.run_now()
         if self.options.changes:
             self._membership = Membership(self, replicas)
             self._membership.start()
@@ -264,15 +239,6 @@ class Host:
         self._looking = False
         self.look_soon()
         self.pump()
-
-    def _sync_now(self, wal: Wal) -> None:
-        """Rounds of the recovery, before anything is said to anybody."""
-        while wal.dirty:
-            round_ = wal.collect()
-            if round_ is None:
-                return
-            wal.write(round_)
-            wal.complete(round_)
 
     # The loop.
 
@@ -286,7 +252,8 @@ class Host:
                 due = min(due, member.group.next_deadline())
         for peer, message in self.reads.take():
             self.send(peer, READS, (0, 0), message)
-        self._begin_round()
+        if self._rounds is not None:
+            self._rounds.begin()
         self._arm(min(due, self.reads.next_deadline()))
 
     def touch(self, member: Member) -> None:
@@ -342,67 +309,24 @@ class Host:
 
     # The WAL.
 
-    def _begin_round(self) -> None:
-        wal = self._wal
-        if wal is None or self.replicas is None or self._writing is not None or not wal.dirty:
-            return
-        round_ = wal.collect()
-        if round_ is None:
-            return
-        self._writing = round_
-        for gid in round_.groups:
-            member = self.replicas.groups.get(gid)
-            if member is not None:
-                member.collected(round_.number)
-        delay = 0.0001
-        if round_.must_sync:
-            delay += self.rng.expovariate(1.0) * self.sync_mean_s
-        self.later(delay, self._finish_round)
+    def _collected(self, gid: GroupId, number: int) -> None:
+        member = self.member(gid)
+        if member is not None:
+            member.collected(number)
 
-    def _finish_round(self) -> None:
-        wal, round_ = self._wal, self._writing
-        if wal is None or self.replicas is None or round_ is None:
-            return
-        self._writing = None
-        wal.write(round_)
-        self.world.trace(self.name, "sync", str(round_.number))
-        groups = self.replicas.groups
-        for member in groups.values():
-            member.synced(round_.number)
-        for gid in wal.complete(round_):
-            if gid in groups:
-                groups[gid].group.synced()
-                self.touch(groups[gid])
-        ready = [action for number, action in self._durable_waiters if number <= round_.number]
-        self._durable_waiters = [w for w in self._durable_waiters if w[0] > round_.number]
-        for action in ready:
-            action()
-        if round_.must_sync:
-            if self._mark is not None:
-                self._mark.cancel()
-            self._mark = self.later(_MARK_AFTER_S, self._mark_idle)
-        self.pump()
-
-    def when_durable(self, action: Callable[[], None]) -> None:
-        """Call back when everything queued up to now is synced."""
-        if self._wal is None:
-            return
-        if self._wal.dirty:
-            self._durable_waiters.append((self._wal.open_round, action))
-        elif self._writing is not None:
-            self._durable_waiters.append((self._writing.number, action))
-        else:
-            self.later(0.0, action)
-
-    def _mark_idle(self) -> None:
-        if self._wal is not None and not self._wal.dirty and self._writing is None:
-            self._wal.mark()
-            self.pump()
+    def _synced(self, number: int, gids: list[GroupId]) -> None:
+        for member in self.members():
+            member.synced(number)
+        for gid in gids:
+            touched = self.member(gid)
+            if touched is not None:
+                touched.group.synced()
+                self.touch(touched)
 
     def reclaim(self) -> None:
         """After a checkpoint: give back WAL files that nothing needs."""
-        if self._wal is not None and self._writing is None:
-            self._wal.let_go(self._wal.reclaim())
+        if self._rounds is not None:
+            self._rounds.reclaim()
 
     def checkpoint(self) -> None:
         """Checkpoint all replicas here soon."""
@@ -444,47 +368,11 @@ class Host:
         self.now(partial(self._receive, sender, payload))
 
     def _receive(self, sender: int, payload: Any) -> None:
-        kind, (range_id, generation), body, header = payload
-        gid = GroupId(range_id, generation)
-        replicas, duties, membership = self.replicas, self._duties, self._membership
-        if replicas is None or duties is None or self.pings is None:
+        if self._duties is None or self.pings is None:
             return
-        self.pings.heard(sender, header)
-        if kind == PING:
-            self.pump()
-            return
-        if kind == RAFT:
-            self._receive_raft(sender, replicas.groups.get(gid), body)
-        elif kind == READS:
-            self.send(sender, ANSWERS, gid, self.reads.answer(sender, body))
-        elif kind == ANSWERS:
-            self.reads.answered(sender, body)
-        elif kind == BASE_WANTED:
-            duties.serve(sender, gid)
-        elif kind == BASE:
-            duties.take(sender, gid, body)
-        elif kind == BASE_INSTALLED:
-            replica = replicas.groups.get(gid)
-            if replica is not None:
-                replica.group.base_installed(sender)
-                self.touch(replica)
-        elif membership is not None:
-            if kind == NEWS:
-                membership.take_news(sender, body)
-            elif kind == HEARTBEAT:
-                membership.take_heartbeat(sender, body)
-            elif kind == REPORT:
-                membership.take_report(sender, body)
-            elif kind == CONTROLLER:
-                membership.take_controller(sender, gid, body)
+        self.pings.heard(sender, payload[-1])
+        inbox.take(self, self._duties, self._membership, sender, payload)
         self.pump()
-
-    def _receive_raft(self, sender: int, replica: Member | None, body: Any) -> None:
-        fingerprint, message = body
-        self.world.trace.note(self.name, "recv", "n%d %s", sender, message)
-        if replica is not None and replica.fingerprint == fingerprint:
-            replica.group.receive(sender, message)
-            self.touch(replica)
 
     def request(self, body: dict[str, Any], answer: Callable[[Reply], None]) -> None:
         """A client's request; a process that is not there refuses the connection."""

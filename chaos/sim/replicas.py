@@ -14,11 +14,11 @@ from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
 from ...raft.group_log import GroupLog
 from ...raft.types import GroupId
-from ...raft.wal import Wal
 from ...statemachine.range_state import Base
 from .controller import ControllerReplica, controller_row
 from .member import Member
 from .replica import RangeReplica, meet
+from .rounds import Rounds
 from .violation import Violation
 
 if TYPE_CHECKING:
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 class Replicas:
     """All members of one life of a process."""
 
-    def __init__(self, host: "Host", wal: Wal) -> None:
+    def __init__(self, host: "Host", rounds: Rounds) -> None:
         self._host = host
-        self._wal = wal
+        self._rounds = rounds
+        self._wal = rounds.wal
         self.groups: dict[GroupId, Member] = {}
         self.damaged: dict[GroupId, str] = {}
         self.marks: dict[int, int] = {}
@@ -164,7 +165,7 @@ class Replicas:
         if log is None:
             return
         self._beginning.add(gid)
-        self._host.when_durable(partial(self._begun, gid, key, row, log, made, campaign))
+        self._rounds.when_durable(partial(self._begun, gid, key, row, log, made, campaign))
 
     def _fresh_log(self, gid: GroupId, applied: tuple[int, int]) -> GroupLog | None:
         left = self._wal.groups.get(gid)
