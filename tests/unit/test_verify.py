@@ -371,7 +371,8 @@ def test_S12_whatever_stands_in_the_files_ends_in_a_report(
     files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != "lock")
     hit = []
     for path in rng.sample(files, rng.randint(1, 3)):
-        data = bytearray(path.read_bytes())
+        was = path.read_bytes()
+        data = bytearray(was)
         how = rng.choice(["flip", "zeros", "noise", "cut", "whole", "grow"])
         at = rng.randrange(len(data))
         if how == "flip":
@@ -387,7 +388,8 @@ def test_S12_whatever_stands_in_the_files_ends_in_a_report(
         else:
             data += rng.randbytes(rng.randrange(1, 5000))
         path.write_bytes(data)
-        hit.append(f"{how} {path.name} at {at}")
+        if data != was:  # zeros may hit zeros
+            hit.append(f"{how} {path.name} at {at}")
     note("; ".join(hit))
     before = state_of(root)
     checks = [check.row() for check in verify(root)]
