@@ -269,16 +269,23 @@ class ClusterService:
         if replica is not None and replica.leads:
             self._view.follow_replica(replica.metadata)
             return
-        node = self._view.controller_leader()
-        connection = None if node is None else self._connection(node)
-        if connection is None:
-            return
         deadline = asyncio.get_running_loop().time() + 2.0
-        try:
-            answer = await connection.request("image", {}, deadline=deadline)
-        except LognodeError:
-            return  # the heartbeat brings it
-        await self._view.take(answer["image"])
+        for node in self._controllers():
+            connection = self._connection(node)
+            if connection is None:
+                continue
+            try:
+                answer = await connection.request("image", {}, deadline=deadline)
+            except LognodeError:
+                continue  # another one leads, or the heartbeat brings it
+            await self._view.take(answer["image"])
+            return
+
+    def _controllers(self) -> list[int]:
+        """Whom to ask for the image: one of them leads; first whoever did when last heard of."""
+        leader = self._view.controller_leader()
+        others = set(self._view.metadata.controller.members) - {self._node_id()}
+        return sorted(others, key=lambda node: (node != leader, node))
 
     async def _wait_version(self, version: int) -> None:
         """Return when the image is that new, or after half a second."""
