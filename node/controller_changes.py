@@ -88,19 +88,29 @@ class ControllerChanges:
         await self._send(replica, others - have)
 
     async def _send(self, replica: ControllerReplica, peers: "set[int] | frozenset[int]") -> None:
+        """To each by itself: one that hangs or refuses keeps it from nobody else."""
+        if not peers:
+            return
+        body = {
+            "descriptor": replica.descriptor.to_wire(),
+            "applied": [replica.applied_index, replica.applied_term],
+            "image": replica.metadata.image(),
+        }
         have = self._have.setdefault(replica.gid.generation, set())
-        for peer in peers:
+        deadline = asyncio.get_running_loop().time() + _PUSH_TIMEOUT_S
+
+        async def one(peer: int) -> None:
             connection = self._connection(peer)
             if connection is None:
-                continue
-            body = {
-                "descriptor": replica.descriptor.to_wire(),
-                "applied": [replica.applied_index, replica.applied_term],
-                "image": replica.metadata.image(),
-            }
-            deadline = asyncio.get_running_loop().time() + _PUSH_TIMEOUT_S
-            await connection.request("controller_install", body, deadline=deadline)
-            have.add(peer)
+                return
+            try:
+                await connection.request("controller_install", body, deadline=deadline)
+            except LognodeError as error:
+                log.debug("push put off", extra={"fields": {"to": peer, "error": str(error)}})
+            else:
+                have.add(peer)
+
+        await asyncio.gather(*map(one, peers))
 
     async def _retire_old(self, replica: ControllerReplica) -> None:
         others = set(replica.members) - {self._node_id}

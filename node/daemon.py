@@ -129,6 +129,7 @@ class Node:
 
     async def _start(self) -> None:
         config = self._config
+        asyncio.get_running_loop().set_exception_handler(self._unhandled)
         self._secret = _read_secret(config.secret_file)
         self._dial_map = _read_dial_map(config.dial_map)
         self._meta = LmdbMeta(self._directory.meta)
@@ -472,6 +473,14 @@ class Node:
             log.critical("node stops at once: %s; %s", error, self._advice(error))
             _end(1)
         self._stopping.set()
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Of a callback or of a task that nobody waits for. A broken invariant ends the node
+        wherever it is found; anything else concerns one connection and is logged."""
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if isinstance(error, InvariantError):
+            self._fail(error)
 
     def _advice(self, error: BaseException) -> str:
         if isinstance(error, InvariantError):

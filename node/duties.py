@@ -8,7 +8,7 @@ operation has moved on.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 
 from ..client.errors import CorruptData, LognodeError, RangeNotFound, Unavailable
@@ -16,7 +16,7 @@ from ..partitions import duties
 from ..partitions.duties import Duty, Held, Local
 from ..partitions.facts import Report
 from ..partitions.lineage import FIRST_APPLIED, lineage_of, successor
-from ..partitions.model import Descriptor, Lineage
+from ..partitions.model import Lineage
 from ..raft.types import GroupId
 from ..statemachine.range_state import Base
 from . import rows
@@ -65,6 +65,8 @@ class Duties:
         self._copied: set[tuple[int, tuple[int, int]]] = set()
         self._pins: set[int] = set()
         """Operations whose files are pinned here until they end."""
+        self._fetching: set[Hashable] = set()
+        """Names of duties for which files are pinned here, under that name."""
 
     def wake(self) -> None:
         """Something changed."""
@@ -96,12 +98,19 @@ class Duties:
             self._pins.discard(number)
         self._copied = {done for done in self._copied if done[0] in metadata.operations}
         found = duties.duties(metadata, self._local())
+        self._unpin_but(set(map(duties.name_of, found)))
         for duty in found:
             name = duties.name_of(duty)
             if name not in self._tasks:
                 task = self._tasks[name] = asyncio.ensure_future(self._guarded(duty))
                 task.add_done_callback(partial(self._ended, name))
         return bool(found or metadata.operations)
+
+    def _unpin_but(self, wanted: set[Hashable]) -> None:
+        """What came for a duty that nobody asks for any more may go: it ended, or never will."""
+        for name in self._fetching - wanted - self._tasks.keys():
+            self._fetching.discard(name)
+            self._host.pinned.pop(name, None)
 
     def _ended(self, name: object, _: "asyncio.Task[None]") -> None:
         del self._tasks[name]
@@ -148,7 +157,7 @@ class Duties:
             case duties.Prepare(gid, operation):
                 await self._prepare(GroupId(*gid), operation)
             case duties.CatchUp(gid):
-                await self._catch_up(self._replica(gid))
+                await self._catch_up(self._replica(gid), pin=self._pin_of(duty))
             case duties.Damage(gid, reason):
                 self._host.damage(self._replica(gid), CorruptData(reason))
             case duties.Retire(gids):
@@ -169,7 +178,7 @@ class Duties:
             await self._host.create_range(range_, Base(), campaign=duty.campaign)
             return
         if duty.source == "late":
-            await self._begin_late(range_)
+            await self._begin_late(duty)
             return
         (parent,) = range_.lineage
         gid = GroupId(parent.range_id, parent.generation)
@@ -181,17 +190,21 @@ class Duties:
                 raise RangeNotFound(f"what was prepared of {gid} is gone", range=gid.range_id)
             sealed = Base.from_wire(row["base"])
         else:
-            sealed = await self._fetch_at(gid, parent, pin=("install", gid))
+            sealed = await self._fetch_at(gid, parent, pin=self._pin_of(duty))
         base = Base(*FIRST_APPLIED, list(sealed.manifest), successor(sealed.tables))
         await self._host.create_range(range_, base, campaign=duty.campaign)
-        self._host.pinned.pop(("install", gid), None)
 
-    async def _begin_late(self, range_: Descriptor) -> None:
+    def _pin_of(self, duty: Duty) -> Hashable:
+        """What is fetched for it stays until it is no longer wanted."""
+        name = duties.name_of(duty)
+        self._fetching.add(name)
+        return name
+
+    async def _begin_late(self, duty: duties.Begin) -> None:
         """The others have gone on without this node: begin where one of them is."""
-        gid = GroupId(range_.range_id, range_.generation)
-        base = await self._fetch_at(gid, None, pin=("install", gid))
-        await self._host.create_range(range_, base, campaign=False)
-        self._host.pinned.pop(("install", gid), None)
+        gid = GroupId(duty.range_.range_id, duty.range_.generation)
+        base = await self._fetch_at(gid, None, pin=self._pin_of(duty))
+        await self._host.create_range(duty.range_, base, campaign=False)
 
     async def _fetch_at(self, gid: GroupId, end: Lineage | None, *, pin: object) -> Base:
         """A base of the generation from any other node; with `end`, only one that is there."""
@@ -236,11 +249,10 @@ class Duties:
 
     # Catching up, and the end.
 
-    async def _catch_up(self, replica: RangeReplica) -> None:
+    async def _catch_up(self, replica: RangeReplica, *, pin: Hashable) -> None:
         leader = replica.leader or self._view.leader(replica.gid.range_id, replica.gid.generation)
         if leader is None or leader == self._node_id:
             raise RangeNotFound("no leader to fetch a base from", range=replica.gid.range_id)
-        pin = ("base", replica.gid)
         base = await self._fetcher.fetch(leader, replica.gid, pin=pin)
         if base.applied_index > replica.applied_index:
             log.info(
@@ -248,7 +260,6 @@ class Duties:
                 extra={"fields": {"range": replica.gid.range_id, "index": base.applied_index}},
             )
             await self._host.reinstall_range(replica, base)
-        self._host.pinned.pop(pin, None)
 
     async def _retire(self, gids: list[GroupId]) -> None:
         await self._host.retire(gids)

@@ -69,7 +69,9 @@ class Handover:
     async def _to_anybody(self, replica: Replica) -> None:
         """Return when another member leads, or nobody is left who could."""
         while replica.leads and self._able(replica):
-            if not await self._attempt(replica, self._able(replica)):
+            if replica.resigning:
+                await replica.lead_settled()  # an operator's hand-over: it may do for this one
+            elif not await self._attempt(replica, self._able(replica)):
                 await asyncio.sleep(_PAUSE_S)
 
     def _able(self, replica: Replica) -> set[int]:

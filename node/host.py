@@ -126,12 +126,14 @@ class Host:
             reason = "its log is not in the WAL"
         if reason is None and raft_log is not None and raft_log.base_index > applied[0]:
             reason = f"meta ends at entry {applied[0]}, its log begins after {raft_log.base_index}"
-        elif (
-            reason is None and raft_log is not None and raft_log.last_index < applied[0]
-            and not row.get("installed")
-        ):  # fmt: skip
+        elif reason is None and raft_log is not None and not row.get("installed"):
             # Nothing is applied before it is durable here; only a base comes before its log (x15).
-            reason = f"its log ends at entry {raft_log.last_index}, meta applied {applied[0]}"
+            term = raft_log.term_at(applied[0])
+            if term is None:
+                reason = f"its log ends at entry {raft_log.last_index}, meta applied {applied[0]}"
+            elif term != applied[1]:
+                reason = (f"its log holds entry {applied[0]} of term {term}, "
+                          f"meta applied that of term {applied[1]}")  # fmt: skip
         if reason is None and gid.range_id != CONTROLLER_RANGE:
             reason = await self._bad_file(Base.from_wire(row["base"]))
         if reason is not None or raft_log is None:
@@ -295,13 +297,13 @@ class Host:
         """Go on from a later base of the same generation: the log had been cut too far.
 
         Meta first, then the log: a start in between finds the base and resets the log to it
-        (executions 2.10). Term and vote stay.
+        (executions 2.10). Term and vote stay. Raises Unavailable when the replica has ended.
         """
-        replica.stop()
-        del self.groups[replica.gid]
+        self._end_to_go_on(replica)
         row = {**rows.replica_row(replica.descriptor, base), "installed": True}
         key = rows.replica_key(replica.gid)
         await self._sync.run(lambda: self.meta.commit({key: row}))
+        self._check_not_retired(replica)
         replica.raft_log.reset(base.applied_index, base.applied_term)
         await self._rounds.durable()
         return self._begin_range(replica.descriptor, replica.raft_log, base, campaign=False)
@@ -310,16 +312,28 @@ class Host:
         self, replica: ControllerReplica, metadata: Metadata, applied: tuple[int, int]
     ) -> ControllerReplica:
         """As `reinstall_range`, for the controller."""
-        replica.stop()
-        del self.groups[replica.gid]
+        self._end_to_go_on(replica)
         key = rows.controller_key(replica.gid.generation)
         row = {**controller_row(replica.descriptor, metadata, applied), "installed": True}
         await self._sync.run(lambda: self.meta.commit({key: row}))
+        self._check_not_retired(replica)
         replica.raft_log.reset(*applied)
         await self._rounds.durable()
         return self._begin_controller(
             replica.descriptor, replica.raft_log, metadata, applied, campaign=False
         )
+
+    def _end_to_go_on(self, replica: Replica) -> None:
+        """A base took its time to come: the replica may be damaged or retired since."""
+        if self.groups.get(replica.gid) is not replica:
+            raise Unavailable(f"the replica of {replica.gid} has ended meanwhile")
+        replica.stop()
+        del self.groups[replica.gid]
+
+    def _check_not_retired(self, replica: Replica) -> None:
+        """What is written of a retired group would bring it back."""
+        if self._wal.groups.get(replica.gid) is not replica.raft_log:
+            raise Unavailable(f"{replica.gid} was retired meanwhile")
 
     async def retire(self, gids: Iterable[GroupId]) -> None:
         """These generations are over for good: free their logs, rows and files."""

@@ -1,12 +1,13 @@
 """What has to be done now and then: flush full or old memtables, free WAL files, watch the loop."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from functools import partial
 
 from ..client import limits
-from ..client.errors import CorruptData
+from ..client.errors import CorruptData, LognodeError
 from ..raft.types import GroupId
 from ..raft.wal import Wal
 from .controller_replica import ControllerReplica
@@ -84,7 +85,8 @@ class Maintenance:
             return
         self._producers_due = now + _PRODUCERS_S
         for replica in self._host.ranges():
-            replica.retire_unused_producers()
+            with contextlib.suppress(LognodeError):  # not now: nobody waits for it
+                replica.retire_unused_producers()
 
     async def _unpin_wal(self) -> None:
         """Checkpoint the groups whose entries keep the oldest WAL file, and cut their logs.

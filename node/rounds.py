@@ -26,7 +26,7 @@ class Rounds:
     """Drives the WAL from the event loop.
 
     `on_synced` gets the groups that a finished round touched; `on_failure` the error of a write
-    or sync that failed, after which the process must end (raft.md 2.12).
+    or sync that failed, or a bug, after which the process must end (raft.md 2.12).
     """
 
     def __init__(
@@ -83,10 +83,11 @@ class Rounds:
         self._scheduled = False
         if self._in_flight or self._stopped:
             return
-        waiting, self._waiting = self._waiting, {}
-        for replica in waiting:
-            replica.propose_gathered()
-        current = self._wal.collect()
+        try:
+            current = self._collect()
+        except Exception as error:  # what was gathered hangs in the air: going on is not safe
+            self._give_up(error)
+            return
         if current is None:
             return
         self._in_flight = True
@@ -94,12 +95,21 @@ class Rounds:
         written = self._thread.run(lambda: self._wal.write(current))
         written.add_done_callback(lambda done: self._finish(current, done))
 
+    def _collect(self) -> Round | None:
+        waiting, self._waiting = self._waiting, {}
+        for replica in waiting:
+            replica.propose_gathered()
+        return self._wal.collect()
+
+    def _give_up(self, error: BaseException) -> None:
+        self._stopped = True
+        self._on_failure(error)
+
     def _finish(self, current: Round, done: "asyncio.Future[None]") -> None:
         self._in_flight = False
         error = done.exception()
         if error is not None:
-            self._stopped = True
-            self._on_failure(error)
+            self._give_up(error)
             return
         self._metrics.wal_round_seconds.observe(time.monotonic() - self._began_at)
         self._metrics.wal_syncs.inc(self._wal.syncs - self._syncs)

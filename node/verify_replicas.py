@@ -86,11 +86,16 @@ def _disagreement(gid: GroupId, replica: KnownReplica, recovery: Recovery) -> st
 
 
 def _log_misfit(log: RecoveredGroup, replica: KnownReplica) -> str | None:
-    index = replica.applied[0]
+    index, term = replica.applied
     if log.base_index > index:
         return f"meta ends at entry {index}, its log begins after {log.base_index}"
-    if log.last_index < index and not replica.installed:
+    if replica.installed:
+        return None
+    if log.last_index < index:
         return f"its log ends at entry {log.last_index}, meta has applied {index}"
+    held = log.term_at(index)
+    if held != term:
+        return f"its log holds entry {index} of term {held}, meta has applied that of term {term}"
     return None
 
 

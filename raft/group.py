@@ -202,6 +202,8 @@ class Group:
     def disconnected(self, peer: int) -> None:
         """Our link to a peer is gone, and with it what was on its way."""
         self._replicator.disconnected(peer)
+        if not self._can_ask_leader():
+            self._reads.fail()
 
     def pause(self, peer: int) -> None:
         """Our link to a peer is full: send it nothing but heartbeats until `resume`."""
@@ -301,9 +303,9 @@ class Group:
     def request_read(self) -> int:
         """A ticket for a linearizable read; settled in `take_reads`.
 
-        Raises NotLeaderError when this member knows no live leader.
+        Raises NotLeaderError when this member knows no live leader that it could ask.
         """
-        if not self._running or self.leader is None:
+        if not self._running or self.leader is None or not self._can_ask_leader():
             raise NotLeaderError
         self._wake()
         ticket = self._reads.request()
@@ -348,6 +350,14 @@ class Group:
             self._replicator.heard(sender)
         self._reads.confirmed(sender, question, index)
         self._begin_reads()
+
+    def _can_ask_leader(self) -> bool:
+        """Whether the leader's word can be had: one that is heard may be out of our reach."""
+        leader = self._engine.leader
+        return self.role == "leader" or (
+            leader is not None and leader in self._peers
+            and self._replicator.epoch(leader) is not None
+        )  # fmt: skip
 
     def _begin_reads(self) -> None:
         leads = self.role == "leader"

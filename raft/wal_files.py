@@ -46,10 +46,11 @@ class WalFiles:
 
     def let_go(self, number: int) -> None:
         """Nothing needs the file any more: durable on return, so that files go oldest first."""
-        name = file_name(number)
-        if len(self._spares) < SPARES_MAX and self._disk.size(name) == self._file_bytes:
-            self._disk.rename(name, spare_name(number))
-            self._spares.append(spare_name(number))
+        name, spare = file_name(number), spare_name(number)
+        wanted = len(self._spares) < SPARES_MAX and spare not in self._spares
+        if wanted and self._disk.size(name) == self._file_bytes:
+            self._disk.rename(name, spare)
+            self._spares.append(spare)
         else:
             self._disk.delete(name)
         self._disk.sync_directory()

@@ -46,6 +46,12 @@ class RecoveredGroup:
     def last_term(self) -> int:
         return self.places[-1].term if self.places else self.base_term
 
+    def term_at(self, index: int) -> int:
+        """The term of the base or of an entry that is held."""
+        if index == self.base_index:
+            return self.base_term
+        return self.places[index - self.base_index - 1].term
+
     def begin_after(self, index: int, term: int) -> None:
         """Forget all entries: the log goes on after (index, term)."""
         self.places.clear()

@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from storage_node import StorageNode
 
-from lognode.client.errors import Unavailable
+from lognode.client.errors import CorruptData, Unavailable
 from lognode.node.controller_changes import ControllerChanges
 from lognode.node.controller_replica import ControllerReplica
 from lognode.partitions.metadata import Metadata
-from lognode.partitions.model import CONTROLLER_RANGE, Descriptor, Span
+from lognode.partitions.model import CONTROLLER_RANGE, Descriptor, Lineage, Span
 from lognode.raft.types import GroupId
 
 NEXT = Descriptor(CONTROLLER_RANGE, 2, 0, Span(b"", None), (1, 2, 3))
@@ -94,5 +95,41 @@ def test_L2_an_install_ends_though_its_asker_has_gone(tmp_path: Path) -> None:
         assert [replica.gid for replica in began] == [GID]
         assert node.host.groups[GID] is began[0]
         assert not broken
+
+    run(tmp_path, test)
+
+
+def test_L1_one_member_that_refuses_keeps_the_push_from_nobody_else(tmp_path: Path) -> None:
+    """Of three, one whose WAL knows more than its meta refused each time: the third, asked after
+    it, never began, and the new generation had no majority."""
+
+    class Peer:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        async def request(self, op: str, body: dict[str, Any], *, deadline: float) -> None:
+            assert op == "controller_install"
+            asked.append(self.number)
+            if self.number == 2:
+                raise CorruptData("meta is older than the WAL")
+
+    asked: list[int] = []
+
+    async def test(node: StorageNode) -> None:
+        parent = Lineage(CONTROLLER_RANGE, 1, 9, 1, 0, 0, b"")
+        replica = await node.host.create_controller(
+            replace(NEXT, lineage=(parent,)), Metadata(), (1, 0), campaign=False
+        )
+        assert replica is not None
+        peers: Any = {number: Peer(number) for number in (2, 3)}
+        changes = ControllerChanges(
+            node_id=1, host=node.host, connection=peers.get, began=lambda _: None,
+            on_broken=lambda _: None,
+        )  # fmt: skip
+        run = asyncio.ensure_future(changes.run())
+        while asked.count(2) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        run.cancel()
+        assert asked == [2, 3, 2]
 
     run(tmp_path, test)

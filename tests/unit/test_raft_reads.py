@@ -1,5 +1,6 @@
 """S7 without I/O: read index on leaders and followers, and the rounds that carry the questions."""
 
+import contextlib
 import random
 
 import pytest
@@ -186,13 +187,32 @@ def test_L4_a_read_fails_when_the_leader_is_lost() -> None:
     net = Net(3)
     net.elect(1)
     net.run(net.settled())
-    net.crash(1)
     ticket = net.group(2).request_read()
+    net.isolate(1, noticed=False)
     assert settled(net, 2, ticket, 3.0) is None
     lonely = Net(3)
     lonely.start()
     with pytest.raises(NotLeaderError):
         lonely.group(2).request_read()
+
+
+@pytest.mark.parametrize("members", [3, 5])
+def test_L1_a_follower_that_has_no_link_to_its_leader_serves_no_read(members: int) -> None:
+    """It hears the leader and cannot ask it: the read waited until its client gave up."""
+    net = Net(members)
+    net.elect(1)
+    net.run(net.settled())
+    net.lost = lambda source, target, _: (source, target) == (2, 1)
+    ticket = net.group(2).request_read()
+    net.run(until=net.now + 0.5)
+    assert net.group(2).leader == 1
+    net.cut(2, 1)
+    assert settled(net, 2, ticket, 0.1) is None
+    with pytest.raises(NotLeaderError):
+        net.group(2).request_read()
+    net.lost = lambda source, target, _: False
+    net.connect(2, 1)
+    assert settled(net, 2, net.group(2).request_read(), 0.5) == net.group(1).commit_index
 
 
 # The rounds of a pair.
@@ -385,7 +405,7 @@ def test_S7_reads_of_all_members_under_faults() -> None:
                         assert index >= floor, f"seed {seed}: a stale read"
                         served += member.group.role != "leader"
                 member.reads.clear()
-                if member.group.leader is not None:
+                with contextlib.suppress(NotLeaderError):
                     floors[id(member.group), member.group.request_read()] = committed
             leader = net.leader()
             if leader is not None:

@@ -190,6 +190,30 @@ def test_S2_x15_a_log_that_has_lost_its_end_is_damage_not_a_reset(tmp_path: Path
         start(tmp_path, test)
 
 
+def test_S2_x2_a_log_with_another_entry_where_meta_applied_one_is_damage_not_a_reset(
+    tmp_path: Path,
+) -> None:
+    """Found by reading: a disk that went back to before a new leader replaced the end of the log
+    forgot the vote for it as well; the log was reset to what meta says, and voted on."""
+
+    async def forget(node: StorageNode) -> None:
+        await hold_entries(node)
+        replica = node.host.replica(G1)
+        assert replica is not None
+        base = replace(Base(), applied_index=6, applied_term=2)
+        node.meta.commit({rows.replica_key(G1): rows.replica_row(replica.descriptor, base)})
+
+    start(tmp_path, forget)
+
+    async def test(node: StorageNode) -> None:
+        said = "its log holds entry 6 of term 1, meta applied that of term 2"
+        assert node.host.damaged == {G1: said}
+        assert node.wal.groups[G1].last_index == 6
+
+    for _ in range(2):
+        start(tmp_path, test)
+
+
 def test_L3_appends_are_refused_when_segments_cannot_be_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -240,6 +240,14 @@ def applied_beyond_log(root: Path) -> None:
     change_row(root, rows.replica_key(GroupId(1, 1)), raise_applied)
 
 
+def applied_another_term(root: Path) -> None:
+    def raise_term(row: Any) -> Any:
+        row["base"]["applied"][1] += 1
+        return row
+
+    change_row(root, rows.replica_key(GroupId(1, 1)), raise_term)
+
+
 def applied_below_log(root: Path) -> None:
     def lower_applied(row: Any) -> Any:
         row["base"]["applied"][0] = 1
@@ -279,6 +287,7 @@ def refused(root: Path) -> None:
         (started_without_created, "replicas", "range 9 generation 1: its log is not in the WAL"),
         (without_mark, "replicas", "meta does not say that it was started"),
         (applied_beyond_log, "replicas", "range 1 generation 1: its log ends at entry"),
+        (applied_another_term, "replicas", "meta has applied that of term"),
         (applied_below_log, "replicas", "its log begins after"),
         (known_damage, "replicas", "known to be damaged: a checksum"),
         (row_of_another_shape, "meta", "is not one"),

@@ -434,3 +434,19 @@ def test_x5_old_batches_are_nothing_whatever_their_round_or_signature() -> None:
         assert not again.recovery.damaged
         assert again.groups[BUSY].last_index == last
         assert again.open_round == newest.end.round
+
+
+def test_L2_a_file_let_go_does_not_take_the_place_of_a_spare_of_its_number() -> None:
+    """A spare made for file 3 outlived two crashes, and file 3 was begun from another one: one
+    file was counted as two, and the second could not be begun."""
+    disk = SimDisk(random.Random(1))
+    for number in (1, 3):
+        disk.create(spare_name(number), FILE_BYTES)
+    files = WalFiles(disk, file_bytes=FILE_BYTES, spares=[spare_name(1), spare_name(3)])
+    for number in (3, 4):
+        size = FILE_BYTES * (number - 2)  # a batch that needs more than a file has
+        files.begin(wal_format.Header(number, size, number, bytes([number]) * 8))
+    files.let_go(3)
+    for number in (5, 6):
+        files.begin(wal_format.Header(number, FILE_BYTES, number, bytes([number]) * 8))
+    assert disk.names() == [file_name(number) for number in (4, 5, 6)]

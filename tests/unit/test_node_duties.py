@@ -1,0 +1,121 @@
+"""What a node does for its duties: what it keeps for them, and what may happen meanwhile."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from storage_node import StorageNode, descriptor
+
+from lognode.client.errors import CorruptData, Unavailable
+from lognode.node.duties import Duties
+from lognode.partitions.model import Descriptor, Lineage
+from lognode.raft.types import GroupId
+from lognode.statemachine.range_state import Base
+
+G1 = GroupId(1, 1)
+
+
+def run(root: Path, test: Callable[[StorageNode], Awaitable[None]]) -> None:
+    async def main() -> None:
+        node = StorageNode(root)
+        await node.start()
+        try:
+            await test(node)
+            assert node.failure is None
+        finally:
+            node.stop()
+
+    asyncio.run(main())
+
+
+class Metadata:
+    """Of one range and another node."""
+
+    def __init__(self, *ranges: Descriptor) -> None:
+        self.ranges = {range_.range_id: range_ for range_ in ranges}
+        self.operations: dict[int, Any] = {}
+        self.nodes = {1: None, 2: None}
+
+    def is_done(self, range_id: int, generation: int) -> bool:
+        return False
+
+
+def test_files_that_came_for_a_generation_that_never_begins_here_may_go(tmp_path: Path) -> None:
+    """What a fetch that failed had pinned stayed on the disk until the next start."""
+    parent = Lineage(1, 1, 9, 1, 5, 0, b"hash")
+    next_ = replace(descriptor(1, (1, 2, 3), generation=2), lineage=(parent,))
+
+    async def test(node: StorageNode) -> None:
+        class Fetcher:
+            asked = 0
+
+            async def fetch(self, peer: int, gid: GroupId, *, pin: object) -> Base:
+                node.host.pinned[pin] = ["one", "two"]
+                self.asked += 1
+                await asyncio.sleep(0)
+                raise Unavailable("the peer has gone")
+
+        fetcher: Any = Fetcher()
+        view: Any = SimpleNamespace(metadata=Metadata(next_), leader=lambda *_: None)
+        duties = Duties(
+            node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=fetcher,
+            sync=node.sync, report=lambda _: asyncio.sleep(0),
+        )  # fmt: skip
+        running = asyncio.ensure_future(duties.run())
+        while fetcher.asked < 2:
+            duties.wake()
+            await asyncio.sleep(0.01)
+        assert list(node.host.pinned.values()) == [["one", "two"]], "kept for the next try"
+        view.metadata = Metadata()
+        async with asyncio.timeout(10):
+            while node.host.pinned:
+                duties.wake()
+                await asyncio.sleep(0.01)
+        running.cancel()
+
+    run(tmp_path, test)
+
+
+def test_x2_a_replica_that_is_damaged_while_its_base_comes_does_not_go_on_from_it(
+    tmp_path: Path,
+) -> None:
+    """A KeyError that nobody saw was all that stood between."""
+
+    async def test(node: StorageNode) -> None:
+        replica = await node.host.create_range(descriptor(1, (1, 2, 3)), Base(), campaign=False)
+        assert replica is not None
+        node.host.damage(replica, CorruptData("a checksum"))
+        with pytest.raises(Unavailable):
+            await node.host.reinstall_range(replica, Base(8, 1))
+        assert G1 not in node.host.groups
+        assert node.host.damaged == {G1: "a checksum"}
+
+    run(tmp_path, test)
+
+
+def test_x3_a_replica_that_is_retired_while_its_base_is_stored_stays_retired(
+    tmp_path: Path,
+) -> None:
+    """The reset of its log was written behind the record that it is retired: it came back."""
+
+    async def test(node: StorageNode) -> None:
+        replica = await node.host.create_range(descriptor(1, (1, 2, 3)), Base(), campaign=False)
+        assert replica is not None
+        again = asyncio.ensure_future(node.host.reinstall_range(replica, Base(8, 1)))
+        await asyncio.sleep(0)
+        await node.host.retire([G1])
+        with pytest.raises(Unavailable):
+            await again
+        assert G1 not in node.host.groups
+
+    run(tmp_path, test)
+
+    async def later(node: StorageNode) -> None:
+        assert G1 not in node.wal.groups
+        assert not node.host.damaged
+
+    run(tmp_path, later)
