@@ -67,6 +67,8 @@ class Duties:
         """Operations whose files are pinned here until they end."""
         self._fetching: set[Hashable] = set()
         """Names of duties for which files are pinned here, under that name."""
+        self._prepared = {int(key[len(rows.PREPARED):]) for key, _ in host.meta.items(rows.PREPARED)}
+        """Operations whose prepared state is stored here."""
 
     def wake(self) -> None:
         """Something changed."""
@@ -104,6 +106,8 @@ class Duties:
             if name not in self._tasks:
                 task = self._tasks[name] = asyncio.ensure_future(self._guarded(duty))
                 task.add_done_callback(partial(self._ended, name))
+        if not any(isinstance(duty, duties.Begin) for duty in found):  # which may begin with it
+            self._forget_prepared(self._prepared - metadata.operations.keys())
         return bool(found or metadata.operations)
 
     def _unpin_but(self, wanted: set[Hashable]) -> None:
@@ -111,6 +115,18 @@ class Duties:
         for name in self._fetching - wanted - self._tasks.keys():
             self._fetching.discard(name)
             self._host.pinned.pop(name, None)
+
+    def _forget_prepared(self, over: set[int]) -> None:
+        """The operations are over: what was prepared for them has begun here, or never will."""
+        if over and "Forget" not in self._tasks:
+            task = self._tasks["Forget"] = asyncio.ensure_future(self._forget(over))
+            task.add_done_callback(partial(self._ended, "Forget"))
+
+    async def _forget(self, over: set[int]) -> None:
+        gone = list(map(rows.prepared_key, over))
+        await self._sync.run(lambda: self._host.meta.commit({}, gone))
+        self._prepared -= over
+        await self._host.collect_garbage()
 
     def _ended(self, name: object, _: "asyncio.Task[None]") -> None:
         del self._tasks[name]
@@ -161,7 +177,7 @@ class Duties:
             case duties.Damage(gid, reason):
                 self._host.damage(self._replica(gid), CorruptData(reason))
             case duties.Retire(gids):
-                await self._retire([GroupId(*gid) for gid in gids])
+                await self._host.retire([GroupId(*gid) for gid in gids])
         self.wake()  # it may have made the next one due
 
     def _replica(self, gid: tuple[int, int]) -> RangeReplica:
@@ -245,9 +261,10 @@ class Duties:
         if not base.tables.get("sealed"):
             raise Unavailable(f"{gid} is not sealed yet")
         row = {"range": gid.range_id, "generation": gid.generation, "base": base.to_wire()}
+        self._prepared.add(operation)
         await self._sync.run(lambda: self._host.meta.commit({rows.prepared_key(operation): row}))
 
-    # Catching up, and the end.
+    # Catching up.
 
     async def _catch_up(self, replica: RangeReplica, *, pin: Hashable) -> None:
         leader = replica.leader or self._view.leader(replica.gid.range_id, replica.gid.generation)
@@ -260,15 +277,6 @@ class Duties:
                 extra={"fields": {"range": replica.gid.range_id, "index": base.applied_index}},
             )
             await self._host.reinstall_range(replica, base)
-
-    async def _retire(self, gids: list[GroupId]) -> None:
-        await self._host.retire(gids)
-        open_operations = {rows.prepared_key(number) for number in self._view.metadata.operations}
-        stale = [
-            key for key, _ in self._host.meta.items(rows.PREPARED) if key not in open_operations
-        ]
-        if stale:
-            await self._sync.run(lambda: self._host.meta.commit({}, stale))
 
 
 def _held(replica: RangeReplica) -> Held:

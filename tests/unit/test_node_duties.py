@@ -11,10 +11,12 @@ import pytest
 from storage_node import StorageNode, descriptor
 
 from lognode.client.errors import CorruptData, Unavailable
+from lognode.node import rows
 from lognode.node.duties import Duties
-from lognode.partitions.model import Descriptor, Lineage
+from lognode.partitions.model import Descriptor, Lineage, Operation
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
+from lognode.statemachine.segment_writer import SegmentInfo
 
 G1 = GroupId(1, 1)
 
@@ -119,3 +121,34 @@ def test_x3_a_replica_that_is_retired_while_its_base_is_stored_stays_retired(
         assert not node.host.damaged
 
     run(tmp_path, later)
+
+
+def test_what_was_prepared_for_an_operation_that_is_over_goes(tmp_path: Path) -> None:
+    """On a node that had nothing to retire it stayed, row and files, for good."""
+
+    async def test(node: StorageNode) -> None:
+        path = node.store.path("one")
+        path.write_bytes(b"segment")
+        base = Base(9, 1, [SegmentInfo("one", 7, 1, 1, 2, b"a", b"a", 1, 1)])
+        row = {"range": 1, "generation": 1, "base": base.to_wire()}
+        node.meta.commit({rows.prepared_key(5): row})
+        view: Any = SimpleNamespace(metadata=Metadata(), leader=lambda *_: None)
+        view.metadata.operations[5] = Operation(5, "expand", ((1, 1),), (), "DECIDED")
+        unused: Any = None
+        duties = Duties(
+            node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=unused,
+            sync=node.sync, report=lambda _: asyncio.sleep(0),
+        )  # fmt: skip
+        running = asyncio.ensure_future(duties.run())
+        await asyncio.sleep(0.05)
+        await node.host.collect_garbage()
+        assert path.exists()
+        del view.metadata.operations[5]
+        async with asyncio.timeout(10):
+            while path.exists():
+                duties.wake()
+                await asyncio.sleep(0.01)
+        assert node.meta.get(rows.prepared_key(5)) is None
+        running.cancel()
+
+    run(tmp_path, test)
