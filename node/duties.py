@@ -67,7 +67,9 @@ class Duties:
         """Operations whose files are pinned here until they end."""
         self._fetching: set[Hashable] = set()
         """Names of duties for which files are pinned here, under that name."""
-        self._prepared = {int(key[len(rows.PREPARED):]) for key, _ in host.meta.items(rows.PREPARED)}
+        self._prepared = {
+            int(key[len(rows.PREPARED) :]) for key, _ in host.meta.items(rows.PREPARED)
+        }
         """Operations whose prepared state is stored here."""
 
     def wake(self) -> None:

@@ -163,7 +163,7 @@ class Member:
     def ask_read(self, settled: Callable[[int | None], None]) -> None:
         """A linearizable read: `settled` gets the index that must be applied first, or None.
 
-        Raises NotLeaderError when no leader is known.
+        Raises NotLeaderError when no leader is known that it could ask.
         """
         self._reads_asked[self.group.request_read()] = settled
         self.host.touch(self)

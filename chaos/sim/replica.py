@@ -14,7 +14,7 @@ from ...partitions.duties import Held
 from ...partitions.lineage import lineage_of
 from ...partitions.model import Descriptor, Lineage
 from ...raft.group_log import GroupLog
-from ...raft.types import SENTINEL_INDEX, LogEntry
+from ...raft.types import SENTINEL_INDEX, LogEntry, NotLeaderError
 from ...statemachine import commands
 from ...statemachine.range_state import Base
 from .clients import Reply
@@ -85,8 +85,11 @@ class RangeReplica(Member):
         group = self.group
         if self.stopped or self.is_sealed or (self._seal_proposed and body["op"] == "append"):
             answer({"status": "error", "hint": None})
-        elif body["op"] == "read" and group.leader is not None:
-            self.ask_read(partial(self._read_at, body["key"], answer))
+        elif body["op"] == "read":
+            try:
+                self.ask_read(partial(self._read_at, body["key"], answer))
+            except NotLeaderError:
+                answer({"status": "error", "hint": None})
         elif body["op"] == "prefix":
             self._serve_prefix(body["key"], body["seen"], answer)
         elif group.role != "leader":
