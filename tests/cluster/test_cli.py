@@ -56,6 +56,7 @@ EXAMPLES = {
     "keys": ["verbs"],
     "follow": ["verbs", "k", "--from", "earliest", "-n", "1"],
     "range list": ["verbs"],
+    "range transfer": ["0", "1"],
     "node list": [],
     "status": [],
     "health": ["--wait", "10s"],

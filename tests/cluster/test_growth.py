@@ -23,7 +23,7 @@ def test_S2_S3_L1_growth_from_segments_under_load_then_the_founder_dies(tmp_path
         with lognode.Client(cluster.servers, timeout=20) as client:
             log = client.create_log("old", split_at=["g", "p"])
             client.create_log("busy", split_at=["own", "register", "shared"])
-            fill_until_cut(founder, log, [b"a%d" % n for n in range(20)] + [b"k\0k", b"z"])
+            fill_until_cut([founder], log, [b"a%d" % n for n in range(20)] + [b"k\0k", b"z"])
         old = read_all(cluster.servers, "old")
         with Load(
             cluster.servers, "busy", random.randrange(1 << 32), Size(value_bytes=400)

@@ -259,7 +259,7 @@ def test_S2_S6_kill_9_of_the_only_node_loses_nothing_acknowledged(tmp_path: Path
             log.append_many([(b"k%d" % (n % 9), b"%d.%d" % (round_, n)) for n in range(900)])
             if round_ == 1:
                 before = wal_files(node)
-                fill_until_cut(node, log, [b"filler", b"\xfffiller"])
+                fill_until_cut([node], log, [b"filler", b"\xfffiller"])
                 assert not set(before) & set(wal_files(node))
             held = read_all(cluster.servers, "kills")
             node.kill()

@@ -62,7 +62,7 @@ class Writer:
 
 def flip_in_the_middle(node: testing.LocalNode) -> None:
     """One bit, where the log's entries are."""
-    file = sorted((node.data / "wal").iterdir())[0]
+    file = sorted((node.data / "wal").glob("wal-*"))[0]
     with open(file, "r+b") as wal:
         wal.seek(_LIVE_BYTES // 2)
         (byte,) = wal.read(1)
@@ -71,7 +71,7 @@ def flip_in_the_middle(node: testing.LocalNode) -> None:
 
 
 def truncate(node: testing.LocalNode) -> None:
-    file = sorted((node.data / "wal").iterdir())[-1]
+    file = sorted((node.data / "wal").glob("wal-*"))[-1]
     with open(file, "r+b") as wal:
         wal.truncate(_LIVE_BYTES // 2)
 

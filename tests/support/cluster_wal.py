@@ -14,8 +14,8 @@ _VALUE = random.Random(1).randbytes(400)
 
 
 def wal_files(node: testing.LocalNode) -> list[str]:
-    """The node's WAL files, oldest first; their names begin with their number."""
-    return sorted(path.name for path in (node.data / "wal").iterdir())
+    """The node's WAL files in use, oldest first; spares, which nothing needs, stay as they are."""
+    return sorted(path.name for path in (node.data / "wal").glob("wal-*"))
 
 
 def segments(node: testing.LocalNode) -> int:
@@ -23,9 +23,14 @@ def segments(node: testing.LocalNode) -> int:
     return sum(1 for _ in (node.data / "files").iterdir())
 
 
-def fill_until_cut(node: testing.LocalNode, log: lognode.Log, keys: Sequence[bytes]) -> None:
-    """Append to all the keys in turn until every WAL file that holds the first of it is gone."""
-    first = set(wal_files(node))
+def fill_until_cut(
+    nodes: Sequence[testing.LocalNode], log: lognode.Log, keys: Sequence[bytes]
+) -> None:
+    """Append to all the keys in turn until every WAL file that holds the first of it is gone.
+
+    On each of the nodes: how many files one keeps depends on where its rounds ended.
+    """
+    first = [set(wal_files(node)) for node in nodes]
     appended = 0
 
     def cut() -> bool:
@@ -33,7 +38,7 @@ def fill_until_cut(node: testing.LocalNode, log: lognode.Log, keys: Sequence[byt
         batch = range(appended, appended + _BATCH)
         log.append_many([(keys[n % len(keys)], b"%d:%s" % (n, _VALUE[n % 200 :])) for n in batch])
         appended += _BATCH
-        return not first & set(wal_files(node))
+        return not any(old & set(wal_files(node)) for old, node in zip(first, nodes, strict=True))
 
     testing.eventually(cut, what="the WAL's files deleted behind segments")
-    assert segments(node) > 0
+    assert all(segments(node) > 0 for node in nodes)
