@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ..raft.read_rounds import Asker, ReadRounds
 from ..raft.types import GroupId, Message, RaftOptions
+from .bugs import OnBroken, guarded
 from .replica import Replica
 
 
@@ -29,9 +30,11 @@ class Confirmations:
         links: RoundLinks,
         replica: Callable[[GroupId], Replica | None],
         options: RaftOptions,
+        on_broken: OnBroken,
     ) -> None:
         self._links = links
         self._replica = replica
+        self._on_broken = on_broken
         self._rounds = ReadRounds(
             clock=time.monotonic, retry_s=options.heartbeat_s, answerer=self._answer
         )
@@ -76,7 +79,7 @@ class Confirmations:
     def _send_soon(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._send)
+            asyncio.get_running_loop().call_soon(guarded(self._send, self._on_broken))
 
     def _send(self) -> None:
         self._scheduled = False
@@ -84,7 +87,8 @@ class Confirmations:
             self._links.send_read_round(peer, message)
         deadline = self._rounds.next_deadline()
         if self._timer is None and deadline < float("inf"):
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._tick)
+            tick = guarded(self._tick, self._on_broken)
+            self._timer = asyncio.get_running_loop().call_at(deadline, tick)
 
     def _tick(self) -> None:
         self._timer = None

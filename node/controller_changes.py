@@ -16,6 +16,8 @@ from ..client.errors import CorruptData, InvalidArgument, LognodeError
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor
 from ..raft.types import GroupId
+from . import bugs
+from .bugs import OnBroken
 from .controller_replica import ControllerReplica
 from .fields import parsed
 from .host import Host
@@ -37,7 +39,7 @@ class ControllerChanges:
         host: Host,
         connection: Callable[[int], Connection | None],
         began: Callable[[ControllerReplica], None],
-        on_broken: Callable[[BaseException], None],
+        on_broken: OnBroken,
     ) -> None:
         self._node_id = node_id
         self._host = host
@@ -131,6 +133,7 @@ class ControllerChanges:
         """A push: begin that generation here, or take the base if this replica lacks entries.
 
         It runs to its end also when who pushed has gone: half-way there is no replica at all.
+        Raises CorruptData where the replica is damaged: only the next generation has it again.
         """
         descriptor = parsed("descriptor", Descriptor.from_wire, body.get("descriptor"))
         metadata = parsed("image", _image, body.get("image"))
@@ -158,12 +161,13 @@ class ControllerChanges:
                 )
                 if began is not None:
                     self._began(began)
+            reason = self._host.damaged.get(gid)
+            if reason is not None:
+                raise CorruptData(f"the replica of {gid} on this node takes no part: {reason}")
 
     def _install_ended(self, install: "asyncio.Task[None]") -> None:
         self._installs.discard(install)
-        error = None if install.cancelled() else install.exception()
-        if error is not None and not isinstance(error, LognodeError):
-            self._on_broken(error)
+        bugs.ended(install, self._on_broken)
 
 
 def _image(told: Any) -> Metadata:

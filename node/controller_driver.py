@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 
-from ..client.errors import LognodeError
+from ..client.errors import LognodeError, NotLeader, Timeout, Unavailable
 from ..partitions import commands
 from ..partitions.change import ALIVE_S, DEAD_AFTER_S, next_steps
 from ..partitions.facts import Facts
@@ -42,7 +42,7 @@ class ControllerDriver:
                 try:
                     await self._step(replica)
                 except LognodeError as error:
-                    log.info("controller step put off", extra={"fields": {"error": str(error)}})
+                    log.info("controller steps put off", extra={"fields": {"error": str(error)}})
             try:
                 async with asyncio.timeout(_STEP_S):
                     await self._wake.wait()
@@ -66,7 +66,13 @@ class ControllerDriver:
             if shown is not None:
                 told = {name: value for name, value in command.items() if name != "op"}
                 log.log(*shown, extra={"fields": told})
-            await replica.command(command)
+            try:
+                await replica.command(command)
+            except (NotLeader, Timeout, Unavailable):
+                raise  # so would the others be
+            except LognodeError as error:
+                refused = {"step": command["op"], "error": str(error)}
+                log.info("controller step refused", extra={"fields": refused})
 
     def _situation(self, replica: ControllerReplica, now: float, leads_for_s: float) -> object:
         """All that steps follow from, while no operation runs and nothing is damaged; else None."""

@@ -30,6 +30,7 @@ from . import logs, rows
 from .addresses import split_address
 from .base_server import BaseServer
 from .base_transfer import BaseFetcher
+from .bugs import is_bug
 from .clocks import Clocks
 from .cluster_service import ClusterService
 from .config import Config
@@ -203,6 +204,7 @@ class Node:
             on_down=self._link_down,
             on_full=lambda peer: self._host.pause(peer),
             on_room=lambda peer: self._host.resume(peer),
+            on_broken=self._fail,
             rng=self._rng,
             boot=(identity.boot, self._process),
             clock_ms=self._clocks.wall_ms,
@@ -218,12 +220,14 @@ class Node:
         self._parts.callback(self._rounds.stop)
         options = RaftOptions()
         self._confirmations = Confirmations(
-            links=self._links, replica=lambda gid: self._host.groups.get(gid), options=options
-        )
+            links=self._links, replica=lambda gid: self._host.groups.get(gid), options=options,
+            on_broken=self._fail,
+        )  # fmt: skip
         self._parts.callback(self._confirmations.stop)
         self._pings = Pings(
             boot=identity.boot, options=options, rng=self._rng, send=self._links.ping,
             replica=lambda gid: self._host.groups.get(gid), metrics=self._metrics,
+            on_broken=self._fail,
         )  # fmt: skip
         self._parts.callback(self._pings.stop)
         services = Services(
@@ -272,7 +276,7 @@ class Node:
         )  # fmt: skip
         self._duties = Duties(
             node_id=node_id, host=self._host, view=self._view, flusher=self._flusher,
-            fetcher=fetcher, sync=self._sync, report=self._report,
+            fetcher=fetcher, sync=self._sync, report=self._report, on_broken=self._fail,
         )  # fmt: skip
         self._maintenance = Maintenance(
             host=self._host, wal=self._wal, sync=self._sync, rounds=self._rounds,
@@ -453,9 +457,10 @@ class Node:
 
     def _part_ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.remove(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a part of the node failed", exc_info=task.exception())
-            self._fail(task.exception() or RuntimeError("?"))
+        if not task.cancelled() and (error := task.exception()) is not None:
+            if not is_bug(error):  # of which `_fail` tells where it is
+                log.error("a part of the node failed", exc_info=error)
+            self._fail(error)
 
     # Stopping.
 
@@ -468,9 +473,12 @@ class Node:
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
-        if isinstance(error, DiskFailure | InvariantError):
+        if isinstance(error, DiskFailure) or is_bug(error):
             # Nothing may be written or said any more: not even an orderly stop.
-            log.critical("node stops at once: %s; %s", error, self._advice(error))
+            log.critical(
+                "node stops at once: %s: %s; %s", type(error).__name__, error, self._advice(error),
+                exc_info=None if isinstance(error, DiskFailure) else error,
+            )  # fmt: skip
             _end(1)
         self._stopping.set()
 
@@ -483,7 +491,7 @@ class Node:
             self._fail(error)
 
     def _advice(self, error: BaseException) -> str:
-        if isinstance(error, InvariantError):
+        if not isinstance(error, DiskFailure):
             return "this is a bug: report it with the log"
         return (
             "nothing is tried again, since after a failed write or fsync nobody knows what is on "

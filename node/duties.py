@@ -19,8 +19,9 @@ from ..partitions.lineage import FIRST_APPLIED, lineage_of, successor
 from ..partitions.model import Lineage
 from ..raft.types import GroupId
 from ..statemachine.range_state import Base
-from . import rows
+from . import bugs, rows
 from .base_transfer import BaseFetcher
+from .bugs import OnBroken
 from .flush import Flusher
 from .host import Host
 from .range_replica import RangeReplica
@@ -51,6 +52,7 @@ class Duties:
         fetcher: BaseFetcher,
         sync: SyncThread,
         report: Callable[[Report], Awaitable[None]],
+        on_broken: OnBroken,
     ) -> None:
         self._node_id = node_id
         self._host = host
@@ -59,6 +61,7 @@ class Duties:
         self._fetcher = fetcher
         self._sync = sync
         self._report = report
+        self._on_broken = on_broken
         self._wake = asyncio.Event()
         self._begins = asyncio.Semaphore(_BEGINS)
         self._tasks: dict[object, asyncio.Task[None]] = {}
@@ -106,7 +109,7 @@ class Duties:
         for duty in found:
             name = duties.name_of(duty)
             if name not in self._tasks:
-                task = self._tasks[name] = asyncio.ensure_future(self._guarded(duty))
+                task = self._tasks[name] = asyncio.ensure_future(self._do(duty))
                 task.add_done_callback(partial(self._ended, name))
         if not any(isinstance(duty, duties.Begin) for duty in found):  # which may begin with it
             self._forget_prepared(self._prepared - metadata.operations.keys())
@@ -130,8 +133,12 @@ class Duties:
         self._prepared -= over
         await self._host.collect_garbage()
 
-    def _ended(self, name: object, _: "asyncio.Task[None]") -> None:
+    def _ended(self, name: object, task: "asyncio.Task[None]") -> None:
         del self._tasks[name]
+        error = bugs.ended(task, self._on_broken)
+        if error is not None:
+            level = logging.INFO if isinstance(error, LognodeError) else logging.ERROR
+            log.log(level, "put off", extra={"fields": {"duty": name, "error": str(error)}})
 
     def _local(self) -> Local:
         """What this node has, as the pure part is told."""
@@ -149,12 +156,6 @@ class Duties:
             copied=self._copied,
             prepared=prepared,
         )
-
-    async def _guarded(self, duty: Duty) -> None:
-        try:
-            await self._do(duty)
-        except LognodeError as error:
-            log.info("put off", extra={"fields": {"duty": repr(duty), "error": str(error)}})
 
     async def _do(self, duty: Duty) -> None:
         match duty:

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 from ..client.errors import LognodeError, Unavailable
-from ..raft.types import GroupId
 from ..statemachine.builder import Builder
 from ..statemachine.meta import MetaStore
 from ..statemachine.range_state import Frozen
@@ -49,7 +48,6 @@ class Flusher:
         self._rounds = rounds
         self._metrics = metrics
         self._turn = asyncio.Lock()
-        self._cut_next: dict[GroupId, int] = {}
         self._files = 0
 
     async def flush(self, replica: RangeReplica) -> None:
@@ -122,8 +120,7 @@ class Flusher:
     def _cut(self, replica: RangeReplica, applied_index: int) -> None:
         # One memtable's worth of log stays, so that a member that was away for a moment catches
         # up from the log and needs no base.
-        behind = self._cut_next.get(replica.gid)
-        self._cut_next[replica.gid] = applied_index
+        behind, replica.cut_next = replica.cut_next, applied_index
         if behind is not None:
             behind = min([behind, *replica.log_pins.values()])
         if behind is not None and not replica.stopped and behind > replica.raft_log.base_index:
@@ -143,7 +140,7 @@ class Flusher:
         index = min([replica.state.durable_base.applied_index, *replica.log_pins.values()])
         if not replica.stopped and index > replica.raft_log.base_index:
             replica.raft_log.cut_front(index)
-            self._cut_next[replica.gid] = index
+            replica.cut_next = index
             self._rounds.kick()
 
     async def try_flush(self, replica: RangeReplica) -> bool:

@@ -21,7 +21,7 @@ from .host import Host
 from .replica import Replica
 
 _POLL_S = 0.002
-_PARK_S = 0.1
+_RESIGNING_S = 0.1
 """So long appends are kept while the follower catches up; then it is their turn for a while."""
 _PAUSE_S = 0.2
 _ELECTION_S = 1.0
@@ -117,7 +117,7 @@ class Handover:
         """Let one of these members take the lead; whether this node leads no longer."""
         if replica.resigning:
             raise Conflict(f"another hand-over of {replica.gid} is under way")
-        replica.park()
+        resignation = replica.resign()
         try:
             peer = await self._ready(replica, able)
             if peer is not None and await self._asked(peer, replica):
@@ -126,7 +126,7 @@ class Handover:
                     # Who waits is told who leads as soon as that is known, not before.
                     await _until(lambda: replica.leader is not None, _ELECTION_S)
         finally:
-            replica.unpark()
+            replica.end_resigning(resignation)
         return not replica.leads
 
     async def _ready(self, replica: Replica, able: set[int]) -> int | None:
@@ -138,7 +138,7 @@ class Handover:
                 bool(able & group.caught_up) and replica.applied_index >= group.last_index
             )
 
-        await _until(all_have_it, _PARK_S)
+        await _until(all_have_it, _RESIGNING_S)
         return next(iter(able & replica.group.caught_up), None) if all_have_it() else None
 
     async def _asked(self, peer: int, replica: Replica) -> bool:

@@ -235,12 +235,8 @@ class Host:
         gid = GroupId(descriptor.range_id, descriptor.generation)
         if gid in self.groups or self.marks.get(gid.range_id, 0) >= gid.generation:
             return None
-        reason, raft_log = None, None
-        try:
-            raft_log = self._fresh_log(gid, (base.applied_index, base.applied_term))
-            await self._rounds.durable()
-        except CorruptData as error:
-            reason = error.message
+        applied = (base.applied_index, base.applied_term)
+        raft_log, reason = await self._durable_log(gid, applied)
         row = {
             rows.replica_key(gid): rows.replica_row(descriptor, base, damaged=reason),
             rows.mark_key(gid.range_id): gid.generation,
@@ -269,14 +265,18 @@ class Host:
         gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
         if gid in self.groups or self.marks.get(CONTROLLER_RANGE, 0) >= gid.generation:
             return None
-        raft_log = self._fresh_log(gid, applied)
-        await self._rounds.durable()
+        raft_log, reason = await self._durable_log(gid, applied)
         row: dict[str, Any] = {
-            rows.controller_key(gid.generation): controller_row(descriptor, metadata, applied),
+            rows.controller_key(gid.generation): controller_row(
+                descriptor, metadata, applied, damaged=reason
+            ),
             rows.mark_key(CONTROLLER_RANGE): gid.generation,
         }
         await self._sync.run(lambda: self.meta.commit(row))
         self.marks[CONTROLLER_RANGE] = gid.generation
+        if raft_log is None:
+            self._note_damage(gid, str(reason))
+            return None
         return self._begin_controller(descriptor, raft_log, metadata, applied, campaign=campaign)
 
     async def checkpoint_controller(self, replica: ControllerReplica) -> None:
@@ -401,7 +401,18 @@ class Host:
 
     # Internals.
 
-    def _fresh_log(self, gid: GroupId, applied: tuple[int, int] = (1, 0)) -> GroupLog:
+    async def _durable_log(
+        self, gid: GroupId, applied: tuple[int, int]
+    ) -> tuple[GroupLog | None, str | None]:
+        """The log of a generation that begins here; or None, and why it is damaged already."""
+        try:
+            raft_log = self._fresh_log(gid, applied)
+        except CorruptData as error:
+            return None, error.message
+        await self._rounds.durable()
+        return raft_log, None
+
+    def _fresh_log(self, gid: GroupId, applied: tuple[int, int]) -> GroupLog:
         left = self._wal.groups.get(gid)
         if left is not None:
             # A crash came between the WAL's record and meta's: nothing was said or promised.
@@ -478,12 +489,15 @@ def _segment_id(info: list[Any]) -> str:
 
 
 def controller_row(
-    descriptor: Descriptor, metadata: Metadata, applied: tuple[int, int]
+    descriptor: Descriptor,
+    metadata: Metadata,
+    applied: tuple[int, int],
+    damaged: str | None = None,
 ) -> dict[str, Any]:
     """A controller replica's row."""
     return {
         "descriptor": descriptor.to_wire(),
         "applied": list(applied),
         "image": metadata.image(),
-        "damaged": None,
+        "damaged": damaged,
     }

@@ -4,7 +4,7 @@ Of two statements on a range the one of the higher (generation, term) holds; in 
 led" holds against any leader, since who stepped down in a term never leads in it again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final, NamedTuple
 
 from ..client.errors import InvalidArgument
@@ -47,8 +47,12 @@ class Leaders:
         self._rows[range_id] = (self.number, told)
 
     def forget(self, range_id: int) -> None:
-        """What was said of this range turned out wrong."""
+        """What was said of this range turned out wrong, or the range is over."""
         self._rows.pop(range_id, None)
+
+    def range_ids(self) -> Set[int]:
+        """The ranges that something was said of."""
+        return self._rows.keys()
 
     def since(self, number: int) -> dict[int, Told]:
         """What has changed after that number; costs no more than there is."""

@@ -54,7 +54,6 @@ class Maintenance:
         self._rounds = rounds
         self._flusher = flusher
         self._metrics = metrics
-        self._not_before: dict[object, float] = {}
         self._producers_due = time.monotonic() + _PRODUCERS_S
         self._seen_round = 0
         self._look_at = 0.0
@@ -74,7 +73,7 @@ class Maintenance:
             self._seen_round, self._look_at = self._wal.open_round, now + _IDLE_PERIOD_S
             for replica in self._to_flush():
                 if not await self._flusher.try_flush(replica):
-                    self._not_before[replica.gid] = time.monotonic() + _RETRY_S
+                    replica.flush_not_before = time.monotonic() + _RETRY_S
             await self._unpin_wal()
             self._retire_producers()
             await self._reclaim_wal()
@@ -143,7 +142,7 @@ class Maintenance:
             if not replica.stopped
             and not replica.flushing
             and replica.state.unflushed
-            and self._not_before.get(replica.gid, 0.0) <= now
+            and replica.flush_not_before <= now
         ]
         full = [
             r

@@ -11,7 +11,8 @@ would be full again, and the follower would never catch up.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from ..client import limits
 from ..client.connection import Connection, dial
@@ -19,6 +20,7 @@ from ..client.errors import LognodeError, Unauthorized, Unavailable
 from ..raft.types import GroupId, Message
 from . import raft_in
 from .addresses import split_address
+from .bugs import OnBroken
 from .metrics import Metrics
 
 _RETRY_FIRST_S = 0.05
@@ -51,6 +53,7 @@ class PeerLinks:
         on_down: Callable[[int], None],
         on_full: Callable[[int], None],
         on_room: Callable[[int], None],
+        on_broken: OnBroken,
         rng: random.Random,
         boot: raft_in.Boot,
         clock_ms: Callable[[], int],
@@ -68,6 +71,7 @@ class PeerLinks:
         self._on_down = on_down
         self._on_full = on_full
         self._on_room = on_room
+        self._on_broken = on_broken
         self._rng = rng
         self._links: dict[int, _Link] = {}
         self._epoch = rng.randrange(1, 1 << 32)
@@ -169,7 +173,7 @@ class _Link:
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
-        self._task = self._loop.create_task(self._keep(), name=f"link to node {self.peer}")
+        self._task = self._begun(self._keep())
 
     def stop(self) -> None:
         if self._task is not None:
@@ -203,7 +207,16 @@ class _Link:
         if not self.full and self.connection.queued_bytes > limits.peer_window_bytes_max:
             self.full = True
             self._owner._on_full(self.peer)
-            self._loop.create_task(self._drain(self.connection))
+            self._begun(self._drain(self.connection))
+
+    def _begun(self, part: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = self._loop.create_task(part, name=f"link to node {self.peer}")
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._owner._on_broken(error)
 
     async def _drain(self, connection: Connection) -> None:
         while connection.lost is None and self.up and connection is self.connection:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..raft.liveness import Liveness, Ping
 from ..raft.types import GroupId, RaftOptions
+from .bugs import OnBroken, guarded
 from .metrics import Metrics
 from .replica import Replica
 
@@ -32,9 +33,11 @@ class Pings:
         replica: Callable[[GroupId], Replica | None],
         send: Callable[[], None],
         metrics: Metrics,
+        on_broken: OnBroken,
     ) -> None:
         self._replica = replica
         self._send = send
+        self._tick_guarded = guarded(self._tick, on_broken)
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.liveness = Liveness(
@@ -47,7 +50,7 @@ class Pings:
 
     def start(self) -> None:
         """Ping from now on."""
-        self._tick()
+        self._tick_guarded()
 
     def stop(self) -> None:
         """Ping no more."""
@@ -63,7 +66,7 @@ class Pings:
         self.liveness.heard(peer, boot, Ping.from_wire(told))
         if self._timer is not None and self.liveness.next_deadline() < self._timer.when():
             self._timer.cancel()
-            self._timer = self._loop.call_at(self.liveness.next_deadline(), self._tick)
+            self._timer = self._loop.call_at(self.liveness.next_deadline(), self._tick_guarded)
 
     def _tick(self) -> None:
         if self.liveness.tick():
@@ -72,4 +75,4 @@ class Pings:
             replica = self._replica(wake.gid)
             if replica is not None:
                 replica.disturb(wake.peer, campaign=wake.campaign)
-        self._timer = self._loop.call_at(self.liveness.next_deadline(), self._tick)
+        self._timer = self._loop.call_at(self.liveness.next_deadline(), self._tick_guarded)

@@ -50,6 +50,10 @@ class RangeReplica(Replica):
         self._spanning: set[Listener] = set()
         self._seal_proposed = False
         self.flushing = False
+        self.flush_not_before = 0.0
+        """After a flush that failed."""
+        self.cut_next: int | None = None
+        """What was flushed last: the log up to there goes with the next flush."""
         self.log_pins: dict[object, int] = {}
         """The log after each of these indexes is needed by who is fetching a base."""
         self._base_wanted = False
@@ -84,7 +88,7 @@ class RangeReplica(Replica):
     def propose_gathered(self) -> None:
         """A WAL round begins: one Raft entry for all that was gathered since the last."""
         if self.resigning:
-            return  # `unparked` sees to it
+            return  # `resigned` sees to it
         while self._gathered and not self.stopped:
             batches: list[bytes] = []
             futures: list[asyncio.Future[Reply]] = []
@@ -192,7 +196,7 @@ class RangeReplica(Replica):
                 self._refuse_gathered()
         self._on_change(self)
 
-    def unparked(self) -> None:
+    def resigned(self) -> None:
         if self.leads:
             self.services.rounds.gather(self)
         else:

@@ -120,8 +120,8 @@ class Replica:
         self._leader_told = (0, NOBODY)
         """(term, leader) as last passed on."""
         self.stopped = False
-        self.resigning = False
-        """This member hands its lead over: what is to be proposed is kept until that is settled."""
+        self._resignation: object | None = None
+        """The hand-over of this member's lead that is under way."""
         self._settled = asyncio.Event()
         self._settled.set()
 
@@ -193,20 +193,30 @@ class Replica:
         """The group must no longer rest; see `Group.disturb`."""
         self._tell_group(partial(self.group.disturb, campaign=campaign), peer)
 
-    def park(self) -> None:
-        """Propose nothing until `unpark`, so that a follower can catch up and take the lead.
+    @property
+    def resigning(self) -> bool:
+        """Whether this member hands its lead over: what is to be proposed is kept meanwhile."""
+        return self._resignation is not None
 
-        Once another member is known to lead that follows by itself.
+    def resign(self) -> object:
+        """Propose nothing, so that a follower can catch up and take the lead, until
+        `end_resigning` gets what this returns.
+
+        Once another member is known to lead it ends by itself.
         """
-        self.resigning = True
+        self._resignation = object()
         self._settled.clear()
+        return self._resignation
 
-    def unpark(self) -> None:
-        """Propose what was kept, or refuse it with the name of who leads now."""
-        if self.resigning:
-            self.resigning = False
+    def end_resigning(self, resignation: object) -> None:
+        """Propose what was kept, or refuse it with the name of who leads now.
+
+        Nothing happens when that hand-over has ended by itself, and another may be under way.
+        """
+        if self._resignation is resignation:
+            self._resignation = None
             self._settled.set()
-            self.unparked()
+            self.resigned()
             self.wake()
 
     async def lead_settled(self) -> None:
@@ -360,8 +370,8 @@ class Replica:
     def role_changed(self, *, leads: bool) -> None:
         """Called when this member begins or ceases to lead."""
 
-    def unparked(self) -> None:
-        """Called when a hand-over is settled."""
+    def resigned(self) -> None:
+        """Called when a hand-over is settled, whoever leads then."""
 
     def pumped(self) -> None:
         """Called at the end of each pump."""
@@ -399,8 +409,8 @@ class Replica:
                 # They may still commit, under another leader: nobody knows yet (S11).
                 self._fail_waiting(Unavailable("the leader changed", outcome="unknown"))
             self.role_changed(leads=leads)
-        if self.resigning and not leads and self.leader_hint is not None:
-            self.unpark()
+        if self._resignation is not None and not leads and self.leader_hint is not None:
+            self.end_resigning(self._resignation)
         self.pumped()
         self.services.rounds.kick()
         self._set_timer()

@@ -8,10 +8,12 @@ Reuter, with the disk's own pace as the timer.
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
 from ..raft.types import GroupId
 from ..raft.wal import Round, Wal
+from .bugs import guarded
 from .metrics import Metrics
 from .sync_thread import SyncThread
 
@@ -93,7 +95,8 @@ class Rounds:
         self._in_flight = True
         self._began_at = time.monotonic()
         written = self._thread.run(lambda: self._wal.write(current))
-        written.add_done_callback(lambda done: self._finish(current, done))
+        finish = partial(self._finish, current, written)
+        written.add_done_callback(lambda _: guarded(finish, self._give_up)())
 
     def _collect(self) -> Round | None:
         waiting, self._waiting = self._waiting, {}
@@ -130,7 +133,7 @@ class Rounds:
         if self._idle_mark is not None:
             self._idle_mark.cancel()
         loop = asyncio.get_running_loop()
-        self._idle_mark = loop.call_later(0.5, self._mark)
+        self._idle_mark = loop.call_later(0.5, guarded(self._mark, self._give_up))
 
     def _mark(self) -> None:
         self._idle_mark = None

@@ -82,9 +82,18 @@ class View:
     def announce(self) -> None:
         """Something that watchers care about has changed."""
         self._announced = (self.metadata.controller.generation, self.metadata.version)
+        self._forget_leaders()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         self._on_change()
+
+    def _forget_leaders(self) -> None:
+        """Of ranges that are over. What is said of one that the image does not know yet stays."""
+        metadata = self.metadata
+        for range_id in self.leaders.range_ids() - metadata.ranges.keys() - {CONTROLLER_RANGE}:
+            told = self.leaders[range_id]
+            if told is not None and metadata.is_done(range_id, told.generation):
+                self.leaders.forget(range_id)
 
     async def changed(self, timeout_s: float) -> None:
         """Return at the next change, or after the timeout."""

@@ -99,6 +99,63 @@ def test_L2_an_install_ends_though_its_asker_has_gone(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_x2_a_log_of_the_controller_that_meta_does_not_know_is_damage(tmp_path: Path) -> None:
+    """It refused each push for ever, in the log alone: nobody repaired it, and the generation
+    before it stayed."""
+
+    async def test(node: StorageNode) -> None:
+        node.wal.create_group(GID, index=1, term=0).append(2, 1, b"said and promised")
+        await node.rounds.durable()
+        assert await begin(node, (1, 0)) is None
+        reported = dict(node.host.damaged)
+        assert "meta is older than the WAL" in reported.pop(GID)
+        assert not reported
+
+    run(tmp_path, test)
+
+    async def later(node: StorageNode) -> None:
+        assert list(node.host.damaged) == [GID]
+        assert await begin(node, (1, 0)) is None
+        repaired = await node.host.create_controller(
+            replace(NEXT, generation=3), Metadata(), (1, 0), campaign=False
+        )
+        assert repaired is not None
+        assert node.host.controller is repaired
+
+    run(tmp_path, later)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_x2_a_push_to_a_damaged_member_is_refused(tmp_path: Path, late: bool) -> None:
+    """It was answered like any other: who pushed took the member for one that has begun, and let
+    the generation before go."""
+
+    async def test(node: StorageNode) -> None:
+        began: list[ControllerReplica] = []
+        broken: list[BaseException] = []
+        changes = ControllerChanges(
+            node_id=1, host=node.host, connection=lambda _: None, began=began.append,
+            on_broken=broken.append,
+        )  # fmt: skip
+        body: dict[str, Any] = {
+            "descriptor": NEXT.to_wire(), "image": Metadata().image(), "applied": [1, 0]
+        }  # fmt: skip
+        if late:
+            await changes.install(2, body)
+            node.host.damage(began.pop(), CorruptData("a checksum"))
+        else:
+            node.wal.create_group(GID, index=1, term=0).append(2, 1, b"said and promised")
+        for _ in range(2):
+            with pytest.raises(CorruptData):
+                await changes.install(2, body)
+        assert not began
+        assert not broken
+        await node.host.retire([GID])
+        assert await changes.install(2, body) == {}, "later generations have begun here"
+
+    run(tmp_path, test)
+
+
 def test_L1_one_member_that_refuses_keeps_the_push_from_nobody_else(tmp_path: Path) -> None:
     """Of three, one whose WAL knows more than its meta refused each time: the third, asked after
     it, never began, and the new generation had no majority."""

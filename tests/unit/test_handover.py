@@ -1,10 +1,17 @@
 """Handing over the lead: one attempt a group at a time, whoever asks for it."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import pytest
+from storage_node import StorageNode, descriptor
+
+from lognode.client.errors import NotLeader
 from lognode.node.handover import Handover
+from lognode.node.replica import Replica
 from lognode.raft.types import GroupId
+from lognode.statemachine.range_state import Base
 
 GID = GroupId(1, 1)
 
@@ -23,17 +30,19 @@ class Led:
         self.last_index = 7
         self.services = self
         self.node_id = 1
-        self.resigning = False
+        self._resignation: object | None = None
         self._settled = asyncio.Event()
         self._settled.set()
 
-    def park(self) -> None:
-        self.resigning = True
-        self._settled.clear()
+    resigning = Replica.resigning
+    resign = Replica.resign
+    end_resigning = Replica.end_resigning
 
-    def unpark(self) -> None:
-        self.resigning = False
-        self._settled.set()
+    def resigned(self) -> None:
+        """Nothing was kept."""
+
+    def wake(self) -> None:
+        """Nothing is to be sent."""
 
     async def lead_settled(self) -> None:
         await self._settled.wait()
@@ -60,6 +69,32 @@ def test_L4_a_node_stops_in_order_while_an_operator_moves_the_lead() -> None:
         assert await stopped == 0
         assert (await asked)["leader"] == 2
         assert not replica.resigning
+
+    asyncio.run(main())
+
+
+def test_L4_a_hand_over_that_ended_by_itself_does_not_end_the_next(tmp_path: Path) -> None:
+    """Its last step let the leader propose again in the middle of the next one."""
+
+    async def main() -> None:
+        node = StorageNode(tmp_path)
+        await node.start()
+        try:
+            replica = await node.host.create_range(descriptor(1), Base(), campaign=True)
+            assert replica is not None
+            await node.leading(replica)
+            first = replica.resign()
+            replica.end_resigning(first)  # as the pump does once another member leads
+            second = replica.resign()
+            replica.end_resigning(first)
+            assert replica.resigning
+            with pytest.raises(NotLeader):
+                replica.propose(b"", ())
+            replica.end_resigning(second)
+            assert not replica.resigning
+            await replica.lead_settled()
+        finally:
+            node.stop()
 
     asyncio.run(main())
 

@@ -66,6 +66,7 @@ def test_files_that_came_for_a_generation_that_never_begins_here_may_go(tmp_path
         duties = Duties(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=fetcher,
             sync=node.sync, report=lambda _: asyncio.sleep(0),
+            on_broken=node._fail,
         )  # fmt: skip
         running = asyncio.ensure_future(duties.run())
         while fetcher.asked < 2:
@@ -138,6 +139,7 @@ def test_what_was_prepared_for_an_operation_that_is_over_goes(tmp_path: Path) ->
         duties = Duties(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=unused,
             sync=node.sync, report=lambda _: asyncio.sleep(0),
+            on_broken=node._fail,
         )  # fmt: skip
         running = asyncio.ensure_future(duties.run())
         await asyncio.sleep(0.05)

@@ -1,15 +1,27 @@
 """What no part of a node handles ends it, and is not passed over in silence."""
 
 import asyncio
+import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from storage_node import StorageNode, descriptor, numbered_batch
 
+from lognode.client.errors import Fenced, Unavailable
 from lognode.client.invariants import InvariantError
 from lognode.node import daemon
 from lognode.node.config import Config
+from lognode.node.confirmations import Confirmations
 from lognode.node.daemon import Node
+from lognode.node.duties import Duties
+from lognode.node.metrics import Metrics
+from lognode.node.peers import PeerLinks
+from lognode.node.pings import Pings
+from lognode.partitions.metadata import Metadata
+from lognode.partitions.model import Operation
+from lognode.raft.types import GroupId, RaftOptions
 from lognode.statemachine.range_state import Base
 
 
@@ -40,6 +52,179 @@ def test_L4_a_round_that_cannot_be_made_ends_the_node(
             node.stop()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), Unavailable("later"), OSError("later")])
+def test_L4_a_bug_in_a_duty_ends_the_node_and_what_may_pass_does_not(
+    tmp_path: Path, error: Exception
+) -> None:
+    """The duty was begun again each half second, and failed again, in the log alone."""
+
+    async def main() -> None:
+        class Broken:
+            def __getattr__(self, name: str) -> Any:
+                tried.append(name)
+                raise error
+
+        tried: list[str] = []
+        node = StorageNode(tmp_path)
+        await node.start()
+        try:
+            replica = await node.host.create_range(descriptor(1), Base(), campaign=True)
+            assert replica is not None
+            await node.leading(replica)
+            replica.propose_seal(5)
+            async with asyncio.timeout(10):
+                while not replica.is_sealed:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            metadata = Metadata()
+            metadata.operations[5] = Operation(5, "repair", ((1, 1),), (), "SEALING")
+            unused: Any = None
+            flusher: Any = Broken()
+            view: Any = SimpleNamespace(metadata=metadata)
+            broken: list[BaseException] = []
+            duties = Duties(
+                node_id=1, host=node.host, view=view, flusher=flusher, fetcher=unused,
+                sync=node.sync, report=lambda _: asyncio.sleep(0), on_broken=broken.append,
+            )  # fmt: skip
+            running = asyncio.ensure_future(duties.run())
+            async with asyncio.timeout(10):
+                while len(tried) < 2:
+                    duties.wake()
+                    await asyncio.sleep(0.01)
+            running.cancel()
+            assert set(tried) == {"flush"}
+            assert broken[:1] == ([error] if isinstance(error, RuntimeError) else [])
+        finally:
+            node.stop()
+
+    asyncio.run(main())
+
+
+def test_L4_pings_that_cannot_be_sent_end_the_node() -> None:
+    """The timer was not set again: this node was missing for all others, and knew nothing."""
+
+    async def main() -> None:
+        broken: list[BaseException] = []
+
+        def send() -> None:
+            raise error
+
+        error = RuntimeError("a bug")
+        pings = Pings(
+            boot=1, options=RaftOptions(), rng=random.Random(1), replica=lambda _: None, send=send,
+            metrics=Metrics(), on_broken=broken.append,
+        )  # fmt: skip
+        pings.start()
+        await asyncio.sleep(0)
+        assert broken == [error]
+
+    asyncio.run(main())
+
+
+def test_L4_rounds_of_reads_that_cannot_be_sent_end_the_node() -> None:
+    """Every linearizable read waited for an answer to a question that nobody was asked."""
+
+    async def main() -> None:
+        unused: Any = None  # which fails as soon as it is used
+        broken: list[BaseException] = []
+        confirmations = Confirmations(
+            links=unused, replica=lambda _: None, options=RaftOptions(), on_broken=broken.append
+        )
+        peer: Any = SimpleNamespace(
+            gid=GroupId(1, 1), fingerprint=b"f", read_peers=lambda: [2],
+            read_question=lambda: (1, 1),
+        )  # fmt: skip
+        confirmations.connected(2, 7)
+        confirmations.ask(peer)
+        async with asyncio.timeout(10):
+            while not broken:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        confirmations.stop()
+
+    asyncio.run(main())
+
+
+def test_L4_the_end_of_a_round_that_cannot_be_told_ends_the_node(tmp_path: Path) -> None:
+    """Whoever waited for the round waited for ever."""
+
+    async def main() -> None:
+        node = StorageNode(tmp_path)
+        await node.start()
+        try:
+            error = RuntimeError("a bug")
+
+            def synced(gids: object) -> None:
+                raise error
+
+            node.rounds._on_synced = synced
+            beginning = asyncio.ensure_future(
+                node.host.create_range(descriptor(1), Base(), campaign=True)
+            )
+            async with asyncio.timeout(10):
+                while node.failure is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            assert node.failure is error
+            beginning.cancel()
+        finally:
+            node.stop()
+
+    asyncio.run(main())
+
+
+def test_L4_a_link_whose_task_ends_by_an_error_ends_the_node() -> None:
+    """The peer was dialled no more, until the next start."""
+
+    async def main() -> None:
+        def who() -> tuple[str, int, int]:
+            raise error
+
+        error = RuntimeError("a bug")
+        broken: list[BaseException] = []
+        unused: Any = None
+        links = PeerLinks(
+            who=who, secret=None, resolve=str, on_up=unused, on_down=unused, on_full=unused,
+            on_room=unused, on_broken=broken.append, rng=random.Random(1), boot=(1, 1),
+            clock_ms=lambda: 0, ping_to=lambda _: [], metrics=Metrics(),
+        )  # fmt: skip
+        links.set_peers({2: "localhost:1"})
+        async with asyncio.timeout(10):
+            while not broken:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert broken == [error]
+        links.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(KeyError("a bug"), [1]), (InvariantError("a bug"), [1]), (Fenced("by another"), [])],
+)
+def test_a_part_that_meets_a_bug_ends_the_node_at_once_and_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    code: list[int],
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(daemon, "_end", codes.append)
+
+    async def main() -> None:
+        async def part() -> None:
+            raise error
+
+        node = Node(Config(data=tmp_path))
+        node._spawn(part())
+        await node._stopping.wait()
+
+    asyncio.run(main())
+    assert codes == code
+    if code:
+        (record,) = caplog.records
+        assert "node stops at once" in record.message
+        assert "this is a bug" in record.message
 
 
 @pytest.mark.parametrize("error", [InvariantError("a bug"), ConnectionError("a peer")])

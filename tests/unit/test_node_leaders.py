@@ -1,9 +1,17 @@
 """Who leads what: which statement holds, and that only changes travel."""
 
+from pathlib import Path
+
 import pytest
 
 from lognode.client.errors import InvalidArgument
 from lognode.node.leaders import NOBODY, Leaders, Told, from_wire
+from lognode.node.sync_thread import SyncThread
+from lognode.node.view import View
+from lognode.partitions.metadata import Metadata
+from lognode.partitions.model import CONTROLLER_RANGE, Descriptor, Span
+from lognode.raft.types import GroupId
+from lognode.statemachine.meta import LmdbMeta
 
 
 def test_the_higher_generation_and_term_hold() -> None:
@@ -48,6 +56,24 @@ def test_what_turned_out_wrong_is_forgotten_and_may_be_learnt_again() -> None:
     assert table[0] is None
     table.learn(0, Told(1, 0, 2))
     assert table[0] == Told(1, 0, 2)
+
+
+def test_who_led_a_range_that_is_over_is_forgotten(tmp_path: Path) -> None:
+    """The rows of deleted logs' ranges stayed for as long as the process."""
+    sync = SyncThread()
+    meta = LmdbMeta(tmp_path / "meta", map_bytes=1 << 20)
+    view = View(meta, sync, on_change=lambda: None, present=lambda _: True)
+    for range_id in (CONTROLLER_RANGE, 1, 2, 3):
+        view.learn(GroupId(range_id, 4), 1, 1)
+    metadata = Metadata()
+    metadata.version = 1
+    metadata.ranges[1] = Descriptor(1, 4, 1, Span(b"", None), (1,))
+    metadata.done = {1: 3, 2: 4}
+    view.follow_replica(metadata)
+    known = view.leaders.range_ids()
+    assert known == {CONTROLLER_RANGE, 1, 3}, "3 may be one that this image does not know yet"
+    sync.close()
+    meta.close()
 
 
 @pytest.mark.parametrize("leaders", [{"a": [1, 2, 3]}, {1: [1, 2]}, {1: [1, 2, None]}, {1: 5}])

@@ -14,6 +14,8 @@ from storage_node import META_BYTES, StorageNode, descriptor, numbered_batch
 
 from lognode.client.errors import Unavailable
 from lognode.client.invariants import DiskFailure
+from lognode.node.maintenance import Maintenance
+from lognode.node.metrics import Metrics
 from lognode.node.range_replica import RangeReplica
 from lognode.raft.types import GroupId
 from lognode.statemachine.builder import Builder
@@ -208,6 +210,39 @@ def test_S2_x1_a_flush_never_writes_an_older_base_over_one_just_installed(tmp_pa
         assert installed.raft_log.base_index == base.applied_index
 
     run(tmp_path, test)
+
+
+def test_what_is_kept_of_flushes_goes_with_the_replica(tmp_path: Path) -> None:
+    """A row per generation that was ever flushed here stayed for as long as the process."""
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        class NoBuilder(Builder):
+            def build(self, path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
+                raise Unavailable("no room")
+
+        maintenance = Maintenance(
+            host=node.host, wal=node.wal, sync=node.sync, rounds=node.rounds,
+            flusher=node.flusher, metrics=Metrics(),
+        )  # fmt: skip
+        before = [rows_kept(part) for part in (node.flusher, maintenance)]
+        node.flusher._builder, sound = NoBuilder(), node.flusher._builder
+        replica.memtable_since = -1e9
+        running = asyncio.ensure_future(maintenance.run())
+        async with asyncio.timeout(10):
+            while not replica.flush_not_before:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        running.cancel()
+        node.flusher._builder = sound
+        await node.flusher.flush(replica)
+        assert replica.cut_next is not None
+        await node.host.retire([replica.gid])
+        assert [rows_kept(part) for part in (node.flusher, maintenance)] == before
+
+    run(tmp_path, test)
+
+
+def rows_kept(part: object) -> int:
+    return sum(len(value) for value in vars(part).values() if isinstance(value, dict))
 
 
 def test_S2_a_segment_that_meta_is_about_to_name_is_not_garbage(tmp_path: Path) -> None:
