@@ -17,7 +17,7 @@ import google_crc32c
 import msgpack
 
 from . import limits
-from .errors import LimitExceeded, LognodeError, RemoteProtocolError
+from .errors import InvalidArgument, LimitExceeded, LognodeError, RemoteProtocolError
 
 HEADER: Final = struct.Struct(">II")
 kind_chars_max: Final = 64
@@ -42,8 +42,17 @@ Event = Frame | Broken
 
 
 def encode(request_id: int, kind: str, body: Any) -> bytes:
-    """The frame of one message. Raises LimitExceeded when it is larger than a frame may be."""
-    payload: bytes = msgpack.packb((request_id, kind, body))
+    """The frame of one message.
+
+    Raises LimitExceeded when it is larger than a frame may be, InvalidArgument for an integer that
+    has no 64 bits.
+    """
+    try:
+        payload: bytes = msgpack.packb((request_id, kind, body))
+    except OverflowError:
+        raise InvalidArgument(
+            f"a number in a request {kind!r} is out of range: it has more than 64 bits", what=kind
+        ) from None
     size = len(payload)
     if size > limits.frame_bytes_max:
         raise LimitExceeded(

@@ -126,7 +126,10 @@ class Sender:
             async with asyncio.timeout_at(deadline):
                 return await shared(self._identity)
         except TimeoutError:
-            raise Timeout("no producer id in time", outcome="not_applied") from None
+            raise Timeout(
+                "no producer id in time: the controller has no leader, or nobody could be reached",
+                outcome="not_applied",
+            ) from None
 
     async def _open(self, deadline: float) -> tuple[int, int]:
         answer = await self._cluster.call_any(

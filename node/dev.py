@@ -7,6 +7,7 @@ with a data directory and a log file under one root.
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -51,6 +52,19 @@ class LocalNode:
             raise Unavailable(f"node {self.number} was never started")
         return self._process.pid
 
+    @property
+    def arguments(self) -> list[str]:
+        """What the program is given."""
+        return [
+            "--data", str(self.data), "--listen", self.address, "--http", self.http,
+            *(("--join", self._join) if self._join else ()), *self._flags,
+        ]  # fmt: skip
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the last process; negative is the signal that killed it, None while it runs."""
+        return None if self._process is None else self._process.poll()
+
     def start(self) -> None:
         """Start the process; `wait_ready` says when it serves.
 
@@ -60,11 +74,7 @@ class LocalNode:
             return
         check_free(self.address)
         check_free(self.http)
-        command = [
-            sys.executable, *self.program,
-            "--data", str(self.data), "--listen", self.address, "--http", self.http,
-            *(("--join", self._join) if self._join else ()), *self._flags,
-        ]  # fmt: skip
+        command = [sys.executable, *self.program, *self.arguments]
         self.data.parent.mkdir(parents=True, exist_ok=True)
         with open(self.log_path, "ab") as output:
             self._process = subprocess.Popen(
@@ -212,7 +222,11 @@ def check_free(address: str) -> None:
 
 
 def run(nodes: int, data: Path, base_port: int | None) -> int:
-    """`lognode dev`: start, print the addresses, wait for Ctrl-C or SIGTERM, stop."""
+    """`lognode dev`: start, print the addresses, wait for Ctrl-C or SIGTERM, stop.
+
+    The others go on when a node ends. Raises Unavailable when a node does not start, or none is
+    left.
+    """
     cluster = LocalCluster(data, nodes, base_port=base_port or 4600)
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
@@ -224,11 +238,26 @@ def run(nodes: int, data: Path, base_port: int | None) -> int:
             sys.stdout.write(line)
         sys.stdout.write(f"LOGNODE_SERVER={cluster.servers}\nCtrl-C ends the cluster\n")
         sys.stdout.flush()
+        gone: set[int] = set()
         while not ended:
             for node in cluster.nodes:
-                if not node.running:
-                    raise Unavailable(f"node {node.number} ended:\n{node.log_tail()}")
+                if not node.running and node.number not in gone:
+                    gone.add(node.number)
+                    tell_ended(node)
+            if len(gone) == nodes:
+                raise Unavailable(f"no node is left:\n{cluster.nodes[-1].log_tail()}")
             time.sleep(0.2)
     finally:
         cluster.stop()
     return 0
+
+
+def tell_ended(node: LocalNode) -> None:
+    """One line on standard error: which node ended, how, and what starts it again."""
+    code = node.exit_code or 0
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    sys.stderr.write(
+        f"lognode: node {node.number} {how}, its log is {node.log_path}; the others go on."
+        f" To start it again: lognode {shlex.join(node.arguments)}\n"
+    )
+    sys.stderr.flush()

@@ -228,20 +228,22 @@ class _Link:
 
     async def _keep(self) -> None:
         retry_s = _RETRY_FIRST_S
+        told = ""
         while True:
             ended: asyncio.Future[None] = self._loop.create_future()
             try:
                 connection = await self._dial()
             except LognodeError as error:
-                if isinstance(error, Unauthorized):
+                if isinstance(error, Unauthorized) and str(error) != told:
+                    told = str(error)
                     log.error(
-                        "peer refuses this node",
-                        extra={"fields": {"peer": self.peer, "error": str(error)}},
+                        "peer refuses this node, which goes on asking",
+                        extra={"fields": {"peer": self.peer, "error": told}},
                     )
                 await asyncio.sleep(retry_s * self._owner._rng.uniform(0.5, 1.0))
                 retry_s = min(retry_s * 2, _RETRY_MAX_S)
                 continue
-            retry_s = _RETRY_FIRST_S
+            retry_s, told = _RETRY_FIRST_S, ""
             self.connection = connection
             connection.on_lost = lambda _, __, ended=ended: _finish(ended)
             connection.ping_when_idle()

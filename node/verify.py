@@ -46,7 +46,7 @@ class Check:
         return {
             "result": "FAIL" if self.wrong else "PASS",
             "check": self.name,
-            "found": "; ".join([self.found, *told]),
+            "found": "; ".join(filter(None, [self.found, *told])),
             "repair": self.repair if self.wrong else "",
             "wrong": self.wrong,
         }
@@ -62,9 +62,11 @@ def verify(root: Path) -> list[Check]:
         checks.append(_guarded("meta", lambda check: _check_meta(directory, known, check)))
         checks.append(_guarded("identity", lambda check: _check_identity(known, check)))
         recovery, check = _check_wal(directory)
-        checks.append(check)
-        checks.append(_check_logs(recovery))
-        checks.append(_guarded("replicas", lambda c: _check_replicas(known, recovery, c)))
+        of_logs = _check_logs(recovery)
+        of_replicas = _guarded("replicas", lambda c: _check_replicas(known, recovery, c))
+        if recovery is None:
+            of_logs.repair = of_replicas.repair = check.repair
+        checks += [check, of_logs, of_replicas]
         checks.append(_guarded("segments", lambda c: _check_segments(directory, known, c)))
     return checks
 
@@ -104,12 +106,14 @@ def _guarded(name: str, fill: Callable[[Check], None]) -> Check:
 
 
 def _check_layout(directory: DataDirectory) -> Check:
-    check = Check("layout", repair=_ANEW)
+    check = Check("layout")
     wanted = {directory.wal: Path.is_dir, directory.files: Path.is_dir,
               directory.meta: Path.is_file}  # fmt: skip
     for path, is_there in wanted.items():
         if not is_there(path):
             check.wrong.append(f"{path.name} is missing")
+    if not directory.meta.is_file():
+        check.repair = _ANEW
     ours = {path.name for path in wanted} | {"lock", directory.tmp.name, "meta.mdb-lock"}
     strange = sorted(set(os.listdir(directory.root)) - ours)
     check.found = f"{len(wanted) - len(check.wrong)} of {len(wanted)} parts"

@@ -49,6 +49,9 @@ HEADER_BYTES: Final = _HEADER.size + _CRC.size
 _BATCH: Final = struct.Struct(">IIIQQ")
 _BATCH_AFTER_CRC: Final = struct.Struct(">IQQ")
 BATCH_HEADER_BYTES: Final = _BATCH.size
+_VERSION_END: Final = len(MAGIC) + 4
+_VERSION_MAX: Final = 256
+"""Above it the field is not taken for a version."""
 ROUND_AT: Final = 12
 """Where in a batch's header its round stands."""
 
@@ -152,6 +155,19 @@ def decode_header(data: bytes) -> Header | None:
     if checksum != google_crc32c.value(head) or magic != MAGIC or version != VERSION:
         return None
     return Header(*fields)
+
+
+def other_version(data: bytes) -> int | None:
+    """The version of a header that another lognode wrote; None where this is none.
+
+    A header of this version in which only that field was changed is a damaged one.
+    """
+    if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
+        return None
+    version = int.from_bytes(data[len(MAGIC) : _VERSION_END], "big")
+    mended = MAGIC + VERSION.to_bytes(_VERSION_END - len(MAGIC), "big") + data[_VERSION_END:]
+    known = version in range(1, _VERSION_MAX) and version != VERSION
+    return version if known and decode_header(mended) is None else None
 
 
 def encode_entry(gid: GroupId, index: int, term: int, previous_term: int, size: int) -> bytes:

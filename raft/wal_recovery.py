@@ -107,7 +107,7 @@ def recover(disk: Disk) -> Recovery:
 def read(disk: Disk) -> Recovery:
     """What `recover` finds, and nothing is changed. Memory: one file and the groups' indexes.
 
-    Raises OSError, and CorruptData when a file is missing that was there, or of a newer version.
+    Raises OSError, and CorruptData when a file is missing that was there, or of another version.
     """
     reader = _Reader(disk)
     numbers = reader.list_files()

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..client.errors import CorruptData
 from . import wal_format
 from .types import Disk
 from .wal_format import BatchHead, Header
@@ -69,16 +70,27 @@ class FileScan:
 
 
 def read_header(disk: Disk, number: int) -> Header | None:
-    """The file's header; None where there is no sound one of this number. Raises OSError."""
+    """The file's header; None where there is no sound one of this number.
+
+    Raises OSError, and CorruptData for a file of another version: to take it for a damaged one
+    would cost every replica of the node.
+    """
     data = disk.read(file_name(number), 0, wal_format.HEADER_BYTES)
     header = wal_format.decode_header(data)
+    version = wal_format.other_version(data) if header is None else None
+    if version is not None:
+        raise CorruptData(
+            f"WAL file {file_name(number)} is of format {version}, and this lognode reads format "
+            f"{wal_format.VERSION}: start the lognode that wrote it, or let this one --join with "
+            "an empty directory as another node"
+        )
     return header if header is not None and header.number == number else None
 
 
 def scan(disk: Disk, number: int, followed_by: int | None) -> FileScan:
     """Read a file. `followed_by`: the first round of the file after it, where that is known.
 
-    Raises OSError. Memory: the file's size as its header tells it.
+    Raises OSError, CorruptData as `read_header`. Memory: the file's size as its header tells it.
     """
     header = read_header(disk, number)
     if header is None:

@@ -20,9 +20,10 @@ import pytest
 
 import lognode
 from lognode import testing
+from lognode.client.errors import Unavailable
 from lognode.node.config import Config
 from lognode.node.daemon import Node
-from lognode.node.dev import free_ports
+from lognode.node.dev import check_free, free_ports
 
 pytestmark = pytest.mark.cluster
 
@@ -283,3 +284,38 @@ def test_L4_a_second_sigterm_stops_now(tmp_path: Path) -> None:
         assert time.monotonic() - began < 2
         for other in others:
             other.signal(signal.SIGCONT)
+
+
+def test_the_others_of_a_dev_cluster_go_on_when_a_node_is_killed(tmp_path: Path) -> None:
+    # A run of ports that are free now.
+    base = next(
+        port for port in range(20_000 + os.getpid() % 10_000, 60_000, 10)
+        if all(port_is_free(port + n) for n in range(6))
+    )  # fmt: skip
+    command = [sys.executable, "-m", "lognode.node.main", "dev", "--data", str(tmp_path),
+               "--base-port", str(base)]  # fmt: skip
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            for line in process.stdout:
+                if line.startswith("LOGNODE_SERVER="):
+                    break
+            os.kill(int((tmp_path / "node3" / "lock").read_text()), signal.SIGKILL)
+            told = process.stderr.readline()
+            assert "node 3 was killed by SIGKILL" in told
+            assert f"--data {tmp_path / 'node3'}" in told
+            with lognode.Client(f"lognode://127.0.0.1:{base}", timeout=20) as client:
+                client.create_log("goes-on").append(b"k", b"v")
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def port_is_free(port: int) -> bool:
+    with contextlib.suppress(Unavailable):
+        check_free(f"127.0.0.1:{port}")
+        return True
+    return False

@@ -11,10 +11,10 @@ import random
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import lognode
 from lognode import testing
@@ -22,6 +22,12 @@ from lognode.client.types import Entry
 
 OWN, SHARED, REGISTER, NAMED = b"own", b"shared", b"register", b"named"
 _NAMED_UNDER_WAY = 50
+_READ_S = 5.0
+"""A node that is named may be down for long: the client then reads elsewhere."""
+_CONSISTENCIES: tuple[Literal["linearizable", "prefix"], ...] = (
+    "linearizable", "linearizable", "prefix",
+)  # fmt: skip
+_NODES = (1, 2, 3)
 
 
 @dataclass(slots=True)
@@ -62,7 +68,13 @@ class Told:
     """Per key the highest seq acknowledged so far."""
     followed: list[dict[bytes, list[Entry]]] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
+    answers: int = 0
+    """Reads of every kind."""
     reads: int = 0
+    """Linearizable, by whoever serves them; and below, those by a node that was named and those
+    at consistency prefix."""
+    reads_of_nodes: int = 0
+    reads_of_prefixes: int = 0
 
 
 class Load:
@@ -79,6 +91,9 @@ class Load:
         self._timeout_s = timeout_s
         self._tail = b"." * self._size.value_bytes
         self._stopping = False
+        self._paused = False
+        self._reads_allowed = 0
+        """While the load is paused."""
         self._acked = 0
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
         self._done = threading.Event()
@@ -100,6 +115,23 @@ class Load:
             return sum(a.outcome == "ok" and a.began > since for a in attempts) >= more
 
         testing.eventually(enough, timeout_s=timeout_s, what=f"{more} more appends")
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing is appended meanwhile, once what is under way is settled; reads are by `read`."""
+        self._reads_allowed = 0
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    def read(self, count: int) -> None:
+        """Return when so many reads were answered while the load is paused."""
+        told = self.told
+        wanted = told.answers + count
+        self._reads_allowed = count
+        testing.eventually(lambda: told.answers >= wanted, what="reads while the load is paused")
 
     def slowest_s(self) -> float:
         """The longest that an acknowledged append took; those of named producers wait in a queue
@@ -173,10 +205,16 @@ class Load:
         attempt.ended = time.monotonic()
         return attempt
 
+    async def _may_append(self) -> bool:
+        """Waits while the load is paused. False: the client is to end."""
+        while self._paused and not self._stopping:  # noqa: ASYNC110 (set by another thread)
+            await asyncio.sleep(0.01)
+        return not self._stopping
+
     async def _write(self, log: lognode.AsyncLog, number: int, rng: random.Random) -> None:
         """Plain appends, to keys of its own and to keys that all writers share."""
         count = 0
-        while not self._stopping:
+        while await self._may_append():
             count += 1
             kind = OWN + b"-%d" % number if rng.random() < 0.6 else SHARED
             # New keys now and then: a long run reads no key of endless length.
@@ -186,7 +224,7 @@ class Load:
     async def _contend(self, log: lognode.AsyncLog, number: int, rng: random.Random) -> None:
         """Conditional appends to registers; the value says what was expected."""
         count = 0
-        while not self._stopping:
+        while await self._may_append():
             key = REGISTER + b"-%d" % rng.randrange(2)
             with contextlib.suppress(lognode.LognodeError):
                 entry = await log.latest(key)
@@ -201,13 +239,14 @@ class Load:
         """A named producer with numbers, opened again with the same ones when it fails."""
         name = f"import-{number}"
         done = 0
-        while not self._stopping:
+        while await self._may_append():
             under_way: deque[tuple[Attempt, Any]] = deque()
             sent = done
             with contextlib.suppress(lognode.LognodeError):
                 async with log.producer(name=name, timeout=10) as producer:
-                    while under_way or not self._stopping:
-                        if not self._stopping and len(under_way) < _NAMED_UNDER_WAY:
+                    while under_way or await self._may_append():
+                        held = self._stopping or self._paused
+                        if not held and len(under_way) < _NAMED_UNDER_WAY:
                             sent += 1
                             self.told.named_sent[name] = max(
                                 sent, self.told.named_sent.get(name, 0)
@@ -227,33 +266,49 @@ class Load:
                         self.told.named_done[name] = done
 
     async def _read(self, log: lognode.AsyncLog, number: int, rng: random.Random) -> None:
-        """Reads: none is older than what was acknowledged before it (S7), none changes (S3, S5)."""
+        """Reads of every consistency: none is older than what was acknowledged before it, or, of a
+        prefix, than what this client saw (S7); none changes (S3, S5)."""
         seen: dict[bytes, dict[int, Entry]] = defaultdict(dict)
+        newest: dict[bytes, int] = defaultdict(int)
         while not self._stopping:
             keys = list(self.told.acked_seq)
-            if not keys:
+            if not keys or (self._paused and not self._reads_allowed):
                 await asyncio.sleep(0.01)
                 continue
             key = rng.choice(keys)
-            floor = self.told.acked_seq[key]
+            consistency: Literal["linearizable", "prefix"] = rng.choice(_CONSISTENCIES)
+            linearizable = consistency == "linearizable"
+            node = rng.choice(_NODES) if rng.random() < 0.4 else None
+            floor = self.told.acked_seq[key] if linearizable else newest[key]
             with contextlib.suppress(lognode.LognodeError):
                 if rng.random() < 0.5:
-                    latest = await log.latest(key)
+                    latest = await log.latest(
+                        key, consistency=consistency, node=node, timeout=_READ_S
+                    )
                     entries = [] if latest is None else [latest]
                     start = None
                 else:
                     start = rng.choice(sorted(seen[key]) or [1])
-                    entries = [entry async for entry in log.scan(key, start=start)]
-                self.told.reads += 1
-                self._look(seen[key], key, start, entries, floor)
+                    scan = log.scan(
+                        key, start=start, consistency=consistency, node=node, timeout=_READ_S
+                    )
+                    entries = [entry async for entry in scan]
+                self._reads_allowed -= self._paused and self._reads_allowed > 0
+                self.told.answers += 1
+                self.told.reads += linearizable
+                self.told.reads_of_nodes += node is not None
+                self.told.reads_of_prefixes += not linearizable
+                how = f"{consistency} of {node or 'any'}"
+                self._look(seen[key], key, start, entries, floor, how)
+                newest[key] = max(newest[key], entries[-1].seq if entries else 0)
 
     def _look(
         self, seen: dict[int, Entry], key: bytes, start: int | None, entries: list[Entry],
-        floor: int,
+        floor: int, how: str,
     ) -> None:  # fmt: skip
         wrong = self.told.violations
-        if not entries or entries[-1].seq < floor:
-            wrong.append(f"S7: {key!r} read without seq {floor}, acknowledged before")
+        if floor and (not entries or entries[-1].seq < floor):
+            wrong.append(f"S7: {key!r} read ({how}) without seq {floor}, told before")
         seqs = [entry.seq for entry in entries]
         if seqs != sorted(set(seqs)):
             wrong.append(f"S4: {key!r} read in the order {seqs}")

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from lognode.client import frame, limits
-from lognode.client.errors import LimitExceeded
+from lognode.client.errors import InvalidArgument, LimitExceeded
 from lognode.client.frame import Broken, Decoder, Frame
 
 
@@ -117,6 +117,12 @@ def test_unknown_fields_behind_the_body_are_ignored() -> None:
 def test_a_frame_over_the_limit_is_not_encoded() -> None:
     with pytest.raises(LimitExceeded) as caught:
         frame.encode(1, "op", {"v": bytes(limits.frame_bytes_max)})
+    assert caught.value.outcome == "not_applied"
+
+
+def test_a_number_of_more_than_64_bits_is_refused_and_not_raised_as_it_comes() -> None:
+    with pytest.raises(InvalidArgument, match="64 bits") as caught:
+        frame.encode(1, "op", {"range": 1 << 64})
     assert caught.value.outcome == "not_applied"
 
 

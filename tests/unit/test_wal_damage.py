@@ -469,3 +469,29 @@ def test_a_batch_of_a_newer_version_is_named_and_refused() -> None:
     sync(wal)
     with pytest.raises(CorruptData, match=r"wal-0000000001: WAL item of unknown kind 9"):
         open_wal(disk)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_x2_a_file_of_another_format_is_refused_by_name_and_not_taken_for_a_damaged_one(
+    version: int,
+) -> None:
+    disk = SimDisk(random.Random(1))
+    wal = open_wal(disk)
+    marked(wal)
+    header = disk.read(file_name(1), 0, wal_format.HEADER_BYTES)
+    # Its layout behind the version is its own: here, all but the magic and the version differ.
+    other = wal_format.MAGIC + version.to_bytes(4, "big") + bytes(b ^ 85 for b in header[12:])
+    disk.write(file_name(1), 0, [other])
+    with pytest.raises(CorruptData, match=f"{file_name(1)} is of format {version}, .*format 2"):
+        open_wal(disk)
+
+
+def test_x2_a_header_whose_version_was_damaged_is_no_file_of_another_format() -> None:
+    disk = SimDisk(random.Random(1))
+    wal = open_wal(disk)
+    marked(wal)
+    header = bytearray(disk.read(file_name(1), 0, wal_format.HEADER_BYTES))
+    header[11] ^= 1
+    assert wal_format.decode_header(bytes(header)) is None
+    disk.write(file_name(1), 0, [bytes(header)])
+    assert any("header is damaged" in what for what in open_wal(disk).recovery.damage)
