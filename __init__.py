@@ -50,6 +50,7 @@ from .client.sender import Delivery
 from .client.types import (
     ABSENT,
     ANY,
+    UNCHANGED,
     Ack,
     Cursor,
     Entry,
@@ -61,6 +62,7 @@ from .client.types import (
 __all__ = [
     "ABSENT",
     "ANY",
+    "UNCHANGED",
     "Ack",
     "AsyncClient",
     "AsyncFeed",

@@ -8,11 +8,17 @@ import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, repeat
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import Any
 
 from . import limits
-from .errors import InvalidArgument, LimitExceeded, LognodeError, RemoteProtocolError
+from .errors import (
+    InvalidArgument,
+    LimitExceeded,
+    LognodeError,
+    RemoteProtocolError,
+    SequenceMismatch,
+)
 from .records import EXPECT_ABSENT, EXPECT_ANY, check_key, check_record, encode_batch
 from .retry import Attempts
 from .types import ABSENT, ANY, Ack, Expect, Headers
@@ -31,6 +37,7 @@ class AppendBatch:
         "bytes",
         "data",
         "done",
+        "duplicates",
         "error",
         "expects",
         "first_key",
@@ -40,9 +47,12 @@ class AppendBatch:
         "numbers",
         "parts",
         "prevs",
+        "refused",
         "reply",
         "snapshots",
+        "timer",
         "values",
+        "waiters",
     )
 
     def __init__(self, attempts: Attempts, done: "asyncio.Future[None]") -> None:
@@ -65,8 +75,15 @@ class AppendBatch:
         self.after: AppendBatch | None = None
         """The batch of a predecessor: send this one when that one is settled."""
         self.reply: Mapping[Any, Any] | None = None
+        self.duplicates: frozenset[int] = frozenset()
+        """Positions of records that an earlier attempt had appended."""
+        self.refused: dict[int, int] = {}
+        """Positions of records whose conditions did not hold, and the last seqs of their keys."""
         self.error: LognodeError | None = None
         self.parts: list[tuple[AppendBatch, list[int]]] | None = None
+        self.waiters: list[tuple[float, asyncio.Future[None]]] = []
+        """Until when callers wait, and what wakes them."""
+        self.timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -90,12 +107,41 @@ class AppendBatch:
             expects=self.expects,
             snapshots=self.snapshots,
             atomic=self.atomic,
+            each=self.expects is not None,
         )
 
     def close(self) -> None:
         """No record is added any more."""
         self.first_key = min(self.keys)
         self.last_key = max(self.keys)
+
+    def add(self, number: int, key: bytes, value: bytes | None, headers: Headers | None,
+            expect: int, *, snapshot: bool) -> int:  # fmt: skip
+        """Put a record behind the others; its position."""
+        position = len(self.keys)
+        self.keys.append(key)
+        self.values.append(value)
+        self.numbers.append(number)
+        if headers or self.headers is not None:
+            if self.headers is None:
+                self.headers = [None] * position
+            self.headers.append(headers or None)
+        if expect != EXPECT_ANY or self.expects is not None:
+            if self.expects is None:
+                self.expects = [EXPECT_ANY] * position
+            self.expects.append(expect)
+        if snapshot:
+            if self.snapshots is None:
+                self.snapshots = []
+            self.snapshots.append(position)
+        return position
+
+    def has_condition(self, position: int) -> bool:
+        """Whether the record at that position has one that may not hold."""
+        expects = self.expects
+        return (
+            expects is not None and 0 <= position < len(expects) and expects[position] != EXPECT_ANY
+        )
 
     def holds(self, number: int) -> bool:
         """Whether a record of this batch has the number."""
@@ -120,28 +166,88 @@ class AppendBatch:
         new.close()
         return new
 
-    def acks(self) -> list[Ack | LognodeError]:
-        """What became of each record; only when `done`."""
+    async def wait(self, until: float) -> bool:
+        """Wait until it is `done`, at most until that time of the loop; whether it is.
+
+        All who wait share one timer, and are woken without another turn of the loop: with the
+        callbacks of `asyncio.wait` for each, waiting cost an append of one record as much as all
+        the rest.
+        """
+        if not self.done.done():
+            waiter: asyncio.Future[None] = self.done.get_loop().create_future()
+            self.waiters.append((until, waiter))
+            if self.timer is None or until < self.timer.when():
+                self._look_at(until)
+            await waiter
+        return self.done.done()
+
+    def _look_at(self, when: float) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = self.done.get_loop().call_at(when, self._look)
+
+    def _look(self) -> None:
+        """Who waits no longer?"""
+        self.timer = None
+        now = self.done.get_loop().time()
+        left: list[tuple[float, asyncio.Future[None]]] = []
+        for until, waiter in self.waiters:
+            if waiter.done() or until <= now:
+                _wake(waiter)
+            else:
+                left.append((until, waiter))
+        self.waiters[:] = left
+        if left:
+            self._look_at(min(until for until, _ in left))
+
+    def wake(self) -> None:
+        """It is `done`: nobody waits any longer."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        for _, waiter in self.waiters:
+            _wake(waiter)
+
+    def settled(self, reply: Mapping[Any, Any]) -> None:
+        """The answer, checked: of each record an Ack, or that its condition did not hold."""
+        self.reply = reply
+        self.duplicates = frozenset(reply.get("duplicates") or ())
+        if reply.get("refused"):
+            self.refused = dict(zip(reply["refused"], reply["actual"], strict=True))
+
+    def acks_of(self, at: int, count: int) -> list[Ack | LognodeError]:
+        """What became of `count` records from `at` on; only when `done`."""
         if self.parts is not None:
-            found: dict[int, Ack | LognodeError] = {}
-            for part, positions in self.parts:
-                found.update(zip(positions, part.acks(), strict=True))
-            return [found[i] for i in range(len(self.keys))]
+            return self.acks()[at : at + count]
         if self.error is not None or self.reply is None:
-            return [self.error or LognodeError("batch without a reply", outcome="unknown")] * len(
-                self.keys
-            )
-        timestamp_ms = self.reply.get("timestamp_ms")
+            error = self.error or LognodeError("batch without a reply", outcome="unknown")
+            return [error] * count
         first_seq = self.reply.get("first_seq")
         if first_seq is not None:
-            return list(
-                map(Ack, range(first_seq, first_seq + len(self.keys)), repeat(timestamp_ms))
-            )
-        duplicates = frozenset(self.reply.get("duplicates") or ())
-        return [
-            Ack(seq, None if i in duplicates else timestamp_ms, i in duplicates)
-            for i, seq in enumerate(self.reply["seqs"])
-        ]
+            return _acks(first_seq + at, count, self.reply.get("timestamp_ms"))
+        return [self._result(self.reply, position) for position in range(at, at + count)]
+
+    def acks(self) -> list[Ack | LognodeError]:
+        """What became of each record; only when `done`."""
+        if self.parts is None:
+            return self.acks_of(0, len(self.keys))
+        found: dict[int, Ack | LognodeError] = {}
+        for part, positions in self.parts:
+            found.update(zip(positions, part.acks(), strict=True))
+        return [found[i] for i in range(len(self.keys))]
+
+    def _result(self, reply: Mapping[Any, Any], position: int) -> Ack | LognodeError:
+        if position in self.refused:
+            actual, expected = self.refused[position], (self.expects or ())[position]
+            error = SequenceMismatch(
+                f"the key's last seq is {actual}, not {expected}",
+                key=self.keys[position], expected=expected, actual=actual,
+            )  # fmt: skip
+            return self.attempts.settle(error)
+        seq = reply["seqs"][position]
+        if position in self.duplicates:
+            return Ack(seq, None, duplicate=True)
+        return Ack(seq, reply.get("timestamp_ms"))
 
     def ack(self, position: int) -> Ack:
         """What became of one record; raises its error. Only when `done`."""
@@ -151,22 +257,42 @@ class AppendBatch:
                     return part.ack(positions.index(position))
         if self.error is not None:
             raise self.error
-        first_seq = self.reply.get("first_seq") if self.reply is not None else None
-        if first_seq is not None and self.reply is not None:
+        if self.reply is None:
+            raise LognodeError("batch without a reply", outcome="unknown")
+        first_seq = self.reply.get("first_seq")
+        if first_seq is not None:
             return Ack(first_seq + position, self.reply.get("timestamp_ms"))
-        found = self.acks()[position]
+        found = self._result(self.reply, position)
         if isinstance(found, LognodeError):
             raise found
         return found
 
 
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():  # its caller may have gone
+        waiter.set_result(None)
+
+
+def _acks(first_seq: int, count: int, timestamp_ms: int | None) -> list[Ack | LognodeError]:
+    """Acks of records that are new, made without a call of Python for each."""
+    fields = zip(range(first_seq, first_seq + count), repeat(timestamp_ms), repeat(False))
+    return list(map(tuple.__new__, repeat(Ack), fields))
+
+
 def check_reply(batch: AppendBatch, reply: Any) -> None:
-    """Raises RemoteProtocolError unless the reply acknowledges every record of the batch."""
+    """Raises RemoteProtocolError unless the reply says of every record what became of it."""
     if isinstance(reply, dict):
         first_seq, seqs = reply.get("first_seq"), reply.get("seqs")
-        if type(first_seq) is int or (type(seqs) is list and len(seqs) == len(batch)):
+        if type(first_seq) is int:
             return
-    raise RemoteProtocolError("an append was answered without the seqs of its records")
+        refused, actual = reply.get("refused") or [], reply.get("actual") or []
+        if (
+            type(seqs) is list and len(seqs) == len(batch)
+            and type(refused) is list and type(actual) is list and len(refused) == len(actual)
+            and all(type(at) is int and batch.has_condition(at) for at in refused)
+        ):  # fmt: skip
+            return
+    raise RemoteProtocolError("an append was answered without what became of its records")
 
 
 class AsyncTicket:
@@ -238,6 +364,20 @@ def to_expect(expect: Expect) -> int:
     )
 
 
+def checked_record(key: Any, value: bytes | None, headers: Headers | None) -> tuple[bytes, int]:
+    """The key's bytes and the size of a record. Raises InvalidArgument, LimitExceeded."""
+    if type(key) is not bytes:
+        key = to_key(key)
+    if value is not None and type(value) is not bytes:
+        check_types(value, None)
+    size = len(key) + (0 if value is None else len(value))
+    if headers or not 0 < len(key) <= limits.key_bytes_max or size > limits.value_bytes_max:
+        check_types(value, headers)
+        check_record(key, value, headers)
+        size += sum(map(len, headers or ())) + sum(map(len, (headers or {}).values()))
+    return key, size
+
+
 class Columns:
     """Records given as tuples, as columns, checked: at most a few C calls a column."""
 
@@ -277,7 +417,7 @@ class Columns:
         ):
             for key, value in zip(self.keys, self.values, strict=True):
                 check_record(key, value)
-        self.sizes = list(map(int.__add__, lengths, sizes))
+        self.sizes = list(map(add, lengths, sizes))
         for position, headers in enumerate(self.headers or ()):
             if headers:
                 check_types(None, headers)
@@ -327,24 +467,37 @@ class Columns:
             yield positions[at:to]
             at, before = to, ends[to - 1]
 
+    def size(self, positions: Sequence[int]) -> int:
+        """Bytes of these records, as they count for a batch."""
+        if isinstance(positions, range):
+            return sum(self.sizes[positions.start : positions.stop])
+        return sum(map(self.sizes.__getitem__, positions))
+
     def fill(self, batch: AppendBatch, positions: Sequence[int], first_number: int) -> None:
-        """Put these records into an empty batch; the first of all has `first_number`."""
+        """Put these records behind those of a batch; the first of all has `first_number`."""
+        before = len(batch)
+        headers = None
         if isinstance(positions, range):
             span = slice(positions.start, positions.stop)
-            batch.keys, batch.values = self.keys[span], self.values[span]
-            batch.numbers = list(range(first_number + span.start, first_number + span.stop))
-            batch.bytes = sum(self.sizes[span])
+            batch.keys += self.keys[span]
+            batch.values += self.values[span]
+            batch.numbers += range(first_number + span.start, first_number + span.stop)
             headers = self.headers[span] if self.headers is not None else None
         else:
-            batch.keys = list(map(self.keys.__getitem__, positions))
-            batch.values = list(map(self.values.__getitem__, positions))
-            batch.numbers = list(map(first_number.__add__, positions))
-            batch.bytes = sum(map(self.sizes.__getitem__, positions))
-            headers = None
+            batch.keys += map(self.keys.__getitem__, positions)
+            batch.values += map(self.values.__getitem__, positions)
+            batch.numbers += map(first_number.__add__, positions)
             if self.headers is not None:
                 headers = list(map(self.headers.__getitem__, positions))
+        batch.bytes += self.size(positions)
         if headers is not None and any(headers):
-            batch.headers = headers
+            if batch.headers is None:
+                batch.headers = [None] * before
+            batch.headers += headers
+        elif batch.headers is not None:
+            batch.headers += repeat(None, len(positions))
+        if batch.expects is not None:
+            batch.expects += repeat(EXPECT_ANY, len(positions))
 
 
 def check_one_batch(columns: Columns) -> None:

@@ -7,8 +7,9 @@ from typing import Any, Final, Self
 from . import address, limits, wire
 from .appends import to_key
 from .cluster import Cluster
-from .errors import InvalidArgument, LimitExceeded
+from .errors import InvalidArgument, LimitExceeded, RemoteProtocolError
 from .log import AsyncLog
+from .types import UNCHANGED, Unchanged
 
 default_timeout_s: Final = 10.0
 default_address: Final = "lognode://127.0.0.1:4600"
@@ -55,12 +56,19 @@ class AsyncClient:
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
         cleanup: str = "delete",
+        delete_retention_ms: int | None = None,
+        snapshot_delay_ms: int | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> AsyncLog:
         """Create a log of `ranges` even ranges, or split at the given keys.
 
         `replicas`: 1 to `replicas_max`; with fewer nodes the log grows to it later.
+        `retention_ms`: entries older may go. `retention_bytes`: of each range so many bytes of
+        segments stay at least, the newest. `snapshot_delay_ms`: what a key had before a logical
+        snapshot goes so long after it. Both go by whole segments, so that entries may stay longer.
+        `cleanup="compact"`, instead of these: of each key the last entry stays, tombstones for
+        `delete_retention_ms`, a day by default. Seqs never change (S6).
         Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
         """
         log = self.log(name)
@@ -84,10 +92,45 @@ class AsyncClient:
             "retention_ms": retention_ms,
             "retention_bytes": retention_bytes,
             "cleanup": cleanup,
+            "delete_retention_ms": delete_retention_ms,
+            "snapshot_delay_ms": snapshot_delay_ms,
             "exist_ok": exist_ok,
         }
         await self._ask(wire.CREATE_LOG, body, timeout, writes=True)
         return log
+
+    async def alter_log(
+        self,
+        name: str,
+        *,
+        retention_ms: int | Unchanged | None = UNCHANGED,
+        retention_bytes: int | Unchanged | None = UNCHANGED,
+        cleanup: str | Unchanged = UNCHANGED,
+        delete_retention_ms: int | Unchanged | None = UNCHANGED,
+        snapshot_delay_ms: int | Unchanged | None = UNCHANGED,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Change the policy of a log; None takes a rule away. The whole policy as it is then.
+
+        What is already removed does not come back. Ranges and replicas stay as they were created.
+        Doing it twice is doing it once. Raises LogNotFound, InvalidArgument for a policy that
+        contradicts itself.
+        """
+        _check_log_name(name)
+        given = {
+            "retention_ms": retention_ms,
+            "retention_bytes": retention_bytes,
+            "cleanup": cleanup,
+            "delete_retention_ms": delete_retention_ms,
+            "snapshot_delay_ms": snapshot_delay_ms,
+        }
+        changes = {rule: value for rule, value in given.items() if value is not UNCHANGED}
+        body = {"name": name, "changes": changes}
+        answer = await self._ask(wire.ALTER_LOG, body, timeout, writes=True)
+        policy = answer.get("policy")
+        if not isinstance(policy, dict):
+            raise RemoteProtocolError("a policy that is none")
+        return policy
 
     async def delete_log(self, name: str, *, timeout: float | None = None) -> None:
         """Delete a log and all its entries. Raises LogNotFound."""

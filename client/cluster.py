@@ -271,15 +271,17 @@ class Cluster:
         node: int | None = None,
         any_replica: bool = False,
         waits: bool = False,
+        writes: bool = False,
     ) -> tuple[Body, Range]:
-        """Read from the range of `key`, wherever it is; the answer and who gave it.
+        """Ask the range of `key`, wherever it is; the answer and who gave it.
 
         `any_replica`: a prefix read, which goes to the members in turn; others go to the leader,
         who needs one hop less than the others. `waits`: the answer may take as long as the
-        deadline allows.
+        deadline allows. `writes`: an error says whether it may have been done; what is asked for
+        must be the same when it is done twice.
         """
         loop = asyncio.get_running_loop()
-        attempts = Attempts(f"{op} of log {log.name!r}", deadline, writes=False)
+        attempts = Attempts(f"{op} of log {log.name!r}", deadline, writes=writes)
         while True:
             known, tried = None, 0
             try:

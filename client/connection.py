@@ -89,9 +89,12 @@ class Connection:
         self._always_ping = True
         self._start_watch()
 
-    def send(self, op: str, body: Body) -> None:
-        """A one-way message; without any promise that it arrives. See `queued_bytes`."""
-        self._transport.send(0, op, body)
+    def send(self, op: str, body: Body, *, now: bool = False) -> None:
+        """A one-way message; without any promise that it arrives. See `queued_bytes`.
+
+        `now`: nothing more is sent in this turn that could share its write.
+        """
+        self._transport.send(0, op, body, now=now)
 
     async def request(self, op: str, body: Body, *, deadline: float | None = None) -> Body:
         """Ask, and return the body of the answer.

@@ -188,7 +188,8 @@ class Timeout(LognodeError):
 
 
 class CorruptData(LognodeError):
-    """A checksum or a structure did not hold (promise S12)."""
+    """A checksum or a structure did not hold (promise S12). Field, where it is known: `segment`,
+    the content id of the file."""
 
     code = "CORRUPT_DATA"
     default_outcome: ClassVar[Outcome] = "unknown"

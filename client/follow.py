@@ -105,6 +105,8 @@ class AsyncFeed:
             raise InvalidArgument("a cursor of a span; give one of keys", what="start")
         if self._keys is None and isinstance(start, Tail):
             raise InvalidArgument("Tail(n) counts the entries of a key: give keys", what="start")
+        if self._keys is None and self._start == "snapshot":
+            raise InvalidArgument("a logical snapshot is one of a key: give keys", what="start")
         self._prefix = to_key(prefix or b"")
         self._spans: list[_Span] = []
         self._queue: asyncio.Queue[_Push | LognodeError] = asyncio.Queue(queued_pushes_max)
@@ -205,6 +207,8 @@ class AsyncFeed:
         elif isinstance(start, Timestamp):
             # After a merge timestamps rise per key only (executions 2.21).
             positions = await self._resolve_keys(keys, ["ts", start.ms], deadline)
+        elif start == "snapshot":
+            positions = await self._resolve_keys(keys, "snapshot", deadline)
         else:
             positions = {}
             for known in ranges:
@@ -227,10 +231,13 @@ class AsyncFeed:
         async def one(key: bytes) -> int:
             async with gate:
                 body = {"key": key, "start": start}
-                answer, _ = await self._cluster.call(
-                    self._log, key, wire.RESOLVE, body, deadline=deadline
-                )
-                return int(answer["seq"])
+                while True:
+                    answer, _ = await self._cluster.call(
+                        self._log, key, wire.RESOLVE, body, deadline=deadline
+                    )
+                    if not answer.get("more"):
+                        return int(answer["seq"])
+                    body["end"] = answer["seq"]
 
         return dict(zip(keys, await asyncio.gather(*map(one, keys)), strict=True))
 
@@ -254,8 +261,8 @@ class AsyncFeed:
         how: Any = ["ts", start.ms] if isinstance(start, Timestamp) else "latest"
         if how == "latest" and start != "latest":
             raise InvalidArgument(
-                f"start is {start!r}; give a seq, 'earliest', 'latest', Tail, Timestamp, a mapping "
-                "or a cursor",
+                f"start is {start!r}; give a seq, 'earliest', 'latest', 'snapshot', Tail, "
+                "Timestamp, a mapping or a cursor",
                 what="start",
             )
         body = {"key": None, "start": how}

@@ -19,6 +19,8 @@ header_bytes_max: Final = 4 * KIB
 batch_bytes_max: Final = MIB
 """Keys, values and headers of a batch, uncompressed; a single larger record travels alone."""
 batch_records_max: Final = 10_000
+removal_keys_max: Final = 32
+"""Keys or spans of one trim or delete: applying it is one step."""
 log_name_bytes_max: Final = 128
 producer_name_bytes_max: Final = 256
 
@@ -46,16 +48,33 @@ producer_window_max: Final = 524_288
 """Numbers above `low` that a range remembers; `submit` waits at it and a range refuses beyond."""
 producer_requests_in_flight_max: Final = 5
 """Per range and producer."""
+request_batches_max: Final = 256
+"""Batches of one append request, of together `batch_bytes_max`; each has its own fate."""
 producers_per_range_max: Final = 100_000
 producer_unacked_bytes_default: Final = 64 * MIB
 producer_expiry_ms: Final = 24 * 3_600 * 1_000
 
+# Removal, per range. What apply refuses by them is refused by every replica.
+floors_max: Final = 100_000
+"""Keys that are trimmed or deleted above what retention has passed, and what leases remember of
+them: their rows stay in memory."""
+lineage_spans_max: Final = 4_096
+"""Spans of keys with a floor or a compaction mark of their own."""
+leases_max: Final = 64
+lease_id_chars_max: Final = 128
+lease_ms_max: Final = 7 * 24 * 3_600 * 1_000
+"""A lease ends by then unless it is renewed."""
+
 # Memory of a node.
 memtable_bytes_max: Final = 64 * MIB
 memtable_hard_bytes_max: Final = 256 * MIB
-"""Above it appends are refused: segments cannot be built, or not as fast as entries come."""
+"""Of a range, frozen ones included. Above it appends are refused: segments cannot be built, or not
+as fast as entries come."""
 memtable_age_s: Final = 600.0
 memtables_bytes_max: Final = 512 * MIB
+"""Of a node, frozen ones included; above it the largest are frozen, however small."""
+memtables_hard_bytes_max: Final = 1024 * MIB
+"""Of a node: above it appends are refused."""
 append_queue_bytes_max: Final = 32 * MIB
 """Bytes of appends a range holds that are not yet committed; above it OVERLOADED."""
 log_cache_bytes_max: Final = 32 * MIB
@@ -87,9 +106,18 @@ wal_file_bytes_max: Final = 1 << 30
 segment_block_bytes: Final = 32 * KIB
 segment_unpacked_bytes_max: Final = 256 * MIB
 """Keys and values, uncompressed, above which a memtable is flushed: the builder holds them all."""
+builder_patience_s: Final = 60.0
+builder_bytes_per_s: Final = 256 * KIB
+"""Of batches as they came. A builder process that is slower than this, and late by its patience,
+hangs: it is killed, and the segment built again."""
 meta_map_bytes: Final = 16 << 30
 base_chunk_bytes: Final = 4 * MIB
 """A piece of a segment file in a base transfer, at most."""
+disk_reserve_bytes: Final = 512 * MIB
+"""Unless the node is told otherwise: with less free it refuses appends."""
+disk_reserve_bytes_max: Final = 1 << 50
+scrub_bytes_per_s: Final = 4 * MIB
+"""Unless the node is told otherwise: of segment files that are read and hashed again."""
 transfer_bytes_per_s: Final = 64 * MIB
 """Unless the node is told otherwise: of segment files that it gives, and as much that it takes."""
 

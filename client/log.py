@@ -1,11 +1,18 @@
 """One log: append, read, follow. Positions are the next seq wanted; spans are half-open."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
 from . import limits, wire
-from .appends import AppendBatch, Columns, check_one_batch, checked_key, to_expect, to_key
+from .appends import (
+    AppendBatch,
+    Columns,
+    check_one_batch,
+    checked_key,
+    checked_record,
+    to_expect,
+    to_key,
+)
 from .cluster import Cluster
 from .errors import InvalidArgument, LognodeError, PartialFailure, RemoteProtocolError, Timeout
 from .follow import AsyncFeed, prefix_end
@@ -16,6 +23,7 @@ from .types import (
     ANY,
     Ack,
     Consistency,
+    End,
     Entry,
     Expect,
     FollowStart,
@@ -29,6 +37,7 @@ Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, Hea
 """(key, value) or (key, value, headers); a value of None is a tombstone."""
 append_many_records_max: Final = 50_000
 """Records of one append_many that are taken at once; more follow as those are settled."""
+_RANGE_FIELDS: Final = ("id", "start", "end", "generation", "members", "leader", "state")
 
 
 class AsyncLog:
@@ -80,18 +89,12 @@ class AsyncLog:
         Raises SequenceMismatch, LimitExceeded. Concurrent calls share batches.
         """
         deadline = self._deadline(timeout)
-        columns = Columns(((key, value, headers),))
-        condition = None if expect is ANY else to_expect(expect)
+        wanted, size = checked_record(key, value, headers)
+        condition = to_expect(expect)
         sender = await self._ready(deadline)
-        if condition is None and not snapshot:
-            batch, position = sender.add(
-                columns.keys[0], value, headers, columns.sizes[0], deadline
-            )
-        else:
-            batch, position = (
-                sender.add_alone(columns, deadline, expect=condition, snapshot=snapshot),
-                0,
-            )
+        batch, position = sender.add(
+            wanted, value, headers, size, deadline, expect=condition, snapshot=snapshot
+        )
         await self._settled(batch, deadline)
         return batch.ack(position)
 
@@ -111,7 +114,7 @@ class AsyncLog:
             return []
         for part in columns.slices(append_many_records_max, limits.producer_unacked_bytes_default):
             try:
-                sender = await self._ready(deadline)
+                sender = await self._ready(deadline, len(part))
             except LognodeError as error:
                 results += [error] * (len(columns) - len(results))
                 break
@@ -122,16 +125,17 @@ class AsyncLog:
         self, sender: Sender, columns: Columns, deadline: float
     ) -> list[Ack | LognodeError]:
         batches = sender.add_columns(columns, deadline)
-        for batch, _ in batches:
-            await self._settled(batch, deadline)
-        if len(batches) == 1:
-            return batches[0][0].acks()
         results: list[Any] = [None] * len(columns)
-        for batch, positions in batches:
+        for batch, at, positions in batches:
+            try:
+                await self._settled(batch, deadline)
+                acks = batch.acks_of(at, len(positions))
+            except Timeout as error:  # others share the batch, and give it longer
+                acks = [error] * len(positions)
             if isinstance(positions, range):
-                results[positions.start : positions.stop] = batch.acks()
+                results[positions.start : positions.stop] = acks
             else:
-                for position, ack in zip(positions, batch.acks(), strict=True):
+                for position, ack in zip(positions, acks, strict=True):
                     results[position] = ack
         return results
 
@@ -145,8 +149,8 @@ class AsyncLog:
         deadline = self._deadline(timeout)
         columns = Columns(records)
         check_one_batch(columns)
-        sender = await self._ready(deadline)
-        batch = sender.add_alone(columns, deadline, atomic=True)
+        sender = await self._ready(deadline, len(columns))
+        batch = sender.add_atomic(columns, deadline)
         await self._settled(batch, deadline)
         return batch.ack(0)
 
@@ -175,7 +179,7 @@ class AsyncLog:
         key: bytes | str,
         *,
         start: Start = "earliest",
-        end: int | None = None,
+        end: End = None,
         limit: int | None = None,
         reverse: bool = False,
         consistency: Consistency = "linearizable",
@@ -185,11 +189,13 @@ class AsyncLog:
     ) -> AsyncIterator[Entry]:
         """The key's entries with seq in [start, end), oldest first, or newest first.
 
-        `start` may also be "earliest", "latest", Tail(n) or Timestamp(ms); at most `limit`.
+        `start` may also be "earliest", "latest", "snapshot" (the newest entry that was appended
+        with snapshot=True), Tail(n) or Timestamp(ms), `end` Timestamp(ms); at most `limit`.
         """
         wanted = checked_key(key)
         low = await self._resolve(wanted, start, timeout, consistency, node)
-        high, left = end, limit
+        high = await self._resolve_end(wanted, end, timeout, consistency, node)
+        left = limit
         while left is None or left > 0:
             body = {
                 "key": wanted, "start": low, "end": high, "reverse": reverse,
@@ -231,16 +237,17 @@ class AsyncLog:
         key: bytes | str,
         *,
         start: Start = "earliest",
-        end: int | None = None,
+        end: End = None,
         consistency: Consistency = "linearizable",
         node: int | None = None,
         through: int | None = None,
         timeout: float | None = None,
     ) -> int:
-        """How many entries of the key lie in [start, end)."""
+        """How many entries of the key lie in [start, end), which are as those of `scan`."""
         wanted = checked_key(key)
         low = await self._resolve(wanted, start, timeout, consistency, node)
-        body = {"key": wanted, "start": low, "end": end}
+        high = await self._resolve_end(wanted, end, timeout, consistency, node)
+        body = {"key": wanted, "start": low, "end": high}
         answer = await self._read(wire.COUNT, wanted, body, timeout, consistency, node, through)
         count = answer.get("count")
         if type(count) is not int:
@@ -280,8 +287,11 @@ class AsyncLog:
                 yield key
             if left is not None:
                 left -= len(found)
-            if len(found) == wanted:
-                at = after = found[-1]
+            if answer.get("more"):  # there may be more though the page is short, or empty
+                last = answer.get("after")
+                if type(last) is not bytes:
+                    raise RemoteProtocolError("a list of keys without its end")
+                at = after = last
             elif known.end is None or (end is not None and known.end >= end):
                 return
             else:
@@ -297,13 +307,64 @@ class AsyncLog:
     ) -> AsyncFeed:
         """Entries as they are committed: of `keys`, of all keys with `prefix`, or of the log.
 
-        `start`: a seq, "earliest", "latest", Tail(n) (with keys), Timestamp(ms), a {key: seq}
-        mapping, or a batch's cursor. `timeout` bounds the opening only.
+        `start`: a seq, "earliest", "latest", "snapshot" or Tail(n) (with keys), Timestamp(ms), a
+        {key: seq} mapping, or a batch's cursor. `timeout` bounds the opening only.
         """
         return AsyncFeed(
             self._cluster, self._routes, keys=keys, prefix=prefix, start=start,
             timeout=self._timeout if timeout is None else timeout,
         )  # fmt: skip
+
+    # Removing.
+
+    async def trim(self, key: bytes | str, before: int, *, timeout: float | None = None) -> None:
+        """Remove the key's entries below the seq `before`; the others keep theirs (S6).
+
+        All replicas hide them from now on, and give their room back in the background. `before`
+        beyond the key's end is its end. A call that failed may be made again: doing it twice is
+        doing it once.
+        """
+        wanted = checked_key(key)
+        if type(before) is not int or before < 0:
+            raise InvalidArgument(
+                f"before is {before!r}; give a seq, all entries below it go", what="before"
+            )
+        await self._remove(wire.TRIM, wanted, before, self._deadline(timeout))
+
+    async def delete_key(self, key: bytes | str, *, timeout: float | None = None) -> None:
+        """Remove all entries that the key has now; `expect=ABSENT` holds for it again.
+
+        An append revives the key, with a higher seq than any before. What others append meanwhile
+        stays, also when a call that failed is made again.
+        """
+        wanted = checked_key(key)
+        deadline = self._deadline(timeout)
+        left = deadline - self._cluster.now()
+        before = await self._resolve(wanted, "latest", left, "linearizable", None)
+        await self._remove(wire.DELETE_KEYS, wanted, before, deadline)
+
+    async def _remove(self, op: str, key: bytes, before: int, deadline: float) -> None:
+        await self._cluster.call(
+            self._routes, key, op, {"keys": [[key, before]]}, deadline=deadline, writes=True
+        )
+
+    # About it.
+
+    async def describe(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """`id`, `name`, `policy` and `ranges` of the log, as the cluster's metadata has them."""
+        answer = await self._cluster.refresh(self._name, self._deadline(timeout))
+        log = next(each for each in answer["logs"] if each["name"] == self._name)
+        ranges = [
+            {name: body.get(name) for name in _RANGE_FIELDS}
+            for body in answer["ranges"]
+            if body["log"] == log["id"]
+        ]
+        return {
+            "id": log["id"],
+            "name": self._name,
+            "policy": log["policy"],
+            "ranges": sorted(ranges, key=lambda row: bytes(row["start"])),
+        }
 
     # Inside.
 
@@ -316,22 +377,19 @@ class AsyncLog:
     def _deadline(self, timeout: float | None) -> float:
         return self._cluster.now() + (self._timeout if timeout is None else timeout)
 
-    async def _ready(self, deadline: float) -> Sender:
-        """The sender of this log's plain appends, with room for more."""
+    async def _ready(self, deadline: float, count: int = 1) -> Sender:
+        """The sender of this log's plain appends, with room for so many more."""
         if self._sender is None or self._sender.fatal is not None:
             self._sender = Sender(self._cluster, self._routes)
         sender = self._sender
         await sender.routed(deadline)
-        if not sender.has_room():
-            await sender.room(deadline)
+        if not sender.has_room(count=count):
+            await sender.room(deadline, count=count)
         return sender
 
     async def _settled(self, batch: AppendBatch, deadline: float) -> None:
-        if batch.done.done():
-            return
         # The batch's own deadline is at or after ours; at the same time it knows the outcome.
-        await asyncio.wait((batch.done,), timeout=max(0.0, deadline - self._cluster.now()) + 0.05)
-        if not batch.done.done():
+        if not await batch.wait(deadline + 0.05):
             raise Timeout(f"append to log {self._name!r} was not acknowledged in time")
 
     async def _resolve(
@@ -346,16 +404,30 @@ class AsyncLog:
             how: Any = ["tail", start.n]
         elif isinstance(start, Timestamp):
             how = ["ts", start.ms]
-        elif start == "latest":
-            how = "latest"
+        elif start in ("latest", "snapshot"):
+            how = start
         else:
             raise InvalidArgument(
-                f"start is {start!r}; give a seq, 'earliest', 'latest', Tail or Timestamp",
+                f"start is {start!r}; give a seq, 'earliest', 'latest', 'snapshot', Tail or "
+                "Timestamp",
                 what="start",
             )
         body = {"key": key, "start": how}
-        answer = await self._read(wire.RESOLVE, key, body, timeout, consistency, node, None)
-        return int(answer["seq"])
+        while True:
+            answer = await self._read(wire.RESOLVE, key, body, timeout, consistency, node, None)
+            if not answer.get("more"):
+                return int(answer["seq"])
+            body["end"] = answer["seq"]
+
+    async def _resolve_end(
+        self, key: bytes, end: End, timeout: float | None, consistency: Consistency,
+        node: int | None,
+    ) -> int | None:  # fmt: skip
+        if isinstance(end, Timestamp):
+            return await self._resolve(key, end, timeout, consistency, node)
+        if end is not None and not isinstance(end, int):
+            raise InvalidArgument(f"end is {end!r}; give a seq or Timestamp", what="end")
+        return end
 
     async def _read(
         self, op: str, key: bytes, body: dict[str, Any], timeout: float | None,
@@ -382,9 +454,9 @@ def _ms(timeout: float | None, default: float) -> int:
 
 
 def _all_or_raise(results: list[Ack | LognodeError]) -> list[Ack]:
+    if set(map(type, results)) == {Ack}:
+        return results  # type: ignore[return-value]
     acks = [result for result in results if isinstance(result, Ack)]
-    if len(acks) == len(results):
-        return acks
     failures = [result for result in results if isinstance(result, LognodeError)]
     reasons = {(error.code, error.outcome, error.message) for error in failures}
     if not acks and len(reasons) == 1:

@@ -4,10 +4,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from . import limits
-from .appends import AsyncTicket, check_types, to_key
+from .appends import AsyncTicket, checked_record
 from .cluster import Cluster, LogRoutes
 from .errors import InvalidArgument, LimitExceeded, PartialFailure
-from .records import check_record
 from .sender import Delivery, Sender
 from .types import Headers
 
@@ -77,15 +76,7 @@ class AsyncProducer:
         `number`, with a named producer: the record's number, above all those submitted before.
         Raises InvalidArgument, LimitExceeded, Timeout (no room in time), or what ended the session.
         """
-        if type(key) is not bytes:
-            key = to_key(key)
-        if value is not None and type(value) is not bytes:
-            check_types(value, None)
-        size = len(key) + (0 if value is None else len(value))
-        if headers or not 0 < len(key) <= limits.key_bytes_max or size > limits.value_bytes_max:
-            check_types(value, headers)
-            check_record(key, value, headers)
-            size += sum(map(len, headers or ())) + sum(map(len, (headers or {}).values()))
+        key, size = checked_record(key, value, headers)
         if (number is None) != (self._name is None):
             raise InvalidArgument(
                 "number= is for producers with a name, and needed there", what="number"

@@ -10,17 +10,23 @@ Layout, one msgpack array:
 
     0 version (1)           5 numbers: int (consecutive from it) or array
     1 count                 6 prevs: nil (all 0) or array
-    2 producer id           7 flags: 1 values are zstandard, 2 atomic (S10)
+    2 producer id           7 flags: 1 values are zstandard, 2 atomic (S10), 4 each by itself
     3 epoch                 8 expects: nil or array; -1 any, 0 absent, else the key's last seq
     4 low                   9 snapshots: nil or array of positions marked snapshot=True
                            10 keys: bin, a packed array of bin
                            11 headers: nil, or bin: a packed array of (nil or map bin -> bin)
                            12 values: bin, a packed array of (bin or nil), maybe compressed
                            13 bytes of the values column when uncompressed
+
+Where one condition does not hold nothing of the batch is appended, unless its records are each by
+itself: then those whose conditions do not hold are left out, and the others appended, in order.
+Records of callers who know nothing of each other travel so.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import ge
 from typing import Any, Final
 
 import msgpack
@@ -33,10 +39,14 @@ from .types import Headers
 VERSION: Final = 1
 FLAG_ZSTD: Final = 1
 FLAG_ATOMIC: Final = 2
+FLAG_EACH: Final = 4
 EXPECT_ANY: Final = -1
 EXPECT_ABSENT: Final = 0
 
 _COMPRESS_FROM_BYTES: Final = 256
+_NUMBER_MAX: Final = (1 << 63) - 1
+"""Of records: one that has no 64 bits could be applied, and the range's tables never stored."""
+_HEAD: Final = "count, producer, epoch, low, flags and values size"
 _values_bytes_max: Final = limits.batch_bytes_max + limits.value_bytes_max + 64 * limits.KIB
 
 
@@ -54,6 +64,7 @@ class Batch:
     numbers: Sequence[int]
     prevs: list[int] | None
     atomic: bool
+    each: bool
     expects: list[int] | None
     snapshots: frozenset[int]
     keys: list[bytes]
@@ -67,8 +78,8 @@ class Batch:
         raw = self.packed_values
         if self.values_compressed:
             try:
-                raw = zstandard.ZstdDecompressor().decompress(raw, self.values_size)
-            except zstandard.ZstdError as error:
+                raw = decompress(raw, self.values_size)
+            except ValueError as error:
                 raise CorruptData(f"value column does not decompress: {error}") from None
         if len(raw) != self.values_size:
             raise CorruptData("value column has another size than its batch says")
@@ -94,12 +105,13 @@ def encode_batch(
     expects: Sequence[int] | None = None,
     snapshots: Sequence[int] | None = None,
     atomic: bool = False,
+    each: bool = False,
     compress: bool = True,
 ) -> bytes:
     """Pack columns of equal length into the bytes of one batch."""
     packed_values = msgpack.packb(values)
     size = len(packed_values)
-    flags = FLAG_ATOMIC if atomic else 0
+    flags = (FLAG_ATOMIC if atomic else 0) | (FLAG_EACH if each else 0)
     if compress and size >= _COMPRESS_FROM_BYTES:
         smaller = zstandard.ZstdCompressor(level=1).compress(packed_values)
         if len(smaller) < size - (size >> 3):
@@ -137,10 +149,11 @@ def decode_batch(data: bytes) -> Batch:
         raise CorruptData("not a record batch of a version this program knows")
     (_, count, producer, epoch, low, numbers, prevs, flags, expects, snapshots) = fields[:10]
     packed_keys, packed_headers, packed_values, size = fields[10:14]
-    for name, value in (("count", count), ("producer", producer), ("epoch", epoch),
-                        ("low", low), ("flags", flags), ("values size", size)):  # fmt: skip
-        if type(value) is not int or value < 0:
-            raise CorruptData(f"{name} of a record batch is not a non-negative integer")
+    head = (count, producer, epoch, low, flags, size)
+    if set(map(type, head)) != {int} or min(head) < 0:
+        raise CorruptData(f"one of the {_HEAD} of a record batch is not a non-negative integer")
+    if flags & FLAG_ATOMIC and flags & FLAG_EACH:
+        raise CorruptData("a record batch whose records share a fate and have each their own")
     if type(packed_keys) is not bytes or type(packed_values) is not bytes:
         raise CorruptData("a column of a record batch is not bytes")
     if packed_headers is not None and type(packed_headers) is not bytes:
@@ -172,6 +185,7 @@ def decode_batch(data: bytes) -> Batch:
         numbers=numbers,
         prevs=prevs,
         atomic=bool(flags & FLAG_ATOMIC),
+        each=bool(flags & FLAG_EACH),
         expects=expects,
         snapshots=frozenset(snapshots or ()),
         keys=keys,
@@ -180,6 +194,22 @@ def decode_batch(data: bytes) -> Batch:
         values_compressed=bool(flags & FLAG_ZSTD),
         values_size=size,
     )
+
+
+def decompress(data: bytes, size: int, by: zstandard.ZstdDecompressor | None = None) -> bytes:
+    """The bytes of a zstandard frame that has exactly `size` of them. Raises ValueError.
+
+    `by` is for who has many of them, on one thread: to make one takes longer than most frames.
+
+    The library allocates what the frame's head claims, whatever bound it is given: terabytes.
+    """
+    try:
+        claimed = zstandard.frame_content_size(data)
+        if claimed != size:
+            raise ValueError(f"a frame of {claimed} bytes instead of {size}")
+        return (by or zstandard.ZstdDecompressor()).decompress(data)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None
 
 
 def check_key(key: bytes) -> None:
@@ -235,17 +265,15 @@ def check_limits(batch: Batch) -> None:
         for key in batch.keys:
             check_record(key, None)
     numbers = batch.numbers
-    if not isinstance(numbers, range) and any(
-        map(int.__ge__, numbers, numbers[1:])
-    ):  # strictly increasing
+    if not isinstance(numbers, range) and any(map(ge, numbers, islice(numbers, 1, None))):
         raise InvalidArgument("record numbers of a batch do not increase", what="numbers")
-    if numbers[0] < 1:
-        raise InvalidArgument("record numbers start at 1", what="numbers")
+    if numbers[0] < 1 or numbers[-1] > _NUMBER_MAX:
+        raise InvalidArgument(f"record numbers are 1 to {_NUMBER_MAX}", what="numbers")
     values = batch.values()
     kinds = set(map(type, values))
     if kinds - {bytes, type(None)}:
         raise CorruptData("a value is neither bytes nor nil", outcome="not_applied")
-    longest = max((len(value) for value in values if value is not None), default=0)
+    longest = max(map(len, filter(None, values)), default=0)
     if longest > limits.value_bytes_max:
         check_record(b"k", next(v for v in values if v is not None and len(v) == longest))
     if batch.snapshots and max(batch.snapshots) >= batch.count:

@@ -73,7 +73,7 @@ class Attempts:
         self._hints = 0
         self._backoff_s = limits.client_retry_backoff_first_s
         self._sealed_s = sealed_backoff_first_s
-        self._rng = rng or random.Random()
+        self._rng = rng
 
     def attempt_deadline(self, now: float) -> float:
         """By when the next attempt must be answered."""
@@ -149,5 +149,7 @@ class Attempts:
     def _pause(self) -> float:
         delay = self._backoff_s
         self._backoff_s = min(self._backoff_s * 2, limits.client_retry_backoff_max_s)
+        if self._rng is None:
+            self._rng = random.Random()  # most calls never need one, and its seed costs more
         # Jitter keeps the clients of a lost leader from returning in step.
         return delay * self._rng.uniform(0.75, 1.25)

@@ -13,8 +13,9 @@ failure ends the session (executions 1.10).
 import asyncio
 from bisect import insort
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Any
 
 from . import errors, limits, wire
@@ -29,10 +30,16 @@ from .errors import (
     Timeout,
     Unavailable,
 )
+from .lanes import Lane
+from .last_numbers import LastNumbers
 from .pool import shared
+from .records import EXPECT_ANY
 from .retry import Attempts
 from .routing import Range
 from .types import Headers
+
+_Failure = tuple[LognodeError, Range, int]
+"""How an attempt failed, at which range, and the node that was asked."""
 
 UNROUTED = 0
 """The lane of records whose range is not known at the moment; range 0 is the controller's."""
@@ -52,19 +59,6 @@ class Delivery:
     def undelivered(self) -> int:
         """Records without an acknowledgement."""
         return self.not_applied + self.unknown
-
-
-class _Lane:
-    """The batches of one range: one open, some ready, at most five in flight."""
-
-    __slots__ = ("due", "in_flight", "open", "ready", "timer")
-
-    def __init__(self) -> None:
-        self.open: AppendBatch | None = None
-        self.due = False
-        self.timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self.ready: list[AppendBatch] = []
-        self.in_flight = 0
 
 
 class Sender:
@@ -90,9 +84,9 @@ class Sender:
         self._unacked_bytes_max = unacked_bytes_max
         self._unacked_bytes = 0
         self._loop = asyncio.get_running_loop()
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[int, Lane] = {}
         self._unsettled: set[AppendBatch] = set()
-        self._last: dict[bytes, int] = {}
+        self._last = LastNumbers()
         self._clean = True
         """Every request was answered: none can still be on its way."""
         self._given_up: dict[int, int] = {}
@@ -103,6 +97,8 @@ class Sender:
         self._seen = log.table.ranges
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pumping = False
+        """All lanes are going to be looked at."""
         self._identity: asyncio.Task[tuple[int, int]] | None = None
 
     # Taking records.
@@ -122,6 +118,8 @@ class Sender:
         ):
             self._identity = self._loop.create_task(self._open(deadline))
             self._identity.add_done_callback(_retrieve)
+        if self._identity.done():
+            return self._identity.result()
         try:
             async with asyncio.timeout_at(deadline):
                 return await shared(self._identity)
@@ -154,18 +152,19 @@ class Sender:
         if not len(self._log.table):
             await self._cluster.all_ranges(self._log, deadline)
 
-    def has_room(self, number: int | None = None) -> bool:
-        """Whether a record may be added: the windows of bytes and of numbers."""
+    def has_room(self, number: int | None = None, count: int = 1) -> bool:
+        """Whether `count` records may be added: the windows of bytes and of numbers."""
+        end = (number or self._next_number) + count
         return not self._unsettled or (
             self._unacked_bytes < self._unacked_bytes_max
-            and (number or self._next_number) - self.low < limits.producer_window_max
+            and end - self.low <= limits.producer_window_max
         )
 
-    async def room(self, deadline: float | None, number: int | None = None) -> None:
+    async def room(self, deadline: float | None, number: int | None = None, count: int = 1) -> None:
         """Wait for room. Raises Timeout (`not_applied`), or what ended the session."""
         try:
             async with asyncio.timeout_at(deadline):
-                while self.fatal is None and not self.has_room(number):
+                while self.fatal is None and not self.has_room(number, count):
                     waiter: asyncio.Future[None] = self._loop.create_future()
                     self._waiting.append(waiter)
                     await waiter
@@ -174,7 +173,7 @@ class Sender:
                 "no room for more unacknowledged records", outcome="not_applied"
             ) from None
         if self.fatal is not None:
-            raise self._copy(self.fatal, "not_applied")
+            raise _copy(self.fatal, "not_applied")
 
     def add(
         self,
@@ -184,6 +183,9 @@ class Sender:
         size: int,
         deadline: float,
         number: int | None = None,
+        *,
+        expect: int = EXPECT_ANY,
+        snapshot: bool = False,
     ) -> tuple[AppendBatch, int]:
         """Put one record, checked before, into its range's open batch."""
         lane = self._lane_of(key)
@@ -194,17 +196,10 @@ class Sender:
             or len(batch.keys) >= limits.batch_records_max
         ):
             batch = self._open_batch(lane, deadline)
-        position = len(batch.keys)
         if number is None:
             number = self._next_number
         self._next_number = number + 1
-        batch.keys.append(key)
-        batch.values.append(value)
-        batch.numbers.append(number)
-        if headers or batch.headers is not None:
-            if batch.headers is None:
-                batch.headers = [None] * position
-            batch.headers.append(headers or None)
+        position = batch.add(number, key, value, headers, expect, snapshot=snapshot)
         batch.bytes += size
         if batch.attempts.deadline < deadline:
             batch.attempts.deadline = deadline
@@ -213,31 +208,48 @@ class Sender:
         self._unacked_bytes += size
         return batch, position
 
-    def add_alone(
-        self, columns: Columns, deadline: float, *, atomic: bool = False,
-        expect: int | None = None, snapshot: bool = False,
-    ) -> AppendBatch:  # fmt: skip
-        """Records of one range that share a fate: an atomic batch, or one with a condition.
-
-        They travel by themselves, so that a refusal hits nobody else.
-        """
+    def add_atomic(self, columns: Columns, deadline: float) -> AppendBatch:
+        """Records of one range that share a fate; they travel as a batch by themselves."""
         batch = self._ready_batch(columns, range(len(columns)), deadline)
-        batch.atomic = atomic
-        if expect is not None:
-            batch.expects = [expect]
-        if snapshot:
-            batch.snapshots = [0]
+        batch.atomic = True
         self._next_number += len(columns)
         return batch
 
-    def add_columns(self, columns: Columns, deadline: float) -> list[tuple[AppendBatch, Any]]:
-        """Many records at once; each batch with the positions of its records."""
-        batches: list[tuple[AppendBatch, Any]] = []
+    def add_columns(
+        self, columns: Columns, deadline: float
+    ) -> list[tuple[AppendBatch, int, Sequence[int]]]:
+        """Many records at once; each batch with where they begin in it, and their positions.
+
+        They join what is open for their range, so that calls of few records a range share batches
+        while requests are under way.
+        """
+        batches: list[tuple[AppendBatch, int, Sequence[int]]] = []
         for group in columns.by_start(self._log.table.starts):
             for positions in columns.cut(group):
-                batches.append((self._ready_batch(columns, positions, deadline), positions))
+                batches.append((*self._join(columns, positions, deadline), positions))
         self._next_number += len(columns)
         return batches
+
+    def _join(
+        self, columns: Columns, positions: Sequence[int], deadline: float
+    ) -> tuple[AppendBatch, int]:
+        """Put records of one range into its open batch, or a new one; where they begin in it."""
+        lane = self._lane_of(columns.keys[positions[0]])
+        size = columns.size(positions)
+        batch = lane.open
+        if (
+            batch is None
+            or batch.bytes + size > limits.batch_bytes_max
+            or len(batch) + len(positions) > limits.batch_records_max
+        ):
+            batch = self._open_batch(lane, deadline)
+        at = len(batch)
+        columns.fill(batch, positions, self._next_number)
+        batch.attempts.deadline = max(batch.attempts.deadline, deadline)
+        if at == 0:
+            self._begin(batch)
+        self._unacked_bytes += size
+        return batch, at
 
     def _ready_batch(self, columns: Columns, positions: Any, deadline: float) -> AppendBatch:
         batch = self._new_batch(deadline)
@@ -261,7 +273,7 @@ class Sender:
         attempts = Attempts(f"append to log {self._log.name!r}", deadline, writes=True)
         return AppendBatch(attempts, self._loop.create_future())
 
-    def _open_batch(self, lane: _Lane, deadline: float) -> AppendBatch:
+    def _open_batch(self, lane: Lane, deadline: float) -> AppendBatch:
         if lane.open is not None:
             self._close_open(lane)
             self._loop.call_soon(self._pump, lane)
@@ -272,11 +284,11 @@ class Sender:
             lane.timer = self._loop.call_soon(self._linger_over, lane)
         return lane.open
 
-    def _linger_over(self, lane: _Lane) -> None:
+    def _linger_over(self, lane: Lane) -> None:
         lane.due = True
         self._pump(lane)
 
-    def _close_open(self, lane: _Lane) -> None:
+    def _close_open(self, lane: Lane) -> None:
         batch, lane.open, lane.due = lane.open, None, False
         if lane.timer is not None:
             lane.timer.cancel()
@@ -286,20 +298,23 @@ class Sender:
             lane.ready.append(batch)
 
     def _close(self, batch: AppendBatch) -> None:
-        """Fix what the batch follows. Batches of a key are closed in the order of numbers."""
+        """Fix what the batch follows. Batches of a key are closed in the order of numbers.
+
+        Nothing follows a record with a condition: one that is refused never comes.
+        """
         batch.close()
         last = self._last
-        if last:
-            prevs = list(map(last.get, batch.keys, repeat(0)))
-            if self._given_up:
-                prevs = list(map(self._not_given_up, prevs))
-            batch.prevs = prevs if any(prevs) else None
-        last.update(zip(batch.keys, batch.numbers, strict=True))
-        if len(last) > limits.producer_window_max:
-            low = self.low
-            self._last = {key: number for key, number in last.items() if number >= low}
+        prevs = last.before(batch.keys)
+        if self._given_up:
+            prevs = list(map(self._not_given_up, prevs))
+        batch.prevs = prevs if any(prevs) else None
+        followed: Iterable[tuple[bytes, int]] = zip(batch.keys, batch.numbers, strict=True)
+        if batch.expects is not None:
+            followed = compress(followed, map(EXPECT_ANY.__eq__, batch.expects))
+        last.note(followed, batch.numbers[-1])
+        last.settle(self.low)
 
-    def _lane_of(self, key: bytes) -> _Lane:
+    def _lane_of(self, key: bytes) -> Lane:
         table = self._log.table
         if table.ranges is not self._seen:
             # A key may have moved to another lane: what is open in the old one comes before.
@@ -311,39 +326,83 @@ class Sender:
         range_id = UNROUTED if known is None else known.range_id
         found = self._lanes.get(range_id)
         if found is None:
-            found = self._lanes[range_id] = _Lane()
+            found = self._lanes[range_id] = Lane()
         return found
 
     # Sending.
 
-    def _pump(self, lane: _Lane) -> None:
+    def _pump(self, lane: Lane) -> None:
         while lane.in_flight < limits.producer_requests_in_flight_max:
             if not lane.ready and lane.open is not None and lane.due:
                 self._close_open(lane)
-            at = next(
-                (
-                    i
-                    for i, batch in enumerate(lane.ready)
-                    if batch.after is None or batch.after.done.done()
-                ),
-                None,
-            )
-            if at is None:
+            batches = lane.take()
+            if not batches:
                 return
-            batch = lane.ready.pop(at)
-            batch.after = None
             lane.in_flight += 1
-            task = self._loop.create_task(self._deliver(lane, batch))
+            task = self._loop.create_task(self._deliver(lane, batches))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def _pump_all(self) -> None:
+        self._pumping = False
         for lane in list(self._lanes.values()):
             self._pump(lane)
 
-    async def _deliver(self, lane: _Lane, batch: AppendBatch) -> None:
+    async def _deliver(self, lane: Lane, batches: list[AppendBatch]) -> None:
+        """Send batches in one request; what its answer does not settle goes on by itself, so that
+        a refusal hits nobody else."""
         try:
-            await self._deliver_or_regroup(batch)
+            if len(batches) == 1:
+                await self._deliver_alone(batches[0], None)
+                return
+            failures = await self._deliver_together(batches)
+            if failures:
+                await asyncio.gather(*(self._deliver_alone(*failed) for failed in failures))
+        except asyncio.CancelledError:
+            for batch in batches:
+                self._fail(batch, Unavailable("the producer was closed", reason="closed"))
+        except Exception as error:
+            for batch in batches:
+                self._fail(batch, LognodeError(f"internal error: {error!r}", outcome="unknown"))
+            raise
+        finally:
+            lane.in_flight -= 1
+            self._pump(lane)
+
+    async def _deliver_together(
+        self, batches: list[AppendBatch]
+    ) -> list[tuple[AppendBatch, _Failure | None]]:
+        """The batches that are not settled, each with what its attempt failed with, if it was
+        made: not where they lie in several ranges, or no leader is known."""
+        deadline = min(batch.attempts.deadline for batch in batches)
+        try:
+            producer, epoch = await self.opened(deadline)
+            known = await self._cluster.locate(self._log, batches[0].first_key, deadline)
+        except LognodeError:
+            return [
+                (batch, None) for batch in batches
+            ]  # each finds out for itself, by its deadline
+        if self.fatal is not None or not all(
+            known.contains(batch.first_key) and known.contains(batch.last_key) for batch in batches
+        ):
+            return [(batch, None) for batch in batches]
+        tried = self._cluster.target(known)
+        for batch in batches:
+            if batch.data is None:
+                batch.data = batch.pack(producer, epoch, self.low)
+        failures: list[tuple[AppendBatch, _Failure | None]] = []
+        for batch, reply in zip(batches, await self._attempt(batches, known, tried), strict=True):
+            if isinstance(reply, LognodeError):
+                if reply.outcome == "unknown":  # known before another's failure ends the session
+                    batch.attempts.outcome = "unknown"
+                failures.append((batch, (reply, known, tried)))
+            else:
+                self._settle(batch, reply)
+        return failures
+
+    async def _deliver_alone(self, batch: AppendBatch, failure: _Failure | None) -> None:
+        try:
+            await self._deliver_or_regroup(batch, failure)
         except LognodeError as error:
             self._fail(batch, error)
         except asyncio.CancelledError:
@@ -351,18 +410,19 @@ class Sender:
         except Exception as error:
             self._fail(batch, LognodeError(f"internal error: {error!r}", outcome="unknown"))
             raise
-        finally:
-            lane.in_flight -= 1
-            self._pump(lane)
 
-    async def _deliver_or_regroup(self, batch: AppendBatch) -> None:
+    async def _deliver_or_regroup(self, batch: AppendBatch, failure: _Failure | None) -> None:
+        """Attempts until it is settled; `failure`: what the first has already failed with."""
         attempts = batch.attempts
         producer, epoch = await self.opened(attempts.deadline)
         while not batch.done.done():
             if self.fatal is not None:
-                raise self._copy(self.fatal, attempts.outcome)
+                raise _copy(self.fatal, attempts.outcome)
             known, tried, news = None, 0, False
             try:
+                if failure is not None:
+                    (error, known, tried), failure = failure, None
+                    raise error
                 known = await self._cluster.locate(self._log, batch.first_key, attempts.deadline)
                 if not known.contains(batch.last_key):
                     await self._regroup(batch)
@@ -370,7 +430,10 @@ class Sender:
                 tried = self._cluster.target(known)
                 if batch.data is None:
                     batch.data = batch.pack(producer, epoch, self.low)
-                self._settle(batch, await self._attempt(batch, batch.data, known, tried))
+                (reply,) = await self._attempt([batch], known, tried)
+                if isinstance(reply, LognodeError):
+                    raise reply
+                self._settle(batch, reply)
                 return
             except OutOfOrder as error:
                 if self._wait_for_predecessor(batch, error):
@@ -386,24 +449,28 @@ class Sender:
                 await asyncio.sleep(step.delay_s)
 
     async def _attempt(
-        self, batch: AppendBatch, data: bytes, known: Range, node: int
-    ) -> dict[Any, Any]:
+        self, batches: list[AppendBatch], known: Range, node: int
+    ) -> list[dict[Any, Any] | LognodeError]:
+        """Send packed batches in one request: of each the reply, or why there is none."""
         now = self._loop.time()
-        until = batch.attempts.attempt_deadline(now)
-        body = {"batches": [data], "timeout_ms": max(1, int((until - now) * 1000))}
+        # The longest: a batch that is nearly out of time does not hasten the others.
+        until = max(batch.attempts.attempt_deadline(now) for batch in batches)
+        body = {
+            "batches": [batch.data for batch in batches],
+            "timeout_ms": max(1, int((until - now) * 1000)),
+        }
         try:
             answer = await self._cluster.ask(known, wire.APPEND, body, until, node=node)
         except asyncio.CancelledError:
-            batch.attempts.outcome = "unknown"
+            for batch in batches:
+                batch.attempts.outcome = "unknown"
             raise
+        except LognodeError as error:
+            return [_own(error) for _ in batches] if len(batches) > 1 else [error]
         results = answer.get("results")
-        if type(results) is not list or len(results) != 1 or type(results[0]) is not dict:
-            raise RemoteProtocolError("an append was answered without its result")
-        reply: dict[Any, Any] = results[0]
-        if reply.get("status") == "error":
-            raise errors.from_wire(reply.get("error") or {})
-        check_reply(batch, reply)
-        return reply
+        if type(results) is not list or len(results) != len(batches):
+            results = [None] * len(batches)
+        return list(map(_result, batches, results))
 
     def _wait_for_predecessor(self, batch: AppendBatch, error: OutOfOrder) -> bool:
         """The range lacks a predecessor. When that is under way, let it go first: True.
@@ -443,14 +510,15 @@ class Sender:
         for position, key in enumerate(batch.keys):
             known = self._log.table.find(key)
             groups.setdefault(UNROUTED if known is None else known.range_id, []).append(position)
-        batch.parts = []
+        parts: list[tuple[AppendBatch, list[int]]] = []
         for positions in groups.values():
             attempts = Attempts(batch.attempts.what, batch.attempts.deadline, writes=True)
             attempts.outcome = batch.attempts.outcome
-            part = batch.part(positions, attempts)
+            parts.append((batch.part(positions, attempts), positions))
+        batch.parts = parts
+        for part, _ in parts:
             self._begin(part)
             part.done.add_done_callback(lambda _done: self._part_done(batch))
-            batch.parts.append((part, positions))
             lane = self._lane_of(part.first_key)
             insort(lane.ready, part, key=_first_number)
             self._pump(lane)
@@ -486,19 +554,23 @@ class Sender:
     # Settling.
 
     def _settle(self, batch: AppendBatch, reply: dict[Any, Any]) -> None:
-        batch.reply = reply
-        self.delivery.acknowledged += len(batch)
-        self.delivery.duplicates += len(reply.get("duplicates") or ())
+        batch.settled(reply)
+        self.delivery.acknowledged += len(batch) - len(batch.refused)
+        self.delivery.duplicates += len(batch.duplicates)
+        self._count_failed(len(batch.refused), batch.attempts.outcome)
         self._finish(batch)
 
+    def _count_failed(self, records: int, outcome: errors.Outcome) -> None:
+        if outcome == "not_applied":
+            self.delivery.not_applied += records
+        else:
+            self.delivery.unknown += records
+
     def _fail(self, batch: AppendBatch, error: LognodeError) -> None:
-        if batch.done.done():
+        if batch.done.done() or batch.parts is not None:  # its parts say what became of it
             return
         batch.error = self.last_error = batch.attempts.settle(error)
-        if batch.error.outcome == "not_applied":
-            self.delivery.not_applied += len(batch)
-        else:
-            self.delivery.unknown += len(batch)
+        self._count_failed(len(batch), batch.error.outcome)
         if self.name is not None or isinstance(error, Fenced):
             self._end_session(batch.error)
         else:
@@ -512,6 +584,7 @@ class Sender:
         batch.data = None
         self._clean = self._clean and batch.attempts.outcome != "unknown"
         batch.done.set_result(None)
+        batch.wake()
         self._unacked_bytes -= batch.bytes
         if self.name is None or batch.error is None:
             self._unsettled.discard(batch)
@@ -520,7 +593,9 @@ class Sender:
             low = self.low
             self._given_up = {n: prev for n, prev in self._given_up.items() if n >= low}
         self._wake()
-        self._loop.call_soon(self._pump_all)
+        if not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._pump_all)
 
     def _end_session(self, error: LognodeError) -> None:
         """Nothing more is sent: a number left out must not be passed by `low`."""
@@ -531,11 +606,8 @@ class Sender:
             self._close_open(lane)
             ready, lane.ready = lane.ready, []
             for batch in ready:
-                self._fail(batch, self._copy(error, "not_applied"))
+                self._fail(batch, _copy(error, "not_applied"))
         self._wake()
-
-    def _copy(self, error: LognodeError, outcome: errors.Outcome) -> LognodeError:
-        return type(error)(error.message, outcome=outcome, **error.fields)
 
     def _wake(self) -> None:
         while self._waiting and (self.fatal is not None or self.has_room()):
@@ -566,8 +638,7 @@ class Sender:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1.0)
         for batch in list(self._unsettled):  # a task cancelled before it began has failed nothing
-            if batch.parts is None:
-                self._fail(batch, Unavailable("the producer was closed", reason="closed"))
+            self._fail(batch, Unavailable("the producer was closed", reason="closed"))
         if self._identity is not None and not self._identity.done():
             self._identity.cancel()
         if self.fatal is None:
@@ -593,6 +664,28 @@ def _retrieve(task: "asyncio.Task[tuple[int, int]]") -> None:
     """Those who wait get the error; when nobody waits any more it is none."""
     if not task.cancelled():
         task.exception()
+
+
+def _copy(error: LognodeError, outcome: errors.Outcome) -> LognodeError:
+    return type(error)(error.message, outcome=outcome, **error.fields)
+
+
+def _own(error: LognodeError) -> LognodeError:
+    """The same error for one of several batches: each settles its outcome by itself."""
+    return _copy(error, error.outcome)
+
+
+def _result(batch: AppendBatch, result: Any) -> dict[Any, Any] | LognodeError:
+    """What the answer says of one batch."""
+    if type(result) is not dict:
+        return RemoteProtocolError("an append was answered without its result")
+    if result.get("status") == "error":
+        return errors.from_wire(result.get("error") or {})
+    try:
+        check_reply(batch, result)
+    except RemoteProtocolError as error:
+        return error
+    return result
 
 
 def _first_number(batch: AppendBatch) -> int:

@@ -93,17 +93,20 @@ class FrameTransport(asyncio.Protocol):
         """The other side has shown who it is: frames of full size are taken from it."""
         self._decoder.frame_bytes_max = limits.frame_bytes_max
 
-    def send(self, request_id: int, kind: str, body: Any) -> int:
-        """Queue one frame; returns its bytes. After the end of the connection it goes nowhere.
+    def send(self, request_id: int, kind: str, body: Any, *, now: bool = False) -> int:
+        """Queue one frame for the end of this turn of the loop, or write it `now`, with what is
+        queued; returns its bytes. After the end of the connection it goes nowhere.
 
         Raises LimitExceeded for a frame over its limit; nothing of it was sent.
         """
         data = frame.encode(request_id, kind, body)
         if self.lost is None and not self._closing:
-            if not self._out:
+            if not self._out and not now:
                 self._loop.call_soon(self._flush)
             self._out.append(data)
             self._out_bytes += len(data)
+            if now:
+                self._flush()
         return len(data)
 
     def read_on(self, on: bool) -> None:

@@ -5,7 +5,7 @@ Positions are the *next seq wanted*; spans are half-open; the first seq is 1 and
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Headers = Mapping[bytes, bytes]
 
@@ -22,8 +22,7 @@ class Entry:
     snapshot: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(NamedTuple):
     """An append that a majority has on disk (S1).
 
     `duplicate` says that an earlier attempt had been applied already (S8); `seq` is then None
@@ -78,7 +77,21 @@ class Cursor:
     spans: tuple[tuple[bytes, bytes | None, int], ...] = ()
 
 
-Start = int | Literal["earliest", "latest"] | Tail | Timestamp
+class Unchanged:
+    """What UNCHANGED is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+UNCHANGED: Final = Unchanged()
+"""A policy that `alter_log` leaves as it is."""
+
+Start = int | Literal["earliest", "latest", "snapshot"] | Tail | Timestamp
+"""`snapshot`: the key's newest entry marked snapshot=True; its first when there is none."""
+End = int | Timestamp | None
 FollowStart = Start | Mapping[bytes, int] | Cursor
 Consistency = Literal["linearizable", "prefix"]
 

@@ -55,6 +55,8 @@ METADATA: Final = "metadata"
 logs: [{id, name, policy}], ranges: [descriptor + leader: id | nil]}."""
 CREATE_LOG: Final = "create_log"
 """{name, ranges | split_at: [key], replicas, policy..., exist_ok} -> {log}."""
+ALTER_LOG: Final = "alter_log"
+"""{name, changes: {policy: value | nil}} -> {log, policy}. Doing it twice is doing it once."""
 DELETE_LOG: Final = "delete_log"
 """{name} -> {}."""
 PRODUCER_OPEN: Final = "producer_open"
@@ -68,7 +70,15 @@ PRODUCER_NUMBER: Final = "producer_number"
 """{range, generation, producer, number} -> {applied: bool, seq: int | nil}, linearizable."""
 APPEND: Final = "append"
 """{range, generation, batches: [bin], timeout_ms} -> {results: [reply]}, a reply per batch:
-{status: ok, first_seq | seqs + duplicates: [position], timestamp_ms} or {status: error, error}."""
+{status: ok, first_seq | seqs + duplicates: [position], timestamp_ms, refused?: [position],
+actual?: [last seq]} or {status: error, error}. `refused`: records each by itself whose conditions
+did not hold."""
+TRIM: Final = "trim"
+"""{range, generation, keys: [[key, before]]} -> {}: of each key goes what is below the seq
+`before`, for at most `removal_keys_max` keys. Doing it twice is doing it once."""
+DELETE_KEYS: Final = "delete_keys"
+"""As `trim`; a key that has nothing left is deleted until it is appended to again. With the end
+of the range as `before`, from `resolve`, a retry takes nothing that was appended meanwhile."""
 
 # Reads: {range, generation, ..., consistency, node: id | nil, through: seq | nil, timeout_ms,
 # applied?: index} -> {..., applied?: index}. `applied` in a request is the session of prefix reads:
@@ -86,7 +96,9 @@ KEYS: Final = "keys"
 READ_SPAN: Final = "read_span"
 """{start_key, end_key | nil, start, limit, bytes} -> page, in the order of seq."""
 RESOLVE: Final = "resolve"
-"""{key: key | nil, start: ["ts", ms] | ["tail", n] | "latest"} -> {seq}."""
+"""{key: key | nil, start: ["ts", ms] | ["tail", n] | "latest" | "snapshot", end?: seq | nil} ->
+{seq, more?: bool}. `snapshot`: of the key's newest logical snapshot below `end`; with `more` there
+is none from `seq` on, and the search goes on with that as `end`. 1 where there is none at all."""
 FOLLOW: Final = "follow"
 """{range, generation, keys: {key: seq} | nil, prefix, start_key, end_key, from_seq, credit} ->
 pushes {page, caught_up, next, applied}: entries of the keys from their seqs, or of the prefix and

@@ -7,12 +7,17 @@
     controller_replica       the metadata, replicated the same way
     host                     all replicas: recovered, created once, reinstalled, retired
     rounds, sync_thread      one WAL write and sync at a time, on the one thread that may block
-    flush, maintenance       memtables to segments, WAL files freed
+    memtables, flush         when memtables are frozen, and how they become segments
+    merges                   small segments joined in the background
+    retention, removals      what policies ask to be removed, and who proposes it
+    maintenance              WAL files freed, producers retired
     duties                   does what partitions/ says that the metadata asks of this node
     controller_driver        commits what partitions/ says as the controller's leader
     controller_changes       the controller's own next generation, pushed to its members
     base_transfer            a base and its files from a peer, verified
     base_server, rate        the giving side of it, and how fast
+    segment_repair, scrub    damaged files mended in place from a peer, and looked for
+    disk_room, disk_watch    appends refused, and leads given away, before the disk is full
     view, heartbeat          the newest image, who leads, who is alive
     peers, server            links out, connections in
     data_service, follow     what clients ask of ranges

@@ -7,9 +7,16 @@ the base it was told of, and the log behind it, with which it goes on afterwards
 import asyncio
 import logging
 import re
+from collections.abc import Callable
 from typing import Any
 
-from ..client.errors import CorruptData, InvalidArgument, Overloaded, RangeNotFound
+from ..client.errors import (
+    CorruptData,
+    InvalidArgument,
+    Overloaded,
+    RangeNotFound,
+    Unavailable,
+)
 from ..client.wire import field
 from ..raft.types import GroupId
 from . import fields
@@ -28,10 +35,14 @@ Lease = tuple[str, int, GroupId]
 
 
 class BaseServer:
-    """`bucket` is what this node may send of files, to all peers together."""
+    """`bucket` is what this node may send of files, to all peers together. `doubt` is told of a
+    replica's file that turned out to be damaged."""
 
-    def __init__(self, host: Host, bucket: TokenBucket) -> None:
+    def __init__(
+        self, host: Host, bucket: TokenBucket, doubt: Callable[[GroupId, str, CorruptData], None]
+    ) -> None:
         self._host = host
+        self._doubt = doubt
         self._bucket = bucket
         self._loop = asyncio.get_running_loop()
         self._leases: dict[Lease, asyncio.TimerHandle] = {}
@@ -52,11 +63,14 @@ class BaseServer:
     async def piece(self, node: int, body: Body) -> Body:
         """Bytes of a file from `offset` on, at most `bytes`; none at its end.
 
-        Raises RangeNotFound, or Overloaded: the peer is to come back when there is room.
+        Raises RangeNotFound, Unavailable while the file is mended here, or Overloaded: the peer
+        is to come back when there is room.
         """
         content_id, offset = _content_id(body), fields.integer(body, "offset")
         if offset > 1 << 62:
             raise InvalidArgument("not a piece of a segment", what="offset")
+        if self._host.store.is_suspended(content_id):
+            raise Unavailable(f"segment {content_id} is damaged here, and fetched again")
         lease = ("lease", node, fields.group(body))
         if lease in self._leases:
             self._renew(lease)
@@ -79,16 +93,15 @@ class BaseServer:
     async def check(self, node: int, body: Body) -> Body:
         """A peer got a file that is not what its name says: is it the one that is here?
 
-        If so the replicas that hold it are damaged; they would find out at some read.
+        If so it is mended, or the replicas that hold it are damaged; they would find out at some
+        read.
         """
-        content_id = _content_id(body)
+        content_id, gid = _content_id(body), fields.group(body)
         try:
             await asyncio.to_thread(self._host.store.verify, content_id)
         except CorruptData as error:
             log.error("node %d was sent a damaged file: %s", node, error.message)
-            for replica in self._host.ranges():
-                if any(info.content_id == content_id for info in replica.state.manifest):
-                    self._host.damage(replica, error)
+            self._doubt(gid, content_id, error)
             return {"sound": False}
         return {"sound": True}
 

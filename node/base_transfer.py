@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -91,6 +92,17 @@ class BaseFetcher:
                             await self._fetch_file(_Giver(peer, group, ask), info)
         return base
 
+    async def fetch_file(self, peer: int, gid: GroupId, info: SegmentInfo) -> None:
+        """One file that the peer may have too, in the place of the one here.
+
+        Raises Unavailable when it cannot be asked now, RangeNotFound or CorruptData when it has
+        no such file, or a damaged one too.
+        """
+        turn = self._turns.setdefault(info.content_id, asyncio.Lock())
+        group = {"range": gid.range_id, "generation": gid.generation}
+        async with turn, self._connected(peer) as ask:
+            await self._fetch_file(_Giver(peer, group, ask), info)
+
     async def _is_sound(self, content_id: str) -> bool:
         """Whether the file is here and is what its name says; a damaged one goes."""
         if not self._store.has(content_id):
@@ -100,7 +112,7 @@ class BaseFetcher:
                 await asyncio.to_thread(self._store.verify, content_id)
             except CorruptData as error:
                 log.warning("file is fetched again", extra={"fields": {"reason": error.message}})
-                self._store.discard(content_id)
+                await self._sync.run(partial(self._store.discard, content_id))
                 return False
         return True
 

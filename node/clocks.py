@@ -20,10 +20,15 @@ def correction_ms(peer_offsets_ms: Collection[int]) -> int:
     that nearer to the own counts: two nodes alone cannot tell which of them is wrong, and with
     half of the peers wrong nobody follows them.
     """
-    offsets = sorted((0, *peer_offsets_ms))
-    low, high = offsets[(len(offsets) - 1) // 2], offsets[len(offsets) // 2]
+    low, high = _medians(peer_offsets_ms)
     median = low if abs(low) <= abs(high) else high
     return median if abs(median) > tolerance_ms else 0
+
+
+def _medians(peer_offsets_ms: Collection[int]) -> tuple[int, int]:
+    """The two that could be the median, of an odd number twice the same."""
+    offsets = sorted((0, *peer_offsets_ms))
+    return offsets[(len(offsets) - 1) // 2], offsets[len(offsets) // 2]
 
 
 class Clocks:
@@ -47,11 +52,18 @@ class Clocks:
 
     def correction_ms(self) -> int:
         """As the function, from the peers heard within 10 s."""
+        return correction_ms(self._offsets_ms())
+
+    def is_agreed(self) -> bool:
+        """Whether the own clock is within 60 s of whatever could be the median: enough to remove
+        entries by their age. Of two clocks that differ, neither is (executions 1.11)."""
+        return all(abs(median) <= tolerance_ms for median in _medians(self._offsets_ms()))
+
+    def _offsets_ms(self) -> list[int]:
+        """How far ahead of the own clock each peer's is."""
         now = self._monotonic()
         own = self.wall_ms() - int(now * 1000)
-        return correction_ms(
-            [offset - own for offset, at in self._heard.values() if now - at <= _HEARD_S]
-        )
+        return [offset - own for offset, at in self._heard.values() if now - at <= _HEARD_S]
 
     def stamp_ms(self) -> int:
         """The timestamp that a leader gives to an entry now, Unix time in milliseconds."""

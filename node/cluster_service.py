@@ -24,8 +24,9 @@ from ..client.errors import (
 )
 from ..client.wire import field
 from ..partitions import commands
-from ..partitions.model import Descriptor, LogRecord
+from ..partitions.model import Descriptor
 from . import fields, health
+from .disk_room import DiskRoom
 from .handover import Handover
 from .host import Host
 from .view import View
@@ -35,8 +36,9 @@ _VERSION_WAIT_S = 0.5
 _ONCE = frozenset({commands.CREATE_LOG, commands.DELETE_LOG})
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
 _FORWARDED = frozenset(
-    {commands.CREATE_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER, commands.REGISTER}
-)
+    {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
+     commands.REGISTER}
+)  # fmt: skip
 
 Body = dict[str, Any]
 
@@ -54,7 +56,9 @@ class ClusterService:
         status: Callable[[], Body],
         rng: random.Random,
         handover: Handover,
+        room: DiskRoom,
     ) -> None:
+        self._room = room
         self._node_id = node_id
         self._host = host
         self._view = view
@@ -66,6 +70,7 @@ class ClusterService:
         self.operations = {
             "metadata": self.metadata,
             "create_log": self.create_log,
+            "alter_log": self.alter_log,
             "delete_log": self.delete_log,
             "producer_open": self.producer_open,
             "status": self.status,
@@ -101,7 +106,7 @@ class ClusterService:
                 for n in metadata.nodes.values()
             ],
             "logs": [
-                {"id": r.log_id, "name": r.name, "policy": policy_body(r)} for r in logs
+                {"id": r.log_id, "name": r.name, "policy": r.policy.to_body()} for r in logs
             ],
             "ranges": [
                 self.describe(range_)
@@ -123,9 +128,16 @@ class ClusterService:
     async def create_log(self, body: Body) -> Body:
         """Create a log; the answer has its id once this node knows it."""
         names = ("name", "ranges", "split_at", "replicas", "retention_ms", "retention_bytes",
-                 "cleanup", "exist_ok")  # fmt: skip
+                 "cleanup", "delete_retention_ms", "snapshot_delay_ms", "exist_ok")  # fmt: skip
         command = {name: body.get(name) for name in names}
         answer = await self.command({"op": commands.CREATE_LOG, **command})
+        await self._refresh()
+        return answer
+
+    async def alter_log(self, body: Body) -> Body:
+        """Change a log's policy; the answer has the whole of it as it is from now on."""
+        command = {"name": body.get("name"), "changes": body.get("changes")}
+        answer = await self.command({"op": commands.ALTER_LOG, **command})
         await self._refresh()
         return answer
 
@@ -146,7 +158,15 @@ class ClusterService:
         nodes = body.get("nodes", 1)
         if type(nodes) is not int or nodes < 0:
             raise InvalidArgument(f"`nodes` is {nodes!r}; give a number of nodes", what="nodes")
-        found = health.reasons(self._view.metadata, self._view.leader, nodes, self._view.damaged)
+        metadata, view = self._view.metadata, self._view
+        unreachable = {
+            node
+            for node in metadata.nodes
+            if node != self._node_id() and self._connection(node) is None
+        }
+        found = health.reasons(
+            metadata, view.leader, nodes, view.damaged, self._room.short, unreachable
+        )
         return {"ok": not found, "reasons": found}
 
     async def range_transfer(self, body: Body) -> Body:
@@ -312,14 +332,3 @@ def register_command(body: Body) -> Body:
     """The metadata command that registers a node."""
     names = ("node", "incarnation", "boot", "process", "address", "http", "zone")
     return {"op": commands.REGISTER, **{name: body.get(name) for name in names}}
-
-
-def policy_body(record: LogRecord) -> Body:
-    """A log's policy as clients see it."""
-    policy = record.policy
-    return {
-        "replicas": policy.replicas,
-        "retention_ms": policy.retention_ms,
-        "retention_bytes": policy.retention_bytes,
-        "cleanup": policy.cleanup,
-    }

@@ -33,6 +33,10 @@ class Config:
     """At a few of these the memtables that hold the oldest back are made segments, and it goes."""
     transfer_bytes_per_s: int = limits.transfer_bytes_per_s
     """0: without limit."""
+    scrub_bytes_per_s: int = limits.scrub_bytes_per_s
+    """0: never."""
+    disk_reserve_bytes: int = limits.disk_reserve_bytes
+    """With less free, appends are refused (`disk_room.py`). 0: no reserve."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Per field, where its value is from."""
 
@@ -57,6 +61,14 @@ _FLAGS = {
     "transfer_bytes_per_s": (
         "N",
         "of files given to other nodes, and as much taken from them; 0: no limit (default 64 MiB)",
+    ),
+    "scrub_bytes_per_s": (
+        "N",
+        "of files read and hashed again, to find what rots; 0: never (default 4 MiB)",
+    ),
+    "disk_reserve_bytes": (
+        "N",
+        "with less room on the disk appends are refused; 0: no reserve (default 512 MiB)",
     ),
 }
 
@@ -131,8 +143,10 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return _seconds(value)
         if name == "wal_file_bytes":
             return _bytes(value)
-        if name == "transfer_bytes_per_s":
+        if name in ("transfer_bytes_per_s", "scrub_bytes_per_s"):
             return _rate(value)
+        if name == "disk_reserve_bytes":
+            return _reserve(value)
         if name == "log_level" and str(value).upper() not in (
             "DEBUG", "INFO", "WARNING", "ERROR",
         ):  # fmt: skip
@@ -162,6 +176,13 @@ def _rate(value: Any) -> int:
     number = int(value)
     if number < 0:
         raise ValueError("give bytes a second, or 0 for no limit")
+    return number
+
+
+def _reserve(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number <= limits.disk_reserve_bytes_max:
+        raise ValueError(f"give 0, for none, to {limits.disk_reserve_bytes_max}")
     return number
 
 

@@ -16,12 +16,16 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..client.errors import Conflict, CorruptData, Unavailable
+from ..client.errors import Conflict, CorruptData, InvalidArgument, Unavailable
 from ..statemachine.meta import MetaStore
 
 _IDENTITY = "identity"
 PARTIAL = "fetch-"
 """What the name of a part of a file in tmp/ begins with; its content id follows."""
+_OURS = frozenset({"wal", "meta.mdb", "files", "tmp", "lock", "meta.mdb-lock"})
+_OF_A_DISK = frozenset({"lost+found"})
+"""What a mounted file system brings along."""
+_TOLD_MAX = 3
 
 
 class DirectoryInUse(Conflict):
@@ -52,7 +56,11 @@ class DataDirectory:
         self._lock_fd = -1
 
     def open(self) -> None:
-        """Create the layout and take the lock. Raises DirectoryInUse, Unavailable."""
+        """Create the layout and take the lock.
+
+        Raises DirectoryInUse, Unavailable, InvalidArgument for a directory of something else.
+        """
+        self._check_ours()
         try:
             for path in (self.root, self.wal, self.files):
                 path.mkdir(parents=True, exist_ok=True)
@@ -78,6 +86,25 @@ class DataDirectory:
         except OSError as error:
             self.close()
             raise self._unusable(error) from None
+
+    def _check_ours(self) -> None:
+        """A node that begins among the files of another program would soon be taken for part of
+        them, backed up and cleaned up with them."""
+        try:
+            there = set(os.listdir(self.root))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unusable(error) from None
+        strange = sorted(there - _OURS - _OF_A_DISK)
+        if strange and not there & _OURS:
+            told = ", ".join(strange[:_TOLD_MAX])
+            more = f" and {len(strange) - _TOLD_MAX} more" if len(strange) > _TOLD_MAX else ""
+            raise InvalidArgument(
+                f"{self.root} is not empty and no node's: it holds {told}{more}; "
+                "give an empty directory, or one that is to be made, with --data",
+                what="data",
+            )
 
     def _clear_tmp(self) -> None:
         self.tmp.mkdir(exist_ok=True)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from ..client import limits
 from ..client.errors import (
     CorruptData,
     GenerationMismatch,
@@ -17,6 +18,7 @@ from ..client.errors import (
     LognodeError,
     NodeNotFound,
     NotLeader,
+    Overloaded,
     RangeNotFound,
     Timeout,
     Unavailable,
@@ -45,7 +47,8 @@ class DataService:
 
     `replica` gives the running replica of a range, whatever its generation; `describe` the
     descriptors that this node knows for a span of a range; `damaged` why the replica of that
-    generation serves no more, or None; `on_damaged` is told what a read found.
+    generation does not serve, or None, and `for_good` whether it never will again; `on_damaged`
+    is told what a read found.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class DataService:
         replica: Callable[[int], RangeReplica | None],
         describe: Callable[[int], list[Body]],
         damaged: Callable[[GroupId], str | None],
+        for_good: Callable[[GroupId], bool],
         on_damaged: Callable[[RangeReplica, CorruptData], None],
         metrics: Metrics,
     ) -> None:
@@ -62,11 +66,14 @@ class DataService:
         self._replica = replica
         self._describe = describe
         self._damaged = damaged
+        self._for_good = for_good
         self.on_damaged = on_damaged
         self._metrics = metrics
         self.operations: dict[str, Operation] = {
             "append": self.append,
             "fence": self.fence,
+            "trim": partial(self._remove, commands.TRIM_KEYS),
+            "delete_keys": partial(self._remove, commands.DELETE_KEYS),
             **{op: partial(self._read, read) for op, read in READS.items()},
         }
 
@@ -86,7 +93,7 @@ class DataService:
             return replica
         reason = self._damaged(gid)
         if reason is not None:
-            raise self._damage_refusal(gid, reason, node)
+            raise self.damage_refusal(gid, reason, node)
         known = self._describe(gid.range_id)
         if replica is not None:
             raise GenerationMismatch(
@@ -131,6 +138,25 @@ class DataService:
         self._metrics.append_seconds.observe(time.monotonic() - started)
         return {"results": results}
 
+    # Removal.
+
+    async def _remove(self, kind: int, body: Body) -> Body:
+        """Trim or delete keys, on the leader. Doing it twice is doing it once (S11)."""
+        replica = self.find(body)
+        removals = fields.removals(body)
+        span = replica.descriptor.span
+        if any(key not in span for key, _ in removals):
+            raise GenerationMismatch(
+                f"a key is not in range {replica.gid.range_id}",
+                ranges=[replica.descriptor.to_wire()],
+            )
+        if replica.proposed_bytes > limits.append_queue_bytes_max:
+            raise Overloaded("the range's append queue is full", retry_after=0.05)
+        reply = await replica.propose_and_wait(kind, removals)
+        if reply.get("status") == "error":
+            raise from_wire(reply["error"])
+        return {}
+
     # Producers.
 
     async def fence(self, body: Body) -> Body:
@@ -164,14 +190,18 @@ class DataService:
         replica = self.find(body)
         await self._until_readable(replica, body)
         try:
-            answer = read(replica, body)
+            answer = await read(replica, body)
         except CorruptData as error:
             self.on_damaged(replica, error)
-            raise self._damage_refusal(replica.gid, error.message, body.get("node")) from None
-        answer.setdefault("applied", replica.applied_index)  # producer_number has its own
+            raise self.damage_refusal(replica.gid, error.message, body.get("node")) from None
+        answer.setdefault("applied", replica.applied_index)  # pages and numbers have their own
         if not replica.leads:
             answer["leader"] = replica.leader_hint
         return answer
+
+    def _check_runs(self, replica: RangeReplica) -> None:
+        if replica.stopped:
+            raise NotLeader("this replica has stopped", hint=None)
 
     async def _until_readable(self, replica: RangeReplica, body: Body) -> None:
         """Any member serves either consistency: a follower asks the leader how far to wait."""
@@ -197,8 +227,7 @@ class DataService:
             raise Timeout(
                 f"the read did not finish within {timeout_s:g} s{reached}", outcome="not_applied"
             ) from None
-        if replica.stopped:
-            raise NotLeader("this replica has stopped", hint=None)
+        self._check_runs(replica)
 
     async def _reach(self, replica: RangeReplica, index: int) -> None:
         """Wait until the replica has what the session has seen (S7, executions 2.19)."""
@@ -223,9 +252,15 @@ class DataService:
             except TimeoutError:
                 continue
 
-    def _damage_refusal(self, gid: GroupId, reason: str, node: int | None) -> LognodeError:
+    def damage_refusal(self, gid: GroupId, reason: str, node: int | None) -> LognodeError:
+        """The answer where damage keeps this node from serving; another member does."""
         if node is None:
             return NotLeader(f"the replica of {gid} on this node is damaged", hint=None)
+        if not self._for_good(gid):
+            return Unavailable(
+                f"node {self._node_id} mends its replica of range {gid.range_id}: {reason}",
+                reason="mending",
+            )
         return CorruptData(
             f"node {self._node_id}'s replica of range {gid.range_id} is damaged: {reason}; "
             "read without node=, the other members serve it",

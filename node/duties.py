@@ -22,6 +22,7 @@ from ..statemachine.range_state import Base
 from . import bugs, rows
 from .base_transfer import BaseFetcher
 from .bugs import OnBroken
+from .disk_room import DiskRoom
 from .flush import Flusher
 from .host import Host
 from .range_replica import RangeReplica
@@ -52,8 +53,10 @@ class Duties:
         fetcher: BaseFetcher,
         sync: SyncThread,
         report: Callable[[Report], Awaitable[None]],
+        room: DiskRoom,
         on_broken: OnBroken,
     ) -> None:
+        self._room = room
         self._node_id = node_id
         self._host = host
         self._view = view
@@ -151,7 +154,7 @@ class Duties:
         return Local(
             node_id=self._node_id,
             replicas={replica.gid: _held(replica) for replica in self._host.ranges()},
-            damaged=self._host.damaged,
+            damaged=(*self._host.damaged, *self._host.aside),
             marks=self._host.marks,
             copied=self._copied,
             prepared=prepared,
@@ -227,6 +230,7 @@ class Duties:
 
     async def _fetch_at(self, gid: GroupId, end: Lineage | None, *, pin: object) -> Base:
         """A base of the generation from any other node; with `end`, only one that is there."""
+        self._check_room()
         last: LognodeError = Unavailable(f"no other node has {gid}")
         for node in self._others(gid):
             try:
@@ -238,6 +242,10 @@ class Duties:
                 return base
             last = Unavailable(f"node {node} has {gid} at another index")
         raise last
+
+    def _check_room(self) -> None:
+        if not self._room.may_fetch:
+            raise Unavailable(f"{self._room.free} bytes are left on the disk: nothing is fetched")
 
     def _others(self, gid: GroupId) -> list[int]:
         """The other nodes, those first that the range was on when it was last heard of."""
@@ -273,6 +281,7 @@ class Duties:
         leader = replica.leader or self._view.leader(replica.gid.range_id, replica.gid.generation)
         if leader is None or leader == self._node_id:
             raise RangeNotFound("no leader to fetch a base from", range=replica.gid.range_id)
+        self._check_room()
         base = await self._fetcher.fetch(leader, replica.gid, pin=pin)
         if base.applied_index > replica.applied_index:
             log.info(

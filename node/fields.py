@@ -73,6 +73,23 @@ def bound(body: Body, name: str) -> bytes:
     return b"" if body.get(name) in (None, b"") else key(body, name)
 
 
+def removals(body: Body) -> list[tuple[bytes, int]]:
+    """`keys`: one to `removal_keys_max` keys, each with the seq below which its entries go."""
+    found = body.get("keys")
+    if type(found) is not list or not found:
+        raise InvalidArgument("`keys` must be an array of [key, before]", what="keys")
+    if len(found) > limits.removal_keys_max:
+        raise LimitExceeded(
+            f"{len(found)} keys at once; at most {limits.removal_keys_max} are allowed: send them "
+            "in parts",
+            limit="removal_keys_max", value=len(found), allowed=limits.removal_keys_max,
+        )  # fmt: skip
+    if any(type(pair) is not list or len(pair) != 2 for pair in found):
+        raise invalid("keys")
+    pairs = [{"key": pair[0], "before": pair[1]} for pair in found]
+    return [(key(pair), integer(pair, "before")) for pair in pairs]
+
+
 def page_limit(body: Body, allowed: int) -> int:
     """`limit` elements of a page, at least 1."""
     value = optional_integer(body, "limit")

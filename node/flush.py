@@ -9,6 +9,7 @@ log that is longer than it need be.
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ..client.errors import LognodeError, Unavailable
@@ -22,6 +23,9 @@ from .range_replica import RangeReplica
 from .rounds import Rounds
 from .rows import replica_key, replica_row
 from .sync_thread import SyncThread
+
+_SHRINK = 2_000
+"""Keys and batches that are let go in one turn of the loop."""
 
 log = logging.getLogger("lognode.flush")
 
@@ -56,37 +60,42 @@ class Flusher:
         Raises LognodeError when the builder failed or the replica ended meanwhile: nothing was
         lost, and the next flush builds the same segment again. Raises DiskFailure.
         """
+        wanted, _ = replica.state.effective
         async with self._turn:
-            replica.flushing = True
-            try:
-                await self._flush(replica)
-            finally:
-                replica.flushing = False
+            # What waits goes first; only then is the live memtable frozen, so that flushes that
+            # fail again and again leave no queue of small ones.
+            while replica.state.durable_base.applied_index < wanted:
+                if not replica.state.queue:
+                    replica.freeze()
+                await self._flush_oldest(replica)
 
-    async def _flush(self, replica: RangeReplica) -> None:
+    async def flush_oldest(self, replica: RangeReplica) -> None:
+        """As `flush`, of the oldest frozen memtable only; nothing when there is none."""
+        async with self._turn:
+            if replica.state.queue:
+                await self._flush_oldest(replica)
+
+    async def _flush_oldest(self, replica: RangeReplica) -> None:
         state = replica.state
         started = time.monotonic()
-        frozen = state.freeze()
-        if frozen is None:
-            return
+        frozen = state.queue[0]
         info = None
         try:
             info = await self._build(frozen)
-            if replica.stopped:
-                # Retired, or gone on from a later base: its row is no longer ours to write.
-                raise Unavailable("this replica has stopped")
-            base = state.base_with(frozen, info)
-            row = {replica_key(replica.gid): replica_row(replica.descriptor, base)}
-            await self._sync.run(lambda: self._meta.commit(row))
-            state.flushed(base)
-        except BaseException:
-            state.thaw(frozen)
-            raise
+            async with replica.base_turn:
+                if replica.stopped:
+                    # Retired, or gone on from a later base: its row is no longer ours to write.
+                    raise Unavailable("this replica has stopped")
+                base = state.base_with(frozen, info)
+                row = {replica_key(replica.gid): replica_row(replica.descriptor, base)}
+                await self._sync.run(lambda: self._meta.commit(row))
+                state.flushed(base)
         finally:
             if info is not None:
                 self._store.release(info.content_id)
-        replica.memtable_since = time.monotonic()
         self._cut(replica, frozen.applied_index)
+        while frozen.memtable.shrink(_SHRINK):  # noqa: ASYNC110  waits for nobody
+            await asyncio.sleep(0)
         if info is not None:
             self._metrics.segments_built.inc()
             log.info(
@@ -128,15 +137,25 @@ class Flusher:
             self._rounds.kick()
 
     async def release(self, replica: RangeReplica) -> None:
-        """Flush, then cut all of the log that is in segments: it keeps the oldest WAL file.
+        """Cut all of the log that is in segments, and flush until its oldest WAL file may go.
 
-        Nothing where somebody who is fetching a base needs all of the log.
+        What is frozen goes first: the live memtable is left to the leader's FREEZE where that is
+        enough. Nothing where somebody who is fetching a base needs all of the log.
         """
         pinned_from = min(replica.log_pins.values(), default=None)
         if pinned_from is not None and pinned_from <= replica.raft_log.base_index:
             return
-        if replica.state.unflushed and not await self.try_flush(replica):
-            return
+        oldest = replica.raft_log.oldest_file
+        self._cut_to_durable(replica)
+        while replica.state.unflushed and not replica.stopped:
+            if replica.raft_log.oldest_file != oldest:
+                return
+            flushed = self.try_flush_oldest if replica.state.queue else self.try_flush
+            if not await flushed(replica):
+                return
+            self._cut_to_durable(replica)
+
+    def _cut_to_durable(self, replica: RangeReplica) -> None:
         index = min([replica.state.durable_base.applied_index, *replica.log_pins.values()])
         if not replica.stopped and index > replica.raft_log.base_index:
             replica.raft_log.cut_front(index)
@@ -145,8 +164,17 @@ class Flusher:
 
     async def try_flush(self, replica: RangeReplica) -> bool:
         """`flush` for the background: False and a log line where it failed."""
+        return await self._tried(self.flush, replica)
+
+    async def try_flush_oldest(self, replica: RangeReplica) -> bool:
+        """`flush_oldest` for the background."""
+        return await self._tried(self.flush_oldest, replica)
+
+    async def _tried(
+        self, flush: Callable[[RangeReplica], Awaitable[None]], replica: RangeReplica
+    ) -> bool:
         try:
-            await self.flush(replica)
+            await flush(replica)
         except LognodeError as error:
             log.error(
                 "segment could not be built; it is tried again",

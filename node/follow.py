@@ -6,17 +6,21 @@ caught up; it never costs more memory than one page.
 
 import asyncio
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from ..client import limits
 from ..client.acceptor import Request
-from ..client.errors import Sealed
+from ..client.errors import NotLeader, Sealed
 from ..client.wire import field
 from ..statemachine.page import Page
+from ..statemachine.turns import ENTRIES_A_TURN
 from . import fields
 from .range_replica import RangeReplica
+from .turns import in_turns
 
-_KEYS_A_TURN = 256
+_KEYS_A_PAGE = 256
+_KEYS_A_TURN = 16
 
 
 class Follow:
@@ -47,7 +51,10 @@ class Follow:
                 if replica.stopped:
                     raise Sealed("this replica has ended; its successor goes on")
                 self._news.clear()
-                page, more = self._next_page()
+                try:
+                    page, more = await self._next_page()
+                except NotLeader:
+                    raise Sealed("this replica has ended; its successor goes on") from None
                 if len(page) or (not more and not told_caught_up):
                     await request.wait_credit()
                     request.push(self._push_body(page, caught_up=not more))
@@ -66,27 +73,33 @@ class Follow:
             self._ready.update(keys)
         self._news.set()
 
-    def _next_page(self) -> tuple[Page, bool]:
+    async def _next_page(self) -> tuple[Page, bool]:
+        state = self._replica.state
         if self._positions is None:
-            page = self._replica.state.read_span(
-                self._start_key, self._end_key, self._from_seq,
-                limit=limits.page_entries_max, bytes_max=limits.page_bytes_default,
+            page = await in_turns(
+                self._replica,
+                lambda: state.read_span(
+                    self._start_key, self._end_key, self._from_seq,
+                    limit=limits.page_entries_max, bytes_max=limits.page_bytes_default,
+                ),
             )  # fmt: skip
             self._from_seq = page.next
             return page, page.more
         page = Page()
-        for key in sorted(self._ready)[:_KEYS_A_TURN]:
-            part = self._replica.state.scan(
-                key, self._positions[key], None,
-                limit=limits.page_entries_max, bytes_max=limits.page_bytes_default,
+        for at, key in enumerate(sorted(self._ready)[:_KEYS_A_PAGE], 1):
+            scan = partial(
+                state.scan, key, self._positions[key], None,
+                limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default,
             )  # fmt: skip
-            for entry in part.entries():
-                page.add(entry)
+            part = await in_turns(self._replica, scan)
+            page.extend(part)
             self._positions[key] = part.next
             if not part.more:
                 self._ready.discard(key)
-            if page.size >= limits.page_bytes_default:
+            if page.size >= limits.page_bytes_default or len(page) >= ENTRIES_A_TURN:
                 break
+            if at % _KEYS_A_TURN == 0:
+                await asyncio.sleep(0)
         return page, bool(self._ready)
 
     def _push_body(self, page: Page, *, caught_up: bool) -> dict[str, Any]:

@@ -78,6 +78,20 @@ class Handover:
         linked = {peer for peer in replica.members if self._connection(peer) is not None}
         return linked - self._unwilling
 
+    # For lack of room.
+
+    async def spare(self, replica: Replica, roomy: set[int]) -> None:
+        """Let one of these members lead, if one can now: this node takes no appends.
+
+        Raises Conflict while another hand-over is under way.
+        """
+        able = roomy & self._able(replica)
+        if replica.leads and able and await self._attempt(replica, able):
+            log.info(
+                "handed over for lack of room",
+                extra={"fields": {"range": replica.gid.range_id, "to": replica.leader}},
+            )
+
     # Asked for.
 
     async def hand_over(self, _: int, body: Body) -> Body:

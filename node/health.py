@@ -1,6 +1,6 @@
 """Whether the cluster is as it should be, from the metadata and who leads: a pure function."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from ..partitions.metadata import Metadata, group_size
 from ..partitions.model import CONTROLLER_RANGE, Descriptor
@@ -12,11 +12,15 @@ def reasons(
     leader: Callable[[int, int], int | None],
     nodes_wanted: int,
     damaged: Damages,
+    short: Mapping[int, int],
+    unreachable: Collection[int],
 ) -> list[str]:
     """Why the cluster is not healthy, a line each; empty when it is.
 
     Healthy: at least `nodes_wanted` nodes ACTIVE, every range and the controller with a leader
-    and as many members as wanted, no operation under way, no replica damaged.
+    and as many members as wanted, no operation under way, no replica damaged, no node short of
+    disk: `short` has the bytes that are left; and no node that ought to be there `unreachable` from
+    the one that answers: the controller takes its time before it calls a node dead.
     """
     active = metadata.active_nodes()
     found = []
@@ -26,6 +30,9 @@ def reasons(
         f"node {node.node_id} is {node.state}"
         for node in metadata.nodes.values()
         if node.state != "ACTIVE"
+    ]
+    found += [
+        f"node {node.node_id} cannot be reached" for node in active if node.node_id in unreachable
     ]
     for range_ in (metadata.controller, *metadata.ranges.values()):
         name = _name(metadata, range_)
@@ -43,6 +50,12 @@ def reasons(
         for range_id, generation, reason in replicas
         for range_ in (metadata.controller, *metadata.ranges.values())
         if (range_.range_id, range_.generation) == (range_id, generation)
+    ]
+    found += [
+        f"node {node} has less disk left than its reserve, {free} bytes: the ranges that it leads "
+        "take no appends"
+        for node, free in sorted(short.items())
+        if node in metadata.nodes
     ]
     found += [
         f"operation {operation.operation_id} ({operation.kind}) is {operation.phase}"

@@ -17,6 +17,7 @@ from ..client.wire import field
 from ..partitions.facts import Facts
 from ..partitions.planner import Damage
 from . import fields
+from .disk_room import DiskRoom
 from .host import Host
 from .view import View
 
@@ -38,7 +39,9 @@ class Heartbeat:
         view: View,
         facts: Facts,
         connection: Callable[[int], Connection | None],
+        room: DiskRoom,
     ) -> None:
+        self._room = room
         self._node_id = node_id
         self._host = host
         self._view = view
@@ -96,6 +99,7 @@ class Heartbeat:
             "leaders": leaders.since(told_number if told_node == node else 0),
             "seen": self._seen,
             "damaged": self._own_damage(),
+            "disk_free": self._room.free if self._room.level else None,
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
         try:
@@ -119,6 +123,9 @@ class Heartbeat:
         self._view.damaged = {
             node: _damage(told) for node, told in answer.get("damaged", {}).items()
         }
+        self._room.others = {
+            node: free for node, free in answer.get("short", {}).items() if node != self._node_id
+        }
         if answer.get("image") is not None:
             await self._view.take(answer["image"])
 
@@ -129,12 +136,14 @@ class Heartbeat:
             raise NotLeader("not the controller's leader", hint=self._view.controller_leader())
         leaders = field(body, "leaders", dict)
         damaged = fields.parsed("damaged", _damage, body.get("damaged", []))
+        disk_free = fields.optional_integer(body, "disk_free")
         *seen, seen_number = fields.integers(body, "seen", 3)
         has = (fields.integer(body, "generation"), fields.integer(body, "version"))
         await replica.ready()
         self._facts.heard[node] = time.monotonic()
         self._view.learn_leaders(leaders)
         self._facts.damaged[node] = self._view.damaged[node] = damaged
+        self._room.told(node, disk_free)
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
             await self._view.changed(_WAIT_S)
@@ -145,6 +154,7 @@ class Heartbeat:
             "leaders": table.since(seen_number if seen == now_leads else 0),
             "seen": [*now_leads, table.number],
             "damaged": self._view.damaged,
+            "short": self._room.short,
         }
 
     def _note_own_damage(self) -> None:

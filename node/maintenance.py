@@ -1,4 +1,4 @@
-"""What has to be done now and then: flush full or old memtables, free WAL files, watch the loop."""
+"""What has to be done now and then: free WAL files, retire producers, watch the loop."""
 
 import asyncio
 import contextlib
@@ -6,11 +6,11 @@ import logging
 import time
 from functools import partial
 
-from ..client import limits
 from ..client.errors import CorruptData, LognodeError
 from ..raft.types import GroupId
 from ..raft.wal import Wal
 from .controller_replica import ControllerReplica
+from .disk_room import DiskRoom
 from .flush import Flusher
 from .host import Host
 from .metrics import Metrics
@@ -19,9 +19,13 @@ from .rounds import Rounds
 from .sync_thread import SyncThread
 
 _PERIOD_S = 0.25
+_BUSY_PERIOD_S = 0.05
+"""While there are too many WAL files."""
 _IDLE_PERIOD_S = 5.0
 _WAL_FILES_MAX = 6
 """Above it the ranges that pin the oldest file are flushed, however small their memtables."""
+_WAL_FILES_SCARCE = 2
+"""The same, with little room on the disk."""
 _WAL_FILES_CONTROLLER = 2
 """Above it the controller's metadata is checkpointed when it pins the oldest file: it is small."""
 _WAL_FILES_PINNED_MAX = 64
@@ -29,7 +33,6 @@ _WAL_FILES_PINNED_MAX = 64
 _UNPIN_S = 1.0
 _RECLAIM_ROUNDS = 8
 """Rounds that one call waits for, to rewrite what is needed of files before they go."""
-_RETRY_S = 5.0
 _PRODUCERS_S = 60.0
 
 log = logging.getLogger("lognode.maintenance")
@@ -47,7 +50,9 @@ class Maintenance:
         rounds: Rounds,
         flusher: Flusher,
         metrics: Metrics,
+        room: DiskRoom,
     ) -> None:
+        self._room = room
         self._host = host
         self._wal = wal
         self._sync = sync
@@ -64,16 +69,15 @@ class Maintenance:
     async def run(self) -> None:
         """Never returns; cancel it."""
         while True:
-            due = time.monotonic() + _PERIOD_S
-            await asyncio.sleep(_PERIOD_S)
+            busy = self._wal.file_count > self._files_max
+            period_s = _BUSY_PERIOD_S if busy else _PERIOD_S
+            due = time.monotonic() + period_s
+            await asyncio.sleep(period_s)
             now = time.monotonic()
             self._note_lag(now - due)
             if self._wal.open_round == self._seen_round and now < self._look_at:
                 continue  # nothing was written since: only its age can have made something due
             self._seen_round, self._look_at = self._wal.open_round, now + _IDLE_PERIOD_S
-            for replica in self._to_flush():
-                if not await self._flusher.try_flush(replica):
-                    replica.flush_not_before = time.monotonic() + _RETRY_S
             await self._unpin_wal()
             self._retire_producers()
             await self._reclaim_wal()
@@ -103,12 +107,18 @@ class Maintenance:
             if isinstance(replica, ControllerReplica) and not replica.is_sealed:
                 if self._wal.file_count > _WAL_FILES_CONTROLLER and not replica.stopped:
                     await self._host.checkpoint_controller(replica)
-            elif self._wal.file_count > _WAL_FILES_MAX:
+            elif self._wal.file_count > self._files_max:
                 if isinstance(replica, RangeReplica) and not replica.stopped:
                     if self._wal.file_count > _WAL_FILES_PINNED_MAX:
                         replica.log_pins.clear()
-                    await self._flusher.release(replica)
+                    if self._room.may_build(replica.state.unpacked_bytes):
+                        await self._flusher.release(replica)
                 self._rewrite(gid, oldest)
+
+    @property
+    def _files_max(self) -> int:
+        """What segments hold need not be in the WAL too while room is scarce."""
+        return _WAL_FILES_MAX if self._room.may_fetch else _WAL_FILES_SCARCE
 
     def _rewrite(self, gid: GroupId, oldest: int) -> None:
         """What cannot be checkpointed, since nobody commits it or it is damaged, moves along."""
@@ -134,27 +144,6 @@ class Maintenance:
                 return
             await self._rounds.durable()
 
-    def _to_flush(self) -> list[RangeReplica]:
-        now = time.monotonic()
-        replicas = [
-            replica
-            for replica in self._host.ranges()
-            if not replica.stopped
-            and not replica.flushing
-            and replica.state.unflushed
-            and replica.flush_not_before <= now
-        ]
-        full = [
-            r
-            for r in replicas
-            if r.state.memtable_full or now - r.memtable_since > limits.memtable_age_s
-        ]
-        if not full and replicas:
-            total = sum(r.state.memtable_bytes for r in replicas)
-            if total > limits.memtables_bytes_max:
-                full = [max(replicas, key=lambda r: r.state.memtable_bytes)]
-        return full
-
     def _note_lag(self, lag: float) -> None:
         now = time.monotonic()
         if lag > self._lag or now > self._lag_until:
@@ -171,6 +160,9 @@ class Maintenance:
         )
         metrics.wal_files.set_function(lambda: self._wal.file_count)
         metrics.damaged_replicas.set_function(lambda: len(host.damaged))
+        metrics.segment_bytes.set_function(
+            lambda: sum(info.size for replica in host.ranges() for info in replica.state.manifest)
+        )
         metrics.memtable_bytes.set_function(
             lambda: sum(replica.state.memtable_bytes for replica in host.ranges())
         )

@@ -64,8 +64,49 @@ class Metrics:
         self.damaged_replicas = Gauge(
             "lognode_damaged_replicas", "Replicas here that take no part.", registry=registry
         )
+        self._of_storage(registry)
+
+    def _of_storage(self, registry: CollectorRegistry) -> None:
+        self.disk_free_bytes = Gauge(
+            "lognode_disk_free_bytes", "Room on the disk of the data directory.",
+            registry=registry,
+        )  # fmt: skip
+        self.disk_level = Gauge(
+            "lognode_disk_level",
+            "0: room enough; 1: less than the reserve, 2: than half, 3: than a quarter of it.",
+            registry=registry,
+        )  # fmt: skip
+        self.segments_in_doubt = Gauge(
+            "lognode_segments_in_doubt", "Damaged segments that are being mended.",
+            registry=registry,
+        )  # fmt: skip
+        self.segments_repaired = Counter(
+            "lognode_segments_repaired", "Damaged segments replaced by a peer's copy.",
+            registry=registry,
+        )  # fmt: skip
+        self.scrubbed_bytes = Counter(
+            "lognode_scrubbed_bytes", "Bytes of segments read and hashed again.",
+            registry=registry,
+        )  # fmt: skip
         self.segments_built = Counter(
             "lognode_segments_built", "Segments built here.", registry=registry
+        )
+        self.segments_merged = Counter(
+            "lognode_segments_merged", "Segments that went into a merge here.", registry=registry
+        )
+        self.merged_bytes = Counter(
+            "lognode_merged_bytes", "Bytes of segments written by merges here.", registry=registry
+        )
+        self.segment_bytes = Gauge(
+            "lognode_segment_bytes", "Bytes of the segments of the replicas here.",
+            registry=registry,
+        )  # fmt: skip
+        self.segments_removed = Counter(
+            "lognode_segments_removed", "Segments let go here: nobody could see anything of them.",
+            registry=registry,
+        )  # fmt: skip
+        self.removed_bytes = Counter(
+            "lognode_removed_bytes", "Bytes of those segments.", registry=registry
         )
         self.memtable_bytes = Gauge(
             "lognode_memtable_bytes", "Bytes in memtables.", registry=registry

@@ -38,6 +38,7 @@ class PeerLinks:
 
     `on_up(peer, epoch)` and `on_down(peer)` tell when a link can be used; epochs never repeat.
     `on_full(peer)` and `on_room(peer)` tell when its window is full, and no longer so.
+    `on_queued()` tells that something waits for `flush_queued`, at the end of the turn.
     `who()` gives (cluster id, node id, incarnation) at the time of dialling; `resolve` maps an
     advertised address to the one to dial. `boot`, `clock_ms` and `ping_to(peer)` go with every
     frame.
@@ -54,6 +55,7 @@ class PeerLinks:
         on_full: Callable[[int], None],
         on_room: Callable[[int], None],
         on_broken: OnBroken,
+        on_queued: Callable[[], None],
         rng: random.Random,
         boot: raft_in.Boot,
         clock_ms: Callable[[], int],
@@ -72,6 +74,8 @@ class PeerLinks:
         self._on_full = on_full
         self._on_room = on_room
         self._on_broken = on_broken
+        self._on_queued = on_queued
+        self._queued: dict[_Link, None] = {}
         self._rng = rng
         self._links: dict[int, _Link] = {}
         self._epoch = rng.randrange(1, 1 << 32)
@@ -141,6 +145,12 @@ class PeerLinks:
         for link in self._links.values():
             link.flush()
 
+    def flush_queued(self) -> None:
+        """The end of a turn: send a frame to each peer that something is queued for."""
+        queued, self._queued = self._queued, {}
+        for link in queued:
+            link.flush_queued()
+
     def frame(self, peer: int, items: Mapping[str, list[list[object]]]) -> dict[str, object]:
         """The body of a frame of Raft messages, or of none."""
         return raft_in.frame(
@@ -185,25 +195,27 @@ class _Link:
 
     def queue(self, kind: str, item: list[object], weight: int) -> None:
         if not self._out:
-            self._loop.call_soon(self._flush_queued)
+            self._owner._queued[self] = None
+            self._owner._on_queued()
         self._out.setdefault(kind, []).append(item)
         self._out_bytes += weight
         if self._out_bytes > _FRAME_BYTES // 2:
             self.flush()
 
-    def _flush_queued(self) -> None:
+    def flush_queued(self) -> None:
+        """Send what is queued, if it was not sent before, without waiting for more."""
         if self._out:
-            self.flush()
+            self.flush(now=True)
 
-    def flush(self) -> None:
-        """Send a frame with what is queued, or an empty one."""
+    def flush(self, *, now: bool = False) -> None:
+        """Send a frame with what is queued, or an empty one. `now`: the turn is at its end."""
         out, self._out = self._out, {}
         self._out_bytes = 0
         if self.connection is None or not self.up:
             return
         self._owner._metrics.raft_frames.inc()
         self._owner._metrics.raft_messages.inc(len(out.get("messages", ())))
-        self.connection.send("raft", self._owner.frame(self.peer, out))
+        self.connection.send("raft", self._owner.frame(self.peer, out), now=now)
         if not self.full and self.connection.queued_bytes > limits.peer_window_bytes_max:
             self.full = True
             self._owner._on_full(self.peer)

@@ -1,6 +1,7 @@
 """A replica of a range of keys: appends gathered into entries, reads, and those who follow."""
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -13,7 +14,9 @@ from ..raft.group_log import GroupLog
 from ..raft.types import LogEntry
 from ..statemachine import commands
 from ..statemachine.admission import admit
-from ..statemachine.range_state import RangeState
+from ..statemachine.range_state import Ahead, Base, RangeState
+from ..statemachine.turns import NotPrepared, TurnOver, Turns
+from .prepare import prepare
 from .producer_use import ProducerUse
 from .replica import Replica, Services
 
@@ -24,7 +27,7 @@ Listener = Callable[[Collection[bytes] | None], None]
 
 class RangeReplica(Replica):
     """See the module. `on_change` tells the host that the replica wants to be looked at:
-    its memtable is full, its generation ended, it began or ceased to lead, or needs a base.
+    its generation ended, it began or ceased to lead, or needs a base.
     """
 
     def __init__(
@@ -49,16 +52,29 @@ class RangeReplica(Replica):
         self._keyed: dict[bytes, set[Listener]] = {}
         self._spanning: set[Listener] = set()
         self._seal_proposed = False
-        self.flushing = False
+        self._freeze_index = 0
+        """Where this member proposed a FREEZE last, as leader."""
         self.flush_not_before = 0.0
         """After a flush that failed."""
+        self.base_turn = asyncio.Lock()
+        """Of who makes a new durable base out of the last one, until meta has it."""
+        self.merge_seen: Base | None = None
+        """The durable base in whose manifest nothing is to be merged."""
+        self.merge_failed = 0
+        """So often in a row."""
+        self.merge_not_before = 0.0
         self.cut_next: int | None = None
         """What was flushed last: the log up to there goes with the next flush."""
         self.log_pins: dict[object, int] = {}
         """The log after each of these indexes is needed by who is fetching a base."""
         self._base_wanted = False
         self.memtable_since = time.monotonic()
+        """When the live memtable was begun."""
         self._producer_use = ProducerUse(time.monotonic)
+        self._ahead: tuple[int, Ahead, Turns] | None = None
+        """The next entry to be applied: its index, itself, what it took so far."""
+        self._preparing: asyncio.Task[None] | None = None
+        """A file is made ready that the next entry needs."""
 
     # Appends.
 
@@ -71,10 +87,15 @@ class RangeReplica(Replica):
             raise self.not_leader()
         if self.is_sealed or self._seal_proposed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+        no_room = self.services.room.refusal(self.members)
+        if no_room is not None:
+            raise no_room
         if self._gathered_bytes + self.proposed_bytes > limits.append_queue_bytes_max:
             raise Overloaded("the range's append queue is full", retry_after=0.05)
         if self.state.memtable_bytes > limits.memtable_hard_bytes_max:
             raise Overloaded("the range waits for its segments to be built", retry_after=1.0)
+        if self.services.memory.full:
+            raise Overloaded("the node waits for segments to be built", retry_after=1.0)
         batch = admit(data, self.state.start, self.state.end)
         _check_size(data)
         if batch.producer:
@@ -122,6 +143,27 @@ class RangeReplica(Replica):
             self.propose(commands.encode(commands.SEAL, self.services.stamp_ms(), operation), ())
             self._seal_proposed = True
 
+    def propose_freeze(self) -> None:
+        """As leader, let every member begin a new memtable at one index (idempotent until then)."""
+        if self.freeze_proposed or not self.leads or self.resigning:
+            return
+        if self.is_sealed or self._seal_proposed:
+            return  # the end of the generation is where everybody flushes
+        with contextlib.suppress(LognodeError):  # not now: the next turn asks again
+            command = commands.encode(commands.FREEZE, self.services.stamp_ms(), None)
+            self._freeze_index = self.propose(command, ())
+
+    @property
+    def freeze_proposed(self) -> bool:
+        """Whether a FREEZE of this member's is on its way."""
+        return self.applied_index < self._freeze_index <= self.raft_log.last_index
+
+    def freeze(self) -> None:
+        """Begin a new memtable by ourselves: its segment will differ from those of other members,
+        in what it holds and so in its name, and nobody can fetch it instead of building."""
+        if self.state.freeze() is not None:
+            self.memtable_since = time.monotonic()
+
     async def propose_and_wait(self, kind: int, payload: Any) -> Any:
         """Propose a command that is not an append and return what apply answered."""
         await self.lead_settled()
@@ -132,6 +174,16 @@ class RangeReplica(Replica):
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.propose(commands.encode(kind, self.services.stamp_ms(), payload), (future,))
         return await future
+
+    def propose_in_passing(self, kind: int, payload: Any) -> bool:
+        """As leader, propose a command that nobody waits for; False: not now."""
+        if not self.leads or self.resigning or self.is_sealed or self._seal_proposed:
+            return False
+        try:
+            self.propose(commands.encode(kind, self.services.stamp_ms(), payload), ())
+        except LognodeError:
+            return False
+        return True
 
     def retire_unused_producers(self) -> None:
         """As leader, propose that rows unused for 24 h go (executions 1.11)."""
@@ -177,14 +229,53 @@ class RangeReplica(Replica):
     def is_sealed(self) -> bool:
         return self.state.sealed is not None
 
+    @property
+    def waits(self) -> bool:
+        return self._preparing is not None
+
+    def may_apply(self, entry: LogEntry) -> bool:
+        """Conditions are about what files hold: they are looked up a turn's worth at a time, and
+        files are made ready by a thread (x28)."""
+        if self._preparing is not None:
+            return False
+        if self._ahead is None or self._ahead[0] != entry.index:
+            self._ahead = (entry.index, Ahead.of(entry.command), Turns())
+        _, ahead, turns = self._ahead
+        try:
+            with self.state.store.on_hand(turns):
+                self.state.look_up(ahead)
+        except TurnOver:
+            return False
+        except NotPrepared as missing:
+            self._preparing = asyncio.get_running_loop().create_task(
+                prepare(self.state, missing.content_id)
+            )
+            self._preparing.add_done_callback(self._prepared)
+            return False
+        return True
+
+    def _prepared(self, task: "asyncio.Task[None]") -> None:
+        self._preparing = None
+        error = None if task.cancelled() else task.exception()
+        if self.stopped:
+            return
+        if isinstance(error, Exception):
+            self._broke(error)
+        else:
+            self.wake()
+
     def apply(self, entry: LogEntry) -> Sequence[Reply] | None:
-        applied = self.state.apply(entry.index, entry.term, entry.command)
-        if applied.keys:
+        memtable = self.state.memtable
+        ahead, self._ahead = self._ahead, None
+        applied = self.state.apply(
+            entry.index, entry.term, entry.command, None if ahead is None else ahead[1]
+        )
+        if self.state.memtable is not memtable:
+            self.memtable_since = time.monotonic()
+        if applied.keys and (self._keyed or self._spanning):
             self._tell(applied.keys)
         if self.state.sealed is not None and self.state.sealed.final_index == entry.index:
             self._ended()
-        elif self.state.memtable_full and not self.flushing:
-            self._on_change(self)
         return applied.replies
 
     def role_changed(self, *, leads: bool) -> None:
@@ -206,6 +297,8 @@ class RangeReplica(Replica):
         if self.group.base_wanted != self._base_wanted:
             self._base_wanted = self.group.base_wanted
             self._on_change(self)
+        if self.state.memtable_full:
+            self.propose_freeze()
 
     def stop(self) -> None:
         super().stop()

@@ -1,84 +1,153 @@
-"""What each read asks of a replica's state: no waiting, no sockets, one page at most.
+"""What each read asks of a replica's state: no sockets, one page at most.
 
 Each function takes the replica, which may serve the read at the consistency that was asked for,
 and the request's body; it raises InvalidArgument, GenerationMismatch for a key of another range,
-and CorruptData where the replica's files are not what they should be.
+CorruptData where the replica's files are not what they should be, and NotLeader when it stops.
+
+A read takes as many turns of the loop as it needs, and its answer is that of one moment. Most are
+begun again until a turn is enough. A page is put together from parts, of a turn each: all of them
+of what was applied at the first. Where that cannot be had any more, since something was removed,
+the page ends, and the next one goes on.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from ..client import limits
 from ..client.errors import GenerationMismatch, InvalidArgument
 from ..partitions.model import Span
+from ..statemachine.page import Page
+from ..statemachine.turns import ENTRIES_A_TURN
 from . import fields
 from .range_replica import RangeReplica
+from .turns import in_turns
+
+_PARTS_MAX: Final = 32
+"""Of a page of a span: of a narrow one many entries may have to be passed to find none."""
 
 Body = dict[str, Any]
-Read = Callable[[RangeReplica, Body], Body]
+Read = Callable[[RangeReplica, Body], Awaitable[Body]]
 
 
-def scan(replica: RangeReplica, body: Body) -> Body:
+async def scan(replica: RangeReplica, body: Body) -> Body:
     """A page of a key's entries."""
-    page = replica.state.scan(
-        _own_key(replica, body),
-        fields.integer(body, "start", 1),
-        fields.optional_integer(body, "end"),
-        limit=fields.page_limit(body, limits.page_entries_max),
-        bytes_max=fields.page_bytes(body),
-        reverse=bool(body.get("reverse")),
-    )
-    return page.to_wire()
+    key, state = _own_key(replica, body), replica.state
+    start, end = fields.integer(body, "start", 1), fields.optional_integer(body, "end")
+    limit = fields.page_limit(body, limits.page_entries_max)
+    bytes_max, reverse = fields.page_bytes(body), bool(body.get("reverse"))
+    page = Page(next=start)
+
+    def part(end_seq: int) -> bool:
+        low, high = page.next, end_seq if end is None else min(end, end_seq)
+        if reverse:
+            low, high = start, page.next if page.seqs else high
+        page.extend(
+            state.scan(
+                key, low, high, limit=min(limit - len(page), ENTRIES_A_TURN),
+                bytes_max=bytes_max - page.size, reverse=reverse,
+            )
+        )  # fmt: skip
+        return not page.more or len(page) >= limit or page.size >= bytes_max
+
+    applied = await _in_parts(replica, part)
+    return {**page.to_wire(), "applied": applied}
 
 
-def latest(replica: RangeReplica, body: Body) -> Body:
+async def latest(replica: RangeReplica, body: Body) -> Body:
     """A page with the key's last entry, or an empty one."""
-    page = replica.state.scan(
-        _own_key(replica, body), 1, None, limit=1, bytes_max=limits.page_bytes_max, reverse=True
-    )
-    return page.to_wire()
+    read = partial(
+        replica.state.scan, _own_key(replica, body), 1, None,
+        limit=1, bytes_max=limits.page_bytes_max, reverse=True,
+    )  # fmt: skip
+    return (await in_turns(replica, read)).to_wire()
 
 
-def count(replica: RangeReplica, body: Body) -> Body:
+async def count(replica: RangeReplica, body: Body) -> Body:
     """How many entries of the key lie in [start, end)."""
     start, end = fields.integer(body, "start", 1), fields.optional_integer(body, "end")
-    return {"count": replica.state.count(_own_key(replica, body), start, end)}
+    read = partial(replica.state.count, _own_key(replica, body), start, end)
+    return {"count": await in_turns(replica, read)}
 
 
-def keys(replica: RangeReplica, body: Body) -> Body:
-    """A page of the range's keys, in order."""
+async def keys(replica: RangeReplica, body: Body) -> Body:
+    """Some of the range's keys, in order, maybe none; with `more`, go on after `after`."""
+    state, prefix = replica.state, fields.bound(body, "prefix")
     limit = fields.page_limit(body, limits.keys_page_max)
     after = fields.optional_key(body, "start_after")
-    found = replica.state.keys(fields.bound(body, "prefix"), after, limit=limit)
-    return {"keys": found, "more": len(found) == limit}
+    found: list[bytes] = []
+    begun = more = False
+
+    def part(end_seq: int) -> bool:
+        nonlocal begun, more, after
+        if begun and state.next_seq != end_seq:
+            return True  # a key of now beside one of then that is missing was never to be seen
+        some, following = state.keys_page(prefix, after, limit=limit - len(found))
+        found.extend(some)
+        begun, more = True, following is not None
+        after = following or after
+        return not more or len(found) >= limit
+
+    applied = await _in_parts(replica, part)
+    return {"keys": found, "more": more, "after": after, "applied": applied}
 
 
-def read_span(replica: RangeReplica, body: Body) -> Body:
+async def read_span(replica: RangeReplica, body: Body) -> Body:
     """A page of the entries of a span of keys, in the order of seq."""
-    page = replica.state.read_span(
-        fields.bound(body, "start_key"),
-        fields.optional_key(body, "end_key"),
-        fields.integer(body, "start", 1),
-        limit=fields.page_limit(body, limits.page_entries_max),
-        bytes_max=fields.page_bytes(body),
-    )
-    return page.to_wire()
+    state, span = replica.state, (fields.bound(body, "start_key"),
+                                  fields.optional_key(body, "end_key"))  # fmt: skip
+    limit = fields.page_limit(body, limits.page_entries_max)
+    bytes_max = fields.page_bytes(body)
+    page = Page(next=fields.integer(body, "start", 1))
+    parts = 0
+
+    def part(end_seq: int) -> bool:
+        nonlocal parts
+        parts += 1
+        page.extend(
+            state.read_span(
+                *span, page.next, end_seq,
+                limit=limit - len(page), bytes_max=bytes_max - page.size,
+            )
+        )  # fmt: skip
+        full = len(page) >= limit or page.size >= bytes_max
+        return full or not page.more or parts >= _PARTS_MAX
+
+    applied = await _in_parts(replica, part)
+    return {**page.to_wire(), "applied": applied}
 
 
-def resolve(replica: RangeReplica, body: Body) -> Body:
-    """The seq of a start position: `["ts", ms]`, `["tail", n]` or `"latest"`."""
+async def resolve(replica: RangeReplica, body: Body) -> Body:
+    """The seq of a start position: `["ts", ms]`, `["tail", n]`, `"latest"` or `"snapshot"`."""
     key, start = fields.optional_key(body, "key"), body.get("start")
     if start == "latest":
         return {"seq": replica.state.next_seq}
+    if start == "snapshot":
+        return await _snapshot(replica, body)
     if type(start) is list and len(start) == 2 and type(start[1]) is int and start[1] >= 0:
         if start[0] == "ts":
-            return {"seq": replica.state.seq_at_timestamp(start[1], key)}
+            read = partial(replica.state.seq_at_timestamp, start[1], key)
+            return {"seq": await in_turns(replica, read)}
         if start[0] == "tail" and key is not None:
-            return {"seq": replica.state.tail(key, start[1])}
+            read = partial(replica.state.tail, key, start[1])
+            return {"seq": await in_turns(replica, read)}
     raise InvalidArgument(f"resolve does not know the start {start!r}", what="start")
 
 
-def producer_number(replica: RangeReplica, body: Body) -> Body:
+async def _snapshot(replica: RangeReplica, body: Body) -> Body:
+    """The key's newest logical snapshot below `end`, looked for in a turn's worth of entries."""
+    read = partial(
+        replica.state.scan, _own_key(replica, body), 1, fields.optional_integer(body, "end"),
+        limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default, reverse=True,
+    )  # fmt: skip
+    page = await in_turns(replica, read)
+    if page.snapshots:
+        return {"seq": page.seqs[page.snapshots[0]], "more": False}
+    return {"seq": page.next if page.more else 1, "more": page.more}
+
+
+async def producer_number(replica: RangeReplica, body: Body) -> Body:
     """Whether a producer's number was applied here, and its seq (executions 1.17)."""
     row = replica.state.producers.rows.get(fields.integer(body, "producer"))
     number = fields.integer(body, "number")
@@ -95,6 +164,28 @@ READS: Final[Mapping[str, Read]] = {
     "resolve": resolve,
     "producer_number": producer_number,
 }
+
+
+async def _in_parts(replica: RangeReplica, part: Callable[[int], bool]) -> int:
+    """Call `part`, in a turn each, until it says that there is enough, or until something was
+    removed since the first. It is given the end of what was applied at the first; returns the index
+    of that. A part that raises has added nothing."""
+    state = replica.state
+    moment: tuple[int, int, int] | None = None
+
+    def one() -> bool:
+        nonlocal moment
+        now = (state.applied_index, state.next_seq, state.removal.changes)
+        then = moment or now
+        if now[2] != then[2]:
+            return True
+        is_last = part(then[1])
+        moment = then
+        return is_last
+
+    while not await in_turns(replica, one):  # noqa: ASYNC110  waits for nobody
+        await asyncio.sleep(0)
+    return state.applied_index if moment is None else moment[0]
 
 
 def _own_key(replica: RangeReplica, body: Body) -> bytes:

@@ -31,9 +31,11 @@ from ..raft.liveness import Liveness
 from ..raft.read_rounds import Asker
 from ..raft.readindex import ReadQuestion
 from ..raft.types import GroupId, LogEntry, Message, NotLeaderError, RaftOptions
+from .disk_room import DiskRoom
 from .leaders import NOBODY
 from .metrics import Metrics
 from .rounds import Rounds
+from .turn_ends import TurnEnds
 
 _TAKE_BYTES = 1 << 20
 _APPLY_S = 0.0025
@@ -55,6 +57,14 @@ class Confirms(Protocol):
 
 
 @dataclass(slots=True)
+class Memory:
+    """What the memtables of a node hold together."""
+
+    full: bool = False
+    """The bound of the node is reached: appends are refused until segments are built."""
+
+
+@dataclass(slots=True)
 class Services:
     """What the node gives to each of its replicas."""
 
@@ -62,9 +72,11 @@ class Services:
     links: Links
     confirmations: Confirms
     rounds: Rounds
+    turn_ends: TurnEnds
     options: RaftOptions
     rng: random.Random
     metrics: Metrics
+    memory: Memory
     stamp_ms: Callable[[], int]
     """The timestamp for what a leader proposes now."""
     liveness: Liveness | None
@@ -74,7 +86,9 @@ class Services:
     on_broken: Callable[[BaseException], None]
     """A broken invariant: the node stops."""
     on_damaged: Callable[["Replica", CorruptData], None]
-    """The replica's own data is not what it was: it takes no further part (S12)."""
+    """The replica's own data is not what it was: it cannot go on (S12)."""
+    room: DiskRoom
+    """Whether appends are taken."""
 
 
 @dataclass(slots=True)
@@ -265,7 +279,7 @@ class Replica:
         """Pump at the end of this turn of the loop."""
         if not self._pumping and not self.stopped:
             self._pumping = True
-            self._loop.call_soon(self._pump_guarded)
+            self.services.turn_ends.wake(self)
 
     @property
     def leads(self) -> bool:
@@ -363,6 +377,15 @@ class Replica:
         """Whether the generation's last entry is applied here."""
         raise TypeError("a replica without a state machine")
 
+    @property
+    def waits(self) -> bool:
+        """Whether the next entry can only be applied after something that calls `wake`."""
+        return False
+
+    def may_apply(self, entry: LogEntry) -> bool:
+        """Whether the entry can be applied without holding the loop; False: in a later turn."""
+        return True
+
     def apply(self, entry: LogEntry) -> Sequence[Any] | None:
         """Apply one committed entry; the results go to those who wait, in their order."""
         raise TypeError("a replica without a state machine")
@@ -378,7 +401,8 @@ class Replica:
 
     # The pump.
 
-    def _pump_guarded(self) -> None:
+    def pump(self) -> None:
+        """Move what the group has produced to those who wait for it."""
         self._pumping = False
         if self.stopped:
             return
@@ -412,7 +436,6 @@ class Replica:
         if self._resignation is not None and not leads and self.leader_hint is not None:
             self.end_resigning(self._resignation)
         self.pumped()
-        self.services.rounds.kick()
         self._set_timer()
 
     def _tell_leader(self, term: int, leader: int | None) -> None:
@@ -431,7 +454,7 @@ class Replica:
         if not self._taken:
             self._taken.extend(self.group.take_committed(_TAKE_BYTES))
         until = time.perf_counter() + _APPLY_S
-        while self._taken and time.perf_counter() < until:
+        while self._taken and time.perf_counter() < until and self.may_apply(self._taken[0]):
             entry = self._taken.popleft()
             results = self.apply(entry)
             self.applied_index = entry.index
@@ -442,8 +465,9 @@ class Replica:
             _, _, waiter = heapq.heappop(self._applied_waiters)
             if not waiter.done():
                 waiter.set_result(None)
-        if self._taken or self.applied_index < min(
-            self.group.commit_index, self.raft_log.durable_index
+        if not self.waits and (
+            self._taken
+            or self.applied_index < min(self.group.commit_index, self.raft_log.durable_index)
         ):
             self.wake()
 

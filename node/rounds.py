@@ -2,7 +2,8 @@
 
 At most one round is on the disk at a time. While it is, replicas gather the appends that arrive
 and propose them as one Raft entry each when the next round begins: the group commit of Gray and
-Reuter, with the disk's own pace as the timer.
+Reuter, with the disk's own pace as the timer. What needs no sync goes with the next round that
+does.
 """
 
 import asyncio
@@ -16,6 +17,10 @@ from ..raft.wal import Round, Wal
 from .bugs import guarded
 from .metrics import Metrics
 from .sync_thread import SyncThread
+from .turn_ends import TurnEnds
+
+_PUT_OFF_S = 0.1
+"""How long what needs no sync waits for a round that is synced."""
 
 
 class Proposer(Protocol):
@@ -38,9 +43,11 @@ class Rounds:
         *,
         on_synced: Callable[[Iterable[GroupId]], None],
         on_failure: Callable[[BaseException], None],
+        turn_ends: TurnEnds,
         metrics: Metrics,
     ) -> None:
         self._metrics = metrics
+        self._turn_ends = turn_ends
         self._wal = wal
         self._thread = thread
         self._on_synced = on_synced
@@ -49,8 +56,10 @@ class Rounds:
         self._in_flight = False
         self._began_at = 0.0
         self._syncs = wal.syncs
-        self._scheduled = False
         self._idle_mark: asyncio.TimerHandle | None = None
+        self._late: asyncio.TimerHandle | None = None
+        """When what needs no sync is written at the latest."""
+        self._overdue = False
         self._stopped = False
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -61,9 +70,8 @@ class Rounds:
 
     def kick(self) -> None:
         """Begin a round at the end of this turn of the event loop if there is anything to write."""
-        if not self._scheduled and not self._in_flight and not self._stopped:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._begin)
+        if not self._in_flight and not self._stopped:
+            self._turn_ends.schedule()
 
     async def durable(self) -> None:
         """Return when everything queued up to now is synced."""
@@ -80,9 +88,10 @@ class Rounds:
         self._stopped = True
         if self._idle_mark is not None:
             self._idle_mark.cancel()
+        self._none_late()
 
-    def _begin(self) -> None:
-        self._scheduled = False
+    def begin(self) -> None:
+        """Begin a round, at the end of a turn, if there is anything to write and none under way."""
         if self._in_flight or self._stopped:
             return
         try:
@@ -94,26 +103,49 @@ class Rounds:
             return
         self._in_flight = True
         self._began_at = time.monotonic()
-        written = self._thread.run(lambda: self._wal.write(current))
-        finish = partial(self._finish, current, written)
-        written.add_done_callback(lambda _: guarded(finish, self._give_up)())
+        self._thread.submit(partial(self._wal.write, current), partial(self._written, current))
 
     def _collect(self) -> Round | None:
         waiting, self._waiting = self._waiting, {}
         for replica in waiting:
             replica.propose_gathered()
+        if self._wal.dirty and not (self._wal.urgent or self._overdue or self._waiters):
+            self._put_off()
+            return None
+        self._none_late()
         return self._wal.collect()
+
+    def _put_off(self) -> None:
+        # Commit indexes mostly, which need no sync: as a round of their own after each append they
+        # would cost as much as its entry, and hold up the next one's.
+        if self._late is None:
+            loop = asyncio.get_running_loop()
+            self._late = loop.call_later(_PUT_OFF_S, guarded(self._is_overdue, self._give_up))
+
+    def _is_overdue(self) -> None:
+        self._late = None
+        self._overdue = True
+        self.kick()
+
+    def _none_late(self) -> None:
+        self._overdue = False
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
     def _give_up(self, error: BaseException) -> None:
         self._stopped = True
         self._on_failure(error)
 
-    def _finish(self, current: Round, done: "asyncio.Future[None]") -> None:
+    def _written(self, current: Round, _: None, error: BaseException | None) -> None:
         self._in_flight = False
-        error = done.exception()
         if error is not None:
             self._give_up(error)
             return
+        # Acks and votes leave at once, and what was gathered meanwhile goes into the next round.
+        self._turn_ends.turn(guarded(partial(self._finish, current), self._give_up))
+
+    def _finish(self, current: Round) -> None:
         self._metrics.wal_round_seconds.observe(time.monotonic() - self._began_at)
         self._metrics.wal_syncs.inc(self._wal.syncs - self._syncs)
         self._syncs = self._wal.syncs
@@ -123,9 +155,8 @@ class Rounds:
         for future in done_waiters:
             if not future.done():
                 future.set_result(None)
-        if self._wal.dirty or self._waiting:
-            self.kick()
-        elif current.must_sync and not self._stopped:
+        idle = not self._wal.dirty and not self._waiting
+        if idle and current.must_sync and not self._stopped:
             self._mark_when_idle()
 
     def _mark_when_idle(self) -> None:

@@ -8,6 +8,7 @@ controller/<generation>         descriptor, applied, image, damaged, installed: 
 image                           the newest metadata image this node has acted on
 clean                           true after an orderly stop, until the next start
 refused                         why the cluster refuses this directory, for good
+sound/<content id>              true: the segment file was read from the disk, and was sound
 prepared/<operation>            range, generation, base: a parent's state at its final index
 """
 
@@ -21,6 +22,7 @@ REPLICA = "replica/"
 CONTROLLER = "controller/"
 MARK = "mark/"
 PREPARED = "prepared/"
+SOUND = "sound/"
 IMAGE = "image"
 CLEAN = "clean"
 REFUSED = "refused"
@@ -39,6 +41,11 @@ def controller_key(generation: int) -> str:
 def mark_key(range_id: int) -> str:
     """The row of a range's highest generation here."""
     return f"{MARK}{range_id:012d}"
+
+
+def sound_key(content_id: str) -> str:
+    """The row of a file that was read back."""
+    return f"{SOUND}{content_id}"
 
 
 def prepared_key(operation_id: int) -> str:

@@ -11,7 +11,6 @@ from ..client.errors import (
     CorruptData,
     InvalidArgument,
     LognodeError,
-    NotLeader,
     RemoteProtocolError,
     Unauthorized,
     Unsupported,
@@ -136,7 +135,7 @@ class Server:
             await follow.run()
         except CorruptData as error:
             self._data.on_damaged(replica, error)
-            raise NotLeader(f"the replica of {replica.gid} here is damaged", hint=None) from None
+            raise self._data.damage_refusal(replica.gid, error.message, None) from None
 
     def _peer(self, connection: ServerConnection) -> int:
         hello = connection.hello

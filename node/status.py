@@ -5,8 +5,11 @@ from typing import Any
 
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
+from .disk_room import DiskRoom
 from .heartbeat import Heartbeat
 from .host import Host
+from .retention import trimmed
+from .segment_repair import SegmentRepair
 from .view import View
 
 _ALIVE_S = 3.0
@@ -15,9 +18,17 @@ Rows = list[dict[str, Any]]
 
 
 def status(
-    *, node_id: int, host: Host, view: View, facts: Facts, heartbeat: Heartbeat
+    *,
+    node_id: int,
+    host: Host,
+    view: View,
+    facts: Facts,
+    heartbeat: Heartbeat,
+    room: DiskRoom,
+    repair: SegmentRepair,
 ) -> dict[str, Any]:
-    """`cluster`, `nodes`, `logs`, `ranges`, `operations`, and of this node its `replicas`."""
+    """`cluster`, `nodes`, `logs`, `ranges`, `operations`, and of this node its `replicas`, its
+    `disk` and the `segments_in_doubt`."""
     metadata = view.metadata
     leads = host.controller is not None and host.controller.leads
     alive = facts.alive(time.monotonic(), _ALIVE_S) if leads else None
@@ -30,11 +41,13 @@ def status(
             "answered_by": node_id,
             "seconds_since_controller": round(time.monotonic() - heartbeat.last_answer_at, 3),
         },
-        "nodes": _nodes(metadata, alive),
+        "nodes": _nodes(metadata, alive, room),
         "logs": _logs(metadata),
         "ranges": _ranges(metadata, view),
         "operations": _operations(metadata),
         "replicas": _replicas(host),
+        "disk": {"free": room.free, "reserve": room.reserve, "level": room.level.name},
+        "segments_in_doubt": sorted(repair.in_doubt),
         "damaged": [
             {"node": node, "range": range_id, "generation": generation, "reason": reason}
             for node, replicas in sorted(view.damaged.items())
@@ -43,8 +56,9 @@ def status(
     }
 
 
-def _nodes(metadata: Metadata, alive: set[int] | None) -> Rows:
+def _nodes(metadata: Metadata, alive: set[int] | None, room: DiskRoom) -> Rows:
     """`alive` is null where only the controller's leader would know."""
+    short = room.short
     return [
         {
             "id": node.node_id,
@@ -53,6 +67,7 @@ def _nodes(metadata: Metadata, alive: set[int] | None) -> Rows:
             "zone": node.zone,
             "state": node.state,
             "alive": None if alive is None else node.node_id in alive,
+            "disk_short": node.node_id in short,
         }
         for node in metadata.nodes.values()
     ]
@@ -63,10 +78,8 @@ def _logs(metadata: Metadata) -> Rows:
         {
             "id": record.log_id,
             "name": record.name,
-            "replicas": record.policy.replicas,
             "ranges": len(metadata.ranges_of(record.log_id)),
-            "retention_ms": record.policy.retention_ms,
-            "cleanup": record.policy.cleanup,
+            **record.policy.to_body(),
         }
         for record in metadata.logs.values()
     ]
@@ -115,6 +128,11 @@ def _replicas(host: Host) -> Rows:
             "applied": replica.applied_index,
             "entries": replica.state.next_seq - 1,
             "segments": len(replica.state.manifest),
+            "segment_bytes": sum(info.size for info in replica.state.manifest),
+            "trimmed_below": trimmed(
+                replica.state.removal.marks, replica.state.start, replica.state.end
+            ),
+            "trimmed_keys": len(replica.state.removal.floors),
             "memtable_bytes": replica.state.memtable_bytes,
             "sealed": replica.is_sealed,
         }

@@ -1,20 +1,25 @@
-"""The one thread that waits for disks: WAL rounds and meta commits, in the order submitted.
+"""The two threads that wait for disks: one for WAL rounds, one for meta and finished files.
 
-It sleeps in pwritev and fdatasync, which release the GIL, so it never competes with the event
-loop (decision 5 of the design). Everything that must be durable before a message leaves goes
-through here.
+They sleep in pwritev, fdatasync and LMDB's commit, which release the GIL, so they never compete
+with the event loop (decision 5 of the design). Everything that must be durable before a message
+leaves goes through one of them. Each does its work in the order submitted; between the two there is
+no order but that of who waits for a future. A meta transaction or the end of a large file takes as
+long as the device needs for it: no WAL round waits behind that in a queue of ours.
 """
 
 import asyncio
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from ..client.invariants import DiskFailure
 
 T = TypeVar("T")
-_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+Done = Callable[[Any, BaseException | None], None]
+"""Gets the result, or what was raised."""
+_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, Done]
 
 
 class SyncThread:
@@ -24,18 +29,23 @@ class SyncThread:
     whatever becomes of the future: no disk is trusted again after it (raft.md 2.12).
     """
 
-    def __init__(self, *, on_failure: Callable[[BaseException], None] | None = None) -> None:
+    def __init__(
+        self, name: str, *, on_failure: Callable[[BaseException], None] | None = None
+    ) -> None:
         self._on_failure = on_failure
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="lognode-sync", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Run the blocking call on the thread; the future has its result or its exception."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._jobs.put((call, loop, future))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.submit(call, partial(_settle, future))
         return future
+
+    def submit(self, call: Callable[[], Any], done: Done) -> None:
+        """As `run`; `done` is called on the loop, without another turn of it between."""
+        self._jobs.put((call, asyncio.get_running_loop(), done))
 
     def close(self) -> None:
         """Finish what was submitted and end the thread. Blocks."""
@@ -44,22 +54,21 @@ class SyncThread:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            call, loop, future = job
+            call, loop, done = job
             try:
                 result = call()
             except BaseException as error:  # handed to the loop whole, whatever it is
                 if self._on_failure is not None and isinstance(error, DiskFailure):
                     loop.call_soon_threadsafe(self._on_failure, error)
-                loop.call_soon_threadsafe(_fail, future, error)
+                loop.call_soon_threadsafe(done, None, error)
             else:
-                loop.call_soon_threadsafe(_succeed, future, result)
+                loop.call_soon_threadsafe(done, result, None)
 
 
-def _succeed(future: "asyncio.Future[Any]", result: Any) -> None:
-    if not future.done():
+def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
         future.set_result(result)
-
-
-def _fail(future: "asyncio.Future[Any]", error: BaseException) -> None:
-    if not future.done():
+    else:
         future.set_exception(error)

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..client.errors import CorruptData, InvalidArgument
+from ..partitions.metadata import Metadata
 from ..raft.os_disk import OsDisk
 from ..raft.wal_recovery import Recovery, read
 from ..statemachine.meta import decode_row
-from ..statemachine.range_state import Base
 from . import rows
 from .data_directory import DataDirectory, DirectoryInUse
 from .meta_rows import read_rows
+from .verify_bases import check_bases
 from .verify_replicas import Known, check_replicas, group_name
 from .verify_segments import check_segments
 
@@ -67,6 +68,7 @@ def verify(root: Path) -> list[Check]:
         if recovery is None:
             of_logs.repair = of_replicas.repair = check.repair
         checks += [check, of_logs, of_replicas]
+        checks.append(_guarded("states", lambda c: _check_states(directory, known, c)))
         checks.append(_guarded("segments", lambda c: _check_segments(directory, known, c)))
     return checks
 
@@ -145,9 +147,18 @@ def _take_row(known: Known, key: str, value: Any) -> None:
         elif key.startswith(rows.MARK):
             known.marks[int(key.removeprefix(rows.MARK))] = int(value)
         elif key.startswith(rows.PREPARED):
-            known.segments.extend(Base.from_wire(value["base"]).manifest)
+            known.add_prepared(key, value)
+        elif key == rows.IMAGE:
+            Metadata.from_image(value)
+        elif key.startswith(rows.SOUND):
+            if value is not True:
+                raise ValueError(value)
         elif key in ("identity", rows.CLEAN, rows.REFUSED):
             known.others[key] = value
+    except CorruptData as error:
+        if f"meta row {key}" in error.message:
+            raise
+        raise CorruptData(f"meta row {key} is not one: {error.message}") from None
     except (KeyError, TypeError, ValueError, AttributeError, LookupError) as error:
         raise CorruptData(f"meta row {key} is not one: {error!r}") from None
 
@@ -210,6 +221,11 @@ def _check_replicas(known: Known, recovery: Recovery | None, check: Check) -> No
     check.wrong += wrong
 
 
+def _check_states(directory: DataDirectory, known: Known, check: Check) -> None:
+    check.found, wrong = check_bases(directory.files, known.bases)
+    check.wrong += wrong
+
+
 def _check_segments(directory: DataDirectory, known: Known, check: Check) -> None:
-    check.found, wrong = check_segments(directory.files, known.segments)
+    check.found, wrong = check_segments(directory.files, known.segments())
     check.wrong += wrong

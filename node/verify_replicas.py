@@ -5,12 +5,13 @@ from typing import Any
 
 from ..client.errors import CorruptData
 from ..partitions.metadata import Metadata
-from ..partitions.model import CONTROLLER_RANGE, Descriptor
+from ..partitions.model import CONTROLLER_RANGE, Descriptor, Span
 from ..raft.types import GroupId
 from ..raft.wal_recovery import RecoveredGroup, Recovery
 from ..statemachine.range_state import Base
 from ..statemachine.segment_writer import SegmentInfo
 from . import rows
+from .verify_bases import KnownBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,20 @@ class Known:
 
     replicas: dict[GroupId, KnownReplica] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
-    segments: list[SegmentInfo] = field(default_factory=list)
+    bases: list[KnownBase] = field(default_factory=list)
     others: dict[str, Any] = field(default_factory=dict)
+
+    def add_prepared(self, key: str, value: dict[str, Any]) -> None:
+        """The row of a state that was prepared for an operation; as `add_replica`."""
+        number = int(key.removeprefix(rows.PREPARED))
+        GroupId(int(value["range"]), int(value["generation"]))
+        base = Base.from_wire(value["base"])
+        name = f"what was prepared for operation {number}"
+        self.bases.append(KnownBase(name, Span(b"", None), base))
+
+    def segments(self) -> list[SegmentInfo]:
+        """Every file that is named."""
+        return [info for known in self.bases for info in known.base.manifest]
 
     def add_replica(self, key: str, value: dict[str, Any]) -> None:
         """A replica's row. Raises CorruptData and what a wrong shape makes Python raise."""
@@ -42,7 +55,7 @@ class Known:
         else:
             base = Base.from_wire(value["base"])
             index, term = base.applied_index, base.applied_term
-            self.segments += base.manifest
+            self.bases.append(KnownBase(group_name(gid), descriptor.span, base))
             expected = rows.replica_key(gid)
         if key != expected:
             raise CorruptData(f"meta row {key} is that of {expected}")

@@ -60,9 +60,11 @@ def _check_one(path: Path, info: SegmentInfo) -> int:
     try:
         segment.check()
         footer = segment.footer
-        if (footer.entries, footer.first_seq, footer.min_key, footer.max_key) != (
-            info.entries, info.first_seq, info.min_key, info.max_key,
-        ):  # fmt: skip
+        said = (
+            footer.entries, footer.first_seq, footer.end_seq, footer.min_key, footer.max_key,
+            footer.min_timestamp_ms, footer.max_timestamp_ms,
+        )  # fmt: skip
+        if said != info[2:]:
             raise CorruptData(f"segment {info.content_id} is not what its manifest says")
         return footer.blocks
     finally:

@@ -11,6 +11,7 @@ from typing import Any
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE
 from ..partitions.planner import Damage
+from ..partitions.policy import Policy
 from ..raft.types import GroupId
 from ..statemachine.meta import MetaStore
 from . import leaders, rows
@@ -55,6 +56,11 @@ class View:
             metadata = Metadata.from_image(stored)
             if self._is_newer(metadata):
                 self.metadata = metadata
+
+    def policy(self, log_id: int) -> Policy | None:
+        """The policy of a log, None when it is gone."""
+        record = self.metadata.logs.get(log_id)
+        return None if record is None else record.policy
 
     def _is_newer(self, metadata: Metadata) -> bool:
         mine = (self.metadata.controller.generation, self.metadata.version)

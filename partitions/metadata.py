@@ -34,9 +34,9 @@ from .model import (
     NodeRecord,
     Operation,
     Output,
-    Policy,
     Span,
 )
+from .policy import Policy, altered, of_request
 
 NODE_STATES = ("JOINING", "ACTIVE", "DRAINING", "DEAD", "REMOVED")
 PRODUCER_BLOCK = 1_024
@@ -69,6 +69,7 @@ class Metadata:
             commands.REGISTER: self._register,
             commands.NODE_STATE: self._node_state,
             commands.CREATE_LOG: self._create_log,
+            commands.ALTER_LOG: self._alter_log,
             commands.DELETE_LOG: self._delete_log,
             commands.OPEN_PRODUCER: self._open_producer,
             commands.PLAN: self._plan,
@@ -199,7 +200,7 @@ class Metadata:
     def _create_log(self, command: Command, *_: int) -> Answer:
         name = command["name"]
         check_log_name(name)
-        policy = _policy(command)
+        policy = of_request(command)
         for record in self.logs.values():
             if record.name == name:
                 if command.get("exist_ok"):
@@ -220,6 +221,13 @@ class Metadata:
             self.ranges[range_id] = Descriptor(range_id, 1, log_id, span, members)
         self._check_log(log_id)
         return {"log": log_id, "created": True}
+
+    def _alter_log(self, command: Command, *_: int) -> Answer:
+        """Doing it twice is doing it once."""
+        record = self.log_named(command["name"])
+        policy = altered(record.policy, command["changes"])
+        self.logs[record.log_id] = replace(record, policy=policy)
+        return {"log": record.log_id, "policy": policy.to_body()}
 
     def _delete_log(self, command: Command, *_: int) -> Answer:
         record = self.log_named(command["name"])
@@ -515,21 +523,6 @@ def _text(command: Command, name: str) -> str:
     if type(value) is not str:
         raise InvalidArgument(f"{name} is {value!r}; a text is wanted", what=name)
     return value
-
-
-def _policy(command: Command) -> Policy:
-    replicas = command.get("replicas") or 3
-    if type(replicas) is not int or not 1 <= replicas <= limits.replicas_max:
-        raise InvalidArgument(
-            f"{replicas!r} replicas; 1 to {limits.replicas_max} are allowed", what="replicas"
-        )
-    cleanup = command.get("cleanup") or "delete"
-    if cleanup not in ("delete", "compact"):
-        raise InvalidArgument(f"cleanup {cleanup!r}; delete or compact", what="cleanup")
-    for name in ("retention_ms", "retention_bytes"):
-        if command.get(name) is not None and _number(command, name) == 0:
-            raise InvalidArgument(f"{name} is 0; leave it out to keep everything", what=name)
-    return Policy(replicas, command.get("retention_ms"), command.get("retention_bytes"), cleanup)
 
 
 def _operation(body: dict[str, Any]) -> Operation:

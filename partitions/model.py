@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from .policy import Policy
+
 CONTROLLER_RANGE = 0
 
 
@@ -107,17 +109,6 @@ class NodeRecord:
     state: str
     process: int = 0
     """Random per start: tells two processes of the same boot, and so of copied directories."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """A log's policy."""
-
-    replicas: int = 3
-    retention_ms: int | None = None
-    retention_bytes: int | None = None
-    cleanup: str = "delete"
-    ranges_min: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,12 @@ class _Wire(Transport):  # type: ignore[misc]
         self._onMessageReceived(node, message)
 
 
+class _Peer(int, Node):  # type: ignore[misc]
+    """A node of the library that is its id: its own hashes and compares in Python."""
+
+    id = property(int)
+
+
 class _Core(syncobj.SyncObj):  # type: ignore[misc]
     """The library's object with the overridden seams."""
 
@@ -139,6 +145,10 @@ class _Core(syncobj.SyncObj):  # type: ignore[misc]
         super().__init__(node, others, conf, transport=wire)
         self._poller = _NoPoller()
         self._SyncObj__serializer = _NoDumps()
+
+    def __dir__(self) -> list[str]:
+        """No names: a constructor looks at all of them, twice, for methods that are replicated."""
+        return []
 
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
         return self._rng.uniform(self.conf.raftMinTimeout, self.conf.raftMaxTimeout)
@@ -176,10 +186,11 @@ class Engine:
         self._journal = journal
         self._clock = clock
         self._role_changed = role_changed
-        self._nodes = {member: Node(member) for member in members}
+        self._nodes = {member: _Peer(member) for member in members}
         self._wire = _Wire(send)
         self._shown: set[int] = set()
-        self._role: Role = "follower"
+        self.role: Role = "follower"
+        """What this member is in the current term."""
         conf = SyncObjConf(
             autoTick=False,
             dynamicMembershipChange=False,
@@ -203,24 +214,20 @@ class Engine:
         self._core._SyncObj__raftLastApplied = journal.getRaftCommitIndex()
 
     def _on_state_changed(self, _old: int, new: int) -> None:
-        self._role = _ROLES[new]
-        self._role_changed(self._role)
-
-    @property
-    def role(self) -> Role:
-        """What this member is in the current term."""
-        return self._role
+        self.role = _ROLES[new]
+        self._role_changed(self.role)
 
     @property
     def term(self) -> int:
         """The current term."""
-        return int(self._core.raftCurrentTerm)
+        term: int = self._core.raftCurrentTerm
+        return term
 
     @property
     def leader(self) -> int | None:
         """The last known leader of the current term."""
-        node = self._core._getLeader()
-        return None if node is None else int(node.id)
+        node: _Peer | None = self._core._getLeader()
+        return None if node is None else node.id
 
     def shown(self, peer: int) -> bool:
         """Whether the engine sends to this peer."""

@@ -47,6 +47,9 @@ _ANY_GROUP: Final = GroupId(0, 1)
 class Group:
     """A member of one generation of one range. All calls from one thread, none of them blocks."""
 
+    role: Role = "follower"
+    """What this member is in the current term; the engine changes it."""
+
     def __init__(
         self,
         *,
@@ -118,11 +121,6 @@ class Group:
         """Epoch of the vote request that the engine is answering."""
 
     # What others may see.
-
-    @property
-    def role(self) -> Role:
-        """What this member is in the current term."""
-        return self._engine.role
 
     @property
     def term(self) -> int:
@@ -289,11 +287,13 @@ class Group:
 
     def take_committed(self, bytes_max: int) -> list[LogEntry]:
         """The next entries committed and durable here, no-ops included; at least one if any."""
-        last = self.commit_index
-        if 5 in self._closed:
-            last = min(last, self._log.durable_index)
+        last = self._log.commit_index
         if last <= self._taken:
             return []
+        if 5 in self._closed:
+            last = min(last, self._log.durable_index)
+            if last <= self._taken:
+                return []
         entries = self._log.entries(self._taken + 1, last, bytes_max)
         self._taken = entries[-1].index
         return entries
@@ -361,7 +361,7 @@ class Group:
 
     def _begin_reads(self) -> None:
         leads = self.role == "leader"
-        if leads and not self.ready_to_lead:
+        if leads and not (self._reads.busy and self.ready_to_lead):
             return
         if self.leader is None:
             self._reads.fail()
@@ -455,6 +455,7 @@ class Group:
         self._engine.campaign()
 
     def _on_role(self, role: Role) -> None:
+        self.role = role
         if role == "leader":
             self._pulse_at = self._clock() + self._options.heartbeat_s
             self._idle.active()
@@ -498,32 +499,32 @@ class Group:
         body = messages.decode(message)
         if not self._running or sender not in self._peers:
             return
-        if isinstance(body, messages.Reply):
-            if not self._counts(sender, body):
-                return
-        elif body.term < self.term:
-            if not isinstance(body, Term):
-                self._outbox.promise(sender, Term(self.term, body.epoch))
-            return
         term = self.term
-        if body.term > term and not isinstance(body, Append | VoteRequest):
+        if isinstance(body, messages.REPLIES):
+            if not self._counts(sender, body, term):
+                return
+        elif body.term < term:
+            if not isinstance(body, Term):
+                self._outbox.promise(sender, Term(term, body.epoch))
+            return
+        if body.term > term and not isinstance(body, (Append, VoteRequest)):
             self._step_up(sender, body.term)
         if self._idle.at_rest:
-            if isinstance(body, messages.Reply) and not isinstance(body, Reject):
+            if isinstance(body, messages.REPLIES) and not isinstance(body, Reject):
                 return  # to what was asked before the rest began
             self._wake()
         self._handle(sender, body)
-        if self.term > term and self._idle.leader is not None:
+        if self._idle.leader is not None and self.term > term:
             self._elections.wait()  # vouched for in an older term
 
-    def _counts(self, sender: int, reply: messages.Reply) -> bool:
-        """Whether a reply is to what we asked in this term and on this link (hole 3).
+    def _counts(self, sender: int, reply: messages.Reply, term: int) -> bool:
+        """Whether a reply is to what we asked in our term and on this link (hole 3).
 
         One of a higher term is let in for its term alone: it was asked in an older one.
         """
-        if 3 not in self._closed or reply.term > self.term:
+        if 3 not in self._closed or reply.term > term:
             return True
-        return reply.term == self.term and reply.epoch == self._replicator.epoch(sender)
+        return reply.term == term and reply.epoch == self._replicator.epoch(sender)
 
     def _handle(self, sender: int, body: messages.Body) -> None:
         match body:

@@ -74,6 +74,8 @@ class GroupLog:
         self.state_file = 0
         """The file that holds the newest STATE item; it must not be deleted before another."""
         self._writer = writer
+        self.last_index = base_index
+        """The last index held, or the base's; moves with `_places`."""
         self._places: list[Place] = []
         self._cache: OrderedDict[int, bytes] = OrderedDict()
         self._cached_bytes = 0
@@ -88,11 +90,6 @@ class GroupLog:
         return self.base_index + 1
 
     @property
-    def last_index(self) -> int:
-        """The last index held, or the base's."""
-        return self.base_index + len(self._places)
-
-    @property
     def last_term(self) -> int:
         """The term of the last index."""
         return self._places[-1].term if self._places else self.base_term
@@ -103,7 +100,7 @@ class GroupLog:
         stored, base = self.stored_commit, self.base_index
         if stored <= base:
             return base
-        last = base + len(self._places)
+        last = self.last_index
         return stored if stored < last else last
 
     def term_at(self, index: int) -> int | None:
@@ -162,6 +159,7 @@ class GroupLog:
         head = wal_format.encode_entry(self.gid, index, term, self.last_term, len(command))
         place = Place(term, len(command), google_crc32c.value(command))
         self._places.append(place)
+        self.last_index = index
         self._remember(index, command)
         round_ = self._writer.open_round
         if not self._unsynced or self._unsynced[-1][0] != round_:
@@ -213,7 +211,7 @@ class GroupLog:
             self._cache.clear()
             self._cached_bytes = 0
             self._unsynced.clear()
-            self.base_index, self.base_term = index, term
+            self.base_index, self.base_term, self.last_index = index, term, index
             self._writer.queue(wal_format.encode_reset(self.gid, index, term), must_sync=True)
         if term > self.term:
             self.term, self.vote = term, None
@@ -301,6 +299,7 @@ class GroupLog:
     def adopt(self, places: list[Place], state: StateItem | None) -> None:
         """Take over what recovery read; the base was given when this was made."""
         self._places = places
+        self.last_index = self.base_index + len(places)
         if state is not None:
             self.term, self.vote = state.term, state.vote or None
             self.stored_commit = state.commit
@@ -311,6 +310,7 @@ class GroupLog:
             gid=self.gid, index=index, commit=self.commit_index,
         )  # fmt: skip
         del self._places[index - self.base_index - 1 :]
+        self.last_index = index - 1
         for gone in [cached for cached in self._cache if cached >= index]:
             self._cached_bytes -= len(self._cache.pop(gone))
         while self._unsynced and self._unsynced[-1][1] >= index:

@@ -85,7 +85,7 @@ def verified(log: RaftLog, append: Append) -> Append:
         if held:
             index, term, entries = index + held, int(entries[held - 1][0]), entries[held:]
     commit = min(append.commit, index + len(entries))
-    return append._replace(prev_index=index, prev_term=term, commit=commit, entries=entries)
+    return Append(append.term, append.epoch, index, term, commit, entries)
 
 
 def _held(log: RaftLog, prev_index: int, entries: list[list[int | bytes]]) -> int:

@@ -17,13 +17,16 @@ from collections.abc import Callable
 from .liveness import Liveness
 from .types import GroupId, RaftOptions
 
+_OFFERS = 2
+"""A follower that nobody spoke to for so many heartbeats does rest."""
+
 
 class Idle:
     """What one member knows of its group's rest. Without `liveness` the group never rests."""
 
     __slots__ = (
         "_active_at", "_clock", "_confirmed", "_gid", "_idle_after_s", "_liveness", "_majority",
-        "_offered", "_peers", "at_rest", "leader", "round",
+        "_offer_s", "_offered", "_peers", "_vouched_at", "at_rest", "leader", "round",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +44,8 @@ class Idle:
         self._majority = majority
         self._liveness = liveness
         self._idle_after_s = options.idle_after_s
+        self._offer_s = options.heartbeat_s
+        self._vouched_at = -math.inf
         self._clock = clock
         self._active_at = -math.inf
         self._offered = False
@@ -107,7 +112,7 @@ class Idle:
         """Rest while this leader's node pings. False: its pings do not vouch for that offer."""
         if self._liveness is None or not self._liveness.vouch(self._gid, leader, version):
             return False
-        self.leader = leader
+        self.leader, self._vouched_at = leader, self._clock()
         return True
 
     def unvouch(self) -> None:
@@ -115,6 +120,10 @@ class Idle:
         leader, self.leader = self.leader, None
         if leader is not None and self._liveness is not None:
             self._liveness.unvouch(self._gid, leader)
+            # While others have not agreed yet, each heartbeat ends the rest and a new offer
+            # follows: who was only offered to rest has not slept.
+            if self._clock() - self._vouched_at > _OFFERS * self._offer_s:
+                self._liveness.on_wake("follower")
 
     def leader_heard_at(self) -> float:
         """When the node that vouches was last heard; minus infinity without one."""

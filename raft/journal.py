@@ -76,12 +76,14 @@ class EngineJournal:
 
     def _term(self, index: int) -> int:
         term = self.log.term_at(index)
-        invariant(term is not None, "the log has no such entry", index=index)
+        if term is None:
+            invariant(False, "the log has no such entry", index=index)
         return term or 0
 
     def _position(self, index: int) -> Item:
         """(nothing, index, term): where the library looks at one item, it wants no command."""
-        return b"", index, self._term(index)
+        term = self.log.term_at(index)
+        return b"", index, self._term(index) if term is None else term
 
     def __len__(self) -> int:
         return self.last_index - self.log.base_index + 1
@@ -89,12 +91,15 @@ class EngineJournal:
     @overload
     def __getitem__(self, item: int) -> Item: ...
     @overload
-    def __getitem__(self, item: slice) -> "LazySlice": ...
-    def __getitem__(self, item: int | slice) -> "Item | LazySlice":
+    def __getitem__(self, item: slice) -> "LazySlice | list[Item]": ...
+    def __getitem__(self, item: int | slice) -> "Item | LazySlice | list[Item]":
         base = self.log.base_index
         if isinstance(item, int):
             return self._position(base + item if item >= 0 else self.last_index + 1 + item)
-        start, stop, _ = item.indices(len(self))
+        last = self.last_index
+        start, stop, _ = item.indices(last - base + 1)
+        if item.stop == start + 1 == stop:  # one item is asked for, and looked at
+            return [self._position(base + start)]
         return LazySlice(
             self, base + start, min(base + stop - 1, base + start + _SLICE_ENTRIES_MAX - 1)
         )
@@ -157,16 +162,17 @@ class EngineJournal:
 class LazySlice:
     """Entries first..last of the log, read when iterated, a page at a time."""
 
-    __slots__ = ("_first", "_journal", "_last", "_seen")
+    __slots__ = ("_count", "_first", "_journal", "_last", "_seen")
 
     def __init__(self, journal: EngineJournal, first: int, last: int) -> None:
         self._journal = journal
         self._first = first
         self._last = last
+        self._count = max(0, last - first + 1)
         self._seen: list[Item] = []
 
     def __len__(self) -> int:
-        return max(0, self._last - self._first + 1)
+        return self._count
 
     @overload
     def __getitem__(self, item: int) -> Item: ...
@@ -174,16 +180,16 @@ class LazySlice:
     def __getitem__(self, item: slice) -> list[Item]: ...
     def __getitem__(self, item: int | slice) -> Item | list[Item]:
         if isinstance(item, int):
-            if not -len(self) <= item < len(self):
+            if not -self._count <= item < self._count:
                 raise IndexError(item)
-            return self._journal._position(self._first + item % len(self))
-        start, stop, step = item.indices(len(self))
+            return self._journal._position(self._first + item % self._count)
+        start, stop, step = item.indices(self._count)
         for _ in self._items(stop):
             pass
         return self._seen[start:stop:step]
 
     def __iter__(self) -> Iterator[Item]:
-        return self._items(len(self))
+        return self._items(self._count)
 
     def _items(self, count: int) -> Iterator[Item]:
         """The first `count` items; what was read once is kept for the slice that follows."""

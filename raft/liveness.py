@@ -27,6 +27,7 @@ _LEFT_MAX: Final = 256
 _SPREAD_PER_GROUP_S: Final = 0.003
 _SPREAD_MAX_S: Final = 1.0
 """Elections of many groups begin spread out over so long: each costs a few milliseconds."""
+_PING: Final = [int, int, list]
 
 
 class Ping(NamedTuple):
@@ -42,15 +43,15 @@ class Ping(NamedTuple):
     @classmethod
     def from_wire(cls, told: Any) -> "Ping":
         """From the array that it is on the wire. Raises RemoteProtocolError."""
-        match told:
-            case [int(version), int(seen), list(left)] if min(version, seen) >= 0:
-                if all(isinstance(gid, list | tuple) and _is_gid(gid) for gid in left):
-                    return cls(version, seen, [GroupId(*gid) for gid in left])
+        if isinstance(told, (list, tuple)) and list(map(type, told)) == _PING:
+            version, seen, left = told
+            if version >= 0 and seen >= 0 and all(map(_is_gid, left)):
+                return cls(version, seen, [GroupId(*gid) for gid in left] if left else left)
         raise RemoteProtocolError("a ping that is none")
 
 
 def _is_gid(gid: Any) -> bool:
-    return [int, int] == list(map(type, gid))
+    return isinstance(gid, (list, tuple)) and [int, int] == list(map(type, gid))
 
 
 class Wake(NamedTuple):
@@ -100,7 +101,7 @@ class Liveness:
         on_wake: Callable[[str], None] = lambda role: None,
     ) -> None:
         """`incarnation` is higher at each start of the node. `on_wake` is told of each group
-        that ceases to rest, with its role here: leader or follower."""
+        that ceases to rest, with its role here, leader or follower, by the group's `Idle`."""
         self._clock = clock
         self._rng = rng
         self._options = options
@@ -125,6 +126,8 @@ class Liveness:
         known = self._peers.get(peer)
         if known is None:
             return Ping(self._version, 0, list(self._left))
+        if known.seen == self._version or not self._left:
+            return Ping(self._version, known.version, [])
         news = min(self._version - known.seen, len(self._left))
         left = [self._left[i] for i in range(len(self._left) - news, len(self._left))]
         return Ping(self._version, known.version, left)
@@ -139,10 +142,11 @@ class Liveness:
             if known is not None:
                 self._restarted(peer, known)
             known = self._peers[peer] = _Peer(incarnation)
-        known.heard_at = self._clock()
-        known.missing_at = known.heard_at + self._timeout()
+        known.heard_at = now = self._clock()
+        known.missing_at = now + self._timeout()
         known.missing = False
-        known.seen = max(known.seen, ping.seen)
+        if ping.seen > known.seen:
+            known.seen = ping.seen
         if ping.version > known.version:
             self._learn_left(peer, known, ping)
         if returned:
@@ -261,7 +265,6 @@ class Liveness:
         known = self._peers.get(leader)
         if known is not None:
             known.vouches.discard(gid)
-        self.on_wake("follower")
 
     def vouched_at(self, gid: GroupId, leader: int) -> float:
         """When the leader's node was last heard, if it vouches for the group; else -infinity."""

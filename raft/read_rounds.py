@@ -79,6 +79,8 @@ class ReadRounds:
         """Groups with a round that may need to be asked again."""
         self._round = 0
         self._look_at = math.inf
+        self._waits = False
+        """Whether anything may wait for the next round with some peer."""
 
     # Links.
 
@@ -101,14 +103,19 @@ class ReadRounds:
             pair = self._pairs.get(peer)
             if pair is not None:
                 pair.waiting[asker.gid] = asker
+                self._waits = True
 
     def take(self) -> list[tuple[int, Message]]:
         """(peer, round) to be sent now."""
-        return [
+        if not self._waits:
+            return []
+        rounds = [
             (peer, message)
             for peer, pair in self._pairs.items()
             if pair.waiting and pair.message is None and (message := self._begin(pair))
         ]
+        self._waits = any(pair.waiting for pair in self._pairs.values())
+        return rounds
 
     def _begin(self, pair: _Pair) -> Message | None:
         waiting, pair.waiting = pair.waiting, {}

@@ -24,6 +24,8 @@ from .wal_scan import file_name
 
 _REWRITTEN_MAX = 256
 """Groups whose state one call of `reclaim` writes anew: a millisecond of the event loop."""
+_LARGE_ROUND_BYTES = 64 << 10
+"""What needs no sync and waits for a round that does, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,11 @@ class Wal:
     def dirty(self) -> bool:
         """Whether the open round holds anything."""
         return bool(self._parts)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it should be written now: it must be durable, or has become large."""
+        return self._must_sync or self._part_bytes > _LARGE_ROUND_BYTES
 
     def collect(self) -> Round | None:
         """Close the open round and take it; None when it is empty. One at a time."""

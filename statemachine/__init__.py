@@ -6,14 +6,19 @@ index, built into an immutable segment by a process of its own (`builder`, `segm
 read through `reads`. The caller
 
 1.  applies committed entries in order, once each, and sends each reply to whoever waits for it;
-2.  freezes when the memtable is full, lets the builder write the segment, adds the file to the
-    store, commits the new base to meta in one transaction, and only then calls `flushed`; a crash
-    between two of these steps loses nothing and leaves at most a file that nobody names;
+2.  proposes FREEZE when the memtable is full, or freezes itself, lets the builder write the segment
+    of the oldest frozen one (in steps that leave the disk to others: `write_back`), adds the file
+    to the store, commits the new base to meta in one transaction, and only then calls `flushed`; a
+    crash between two of these steps loses nothing and leaves at most a file that nobody names;
 3.  at start restores from the base in meta and applies the log above it again, up to the
     recovered commit index and not beyond (executions 1.15);
 4.  calls everything of one replica from one thread.
 
 Modules: `commands` what an entry may say; `admission` what a leader checks before it proposes;
-`producers` idempotence; `memtable`, `segment_format`, `segment_writer`, `segment_reader`, `bloom`,
-`segments` the two homes of entries; `reads`, `page` what can be asked; `meta` the small rows.
+`producers` idempotence; `memtable`, `segments` the two homes of entries; `segment_format`,
+`segment_block`, `segment_order`, `segment_dictionary`, `bloom` what a segment file consists of,
+`segment_writer`, `segment_output`, `segment_reader` who writes and reads it; `merge_plan`, `merge`,
+`merge_process` how segments become fewer; `removal_commands`, `removal`, `marks`, `steps`,
+`leases`, `visibility` what is removed, and what that hides; `held`, `span_reads`, `reads`, `page`
+what can be asked; `meta` the small rows.
 """

@@ -5,30 +5,47 @@ would stall every append (decision 5 of the design). The child is spawned by `py
 length-prefixed msgpack on its pipes, opens no file of the node's but the one it writes, and ends
 when its standard input does, which is when the node ends, however it ends.
 
-    request    [path, first seq, number of sources], then each source: [data, selected, timestamp]
+    request    [path, first seq, number of sources], then the sources, some at a time in an array:
+               [data, selected, timestamp] each
     answer     ["ok", segment info] or ["error", text]
 """
 
+import os
+import select
 import struct
 import subprocess
 import sys
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, Final
 
 import msgpack
 
+from ..client import limits
 from ..client.errors import Unavailable
 from .segment_writer import SegmentInfo, Source, build
 
 _LENGTH: Final = struct.Struct(">I")
+_PORTION_SOURCES: Final = 500
+_PORTION_BYTES: Final = 512 * limits.KIB
+_DOUBLINGS_MAX: Final = 4
 
 
 class Builder:
-    """The parent's side. `build` blocks: call it from a thread, one at a time."""
+    """The parent's side. `build` blocks: call it from a thread, one at a time.
 
-    def __init__(self) -> None:
+    A process that takes nothing for `patience_s`, or has no answer after that and the time for
+    what it was given, hangs and is killed. The next one is given twice as long, up to 16 times:
+    one that is only slow must come to an end some day.
+    """
+
+    def __init__(self, *, patience_s: float = limits.builder_patience_s) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._patience_s = patience_s
+        self._hung = 0
+        """So often in a row."""
 
     def build(self, path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
         """A synced segment file at `path`.
@@ -39,16 +56,22 @@ class Builder:
         stdin, stdout = process.stdin, process.stdout
         if stdin is None or stdout is None:
             raise Unavailable("the builder process has no pipes")
+        factor = 1 << min(self._hung, _DOUBLINGS_MAX)
+        patience_s = factor * self._patience_s
+        given = 0
         try:
-            _send(stdin, [str(path), first_seq, len(sources)])
-            for source in sources:
-                _send(stdin, source)
-            stdin.flush()
+            os.set_blocking(stdin.fileno(), False)  # else a write of much waits without a bound
+            _give(stdin, [str(path), first_seq, len(sources)], patience_s)
+            for some in _portions(sources):
+                given += _give(stdin, some, patience_s)
+            _wait(stdout, select.POLLIN, patience_s + factor * given / limits.builder_bytes_per_s)
             answer = _receive(stdout)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, ValueError) as error:  # ValueError: `stop` has closed a pipe
+            self._hung += isinstance(error, TimeoutError)
             self.stop()
             path.unlink(missing_ok=True)
             raise Unavailable(f"the builder process ended: {error or 'no answer'}") from None
+        self._hung = 0
         if answer[0] != "ok":
             raise Unavailable(f"the segment could not be built: {answer[1]}")
         return SegmentInfo(*answer[1])
@@ -83,7 +106,9 @@ def serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
             path, first_seq, count = _receive(stdin)
         except EOFError:
             return
-        sources = list(_sources(stdin, count))
+        sources: list[Source] = []
+        while len(sources) < count:
+            sources += map(Source._make, _receive(stdin))
         try:
             info = build(Path(path), first_seq, sources)
         except Exception as error:  # the parent decides what to do about it
@@ -94,9 +119,37 @@ def serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
         stdout.flush()
 
 
-def _sources(stdin: IO[bytes], count: int) -> Iterator[Source]:
-    for _ in range(count):
-        yield Source(*_receive(stdin))
+def _portions(sources: Sequence[Source]) -> Iterator[list[Source]]:
+    """All of them, some at a time: packed one by one, hundreds of thousands of small ones would
+    keep the GIL from the event loop, and so would many large ones packed at once."""
+    at = 0
+    while at < len(sources):
+        some = list(sources[at : at + _PORTION_SOURCES])
+        sizes = list(accumulate(len(source.data) for source in some))
+        count = max(1, bisect_right(sizes, _PORTION_BYTES))
+        yield some[:count]
+        at += count
+
+
+def _give(pipe: IO[bytes], message: Any, patience_s: float) -> int:
+    """Write to a pipe that does not block; returns how many bytes that were.
+
+    Raises TimeoutError when nothing is taken for so long, OSError.
+    """
+    packed: bytes = msgpack.packb(message)
+    left = memoryview(_LENGTH.pack(len(packed)) + packed)
+    while left:
+        _wait(pipe, select.POLLOUT, patience_s)
+        left = left[os.write(pipe.fileno(), left) :]
+    return len(packed)
+
+
+def _wait(pipe: IO[bytes], event: int, seconds: float) -> None:
+    """Return when the pipe is ready, or has ended. Raises TimeoutError."""
+    poll = select.poll()  # takes any descriptor, where `select` ends at 1023
+    poll.register(pipe, event)
+    if not poll.poll(1000 * seconds):
+        raise TimeoutError(f"it did nothing for {seconds:.4g} s, and was killed")
 
 
 def _send(pipe: IO[bytes], message: Any) -> None:

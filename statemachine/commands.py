@@ -5,11 +5,13 @@ of it and the last one (executions 2.21). Everything that apply reads is in here
 that earlier entries left, never in configuration or in the metadata image (2.22).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgpack
 
+from ..client import limits
 from ..client.errors import CorruptData
 
 APPEND: Final = 1
@@ -20,6 +22,29 @@ RETIRE_PRODUCERS: Final = 3
 """payload: array of producer ids whose rows may go: closed with all settled, or unused 24 h."""
 FENCE: Final = 4
 """payload: [producer id, epoch, token]: a named producer was opened (executions 1.27)."""
+FREEZE: Final = 5
+"""payload: nil. Every member begins a new memtable at exactly this index, so that all build the
+same segments, byte for byte."""
+TRIM_SPANS: Final = 6
+"""payload: array of [start, end or nil, before seq], at most `removal_keys_max`: retention, per
+lineage span (1.12)."""
+TRIM_KEYS: Final = 7
+"""payload: array of [key, before seq], at most `removal_keys_max`."""
+DELETE_KEYS: Final = 8
+"""payload: as of TRIM_KEYS; the seq is one that the whole key lies below."""
+COMPACT_TO: Final = 9
+"""payload: [start, end or nil, before seq, mode, delete retention in ms]; see COMPACT, SNAPSHOT."""
+TAKE_LEASE: Final = 10
+"""payload: [lease, start, end or nil, through seq, expires ms]: what is visible now in the span up
+to that seq stays readable until then, by log time (1.14). The same lease again renews it."""
+RELEASE_LEASE: Final = 11
+"""payload: [lease]."""
+
+COMPACT: Final = 1
+"""Mode: of each key the last entry below the seq stays, and a tombstone among these goes once it
+is older than the delete retention by the log time of the command."""
+SNAPSHOT: Final = 2
+"""Mode: what a key has before its newest logical snapshot below the seq goes."""
 
 _PREFIX: Final = b"\x00"
 NO_OP: Final = b"\x01"
@@ -57,11 +82,84 @@ def decode(command: bytes) -> Command | None:
 
 def _fits(kind: int, payload: Any) -> bool:
     """Whether the payload is what the kind has; of an unknown kind, anything."""
-    if kind == SEAL:
-        return type(payload) is int
-    if kind not in (APPEND, RETIRE_PRODUCERS, FENCE):
-        return True
-    element = bytes if kind == APPEND else int
-    return type(payload) is list and set(map(type, payload)) <= {element} and (
-        kind != FENCE or len(payload) == 3
-    )  # fmt: skip
+    fits = _FITS.get(kind)
+    return fits is None or fits(payload)
+
+
+def _are(payload: Any, element: type) -> bool:
+    return type(payload) is list and set(map(type, payload)) <= {element}
+
+
+def _number(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _NUMBER_MAX
+
+
+def _key(value: Any) -> bool:
+    return type(value) is bytes and 1 <= len(value) <= limits.key_bytes_max
+
+
+def _span(start: Any, end: Any) -> bool:
+    return (
+        type(start) is bytes
+        and (end is None or (type(end) is bytes and start < end))
+        and max(len(start), len(end or b"")) <= limits.key_bytes_max + 1
+    )
+
+
+def _span_trims(payload: Any) -> bool:
+    return (
+        _are(payload, list)
+        and 1 <= len(payload) <= limits.removal_keys_max
+        and all(len(p) == 3 and _span(p[0], p[1]) and _number(p[2]) for p in payload)
+    )
+
+
+def _key_trims(payload: Any) -> bool:
+    return (
+        _are(payload, list)
+        and 1 <= len(payload) <= limits.removal_keys_max
+        and all(len(p) == 2 and _key(p[0]) and _number(p[1]) for p in payload)
+    )
+
+
+def _compaction(payload: Any) -> bool:
+    return (
+        type(payload) is list
+        and len(payload) == 5
+        and _span(payload[0], payload[1])
+        and all(map(_number, payload[2:]))
+        and payload[3] in (COMPACT, SNAPSHOT)
+    )
+
+
+def _lease_id(value: Any) -> bool:
+    return type(value) is str and 1 <= len(value) <= limits.lease_id_chars_max
+
+
+def _lease(payload: Any) -> bool:
+    return (
+        type(payload) is list
+        and len(payload) == 5
+        and _lease_id(payload[0])
+        and _span(payload[1], payload[2])
+        and all(map(_number, payload[3:]))
+    )
+
+
+_NUMBER_MAX: Final = (1 << 63) - 1
+"""Of seqs and times in payloads: their sums and differences still pack."""
+_FITS: Final[dict[int, Callable[[Any], bool]]] = {
+    APPEND: lambda payload: _are(payload, bytes),
+    SEAL: lambda payload: type(payload) is int,
+    RETIRE_PRODUCERS: lambda payload: _are(payload, int),
+    FENCE: lambda payload: _are(payload, int) and len(payload) == 3,
+    FREEZE: lambda payload: payload is None,
+    TRIM_SPANS: _span_trims,
+    TRIM_KEYS: _key_trims,
+    DELETE_KEYS: _key_trims,
+    COMPACT_TO: _compaction,
+    TAKE_LEASE: _lease,
+    RELEASE_LEASE: lambda payload: (
+        type(payload) is list and len(payload) == 1 and _lease_id(payload[0])
+    ),
+}

@@ -22,22 +22,9 @@ _NONE: Final = -1
 _BYTES_BYTES: Final = 33
 _KEY_BYTES: Final = _BYTES_BYTES + 32
 """Of a bytes object and an int beside what they hold, in CPython."""
-_SLICE_BYTES: Final = 110
+_BATCH_BYTES: Final = 24
+"""Of a batch in the lists of batches."""
 _first = itemgetter(0)
-
-
-class Slice:
-    """A batch's bytes, the positions in it that were new (None: all), and its timestamp."""
-
-    __slots__ = ("data", "first_position", "selected", "timestamp_ms")
-
-    def __init__(
-        self, data: bytes, selected: list[int] | None, first_position: int, timestamp_ms: int
-    ) -> None:
-        self.data = data
-        self.selected = selected
-        self.first_position = first_position
-        self.timestamp_ms = timestamp_ms
 
 
 class Columns:
@@ -60,17 +47,17 @@ class ColumnCache:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self.bytes = 0
-        self._columns: OrderedDict[int, tuple[Slice, Columns]] = OrderedDict()
+        self._columns: OrderedDict[int, tuple[bytes, Columns]] = OrderedDict()
 
-    def columns(self, slice_: Slice) -> Columns:
+    def columns(self, data: bytes) -> Columns:
         """The batch's columns."""
-        key = id(slice_)
+        key = id(data)  # of no other object, for as long as it is held here
         found = self._columns.get(key)
         if found is not None:
             self._columns.move_to_end(key)
             return found[1]
-        columns = Columns(slice_.data)
-        self._columns[key] = (slice_, columns)
+        columns = Columns(data)
+        self._columns[key] = (data, columns)
         self.bytes += columns.size
         while self.bytes > self._bytes_max and len(self._columns) > 1:
             _, (_, old) = self._columns.popitem(last=False)
@@ -83,11 +70,17 @@ class Memtable:
 
     def __init__(self, first_seq: int, cache: ColumnCache) -> None:
         self.first_seq = first_seq
-        self.slices: list[Slice] = []
         self.unpacked_bytes = 0
         """What keys and values take when nothing is compressed: what a builder has to hold."""
         self._cache = cache
-        self._starts: list[int] = []
+        # Batches as columns: with an object for each, a collection of garbage would look at
+        # hundreds of thousands of them, and take hundreds of milliseconds.
+        self._data: list[bytes] = []
+        self._selected: dict[int, list[int]] = {}
+        """Of the batches of which not all was new, the positions that were."""
+        self._timestamps = array("q")
+        self._starts = array("q")
+        """The position of each batch's first entry."""
         self._newest: dict[bytes, int] = {}
         self._previous = array("i")
         self._sorted: list[bytes] = []
@@ -106,7 +99,7 @@ class Memtable:
             + sys.getsizeof(self._newest)
             + sys.getsizeof(self._previous)
             + sys.getsizeof(self._sorted)
-            + _SLICE_BYTES * len(self.slices)
+            + _BATCH_BYTES * len(self._data)
         )
 
     @property
@@ -125,7 +118,10 @@ class Memtable:
         replace = map(newest.__setitem__, keys, range(position, position + len(keys)))
         read = map(newest.get, keys, repeat(_NONE))
         self._previous.extend(map(_first, zip(read, replace)))  # noqa: B905  of equal length
-        self.slices.append(Slice(data, selected, position, timestamp_ms))
+        if selected is not None:
+            self._selected[len(self._data)] = selected
+        self._data.append(data)
+        self._timestamps.append(timestamp_ms)
         self._starts.append(position)
         key_bytes = sum(map(len, keys))
         self._data_bytes += len(data) + _BYTES_BYTES
@@ -133,12 +129,6 @@ class Memtable:
         self._key_bytes += fresh * (_KEY_BYTES + key_bytes // len(keys))
         self.unpacked_bytes += key_bytes + batch.values_size
         return keys
-
-    def take_over(self, later: "Memtable") -> None:
-        """Append what another one holds, whose first seq is this one's end."""
-        for slice_ in later.slices:
-            batch = decode_batch(slice_.data)
-            self.add(batch, slice_.data, slice_.selected, slice_.timestamp_ms)
 
     def last_seq(self, key: bytes) -> int:
         """The key's last seq here, 0 when it has none."""
@@ -164,12 +154,12 @@ class Memtable:
 
     def entry(self, seq: int) -> Entry:
         """The entry of a seq that is held."""
-        slice_, at = self._place(seq)
-        columns = self._cache.columns(slice_)
+        batch, at = self._place(seq)
+        columns = self._cache.columns(self._data[batch])
         return Entry(
             key=columns.keys[at],
             seq=seq,
-            timestamp_ms=slice_.timestamp_ms,
+            timestamp_ms=self._timestamps[batch],
             headers=None if columns.headers is None else columns.headers[at] or None,
             value=columns.values[at],
             snapshot=at in columns.snapshots,
@@ -177,8 +167,8 @@ class Memtable:
 
     def key_at(self, seq: int) -> bytes:
         """The key of a seq that is held."""
-        slice_, at = self._place(seq)
-        return self._cache.columns(slice_).keys[at]
+        batch, at = self._place(seq)
+        return self._cache.columns(self._data[batch]).keys[at]
 
     def keys_after(self, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
         """Keys with the prefix and above `after`, in order."""
@@ -193,16 +183,36 @@ class Memtable:
 
     def first_seq_from(self, timestamp_ms: int) -> int | None:
         """The first seq whose timestamp is not below, None when there is none."""
-        at = bisect_left(self.slices, timestamp_ms, key=lambda slice_: slice_.timestamp_ms)
-        if at == len(self.slices):
-            return None
-        return self.first_seq + self.slices[at].first_position
+        at = bisect_left(self._timestamps, timestamp_ms)
+        return None if at == len(self._data) else self.first_seq + self._starts[at]
 
-    def _place(self, seq: int) -> tuple[Slice, int]:
+    @property
+    def batch_count(self) -> int:
+        """How many batches are held."""
+        return len(self._data)
+
+    def batches(self, begin: int, end: int) -> list[tuple[bytes, list[int] | None, int]]:
+        """Some of the batches: bytes, positions that were new (None: all), timestamp."""
+        selected = map(self._selected.get, range(begin, end))
+        return list(zip(self._data[begin:end], selected, self._timestamps[begin:end], strict=False))
+
+    def shrink(self, count: int) -> bool:
+        """Let go of so many keys and batches of a memtable that nobody reads any more; False once
+        it is empty. A million objects that went at once would hold the loop for 100 ms."""
+        newest = self._newest
+        for _ in repeat(None, min(count, len(newest))):
+            newest.popitem()
+        del self._sorted[-count:]
+        del self._data[-count:]
+        return bool(newest or self._sorted or self._data)
+
+    def _place(self, seq: int) -> tuple[int, int]:
+        """The batch that holds a seq, and where in it."""
         position = seq - self.first_seq
-        slice_ = self.slices[bisect_right(self._starts, position) - 1]
-        at = position - slice_.first_position
-        return slice_, at if slice_.selected is None else slice_.selected[at]
+        batch = bisect_right(self._starts, position) - 1
+        at = position - self._starts[batch]
+        selected = self._selected.get(batch)
+        return batch, at if selected is None else selected[at]
 
     def _sorted_keys(self) -> list[bytes]:
         if len(self._sorted) < len(self._newest):

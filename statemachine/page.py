@@ -21,6 +21,8 @@ class Page:
     snapshots: list[int] = field(default_factory=list)
     """Positions of records marked snapshot=True."""
     next: int = 1
+    next_key: bytes | None = None
+    """Of a read in the order of key: the key to go on with."""
     more: bool = False
     size: int = 0
 
@@ -40,6 +42,18 @@ class Page:
             self.snapshots.append(position)
         self.size += len(entry.key) + len(entry.value or b"") + 32
 
+    def extend(self, following: "Page") -> None:
+        """Append what was read next."""
+        begin = len(self.seqs)
+        self.keys += following.keys
+        self.seqs += following.seqs
+        self.timestamps += following.timestamps
+        self.values += following.values
+        self.headers.update((begin + at, found) for at, found in following.headers.items())
+        self.snapshots += [begin + at for at in following.snapshots]
+        self.size += following.size
+        self.next, self.next_key, self.more = following.next, following.next_key, following.more
+
     def entries(self) -> list[Entry]:
         """The page as entries."""
         snapshots = frozenset(self.snapshots)
@@ -55,7 +69,7 @@ class Page:
         keys: bytes | Sequence[bytes] = self.keys
         if self.keys and self.keys[0] == self.keys[-1] and len(set(self.keys)) == 1:
             keys = self.keys[0]
-        return {
+        body = {
             "keys": keys,
             "seqs": self.seqs,
             "timestamps": self.timestamps,
@@ -65,3 +79,6 @@ class Page:
             "next": self.next,
             "more": self.more,
         }
+        if self.next_key is not None:
+            body["next_key"] = self.next_key
+        return body

@@ -5,9 +5,11 @@ applied at or above `low`, the producer's smallest number not settled, since any
 never be sent again. Numbers run over all ranges, so the applied ones are a set, not an interval.
 """
 
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import repeat
 from typing import Any, Final
 
 from ..client import limits
@@ -26,14 +28,16 @@ class Row:
     low: int = 1
     highest: int = 0
     applied: dict[int, int] = field(default_factory=dict)
-    """Number to seq, for numbers at or above `low`; insertion order is that of applying."""
+    """Number to seq, for numbers at or above `low` and some below."""
     last_ms: int = 0
     fence_token: int = 0
+    ordered: list[int] = field(default_factory=list)
+    """The numbers in `applied`, ascending."""
 
     def to_wire(self) -> list[Any]:
         """The row as meta stores it."""
-        numbers = list(self.applied)
-        seqs = list(self.applied.values())
+        numbers = sorted(self.applied)
+        seqs = list(map(self.applied.__getitem__, numbers))
         return [self.epoch, self.low, self.highest, numbers, seqs, self.last_ms, self.fence_token]
 
     @classmethod
@@ -41,19 +45,31 @@ class Row:
         """Undo `to_wire`."""
         epoch, low, highest, numbers, seqs, last_ms, token = body
         applied = dict(zip(numbers, seqs, strict=True))
-        return cls(epoch, low, highest, applied, last_ms, token)
+        return cls(epoch, low, highest, applied, last_ms, token, sorted(numbers))
 
     def settle(self, low: int) -> None:
         """Nothing below `low` is ever sent again; what is remembered of it goes in bulk.
 
-        Only when at least half of it goes, which makes it constant work per number. That depends
-        on the row alone, so that tables are the same on every replica.
+        Only when it is more than half of all, so that what is kept follows from what is under way
+        in this range, however many ranges there are. That depends on the row alone, so that tables
+        are the same on every replica.
         """
         self.low = max(self.low, low)
-        unsettled_max = self.highest - self.low + 1
-        if len(self.applied) > 2 * max(0, unsettled_max) + _SETTLED_KEPT:
-            kept = map(self.low.__le__, self.applied)
-            self.applied = dict(compress(self.applied.items(), kept))
+        settled = bisect_left(self.ordered, self.low)
+        if 2 * settled > len(self.ordered) + _SETTLED_KEPT:
+            deque(map(self.applied.pop, self.ordered[:settled], repeat(None)), maxlen=0)
+            del self.ordered[:settled]
+
+    def add(self, numbers: Sequence[int], first_seq: int) -> None:
+        """These, ascending and none of them known, were applied, at seqs from `first_seq` on."""
+        seqs = range(first_seq, first_seq + len(numbers))
+        self.applied.update(zip(numbers, seqs, strict=True))
+        if numbers[0] > self.highest:
+            self.ordered.extend(numbers)
+        else:  # late: an earlier attempt was lost
+            at = bisect_left(self.ordered, numbers[0])
+            self.ordered[at:] = sorted((*self.ordered[at:], *numbers))
+        self.highest = max(self.highest, numbers[-1])
 
 
 class Producers:
@@ -95,10 +111,11 @@ class Producers:
             )  # fmt: skip
         prevs = batch.prevs
         applied = row.applied
-        if numbers[0] > row.highest and numbers[0] >= low and (
-            prevs is None or max(prevs) < low
-        ):  # fmt: skip
-            return None
+        if numbers[0] > row.highest and numbers[0] >= low:
+            # All new, as nearly always: few records follow one of their key that is not settled.
+            wanted = {prev for prev in set(prevs or ()) if prev >= low}
+            if wanted <= applied.keys():
+                return None
         fresh: list[int] = []
         earlier: set[int] = set()
         for position, number in enumerate(numbers):
@@ -129,9 +146,7 @@ class Producers:
         row.settle(batch.low)
         row.last_ms = timestamp_ms
         if numbers:
-            row.applied.update(zip(numbers, range(first_seq, first_seq + len(numbers)),
-                                   strict=True))  # fmt: skip
-            row.highest = max(row.highest, numbers[-1])
+            row.add(numbers, first_seq)
 
     def fence(
         self, producer: int, epoch: int, token: int, timestamp_ms: int

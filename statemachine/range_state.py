@@ -5,10 +5,11 @@ whatever its files, clock or configuration (executions 2.22). A batch that canno
 refused in the same way everywhere, and never stops a replica (1.22).
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from ..client import limits
 from ..client.errors import (
@@ -22,12 +23,14 @@ from ..client.errors import (
 )
 from ..client.invariants import invariant
 from ..client.records import EXPECT_ANY, Batch, decode_batch
-from . import commands
+from . import commands, removal_commands
 from .memtable import Memtable
 from .producers import Producers
-from .reads import Reads
+from .removal import Removal
 from .segment_writer import SegmentInfo, Source
 from .segments import SegmentStore
+from .span_reads import SpanReads
+from .turns import LOOKUP_COST
 
 Reply = dict[str, Any]
 _HASH_BYTES = 16
@@ -49,6 +52,47 @@ class Applied:
     keys: Sequence[bytes] = ()
 
 
+class Ahead(NamedTuple):
+    """A committed entry, decoded before its turn."""
+
+    command: commands.Command | CorruptData | None
+    batches: Sequence[Batch | CorruptData]
+
+    @classmethod
+    def of(cls, command: bytes) -> "Ahead":
+        """It is refused when it is applied, if it is none."""
+        try:
+            decoded = commands.decode(command)
+        except CorruptData as error:
+            return cls(error, ())
+        if decoded is None or decoded.kind != commands.APPEND:
+            return cls(decoded, ())
+        return cls(decoded, list(map(_batch, decoded.payload)))
+
+
+class Sources(Sequence[Source]):
+    """The batches of a frozen memtable, made into sources as they are taken: there may be hundreds
+    of thousands. A slice is made in C; any thread may take them."""
+
+    def __init__(self, memtable: Memtable) -> None:
+        self._memtable = memtable
+
+    def __len__(self) -> int:
+        return self._memtable.batch_count
+
+    @overload
+    def __getitem__(self, at: int) -> Source: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Source]: ...
+    def __getitem__(self, at: int | slice) -> Source | list[Source]:
+        if isinstance(at, slice):
+            begin, end, _ = at.indices(len(self))
+            return list(map(Source._make, self._memtable.batches(begin, end)))
+        if not 0 <= at < len(self):
+            raise IndexError(at)
+        return self[at : at + 1][0]
+
+
 @dataclass(slots=True)
 class Frozen:
     """A memtable on its way to a segment, with the tables of exactly its last index (1.16)."""
@@ -58,12 +102,9 @@ class Frozen:
     applied_term: int
     tables: dict[str, Any]
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> "Sources":
         """The batches, for the builder."""
-        return [
-            Source(slice_.data, slice_.selected, slice_.timestamp_ms)
-            for slice_ in self.memtable.slices
-        ]
+        return Sources(self.memtable)
 
 
 @dataclass(slots=True)
@@ -96,32 +137,60 @@ class Base:
             raise CorruptData(f"a base that is none: {error}") from None
 
 
-class RangeState(Reads):
-    """One replica's state. All calls on one thread; reads are in `Reads`."""
+class RangeState(SpanReads):
+    """One replica's state. All calls on one thread; reads are in `SpanReads`."""
 
     def __init__(
         self, *, start: bytes, end: bytes | None, store: SegmentStore, base: Base | None = None
     ) -> None:
         base = base or Base()
         tables = base.tables
-        super().__init__(store, base.manifest, first_seq=tables.get("next_seq", 1))
+        super().__init__(
+            store, base.manifest, Removal.from_wire(tables.get("removal"), start, end),
+            first_seq=tables.get("next_seq", 1),
+            last_timestamp_ms=tables.get("last_timestamp_ms", 0),
+        )  # fmt: skip
         self.start = start
         self.end = end
         self.applied_index = base.applied_index
         self.applied_term = base.applied_term
         self.next_seq: int = tables.get("next_seq", 1)
-        self.last_timestamp_ms: int = tables.get("last_timestamp_ms", 0)
         self.state_hash: bytes = tables.get("hash", bytes(_HASH_BYTES))
         sealed = tables.get("sealed")
         self.sealed: Seal | None = Seal(*sealed) if sealed else None
         self.producers = Producers.from_wire(tables.get("producers", {}))
         self.durable_base = base
         """What meta says, as far as this process knows."""
+        self._last_seqs: dict[bytes, int] = {}
+        """Of keys in the next entry: looked up before it is applied."""
+        self.queue: deque[Frozen] = deque()
+        """Frozen and not yet in meta, oldest first: they become durable in this order."""
 
     # Applying.
 
-    def apply(self, index: int, term: int, command: bytes) -> Applied:
-        """Apply the committed entry at `index`, which follows the last one applied."""
+    def look_up(self, ahead: Ahead) -> None:
+        """Find what the conditions in the next entry are about, as far as files have to be read
+        for it: applying it then reads none.
+
+        In a turn that is bounded (see `SegmentStore.on_hand`) this raises NotPrepared and TurnOver;
+        the same call gets further, until an entry is applied.
+        """
+        known = self._last_seqs
+        for batch in ahead.batches:
+            if isinstance(batch, CorruptData) or batch.expects is None:
+                continue
+            for key, expected in zip(batch.keys, batch.expects, strict=True):
+                if expected != EXPECT_ANY and key not in known and not self.memtable.last_seq(key):
+                    self.store.spend(LOOKUP_COST)
+                    known[key] = self.last_seq(key)
+                    self.store.moved_on()
+
+    def apply(self, index: int, term: int, command: bytes, ahead: Ahead | None = None) -> Applied:
+        """Apply the committed entry at `index`, which follows the last one applied. `ahead`: the
+        same command, decoded and looked up already."""
+        if ahead is None:
+            ahead = Ahead.of(command)
+            self.look_up(ahead)
         invariant(
             index == self.applied_index + 1, "an entry is applied out of order",
             index=index, applied=self.applied_index,
@@ -133,15 +202,14 @@ class RangeState(Reads):
         digest.update(b"%d %d " % (index, term))
         digest.update(command)
         self.state_hash = digest.digest()
-        try:
-            decoded = commands.decode(command)
-        except CorruptData as error:
-            return Applied((_refusal(error),))
+        decoded = ahead.command
+        if isinstance(decoded, CorruptData):
+            return Applied((_refusal(decoded),))
         if decoded is None:
             return Applied()
         self.last_timestamp_ms = max(self.last_timestamp_ms, decoded.timestamp_ms)
         if decoded.kind == commands.APPEND:
-            return self._apply_batches(decoded.payload)
+            return self._apply_batches(decoded.payload, ahead.batches)
         if decoded.kind == commands.SEAL:
             self.sealed = Seal(decoded.payload, index, term)
             return Applied(({"status": "ok"},))
@@ -152,6 +220,15 @@ class RangeState(Reads):
             producer, epoch, token = decoded.payload
             full = self.producers.fence(producer, epoch, token, self.last_timestamp_ms)
             return Applied(({"status": "ok"} if full is None else _refusal(full),))
+        if decoded.kind == commands.FREEZE:
+            self.freeze()
+            return Applied(({"status": "ok"},))
+        if decoded.kind in removal_commands.KINDS:
+            refused = removal_commands.apply(
+                self.removal, decoded, start=self.start, end=self.end,
+                next_seq=self.next_seq, log_ms=self.last_timestamp_ms,
+            )  # fmt: skip
+            return Applied(({"status": "ok"} if refused is None else _refusal(refused),))
         return Applied((_refusal(Unsupported(f"command of unknown kind {decoded.kind}")),))
 
     def _void(self, command: bytes) -> Sequence[Reply] | None:
@@ -167,16 +244,17 @@ class RangeState(Reads):
         count = len(decoded.payload) if decoded.kind == commands.APPEND else 1
         return [_refusal(error)] * count
 
-    def _apply_batches(self, payload: Sequence[bytes]) -> Applied:
+    def _apply_batches(
+        self, payload: Sequence[bytes], batches: Sequence[Batch | CorruptData]
+    ) -> Applied:
         replies: list[Reply] = []
         touched: list[bytes] = []
-        for data in payload:
-            try:
-                batch = decode_batch(data)
-            except CorruptData as error:
-                replies.append(_refusal(error))
-                continue
-            replies.append(self._apply_batch(batch, data, touched))
+        for data, batch in zip(payload, batches, strict=True):
+            if isinstance(batch, CorruptData):
+                replies.append(_refusal(batch))
+            else:
+                replies.append(self._apply_batch(batch, data, touched))
+        self._last_seqs.clear()
         return Applied(replies, touched)
 
     def _apply_batch(self, batch: Batch, data: bytes, touched: list[bytes]) -> Reply:
@@ -189,13 +267,17 @@ class RangeState(Reads):
         selected = self.producers.check(batch) if batch.producer else None
         if isinstance(selected, LognodeError):
             return _refusal(selected)
-        numbers = batch.numbers if selected is None else [batch.numbers[i] for i in selected]
         # Conditions of what is new, all of them before anything is appended; a duplicate's
         # condition held when it was applied.
+        refused: Mapping[int, int] = {}
         if batch.expects is not None:
-            mismatch = self._check_expects(batch, selected)
-            if mismatch is not None:
-                return _refusal(mismatch)
+            refused = self._refused(batch, selected)
+            if refused and not batch.each:
+                return _refusal(_mismatch(batch, refused))
+            if refused:
+                fresh = range(batch.count) if selected is None else selected
+                selected = [position for position in fresh if position not in refused]
+        numbers = batch.numbers if selected is None else [batch.numbers[i] for i in selected]
         timestamp_ms = self.last_timestamp_ms
         first_seq = self.next_seq
         if numbers:
@@ -206,41 +288,71 @@ class RangeState(Reads):
             self.producers.record(batch, numbers, first_seq, timestamp_ms)
         if selected is None:
             return {"status": "ok", "first_seq": first_seq, "timestamp_ms": timestamp_ms}
-        fresh = set(selected)
-        return {
-            "status": "ok",
-            "seqs": self.producers.duplicate_seqs(batch),
-            "timestamp_ms": timestamp_ms,
-            "duplicates": [i for i in range(batch.count) if i not in fresh],
-        }
+        return self._mixed_reply(batch, selected, refused, first_seq)
 
-    def _check_expects(self, batch: Batch, selected: list[int] | None) -> LognodeError | None:
+    def _mixed_reply(
+        self, batch: Batch, selected: list[int], refused: Mapping[int, int], first_seq: int
+    ) -> Reply:
+        """The reply for a batch of which not all was appended: `selected` was, from `first_seq`."""
+        seqs = self.producers.duplicate_seqs(batch)
+        for seq, position in enumerate(selected, first_seq):
+            seqs[position] = seq
+        settled = {*selected, *refused}
+        reply: Reply = {
+            "status": "ok",
+            "seqs": seqs,
+            "timestamp_ms": self.last_timestamp_ms,
+            "duplicates": [i for i in range(batch.count) if i not in settled],
+        }
+        if refused:
+            reply["refused"], reply["actual"] = list(refused), list(refused.values())
+        return reply
+
+    def _refused(self, batch: Batch, selected: list[int] | None) -> dict[int, int]:
+        """The positions whose conditions do not hold, with the key's last seq then: only the first
+        where the batch has one fate; else all, each after what is appended before it."""
+        refused: dict[int, int] = {}
         given: dict[bytes, int] = {}
-        expects = batch.expects or ()
+        keys, expects = batch.keys, batch.expects or ()
         seq = self.next_seq
         for position in range(batch.count) if selected is None else selected:
-            key, expected = batch.keys[position], expects[position]
+            key, expected = keys[position], expects[position]
             if expected != EXPECT_ANY:
-                actual = given[key] if key in given else self.last_seq(key)
+                actual = given[key] if key in given else self._last_seq_now(key)
                 if actual != expected:
-                    return SequenceMismatch(
-                        f"the key's last seq is {actual}, not {expected}",
-                        key=key, expected=expected, actual=actual,
-                    )  # fmt: skip
+                    refused[position] = actual
+                    if not batch.each:
+                        break
+                    continue
             given[key] = seq
             seq += 1
-        return None
+        return refused
+
+    def _last_seq_now(self, key: bytes) -> int:
+        """The key's last seq, batches before this one in the same entry included."""
+        known = None if self.memtable.last_seq(key) else self._last_seqs.get(key)
+        return self.last_seq(key) if known is None else known
 
     # From memory to files.
 
     @property
     def memtable_bytes(self) -> int:
-        """Bytes that the memtable which takes appends holds."""
-        return self.memtable.size
+        """Bytes of all that is applied and not yet in a segment, frozen or not."""
+        return self.memtable.size + self.frozen_bytes
+
+    @property
+    def frozen_bytes(self) -> int:
+        """Bytes of the frozen memtables, which wait for the builder or are with it."""
+        return sum(memtable.size for memtable in self.frozen)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """What segments of all that is in memory would take at most, nearly."""
+        return sum(memtable.unpacked_bytes for memtable in self.memtables())
 
     @property
     def memtable_full(self) -> bool:
-        """Whether it is time to flush: by what it takes here, or would take in the builder."""
+        """Whether it is time to freeze: by what it takes here, or would take in the builder."""
         return (
             self.memtable.size >= limits.memtable_bytes_max
             or self.memtable.unpacked_bytes >= limits.segment_unpacked_bytes_max
@@ -260,38 +372,60 @@ class RangeState(Reads):
         return self.durable_base.applied_index < self.effective[0]
 
     def freeze(self) -> Frozen | None:
-        """Begin a new memtable; the old one, with today's tables, is to be built. None when
-        nothing was applied since the last time. One at a time."""
-        if not self.unflushed:
+        """Begin a new memtable; the old one, with today's tables, goes to the end of the queue.
+
+        None when nothing was applied since the last time. Nobody waits for the builder: reads find
+        the frozen in memory until meta knows their segments, and a build that failed is begun again
+        with the same entries.
+        """
+        frozen_to = self.queue[-1] if self.queue else self.durable_base
+        if self.effective[0] <= frozen_to.applied_index:
             return None
-        invariant(not self.frozen, "a memtable is frozen while another is being built")
         memtable = Memtable(self.next_seq, self.store.columns)
         if len(self.memtable):
             memtable, self.memtable = self.memtable, memtable
-            self.frozen = [memtable]
+            self.frozen = [*self.frozen, memtable]
         # Else an empty one is frozen, not the live one, which would go on taking entries.
-        return Frozen(memtable, *self.effective, self._tables())
-
-    def thaw(self, frozen: Frozen) -> None:
-        """The build failed: go on reading from memory; the next freeze takes it again."""
-        if not self.frozen:
-            return
-        later, self.memtable = self.memtable, frozen.memtable
-        self.frozen = []
-        self.memtable.take_over(later)
+        frozen = Frozen(memtable, *self.effective, self._tables())
+        self.queue.append(frozen)
+        return frozen
 
     def base_with(self, frozen: Frozen, info: SegmentInfo | None) -> Base:
-        """The durable state once the frozen memtable's segment is in the manifest."""
+        """The durable state once the segment of the oldest frozen memtable is in the manifest."""
+        invariant(
+            frozen is self.queue[0], "a memtable is made durable before an older one",
+            index=frozen.applied_index, oldest=self.queue[0].applied_index,
+        )  # fmt: skip
         manifest = list(self.durable_base.manifest)
         if info is not None:
             manifest.append(info)
         return Base(frozen.applied_index, frozen.applied_term, manifest, frozen.tables)
 
     def flushed(self, base: Base) -> None:
-        """Meta has the base: read from its segments and forget the frozen memtable."""
+        """Meta has the base of the oldest frozen memtable: read from its segment, forget it."""
+        self.queue.popleft()
         self.durable_base = base
         self.manifest = base.manifest
-        self.frozen = []
+        self.frozen = [frozen.memtable for frozen in self.queue if len(frozen.memtable)]
+
+    def base_merged(self, inputs: Sequence[SegmentInfo], merged: SegmentInfo | None) -> Base:
+        """The durable state with these segments of the manifest, neighbours if there is a merged
+        one, replaced by it; what can be seen is the same, at the same index."""
+        base = self.durable_base
+        begin, end = base.manifest.index(inputs[0]), base.manifest.index(inputs[-1]) + 1
+        manifest = [info for info in base.manifest if info not in inputs]
+        invariant(
+            len(manifest) == len(base.manifest) - len(inputs), "a segment to be replaced is gone"
+        )
+        if merged is not None:
+            invariant(end - begin == len(inputs), "merged segments are not neighbours")
+            manifest.insert(begin, merged)
+        return Base(base.applied_index, base.applied_term, manifest, base.tables)
+
+    def merged(self, base: Base) -> None:
+        """Meta has the base that `base_merged` made: read from its segments."""
+        self.durable_base = base
+        self.manifest = base.manifest
 
     def _tables(self) -> dict[str, Any]:
         return {
@@ -300,7 +434,24 @@ class RangeState(Reads):
             "hash": self.state_hash,
             "sealed": list(self.sealed) if self.sealed else None,
             "producers": self.producers.to_wire(),
+            "removal": self.removal.to_wire(self.last_timestamp_ms),
         }
+
+
+def _mismatch(batch: Batch, refused: Mapping[int, int]) -> SequenceMismatch:
+    position, actual = next(iter(refused.items()))
+    expected = (batch.expects or ())[position]
+    return SequenceMismatch(
+        f"the key's last seq is {actual}, not {expected}",
+        key=batch.keys[position], expected=expected, actual=actual,
+    )  # fmt: skip
+
+
+def _batch(data: bytes) -> Batch | CorruptData:
+    try:
+        return decode_batch(data)
+    except CorruptData as error:
+        return error
 
 
 def _refusal(error: LognodeError) -> Reply:

@@ -1,28 +1,48 @@
-"""Reads of a range: segments oldest first, then the memtable being built, then the live one.
+"""Reads of a key. What was removed is not seen, wherever it still lies.
 
-Their seqs do not overlap and rise in that order, so a key's history is the concatenation. Every
-read is bounded by entries and bytes, and sees what is applied when it is called (promise S5).
+What is not visible is not there: to `last_seq` and so to `expect`, to counts, pages and lists of
+keys alike. A key without a visible entry is as one that never was (its last seq is 0), but that
+seqs are never given twice: an append that revives it gets a higher one (promise S6).
+
+`as_of` asks for what a lease keeps readable: the entries up to that seq that were visible when the
+lease was taken. It raises NotFound where no live lease holds that seq of the keys that are asked
+for. Every page is bounded by entries and bytes, and shows what is applied when it is read (S5).
 """
 
-import heapq
-from collections.abc import Iterator
-from itertools import groupby
+from itertools import islice
 
 from ..client.types import Entry
+from .held import Held, Home
+from .marks import View
 from .memtable import Memtable
 from .page import Page
+from .removal import Removal
 from .segment_writer import SegmentInfo
 from .segments import SegmentStore
 
 
-class Reads:
-    """What a replica can be asked. The manifest is sorted by seq."""
+class Reads(Held):
+    """What a replica can be asked about a key."""
 
-    def __init__(self, store: SegmentStore, manifest: list[SegmentInfo], *, first_seq: int) -> None:
-        self.store = store
-        self.manifest = manifest
-        self.frozen: list[Memtable] = []
-        self.memtable = Memtable(first_seq, store.columns)
+    def __init__(
+        self,
+        store: SegmentStore,
+        manifest: list[SegmentInfo],
+        removal: Removal,
+        *,
+        first_seq: int,
+        last_timestamp_ms: int,
+    ) -> None:
+        super().__init__(store, manifest, first_seq=first_seq)
+        self.removal = removal
+        self.last_timestamp_ms = last_timestamp_ms
+        """Log time: that of the last entry applied."""
+
+    def view(self, start: bytes, end: bytes | None, as_of: int | None) -> View:
+        """What a reader of the keys in [start, end) may see. Raises NotFound."""
+        if as_of is None:
+            return self.removal.view
+        return self.removal.leased(as_of, self.last_timestamp_ms, start, end)
 
     def scan(
         self,
@@ -33,13 +53,16 @@ class Reads:
         limit: int,
         bytes_max: int,
         reverse: bool = False,
+        as_of: int | None = None,
     ) -> Page:
         """A page of the key's entries with seq in [start, end).
 
         `next` is the start of the following page; when reading in reverse, its end.
         """
+        view = self._view_of(key, as_of)
+        low, high = self.first_visible(key, view, start), view.ending(end)
         page = Page()
-        entries = self._reversed(key, start, end) if reverse else self._forwards(key, start, end)
+        entries = self.backwards(key, low, high) if reverse else self.forwards(key, low, high)
         for entry in entries:
             if len(page) >= limit or page.size >= bytes_max:
                 page.more = True
@@ -51,154 +74,79 @@ class Reads:
             page.next = start
         return page
 
-    def latest(self, key: bytes) -> Entry | None:
+    def latest(self, key: bytes, *, as_of: int | None = None) -> Entry | None:
         """The key's last entry."""
-        for entry in self._reversed(key, 1, None):
+        view = self._view_of(key, as_of)
+        for entry in self.backwards(key, self.first_visible(key, view), view.ending(None)):
             return entry
         return None
 
     def last_seq(self, key: bytes) -> int:
-        """The key's last seq, 0 when it has none."""
-        for memtable in self._memtables_newest_first():
-            seq = memtable.last_seq(key)
-            if seq:
-                return seq
-        for info in reversed(self.manifest):
-            if info.min_key <= key <= info.max_key:
-                seq = self.store.segment(info.content_id).last_seq(key)
-                if seq:
-                    return seq
-        return 0
+        """The key's last seq, 0 when it has none: what `expect` is checked against."""
+        seq = self.last_held(key)
+        view = self.removal.view
+        if not seq or not view.hides:
+            return seq
+        if seq < view.floor(key):
+            return 0
+        before, cutoff_ms = view.marks.compactions.at(key)
+        if seq >= before or not cutoff_ms:
+            return seq
+        return seq if self.first_visible(key, view, seq) == seq else 0
 
-    def count(self, key: bytes, start: int = 1, end: int | None = None) -> int:
+    def count(
+        self, key: bytes, start: int = 1, end: int | None = None, *, as_of: int | None = None
+    ) -> int:
         """How many entries of the key lie in [start, end)."""
-        total = sum(
-            self.store.segment(info.content_id).count(key, start, end)
-            for info in self._segments(key, start, end)
-        )
-        return total + sum(
-            len(memtable.seqs(key, start, end)) for memtable in (*self.frozen, self.memtable)
-        )
+        view = self._view_of(key, as_of)
+        low, high = self.first_visible(key, view, start), view.ending(end)
+        return sum(_count(home, key, low, high) for home in self.homes_of(key, low, high))
 
-    def keys(
-        self, prefix: bytes = b"", start_after: bytes | None = None, *, limit: int
-    ) -> list[bytes]:
-        """Keys with the prefix and above `start_after`, in order, at most `limit`."""
-        sources: list[Iterator[bytes]] = [
-            self.store.segment(info.content_id).keys_after(prefix, start_after)
-            for info in self.manifest
-            if info.max_key >= prefix
-        ]
-        sources += [m.keys_after(prefix, start_after) for m in (*self.frozen, self.memtable)]
-        found: list[bytes] = []
-        for key, _ in groupby(heapq.merge(*sources)):
-            if len(found) == limit:
+    def tail(self, key: bytes, n: int, *, as_of: int | None = None) -> int:
+        """The seq of the key's n-th entry from its end; its first when it has fewer; behind its
+        last for n = 0, which is 1 for a key without entries. Nothing is read of the entries that
+        it passes: they are counted."""
+        view = self._view_of(key, as_of)
+        low, high = self.first_visible(key, view), view.ending(None)
+        if not n:
+            last = next(self.backwards(key, low, high), None)
+            return 1 if last is None else last.seq + 1
+        for home in self.homes_back(key, low, high):
+            count = _count(home, key, low, high)
+            if count >= n:
+                if isinstance(home, Memtable):
+                    return next(islice(home.seqs_reversed(key, low, high), n - 1, None))
+                return home.seq_from_end(key, n, high)
+            n -= count
+        first = next(self.forwards(key, low, high), None)
+        return 1 if first is None else first.seq
+
+    def first_visible(self, key: bytes, view: View, start: int = 1) -> int:
+        """Where what is visible of the key at or above `start` begins: all that the key has from
+        there on, up to the end of the view, is visible, and nothing below."""
+        low = max(start, view.floor(key))
+        if not view.marks.compacts:
+            return low
+        before, cutoff_ms = view.marks.compactions.at(key)
+        if before > low:
+            for entry in self.backwards(key, low, before):
+                gone = entry.value is None and entry.timestamp_ms < cutoff_ms
+                low = entry.seq + gone
                 break
-            found.append(key)
-        return found
-
-    def read_span(
-        self,
-        start_key: bytes,
-        end_key: bytes | None,
-        from_seq: int,
-        *,
-        limit: int,
-        bytes_max: int,
-    ) -> Page:
-        """A page of the entries with keys in [start_key, end_key), in the order of seq.
-
-        `next` is where to go on. A page may be short or empty with `more` set: the caller comes
-        back after it has let others run, since blocks have to be decoded first.
-        """
-        page = Page(next=from_seq)
-        for info in self.manifest:
-            if info.end_seq <= from_seq:
-                continue
-            segment = self.store.segment(info.content_id)
-            begin = max(from_seq, info.first_seq)
-            seqs = range(begin, min(info.end_seq, begin + limit))
-            for seq in seqs[: segment.warm(seqs)]:
-                if page.size >= bytes_max:
+        before = view.marks.snapshots.at(key)
+        if before > low:
+            for entry in self.backwards(key, low, before):
+                if entry.snapshot:
+                    low = entry.seq
                     break
-                _add_within(page, segment.entry_at_seq(seq), start_key, end_key)
-                page.next = seq + 1
-            page.more = True
-            return page
-        for memtable in (*self.frozen, self.memtable):
-            seq = max(from_seq, memtable.first_seq)
-            while seq < memtable.end_seq:
-                if len(page) >= limit or page.size >= bytes_max:
-                    page.more = True
-                    return page
-                key = memtable.key_at(seq)
-                if key >= start_key and (end_key is None or key < end_key):
-                    page.add(memtable.entry(seq))
-                seq += 1
-                page.next = seq
-        return page
-
-    def seq_at_timestamp(self, ms: int, key: bytes | None = None) -> int:
-        """The first seq whose timestamp is not below; the end when there is none.
-
-        Timestamps never decrease within a range, so the answer holds for every key.
-        """
-        for info in self.manifest:
-            if info.max_timestamp_ms >= ms:
-                return self._first_in_segment(info, ms)
-        for memtable in (*self.frozen, self.memtable):
-            seq = memtable.first_seq_from(ms)
-            if seq is not None:
-                return seq
-        return self.memtable.end_seq
-
-    def tail(self, key: bytes, n: int) -> int:
-        """The seq of the key's n-th entry from its end; its first when it has fewer."""
-        seq = self.last_seq(key) + 1
-        for at, entry in enumerate(self._reversed(key, 1, None), 1):
-            if at > n:
-                break
-            seq = entry.seq
-        return seq
-
-    def _first_in_segment(self, info: SegmentInfo, ms: int) -> int:
-        segment = self.store.segment(info.content_id)
-        low, high = info.first_seq, info.end_seq - 1
-        while low < high:
-            middle = (low + high) // 2
-            if segment.entry_at_seq(middle).timestamp_ms >= ms:
-                high = middle
-            else:
-                low = middle + 1
         return low
 
-    def _segments(self, key: bytes, start: int, end: int | None) -> list[SegmentInfo]:
-        return [
-            info
-            for info in self.manifest
-            if info.min_key <= key <= info.max_key
-            and info.end_seq > start
-            and (end is None or info.first_seq < end)
-        ]
-
-    def _memtables_newest_first(self) -> tuple[Memtable, ...]:
-        return (self.memtable, *reversed(self.frozen))
-
-    def _forwards(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
-        for info in self._segments(key, start, end):
-            yield from self.store.segment(info.content_id).entries(key, start, end)
-        for memtable in (*self.frozen, self.memtable):
-            for seq in memtable.seqs(key, start, end):
-                yield memtable.entry(seq)
-
-    def _reversed(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
-        for memtable in self._memtables_newest_first():
-            for seq in memtable.seqs_reversed(key, start, end):
-                yield memtable.entry(seq)
-        for info in reversed(self._segments(key, start, end)):
-            yield from self.store.segment(info.content_id).entries_reversed(key, start, end)
+    def _view_of(self, key: bytes, as_of: int | None) -> View:
+        return self.removal.view if as_of is None else self.view(key, key + b"\0", as_of)
 
 
-def _add_within(page: Page, entry: Entry, start: bytes, end: bytes | None) -> None:
-    if entry.key >= start and (end is None or entry.key < end):
-        page.add(entry)
+def _count(home: Home, key: bytes, start: int, end: int | None) -> int:
+    """How many entries of the key it has with seq in [start, end)."""
+    if isinstance(home, Memtable):
+        return len(home.seqs(key, start, end))
+    return home.count(key, start, end)

@@ -1,44 +1,85 @@
-"""The content of a segment file: an LMDB environment with three databases, built once.
+"""The content of a segment file, format 2: an LMDB environment with five databases, built once.
 
     index   dupsort: key = the raw key of a block's first entry, value = its seq u64 and the
             block's ordinal u32, big-endian. Key and seq are never joined into one LMDB key:
             variable-length keys would sort wrongly.
-    block   integerkey: ordinal to block
-    footer  `footer` to the footer, `bloom` to the filter over keys, `order` to the rank of each
-            seq in the order of (key, seq)
+    block   integerkey: ordinal to block (`segment_block`)
+    bloom   integerkey: ordinal to a Bloom filter over a stretch of the keys
+    order   integerkey: ordinal to a piece of the order of seq (`segment_order`)
+    footer  `footer` to the footer, `dictionary` to what the values are compressed with, if any
 
-A block is crc32c u32, then zstandard of the packed array `[first key, first key of the next block
-or nil, distinct keys, entries per key, seqs, timestamps, values, headers or nil, snapshots or
-nil]`. The two first keys bracket what the block may be asked for, so that an index page that lies
-is found out (executions 1.28).
+Every value begins with the crc32c of its place and of the rest; LMDB's own pages have none
+(`segment_pages`). Filters and orders are in pieces, so that neither a reader nor a merge holds one
+of a whole file. Numbers in columns are in the machine's order, as LMDB's own are.
 """
 
 import struct
-from bisect import bisect_left, bisect_right
-from dataclasses import asdict, dataclass
-from itertools import chain, repeat
-from typing import Any, Final
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import google_crc32c
 import msgpack
-import zstandard
 
 from ..client.errors import CorruptData
-from ..client.types import Entry, Headers
 
-VERSION: Final = 1
+VERSION: Final = 2
 INDEX: Final = b"index"
 BLOCK: Final = b"block"
-FOOTER: Final = b"footer"
 BLOOM: Final = b"bloom"
 ORDER: Final = b"order"
+FOOTER: Final = b"footer"
+DICTIONARY: Final = b"dictionary"
 POSITION: Final = struct.Struct(">QI")
 ORDINAL: Final = struct.Struct("@I")
 """An integerkey is a C unsigned int in the machine's order."""
 _CRC: Final = struct.Struct(">I")
-_ENTRY_OVERHEAD_BYTES: Final = 160
-"""Of the Python objects of a decoded entry, beside its bytes."""
-_BLOCK_DECODED_MAX: Final = 16 << 20
+
+
+class Bases(NamedTuple):
+    """What seqs and timestamps of a segment are counted from, and in how many bytes."""
+
+    seq: int
+    timestamp_ms: int
+    seq_code: str
+    timestamp_code: str
+
+    @classmethod
+    def of(cls, first_seq: int, end_seq: int, min_ms: int, max_ms: int) -> "Bases":
+        """Four bytes where they are enough."""
+        seqs = "I" if end_seq - first_seq <= 1 << 32 else "Q"
+        return cls(first_seq, min_ms, seqs, "I" if max_ms - min_ms < 1 << 32 else "Q")
+
+
+class SegmentInfo(NamedTuple):
+    """A finished file: its content id is the SHA-256 of its bytes, in hex.
+
+    Its entries have seqs in [first_seq, end_seq), which no other file of the range covers; after
+    a merge not every one of them is there.
+    """
+
+    content_id: str
+    size: int
+    entries: int
+    first_seq: int
+    end_seq: int
+    min_key: bytes
+    max_key: bytes
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+
+    @classmethod
+    def from_wire(cls, fields: Sequence[Any]) -> "SegmentInfo":
+        """Undo `list`. The id becomes a file's name. Raises ValueError, TypeError."""
+        info = cls(*fields)
+        for value, kind in zip(info, cls.__annotations__.values(), strict=True):
+            if type(value) is not kind:
+                raise ValueError(f"{value!r} in a segment's row is no {kind.__name__}")
+        if not (info.content_id.isascii() and info.content_id.isalnum()):
+            raise ValueError(f"{info.content_id!r} is no content id")
+        return info
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,133 +88,81 @@ class Footer:
 
     entries: int
     keys: int
-    blocks: int
     first_seq: int
     end_seq: int
     min_key: bytes
     max_key: bytes
     min_timestamp_ms: int
     max_timestamp_ms: int
-    ranks: list[int]
+    data_bytes: int
+    """Of all keys and values, uncompressed."""
+    ranks: "array[int]"
     """Per block, the number of entries before it."""
-    version: int = VERSION
+    order_seqs: "array[int]"
+    """Per piece of the order, its first seq."""
+    bloom_keys: list[bytes]
+    """Per filter, its first key."""
 
-    def pack(self) -> bytes:
-        """The bytes of the footer, with their checksum."""
-        packed: bytes = msgpack.packb(asdict(self))
-        return seal(packed)
-
-    @classmethod
-    def unpack(cls, data: bytes) -> "Footer":
-        """Raises CorruptData."""
-        body = msgpack.unpackb(unseal(data, "segment footer"))
-        if body.get("version") != VERSION:
-            raise CorruptData(f"segment of version {body.get('version')}; this program reads 1")
-        try:
-            footer = cls(**body)
-        except TypeError as error:
-            raise CorruptData(f"segment footer: {error}") from None
-        if len(footer.ranks) != footer.blocks or footer.ranks[0] != 0:
-            raise CorruptData("segment footer: ranks and blocks differ")
-        return footer
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self.ranks)
 
     def length(self, ordinal: int) -> int:
         """How many entries the block has."""
         end = self.ranks[ordinal + 1] if ordinal + 1 < self.blocks else self.entries
         return end - self.ranks[ordinal]
 
+    def block_of(self, rank: int) -> int:
+        """The ordinal of the block in which the entry of this rank is."""
+        return bisect_right(self.ranks, rank) - 1
 
-@dataclass(slots=True)
-class Block:
-    """A decoded block: columns over its entries, sorted by (key, seq)."""
-
-    first_key: bytes
-    next_first_key: bytes | None
-    distinct: list[bytes]
-    counts: list[int]
-    keys: list[bytes]
-    seqs: list[int]
-    timestamps: list[int]
-    values: list[bytes | None]
-    headers: dict[int, Headers]
-    snapshots: frozenset[int]
-    size: int
-
-    def slice(self, key: bytes, start: int, end: int | None) -> tuple[int, int]:
-        """The positions, half-open, of the key's entries with seq in [start, end)."""
-        keys, seqs = self.keys, self.seqs
-        low, high = bisect_left(keys, key), bisect_right(keys, key)
-        low = bisect_left(seqs, start, low, high)
-        if end is not None:
-            high = bisect_left(seqs, end, low, high)
-        return low, high
-
-    def entry(self, at: int) -> Entry:
-        """The entry at a position of the block."""
-        return Entry(
-            self.keys[at], self.seqs[at], self.timestamps[at], self.headers.get(at),
-            self.values[at], at in self.snapshots,
+    def pack(self) -> bytes:
+        """The bytes of the footer, with their checksum."""
+        packed: bytes = msgpack.packb(
+            (
+                VERSION, self.entries, self.keys, self.first_seq, self.end_seq, self.min_key,
+                self.max_key, self.min_timestamp_ms, self.max_timestamp_ms, self.data_bytes,
+                self.ranks.tobytes(), self.order_seqs.tobytes(), self.bloom_keys,
+            )
         )  # fmt: skip
+        return seal(packed, FOOTER)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> "Footer":
+        """Raises CorruptData, and for a file of another format says which."""
+        packed = unseal(data, FOOTER)
+        try:
+            body = msgpack.unpackb(packed)
+            version = body["version"] if isinstance(body, dict) else body[0]  # 1 was a map
+        except Exception as error:  # msgpack raises half a dozen unrelated classes
+            raise CorruptData(f"segment footer: {error}") from None
+        if version != VERSION:
+            raise CorruptData(f"segment of format {version}; this program reads {VERSION}")
+        try:
+            _, *fields, ranks, order_seqs, bloom_keys = body
+            footer = cls(*[*fields, array("I", ranks), array("Q", order_seqs), bloom_keys])
+        except (TypeError, ValueError) as error:
+            raise CorruptData(f"segment footer: {error}") from None
+        if not footer.ranks or footer.ranks[0] != 0 or not footer.order_seqs:
+            raise CorruptData("segment footer without blocks")
+        return footer
 
 
-def seal(data: bytes) -> bytes:
-    """Bytes with their checksum in front."""
-    return _CRC.pack(google_crc32c.value(data)) + data
+def seal(data: bytes, name: bytes, ordinal: int = 0) -> bytes:
+    """Bytes with their checksum in front, which is one of what they are, too: a page that lies
+    may lead to another part of the file."""
+    return _CRC.pack(_checksum(data, name, ordinal)) + data
 
 
-def unseal(data: bytes, what: str) -> bytes:
+def unseal(data: bytes, name: bytes, ordinal: int = 0) -> bytes:
     """The bytes that were sealed. Raises CorruptData."""
     body = data[_CRC.size :]
-    if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != google_crc32c.value(body):
-        raise CorruptData(f"{what} has a wrong checksum")
+    if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != _checksum(body, name, ordinal):
+        raise CorruptData(f"{name.decode()} has a wrong checksum")
     return body
 
 
-def encode_block(entries: "Columns", next_first_key: bytes | None) -> bytes:
-    """The bytes of a block of these entries."""
-    packed = msgpack.packb(
-        (
-            entries.distinct[0],
-            next_first_key,
-            entries.distinct,
-            entries.counts,
-            entries.seqs,
-            entries.timestamps,
-            entries.values,
-            entries.headers or None,
-            entries.snapshots or None,
-        )
-    )
-    return seal(zstandard.ZstdCompressor(level=1).compress(packed))
-
-
-def decode_block(data: bytes) -> Block:
-    """The block of these bytes. Raises CorruptData."""
-    body = unseal(data, "segment block")
-    try:
-        raw = zstandard.ZstdDecompressor().decompress(body, _BLOCK_DECODED_MAX)
-        first, following, distinct, counts, seqs, timestamps, values, headers, snapshots = (
-            msgpack.unpackb(raw, strict_map_key=False)
-        )
-        keys = list(chain.from_iterable(map(repeat, distinct, counts)))
-    except (zstandard.ZstdError, ValueError, TypeError) as error:
-        raise CorruptData(f"segment block does not decode: {error}") from None
-    if not len(keys) == len(seqs) == len(timestamps) == len(values) or not keys:
-        raise CorruptData("segment block with columns of different lengths")
-    return Block(
-        first, following, distinct, counts, keys, seqs, timestamps, values, headers or {},
-        frozenset(snapshots or ()), len(raw) + _ENTRY_OVERHEAD_BYTES * len(keys),
-    )  # fmt: skip
-
-
-@dataclass(slots=True)
-class Columns:
-    """The entries of a block before it is encoded."""
-
-    distinct: list[bytes]
-    counts: list[int]
-    seqs: list[int]
-    timestamps: list[int]
-    values: list[bytes | None]
-    headers: dict[int, Any]
-    snapshots: list[int]
+def _checksum(data: bytes, name: bytes, ordinal: int) -> int:
+    crc: int = google_crc32c.extend(google_crc32c.value(name + ORDINAL.pack(ordinal)), data)
+    return crc

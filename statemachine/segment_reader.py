@@ -1,61 +1,97 @@
 """Reading one segment file: by key through the sparse index, or in the order of seq.
 
-No read transaction outlives a call. Decoded blocks go to a cache that all segments of the node
-share, bounded in bytes.
+No read transaction outlives a call. Decoded blocks, filters and pieces of the order go to a cache
+that all segments of the node share, bounded in bytes.
 """
 
+import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Final, Protocol
 
 import lmdb
-import zstandard
 
 from ..client import limits
 from ..client.errors import CorruptData
 from ..client.types import Entry
 from . import bloom
+from .segment_block import PLAIN, WITH_DICTIONARY, Block, Codec
 from .segment_format import (
     BLOCK,
     BLOOM,
+    DICTIONARY,
     FOOTER,
     INDEX,
     ORDER,
     ORDINAL,
     POSITION,
-    Block,
     Footer,
-    decode_block,
     unseal,
 )
+from .segment_order import Piece
+from .segment_pages import check_pages
+from .turns import Part, TurnOver, Turns
 
-_BLOCKS_A_STEP = 16
+_BLOCKS_A_STEP: Final = 16
 """Blocks that one call decodes for a read by seq: a few milliseconds."""
-_SEQ_MAX = (1 << 64) - 1
+_SEQ_MAX: Final = (1 << 64) - 1
+
+
+class Cached(Protocol):
+    """What the cache keeps."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+
+
+class _Filter:
+    """A Bloom filter in the cache."""
+
+    __slots__ = ("size", "table")
+
+    def __init__(self, table: bytes) -> None:
+        self.table = table
+        self.size = len(table)
 
 
 class BlockCache:
-    """Decoded blocks of all segments, least recently used out first."""
+    """Decoded parts of all segments, least recently used out first."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
+        self._blocks: OrderedDict[Part, Any] = OrderedDict()
+        self.turns: Turns | None = None
+        """Of the read that is going on, where it must not decode as much as it likes."""
 
-    def get(self, segment: str, ordinal: int) -> Block | None:
-        """The block, if it is here."""
-        block = self._blocks.get((segment, ordinal))
-        if block is not None:
-            self._blocks.move_to_end((segment, ordinal))
-        return block
+    def get(self, segment: str, part: bytes, ordinal: int) -> Any | None:
+        """The part, if it is here. Raises TurnOver: it is not, and must not be decoded now."""
+        key = (segment, part, ordinal)
+        found = self._blocks.get(key)
+        if found is not None:
+            self._blocks.move_to_end(key)
+        elif self.turns is not None:
+            found = self.turns.kept.get(key)
+            if found is None:
+                self.turns.check()
+        return found
 
-    def put(self, segment: str, ordinal: int, block: Block) -> None:
-        """Keep a block."""
-        self._blocks[segment, ordinal] = block
-        self._bytes += block.size
+    def holds(self, segment: str, part: bytes, ordinal: int) -> bool:
+        """Whether the part need not be decoded."""
+        key = (segment, part, ordinal)
+        return key in self._blocks or (self.turns is not None and key in self.turns.kept)
+
+    def put(self, segment: str, part: bytes, ordinal: int, found: Cached) -> None:
+        """Keep a part."""
+        if self.turns is not None:
+            self.turns.decoded((segment, part, ordinal), found)
+        self._blocks[segment, part, ordinal] = found
+        self._bytes += found.size
         while self._bytes > self._bytes_max and len(self._blocks) > 1:
             _, old = self._blocks.popitem(last=False)
             self._bytes -= old.size
@@ -68,22 +104,43 @@ class Segment:
     the index and the pages of LMDB have no checksum of their own (executions 1.28).
     """
 
-    def __init__(self, path: Path, content_id: str, cache: BlockCache) -> None:
+    def __init__(
+        self, path: Path, content_id: str, cache: BlockCache, size: int | None = None
+    ) -> None:
+        """`size`: that of the file, whose pages were walked just before."""
         self.content_id = content_id
+        self._path = path
         self._cache = cache
-        self._order: array[int] | None = None
+        try:
+            self._size = check_pages(path) if size is None else size
+        except CorruptData as error:
+            raise self._damage(error.message) from None
+        except (OSError, ValueError) as error:
+            raise self._damage(f"it cannot be read: {error}") from None
         with self._reading():
             self._environment = lmdb.open(
-                str(path), subdir=False, readonly=True, lock=False, max_dbs=4,
+                str(path), subdir=False, readonly=True, lock=False, max_dbs=8,
                 readahead=False, lib_version=0,
             )  # fmt: skip
         try:
             with self._reading():
+                named = self._environment.open_db(FOOTER, create=False)
+                footer = self._get(named, FOOTER)
+            if footer is None:
+                raise self._damage("its footer is missing")
+            with self._decoding(FOOTER, 0):
+                self.footer = Footer.unpack(footer)
+            with self._reading():
                 self._index = self._environment.open_db(INDEX, dupsort=True, create=False)
-                self._block = self._environment.open_db(BLOCK, integerkey=True, create=False)
-                self._footer = self._environment.open_db(FOOTER, create=False)
-            self.footer = Footer.unpack(self._named(FOOTER))
-            self._bloom = unseal(self._named(BLOOM), "Bloom filter")
+                self._databases = {
+                    name: self._environment.open_db(name, integerkey=True, create=False)
+                    for name in (BLOCK, BLOOM, ORDER)
+                }
+            dictionary = self._get(named, DICTIONARY)
+            with self._decoding(DICTIONARY, 0):
+                if dictionary is not None:
+                    dictionary = unseal(dictionary, DICTIONARY)
+                self._codec = Codec(WITH_DICTIONARY if dictionary else PLAIN, dictionary)
         except CorruptData:
             self._environment.close()
             raise
@@ -97,13 +154,22 @@ class Segment:
     def may_hold(self, key: bytes) -> bool:
         """False only when the key is surely not here."""
         footer = self.footer
-        return footer.min_key <= key <= footer.max_key and bloom.may_contain(self._bloom, key)
+        if not footer.min_key <= key <= footer.max_key:
+            return False
+        ordinal = max(0, bisect_right(footer.bloom_keys, key) - 1)
+        found = self._cache.get(self.content_id, BLOOM, ordinal)
+        if found is None:
+            data = self._part(BLOOM, ordinal)
+            with self._decoding(BLOOM, ordinal):
+                found = _Filter(unseal(data, BLOOM, ordinal))
+            self._cache.put(self.content_id, BLOOM, ordinal, found)
+        return bloom.may_contain(found.table, key)
 
     def entries(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
         """The key's entries with seq in [start, end), ascending."""
         if not self.may_hold(key):
             return
-        for block, low, high in self._runs(key, start, end):
+        for block, low, high in self.runs(key, start, end):
             for at in range(low, high):
                 yield block.entry(at)
 
@@ -121,43 +187,49 @@ class Segment:
             return 0
         return max(0, self._rank(key, end or _SEQ_MAX) - self._rank(key, start))
 
+    def seq_from_end(self, key: bytes, n: int, end: int | None) -> int:
+        """The seq of the key's n-th entry below `end`, counted from there; it has so many."""
+        rank = self._rank(key, end or _SEQ_MAX) - n
+        ordinal = self.footer.block_of(rank)
+        return self.block(ordinal).seq(rank - self.footer.ranks[ordinal])
+
     def last_seq(self, key: bytes) -> int:
         """The key's last seq here, 0 when it has none."""
         if self.may_hold(key):
             for block, _, high in self._runs_reversed(key, 1, None):
-                return block.seqs[high - 1]
+                return block.seq(high - 1)
         return 0
 
     def keys_after(self, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
         """Keys with the prefix and above `after`, in order."""
         begin = prefix if after is None or after < prefix else after
-        ordinal: int | None = self._find(begin, 0)
+        ordinal: int | None = self.find(begin, 0)
         while ordinal is not None:
             block = self.block(ordinal)
-            for key in block.distinct[bisect_left(block.distinct, begin) :]:
+            for key in block.keys[bisect_left(block.keys, begin) :]:
                 if not key.startswith(prefix) and key > prefix:
                     return
                 if key.startswith(prefix) and (after is None or key > after):
                     yield key
-            ordinal = self._following(ordinal)
+            ordinal = self.following(ordinal)
 
-    def _runs(self, key: bytes, start: int, end: int | None) -> Iterator[tuple[Block, int, int]]:
+    def runs(self, key: bytes, start: int, end: int | None) -> Iterator[tuple[Block, int, int]]:
         """Blocks with entries of the key in [start, end), and where in the block they are."""
-        ordinal: int | None = self._find(key, start)
+        ordinal: int | None = self.find(key, start)
         while ordinal is not None:
             block = self.block(ordinal)
             low, high = block.slice(key, start, end)
             if low < high:
                 yield block, low, high
-            if high < len(block.keys) or block.next_first_key != key:
+            if high < block.count or block.next_first_key != key:
                 return
-            ordinal = self._following(ordinal)
+            ordinal = self.following(ordinal)
 
     def _runs_reversed(
         self, key: bytes, start: int, end: int | None
     ) -> Iterator[tuple[Block, int, int]]:
         """The same, from the last to the first."""
-        ordinal = self._find(key, _SEQ_MAX if end is None else end)
+        ordinal = self.find(key, _SEQ_MAX if end is None else end)
         while True:
             block = self.block(ordinal)
             low, high = block.slice(key, start, end)
@@ -166,24 +238,24 @@ class Segment:
             if low > 0 or ordinal == 0:
                 return
             ordinal -= 1
-            self._following(ordinal)
+            self.following(ordinal)
 
     def _rank(self, key: bytes, seq: int) -> int:
         """How many entries are below (key, seq)."""
-        ordinal = self._find(key, seq)
+        ordinal = self.find(key, seq)
         low, _ = self.block(ordinal).slice(key, seq, None)
         return self.footer.ranks[ordinal] + low
 
-    def _find(self, key: bytes, seq: int) -> int:
+    def find(self, key: bytes, seq: int) -> int:
         """The last block that begins at or below (key, seq), or the first block of all."""
         ordinal = self._locate(key, seq)
         block = self.block(ordinal)
-        if ordinal and (block.first_key, block.seqs[0]) > (key, seq):
+        if ordinal and block.first > (key, seq):
             raise self._damage(f"the index leads to block {ordinal}, behind what is looked for")
         following = block.next_first_key
         if following is not None and following <= key:
-            after = self._following(ordinal)
-            if after is None or (following, self.block(after).seqs[0]) <= (key, seq):
+            after = self.following(ordinal)
+            if after is None or self.block(after).first <= (key, seq):
                 raise self._damage(f"the index leads to block {ordinal}, before what is looked for")
         return ordinal
 
@@ -194,6 +266,7 @@ class Segment:
         if len(key) > limits.key_bytes_max:
             key, seq = key[: limits.key_bytes_max], _SEQ_MAX  # LMDB takes no longer ones
         probe = POSITION.pack(seq, 0xFFFFFFFF)
+        self._check_size()
         with (
             self._reading(),
             self._environment.begin(db=self._index) as transaction,
@@ -214,7 +287,7 @@ class Segment:
         ordinal: int = POSITION.unpack(value)[1]
         return ordinal
 
-    def _following(self, ordinal: int) -> int | None:
+    def following(self, ordinal: int) -> int | None:
         """The ordinal of the next block, None behind the last; the two must fit."""
         block = self.block(ordinal)
         if block.next_first_key is None:
@@ -222,23 +295,48 @@ class Segment:
                 raise self._damage(f"block {ordinal} of {self.footer.blocks} says it is the last")
             return None
         after = self.block(ordinal + 1)
-        if after.first_key != block.next_first_key or (block.keys[-1], block.seqs[-1]) >= (
-            after.first_key, after.seqs[0],
-        ):  # fmt: skip
+        if after.keys[0] != block.next_first_key or block.last >= after.first:
             raise self._damage(f"block {ordinal + 1} does not follow block {ordinal}")
         return ordinal + 1
 
     # By seq.
 
+    def seqs_from(self, start: int, limit: int) -> Sequence[int]:
+        """Seqs that are held and not below `start`, ascending: some, at most `limit`; none only
+        when there is none."""
+        for ordinal in range(self._piece_of(start), len(self.footer.order_seqs)):
+            seqs = self.piece(ordinal).seqs
+            at = bisect_left(seqs, start)
+            if at < len(seqs):
+                return seqs[at : at + limit]
+        return ()
+
     def entry_at_seq(self, seq: int) -> Entry:
         """The entry of a seq that is held."""
         ordinal, at = self._place(seq)
         block = self.block(ordinal)
-        if block.seqs[at] != seq:
-            raise self._damage(f"seq {block.seqs[at]} stands in the place of {seq}")
+        if block.seq(at) != seq:
+            raise self._damage(f"seq {block.seq(at)} stands in the place of {seq}")
         return block.entry(at)
 
-    def warm(self, seqs: range) -> int:
+    def first_seq_from(self, timestamp_ms: int) -> int:
+        """The first seq that is held and whose timestamp is not below; the end of those covered
+        when there is none."""
+        starts = self.footer.order_seqs
+        low, high = 0, len(starts)  # the last piece that begins below, by bisection
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.entry_at_seq(starts[middle]).timestamp_ms < timestamp_ms:
+                low = middle
+            else:
+                high = middle
+        seqs = self.piece(low).seqs
+        at = bisect_left(seqs, timestamp_ms, key=lambda s: self.entry_at_seq(s).timestamp_ms)
+        if at < len(seqs):
+            return seqs[at]
+        return starts[low + 1] if low + 1 < len(starts) else self.footer.end_seq
+
+    def warm(self, seqs: Sequence[int]) -> int:
         """Decode some of the blocks that these seqs are in; of how many seqs, counted from the
         first, the block is decoded: at least one.
 
@@ -251,73 +349,120 @@ class Segment:
             ordinal = self._place(seq)[0]
             if ordinal in seen:
                 continue
-            if self._cache.get(self.content_id, ordinal) is None:
+            if not self._cache.holds(self.content_id, BLOCK, ordinal):
                 if cold == _BLOCKS_A_STEP:
                     return ready
                 cold += 1
-                self.block(ordinal)
+                try:
+                    self.block(ordinal)
+                except TurnOver:
+                    if ready:
+                        return ready
+                    raise
             seen.add(ordinal)
         return len(seqs)
 
-    def _place(self, seq: int) -> tuple[int, int]:
-        if self._order is None:
-            self._order = self._read_order()
-        rank = self._order[seq - self.footer.first_seq]
-        ordinal = bisect_right(self.footer.ranks, rank) - 1
-        return ordinal, rank - self.footer.ranks[ordinal]
+    def piece(self, ordinal: int) -> Piece:
+        """A piece of the order of seq."""
+        found: Piece | None = self._cache.get(self.content_id, ORDER, ordinal)
+        if found is None:
+            data = self._part(ORDER, ordinal)
+            with self._decoding(ORDER, ordinal):
+                found = Piece.decode(data, ordinal)
+            if found.seqs[0] != self.footer.order_seqs[ordinal]:
+                raise self._damage(f"piece {ordinal} of its seq order begins with another seq")
+            if max(found.ranks) >= self.footer.entries:
+                raise self._damage(f"piece {ordinal} of its seq order has ranks beyond the last")
+            self._cache.put(self.content_id, ORDER, ordinal, found)
+        return found
 
-    def _read_order(self) -> "array[int]":
-        packed = unseal(self._named(ORDER), "seq order")
-        order = array("I")
-        try:
-            size = order.itemsize * self.footer.entries
-            order.frombytes(zstandard.ZstdDecompressor().decompress(packed, size))
-        except (zstandard.ZstdError, ValueError) as error:
-            raise self._damage(f"its seq order does not decode: {error}") from None
-        if len(order) != self.footer.entries or max(order) >= len(order):
-            raise self._damage("its seq order is of another length")
-        return order
+    def _piece_of(self, seq: int) -> int:
+        return max(0, bisect_right(self.footer.order_seqs, seq) - 1)
+
+    def _place(self, seq: int) -> tuple[int, int]:
+        piece = self.piece(self._piece_of(seq))
+        at = bisect_left(piece.seqs, seq)
+        if at == len(piece.seqs) or piece.seqs[at] != seq:
+            raise self._damage(f"seq {seq} is asked for, which is not here")
+        rank = piece.ranks[at]
+        ordinal = self.footer.block_of(rank)
+        return ordinal, rank - self.footer.ranks[ordinal]
 
     # Blocks.
 
     def block(self, ordinal: int) -> Block:
         """A decoded block."""
-        block = self._cache.get(self.content_id, ordinal)
+        block: Block | None = self._cache.get(self.content_id, BLOCK, ordinal)
         if block is None:
-            with self._reading(), self._environment.begin(db=self._block) as transaction:
-                data = transaction.get(ORDINAL.pack(ordinal))
-            if data is None:
-                raise self._damage(f"block {ordinal} is missing")
-            block = decode_block(data)
-            if ordinal >= self.footer.blocks or len(block.keys) != self.footer.length(ordinal):
-                raise self._damage(f"block {ordinal} has {len(block.keys)} entries")
-            self._cache.put(self.content_id, ordinal, block)
+            data = self._part(BLOCK, ordinal)
+            with self._decoding(BLOCK, ordinal):
+                block = Block(data, self._codec, ordinal)
+            if ordinal >= self.footer.blocks or block.count != self.footer.length(ordinal):
+                raise self._damage(f"block {ordinal} has {block.count} entries")
+            self._cache.put(self.content_id, BLOCK, ordinal, block)
         return block
 
     def check(self) -> None:
         """Read everything, a block at a time: each follows the one before it, is where the index
-        leads, and its entries are where their seqs say. Raises CorruptData."""
-        footer, order = self.footer, self._read_order()
+        leads, and its entries are where their seqs say. Memory: eight bytes an entry.
+
+        Raises CorruptData.
+        """
+        footer, seqs = self.footer, self._seqs_by_rank()
         ordinal: int | None = 0
         while ordinal is not None:
             block = self.block(ordinal)
-            if self._find(block.first_key, block.seqs[0]) != ordinal:
+            if self.find(*block.first) != ordinal:
                 raise self._damage(f"the index does not lead to block {ordinal}")
-            if not all(map(self.may_hold, block.distinct)):
+            if not all(map(self.may_hold, block.keys)):
                 raise self._damage(f"its Bloom filter denies a key of block {ordinal}")
-            for rank, seq in enumerate(block.seqs, footer.ranks[ordinal]):
-                if not footer.first_seq <= seq < footer.end_seq or (
-                    order[seq - footer.first_seq] != rank
-                ):
-                    raise self._damage(f"seq {seq} is not where its order says")
-            ordinal = self._following(ordinal)
+            begin = footer.ranks[ordinal]
+            if list(map(block.seq, range(block.count))) != list(seqs[begin : begin + block.count]):
+                raise self._damage(f"the seqs of block {ordinal} are not where its order says")
+            ordinal = self.following(ordinal)
 
-    def _named(self, name: bytes) -> bytes:
-        with self._reading(), self._environment.begin(db=self._footer) as transaction:
-            data = transaction.get(name)
+    def _seqs_by_rank(self) -> "array[int]":
+        footer = self.footer
+        seqs = array("Q", bytes(8 * footer.entries))
+        before, count = footer.first_seq - 1, 0
+        for ordinal in range(len(footer.order_seqs)):
+            piece = self.piece(ordinal)
+            for seq, rank in zip(piece.seqs, piece.ranks, strict=True):
+                if not before < seq < footer.end_seq:
+                    raise self._damage(f"seq {seq} in its order is not between its neighbours")
+                seqs[rank] = before = seq
+            count += len(piece.ranks)
+        if count != footer.entries:
+            raise self._damage(f"its seq order has {count} of {footer.entries} entries")
+        return seqs
+
+    def _part(self, name: bytes, ordinal: int) -> bytes:
+        data = self._get(self._databases[name], ORDINAL.pack(ordinal))
         if data is None:
-            raise self._damage(f"its {name.decode()} is missing")
-        return bytes(data)
+            raise self._damage(f"{name.decode()} {ordinal} is missing")
+        return data
+
+    def _get(self, database: Any, key: bytes) -> bytes | None:
+        self._check_size()
+        with self._reading(), self._environment.begin(db=database) as transaction:
+            data: bytes | None = transaction.get(key)
+        return data
+
+    def _check_size(self) -> None:
+        """A file that was cut ends the process when LMDB reads what is gone (SIGBUS)."""
+        try:
+            size = os.stat(self._path).st_size
+        except FileNotFoundError:
+            return  # let go, and kept by being open
+        if size != self._size:
+            raise self._damage(f"it has {size} of {self._size} bytes")
+
+    @contextmanager
+    def _decoding(self, part: bytes, ordinal: int) -> Iterator[None]:
+        try:
+            yield
+        except CorruptData as error:
+            raise self._damage(f"{part.decode()} {ordinal}: {error.message}") from None
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -327,4 +472,5 @@ class Segment:
             raise self._damage(str(error)) from None
 
     def _damage(self, what: str) -> CorruptData:
-        return CorruptData(f"segment {self.content_id} is damaged: {what}")
+        what = f"segment {self.content_id} is damaged: {what}"
+        return CorruptData(what, segment=self.content_id)

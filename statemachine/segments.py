@@ -2,17 +2,29 @@
 
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from ..client import limits
 from ..client.errors import CorruptData
 from ..client.invariants import DiskFailure
 from .memtable import ColumnCache
+from .segment_pages import check_pages
 from .segment_reader import BlockCache, Segment
 from .segment_writer import hash_file
+from .turns import NotPrepared, Turns
 
 _OPEN_MAX = 256
+_READ_BYTES = 256 * limits.KIB
+
+
+class Removed(NamedTuple):
+    """A file that is to go, and the segment of it that was open."""
+
+    content_id: str
+    segment: Segment | None
 
 
 class SegmentStore:
@@ -20,8 +32,9 @@ class SegmentStore:
 
     An environment may be open once in a process, so everybody shares the one handle. LMDB trusts
     its pages: a damaged one can end the process. So no file is opened that this process has not
-    hashed once, or made (executions 1.28). A node does that at start, on a thread; where it did
-    not, the first open does.
+    hashed once, or made (executions 1.28), nor any whose pages were not walked just before. The
+    first open does that, 0.7 s a GB; on the event loop `on_hand` has it say so instead, and a
+    thread calls `prepare`.
     """
 
     def __init__(self, directory: Path, *, open_max: int = _OPEN_MAX) -> None:
@@ -29,6 +42,12 @@ class SegmentStore:
         self._open_max = open_max
         self._open: OrderedDict[str, Segment] = OrderedDict()
         self._verified: set[str] = set()
+        self._suspended: set[str] = set()
+        self._only_prepared = False
+        self._walked: dict[str, int] = {}
+        """Prepared and not opened since: their sizes."""
+        self._files = {file.stem for file in directory.glob("*.seg")}
+        """Content ids of the files in the directory: listing it takes long."""
         self._held: Counter[str] = Counter()
         self._blocks = BlockCache(limits.block_cache_bytes_max)
         self.columns = ColumnCache(limits.column_cache_bytes_max)
@@ -38,8 +57,55 @@ class SegmentStore:
         return self._directory / f"{content_id}.seg"
 
     def has(self, content_id: str) -> bool:
-        """Whether the file is here."""
-        return self.path(content_id).exists()
+        """Whether the file is here, and not about to be deleted."""
+        return content_id in self._files and self.path(content_id).exists()
+
+    @property
+    def content_ids(self) -> frozenset[str]:
+        """Of all files here."""
+        return frozenset(self._files)
+
+    @contextmanager
+    def on_hand(self, turns: Turns) -> Iterator[None]:
+        """One turn of a read: within it a file that is not open raises NotPrepared unless it was
+        prepared, and TurnOver ends it when it has decoded its share."""
+        self._only_prepared = True
+        turns.begin()
+        self._blocks.turns = turns
+        try:
+            yield
+        finally:
+            self._only_prepared = False
+            self._blocks.turns = None
+
+    def spend(self, cost: int) -> None:
+        """So much is about to be done, in bytes decoded. Raises TurnOver."""
+        if self._blocks.turns is not None:
+            self._blocks.turns.check()
+            self._blocks.turns.spend(cost)
+
+    def moved_on(self) -> None:
+        """Something is done that is not begun again: what was decoded for it need not be kept."""
+        if self._blocks.turns is not None:
+            self._blocks.turns.kept.clear()
+
+    def prepare(self, content_id: str, on_step: Callable[[], None]) -> None:
+        """All that opening a file takes but opening it: for any thread. It lets others have the
+        interpreter when it reads, and in `on_step`. Raises CorruptData."""
+        if content_id in self._open or content_id in self._walked:
+            return
+        path = self.path(content_id)
+        if content_id not in self._verified:
+            self.verify(content_id)
+        try:
+            _read_through(path)  # else a walk over pages that are on the disk holds everybody up
+            self._walked[content_id] = check_pages(path, on_step)
+        except CorruptData as error:
+            raise _damaged(content_id, f"is damaged: {error.message}") from None
+        except FileNotFoundError:
+            raise _damaged(content_id, "is missing") from None
+        except (OSError, ValueError) as error:
+            raise _damaged(content_id, f"cannot be read: {error}") from None
 
     def hold(self, content_id: str) -> None:
         """Keep the file, named or not, until `release`: a manifest is about to name it."""
@@ -54,7 +120,8 @@ class SegmentStore:
     def add(self, source: Path, content_id: str) -> None:
         """Take a finished, synced file over: rename it into place and sync the directory.
 
-        The caller has just hashed it. Raises DiskFailure.
+        The caller has just hashed it. It may take the place of a damaged one, whose readers
+        keep what they have open. Raises DiskFailure.
         """
         try:
             os.replace(source, self.path(content_id))
@@ -67,33 +134,47 @@ class SegmentStore:
             raise DiskFailure(
                 f"moving {source} to {self.path(content_id)} failed: {error.strerror or error}"
             ) from error
+        self._files.add(content_id)
+        self._walked.pop(content_id, None)
+        self._open.pop(content_id, None)
+        self._suspended.discard(content_id)
         self._verified.add(content_id)
 
     def segment(self, content_id: str) -> Segment:
-        """The open segment. Raises CorruptData when it is missing or no segment."""
+        """The open segment. Raises CorruptData when it is missing, no segment, or suspended."""
+        if content_id in self._suspended:
+            raise _damaged(content_id, "is damaged and fetched again")
         segment = self._open.get(content_id)
         if segment is not None:
             self._open.move_to_end(content_id)
             return segment
+        size = self._walked.pop(content_id, None)
+        if size is None and self._only_prepared:
+            raise NotPrepared(content_id)
         if content_id not in self._verified:
             self.verify(content_id)
-        segment = Segment(self.path(content_id), content_id, self._blocks)
+        segment = Segment(self.path(content_id), content_id, self._blocks, size)
         self._open[content_id] = segment
         while len(self._open) > self._open_max:
             # Not closed here: a read over many segments may hold it, and closes it by letting go.
             self._open.popitem(last=False)
         return segment
 
-    def verify(self, content_id: str) -> None:
-        """Hash the file: 0.7 s a GB. Raises CorruptData when it is not what its name says."""
+    def verify(self, content_id: str, *, from_disk: bool = False) -> None:
+        """Hash the file: 0.7 s a GB. Raises CorruptData when it is not what its name says.
+
+        `from_disk`: what the disk has, not what is still in memory of having been written.
+        """
         try:
+            if from_disk:
+                _forget_pages(self.path(content_id))
             found = hash_file(self.path(content_id))
         except FileNotFoundError:
-            raise CorruptData(f"segment {content_id} is missing") from None
+            raise _damaged(content_id, "is missing") from None
         except OSError as error:
-            raise CorruptData(f"segment {content_id} cannot be read: {error}") from None
+            raise _damaged(content_id, f"cannot be read: {error}") from None
         if found != content_id:
-            raise CorruptData(f"segment {content_id} is damaged: its SHA-256 is {found}")
+            raise _damaged(content_id, f"is damaged: its SHA-256 is {found}")
         self._verified.add(content_id)
 
     def is_verified(self, content_id: str) -> bool:
@@ -104,29 +185,71 @@ class SegmentStore:
         """A read found one of these damaged: none is opened again before it is hashed anew."""
         for content_id in content_ids:
             self._verified.discard(content_id)
+            self._walked.pop(content_id, None)
             self._open.pop(content_id, None)  # a read may hold it, and closes it by letting go
+
+    def suspend(self, content_id: str) -> None:
+        """Serve nothing of the file until `add` puts a sound one in its place, or `resume`."""
+        self._suspended.add(content_id)
+        self.doubt([content_id])
+
+    def resume(self, content_id: str) -> None:
+        """The file was suspended for nothing."""
+        self._suspended.discard(content_id)
+
+    def is_suspended(self, content_id: str) -> bool:
+        """Whether nothing of the file is served now."""
+        return content_id in self._suspended
 
     def discard(self, content_id: str) -> None:
         """Delete a file that is not what its name says, so that a sound one can take its place."""
         self.doubt([content_id])
+        self._files.discard(content_id)
         self.path(content_id).unlink(missing_ok=True)
 
-    def remove_except(self, named: Iterable[str]) -> list[str]:
-        """Delete the files that no manifest names and nobody holds; returns their ids."""
-        keep = set(named) | set(self._held)
-        removed = []
-        for file in self._directory.glob("*.seg"):
-            if file.stem not in keep:
-                segment = self._open.pop(file.stem, None)
-                if segment is not None:
-                    segment.close()
-                file.unlink()
-                self._verified.discard(file.stem)
-                removed.append(file.stem)
-        return removed
+    def forget_except(self, named: Iterable[str]) -> list[Removed]:
+        """From now on the files are not here that no manifest names and nobody holds; `remove`
+        deletes each of them."""
+        gone = []
+        for content_id in sorted(self._files.difference(named, self._held)):
+            gone.append(Removed(content_id, self._open.get(content_id)))
+            self.doubt([content_id])
+            self._files.discard(content_id)
+            self._suspended.discard(content_id)
+        return gone
+
+    def remove(self, removed: Removed) -> None:
+        """Delete a file that was forgotten, 10 ms for 60 MiB: for the thread that calls `add`, in
+        the order of calls. Nothing, if another of that name was added since."""
+        if removed.segment is not None:
+            removed.segment.close()
+        if removed.content_id not in self._files:
+            self.path(removed.content_id).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close all segments."""
         for segment in self._open.values():
             segment.close()
         self._open.clear()
+
+
+def _read_through(path: Path) -> None:
+    """Have the kernel hold the file."""
+    buffer = bytearray(_READ_BYTES)
+    with open(path, "rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def _forget_pages(path: Path) -> None:
+    """Write out what the kernel holds of the file, and let it go, so that it is read again."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
+def _damaged(content_id: str, what: str) -> CorruptData:
+    return CorruptData(f"segment {content_id} {what}", segment=content_id)

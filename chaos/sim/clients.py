@@ -1,9 +1,10 @@
-"""Clients of the simulated cluster: idempotent producers that retry, and readers.
+"""Clients of the simulated cluster: idempotent producers that retry, readers, who removes.
 
 They speak as the SDK does (ranges.md section 5): records are numbered once, `prev` is the previous
 unsettled number of the same key, `low` the smallest number that is not settled; a request that is
 refused or not answered is sent again with the same numbers, to whoever is said to lead. Now and
-then a client gives a request up, after which it may have been applied once or not at all. Reads go
+then a client gives a request up, after which it may have been applied once or not at all; one that
+removes, or takes a lease, is asked for until it is done. Reads go
 to any member; they are linearizable, or prefix reads with the position that the session has seen.
 """
 
@@ -17,11 +18,17 @@ from ...client import records
 from .clock import Scheduler
 from .history import History
 from .options import Options
+from .removed import Lease, Removal, draw
 from .trace import Trace
+from .violation import Violation
 
 TIMEOUT_S: Final = 1.2
 GIVE_UP_S: Final = 6.0
 BACKOFF_S: Final = (0.02, 0.15)
+_REMOVALS: Final = 0.06
+"""Share of what clients do in runs with removals."""
+_LEASES: Final = 0.3
+"""Share of that which is a lease."""
 
 Reply = dict[str, Any]
 
@@ -71,6 +78,7 @@ class Client:
     _shown: dict[bytes, int] = field(default_factory=dict)
     """Per key, the highest seq that they have shown."""
     _number: int = 0
+    _leases: int = 0
     _unsettled: dict[int, bytes] = field(default_factory=dict)
     _stopped: bool = False
 
@@ -102,7 +110,9 @@ class Client:
             return
         self.open_requests += 1
         group = self.rng.randrange(self.options.groups)
-        if self.rng.random() < 0.25:
+        if self.options.removals and self.rng.random() < _REMOVALS:
+            self._remove(group)
+        elif self.rng.random() < 0.25:
             self._read(group)
         else:
             self._append(group)
@@ -131,14 +141,14 @@ class Client:
     def _append(self, group: int) -> None:
         batch: list[_Record] = []
         conditional = self.rng.random() < 0.15
-        for _ in range(1 if conditional else self.rng.choice((1, 1, 1, 2, 3))):
+        for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
             self._number += 1
             key, value = self._key(group), b"%d.%d" % (self.client_id, self._number)
             prev = max((n for n, k in self._unsettled.items() if k == key), default=0)
             self._unsettled[self._number] = key
             record = _Record(self._number, prev, key, value)
-            if len(batch) == 0 and conditional:
-                record.expect = self.history.floors.get(key, 0)
+            if conditional:
+                record.expect = self.history.expected(key)
             batch.append(record)
             self.history.invoke(key, value, producer=self.client_id, number=self._number,
                                 expect=record.expect)  # fmt: skip
@@ -174,6 +184,7 @@ class Client:
             prevs=[record.prev for record in append.batch],
             expects=expects if any(e != records.EXPECT_ANY for e in expects) else None,
             atomic=append.atomic,
+            each=not append.atomic,
             compress=False,
         )
         body = {"op": "append", "group": append.group, "client": self.name, "batch": data}
@@ -189,8 +200,12 @@ class Client:
             first = reply.get("first_seq", 0)
             seqs = reply.get("seqs") or range(first, first + len(append.batch))
             self.trace(self.name, "ack", f"{append.batch[0].number} seqs={list(seqs)}")
-            for record, seq in zip(append.batch, seqs, strict=True):
-                self.history.ack(record.value, seq)
+            refused = reply.get("refused") or ()
+            for at, (record, seq) in enumerate(zip(append.batch, seqs, strict=True)):
+                if at in refused:
+                    self.history.refuse(record.value)
+                else:
+                    self.history.ack(record.value, seq)
             self._settle(append)
         elif reply["status"] == "mismatch":
             self.trace(self.name, "mismatch", f"{append.batch[0].number} {reply['detail']}")
@@ -220,6 +235,86 @@ class Client:
             self.hints.pop(group, None)
         else:
             self.hints[group] = hint
+
+    # Removals.
+
+    def _remove(self, group: int) -> None:
+        if self.rng.random() < _LEASES:
+            self._take_lease(group)
+            return
+        key = self._key(group)
+        last = self.history.floors.get(key, 0)
+        removal = draw(self.rng, group, self.options.keys, last, key)
+        self.trace(self.name, "invoke", f"{removal.how} {key!r} before={removal.before}")
+        self.history.removed.asked(removal)
+        body = {"op": "remove", "group": group, "client": self.name, "command": removal.command}
+        self._insist(self._node(group), body, partial(self._removed, removal))
+
+    def _removed(self, removal: Removal, _: Reply) -> None:
+        self.trace(self.name, "removed", f"{removal.how} before={removal.before}")
+        self.history.removed.done(removal)
+        self._finished()
+
+    def _insist(self, node: int, body: dict[str, Any], done: Callable[[Reply], None]) -> None:
+        """Ask until it is done: applied twice it does the same. `done` is told once how it went."""
+        settled = [False]
+        group = body["group"]
+
+        def again() -> None:
+            self._insist(self._node(group), body, done)
+
+        def answered(reply: Reply) -> None:
+            if settled[0]:
+                return
+            settled[0] = True
+            if reply["status"] == "error":
+                self._refused(group, reply)
+                self._later(self.rng.uniform(*BACKOFF_S), again)
+            else:
+                done(reply)
+
+        def timed_out() -> None:
+            if not settled[0]:
+                settled[0] = True
+                self.hints.pop(group, None)
+                again()
+
+        self.door.request(node, body, answered)
+        self._later(TIMEOUT_S, timed_out)
+
+    # Leases: what was there when one was taken is read through it, whatever is removed meanwhile.
+
+    def _take_lease(self, group: int) -> None:
+        key = self._key(group)
+        through = self.history.floors.get(key, 0)
+        if not through:
+            self._finished()
+            return
+        self._leases += 1
+        lease = Lease(f"{self.name}.{self._leases}", group, key, through)
+        self.trace(self.name, "invoke", f"lease {lease.name} through={through}")
+        body = {"op": "remove", "group": group, "client": self.name, "command": lease.take}
+        self._insist(self._node(group), body, partial(self._leased, lease))
+
+    def _leased(self, lease: Lease, _: Reply) -> None:
+        owed = self.history.owed(lease.key, lease.through)
+        self._later(2.0 * self._think(), partial(self._read_leased, lease, owed))
+
+    def _read_leased(self, lease: Lease, owed: list[tuple[int, bytes]]) -> None:
+        body = {"op": "read", "group": lease.group, "client": self.name, "key": lease.key,
+                "as_of": lease.through}  # fmt: skip
+        done = partial(self._leased_read, lease, owed)
+        self._insist(self._reader_node(lease.group), body, done)
+
+    def _leased_read(self, lease: Lease, owed: list[tuple[int, bytes]], reply: Reply) -> None:
+        self.trace(self.name, "leased", f"{lease.name} {reply['status']}")
+        if reply["status"] == "ok":
+            self.history.complete_leased(lease.key, lease.through, owed, reply["entries"])
+        elif "clock" not in self.options.faults:
+            raise Violation("x14", "a lease ended before its time", lease=lease.name)
+        body = {"op": "remove", "group": lease.group, "client": self.name,
+                "command": lease.release}  # fmt: skip
+        self._insist(self._node(lease.group), body, lambda _: self._finished())
 
     # Reads.
 

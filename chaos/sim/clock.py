@@ -6,8 +6,8 @@ that loops until some time has passed must get out of its loop (the engine spins
 cannot be sent to, raft.md section 2 row 26).
 """
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Final
 
 START_S: Final = 100.0
@@ -57,9 +57,9 @@ class Scheduler:
 
     def at(self, time_s: float, action: Callable[[], None]) -> Timer:
         """Run the action at this time, or now if that has passed."""
-        self._order += 1
+        self._order = order = self._order + 1
         timer = Timer(action)
-        heapq.heappush(self._heap, (time_s, self._order, timer))
+        heappush(self._heap, (time_s, order, timer))
         return timer
 
     def after(self, delay_s: float, action: Callable[[], None]) -> Timer:
@@ -68,18 +68,20 @@ class Scheduler:
 
     def step(self, until_s: float) -> bool:
         """Run the next event due by `until_s`; False, with the clock there, if none is."""
-        while self._heap:
-            time_s, _, timer = self._heap[0]
-            if timer.action is None:
-                heapq.heappop(self._heap)
-                continue
-            if time_s > until_s:
-                break
-            heapq.heappop(self._heap)
-            self.clock.now = max(self.clock.now, time_s)
-            action, timer.action = timer.action, None
-            action()
-            self.ran += 1
-            return True
-        self.clock.now = max(self.clock.now, until_s)
+        heap, clock = self._heap, self.clock
+        while heap:
+            time_s, _, timer = heap[0]
+            action = timer.action
+            if action is not None:
+                if time_s > until_s:
+                    break
+                heappop(heap)
+                if time_s > clock.now:
+                    clock.now = time_s
+                timer.action = None
+                action()
+                self.ran += 1
+                return True
+            heappop(heap)
+        clock.now = max(clock.now, until_s)
         return False

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .removed import Removed
 from .violation import Violation
 
 State = Literal["open", "acked", "refused", "unknown"]
@@ -32,10 +33,13 @@ class Append:
 
 @dataclass(slots=True)
 class Read:
-    """A read of a whole key, under way; it must show the key up to `floor` at least."""
+    """A read of a whole key, under way; it must show the key up to `floor` at least, unless that
+    was removed, nothing below `trimmed`, and at most one entry below `compacted`."""
 
     key: bytes
     floor: int
+    trimmed: int = 0
+    compacted: int = 0
 
 
 @dataclass(slots=True)
@@ -45,8 +49,11 @@ class History:
     appends: dict[bytes, Append] = field(default_factory=dict)
     floors: dict[bytes, int] = field(default_factory=dict)
     places: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
+    removed: Removed = field(default_factory=Removed)
     acked: int = 0
     reads: int = 0
+    leased: int = 0
+    """Reads through leases."""
 
     def invoke(
         self, key: bytes, value: bytes, *, producer: int, number: int, expect: int = -1
@@ -90,15 +97,25 @@ class History:
     def invoke_read(self, key: bytes, seen: int | None = None) -> Read:
         """A read starts. A linearizable one must show everything known of the key by now, a
         prefix read what its session has `seen`: the highest seq of the key in earlier reads."""
-        return Read(key, self.floors.get(key, 0) if seen is None else seen)
+        if seen is not None:
+            return Read(key, seen)
+        removed = self.removed
+        return Read(key, self.floors.get(key, 0), removed.trimmed(key), removed.compacted(key))
+
+    def expected(self, key: bytes) -> int:
+        """The key's last seq as far as anybody knows, for a condition; 0: it has none."""
+        last = self.floors.get(key, 0)
+        return 0 if last < self.removed.trimmed(key) else last
 
     def complete_read(
         self, read: Read, last_seq: int, entries: Sequence[tuple[int, bytes]]
     ) -> None:
         """It answered with the key's last seq and its entries, (seq, value) in order."""
         self.reads += 1
-        if last_seq < read.floor:
+        gone = not last_seq and self.removed.may_be_trimmed(read.key, read.floor)
+        if last_seq < read.floor and not gone:
             raise Violation("S7", "a stale read", key=read.key, last=last_seq, floor=read.floor)
+        self._require_removed(read, entries)
         before = 0
         for seq, value in entries:
             if seq <= before:
@@ -112,6 +129,32 @@ class History:
             raise Violation("S5", "last seq is not that of the last entry", key=read.key,
                             last=last_seq, entry=before)  # fmt: skip
         self._raise_floor(read.key, last_seq)
+
+    def owed(self, key: bytes, through: int) -> list[tuple[int, bytes]]:
+        """What a lease that was just acknowledged holds of a key for sure: all that is known up to
+        its seq and that no removal can have taken before."""
+        known = [seq for other, seq in self.places if other == key]
+        return [
+            (seq, self.places[key, seq])
+            for seq in sorted(known)
+            if seq <= through and not self.removed.may_be_gone(key, seq, known)
+        ]
+
+    def complete_leased(
+        self,
+        key: bytes,
+        through: int,
+        owed: Sequence[tuple[int, bytes]],
+        entries: Sequence[tuple[int, bytes]],
+    ) -> None:
+        """A read through a lease showed these entries."""
+        self.leased += 1
+        if missing := sorted(set(owed) - set(entries)):
+            raise Violation("x14", "a lease does not hold", key=key, through=through,
+                            missing=missing)  # fmt: skip
+        if entries and entries[-1][0] > through:
+            raise Violation("x14", "a read through a lease goes beyond it", key=key,
+                            through=through, last=entries[-1])  # fmt: skip
 
     def final(
         self,
@@ -135,7 +178,7 @@ class History:
                     raise Violation("S5", "a node holds what nobody appended", node=node, seq=seq)
                 if append.state == "refused":
                     raise Violation("S11", "refused for good, yet applied", node=node, value=value)
-                if append.expect not in (-1, before):
+                if append.expect not in (-1, before) and not self._lacks(append, before, seq):
                     raise Violation("S9", "a condition did not hold", node=node, value=value,
                                     expect=append.expect, last=before)  # fmt: skip
                 before = seq
@@ -148,14 +191,39 @@ class History:
                 numbers[append.producer] = append.number
                 seen[value] = (key, seq)
                 self._place(key, seq, value)
+            self._require_removed(self.invoke_read(key), entries)
+        known: dict[bytes, list[int]] = {}
+        for key, seq in self.places:
+            known.setdefault(key, []).append(seq)
         for value, append in self.appends.items():
-            if append.state == "acked" and value not in seen and covers(append.key):
+            if append.state != "acked" or value in seen or not covers(append.key):
+                continue
+            key, place = append.key, append.seq
+            if place is None and self.removed.touches(key):
+                continue  # its seq was never told
+            if place is None or not self.removed.may_be_gone(key, place, known[key]):
                 raise Violation("S2", "an acknowledged entry is lost", node=node, value=value,
-                                seq=append.seq)  # fmt: skip
+                                seq=place)  # fmt: skip
         for (key, seq), value in self.places.items():
-            if seen.get(value) != (key, seq) and covers(key):
+            gone = seen.get(value) != (key, seq) and covers(key)
+            if gone and not self.removed.may_be_gone(key, seq, known[key]):
                 raise Violation("S5", "an entry that was read is gone", node=node, key=key,
                                 seq=seq)  # fmt: skip
+
+    def _require_removed(self, read: Read, entries: Sequence[tuple[int, bytes]]) -> None:
+        """A removal that was acknowledged before the read began shows in it."""
+        first = entries[0][0] if entries else read.trimmed
+        second = entries[1][0] if len(entries) > 1 else read.compacted
+        if first < read.trimmed or second < read.compacted:
+            raise Violation("S7", "what was removed is there", key=read.key, entries=entries[:2],
+                            trimmed=read.trimmed, compacted=read.compacted)  # fmt: skip
+
+    def _lacks(self, append: Append, before: int, seq: int) -> bool:
+        """Whether a condition may have held when it was looked at: the entry that it names was
+        the key's last, and is gone, so that nothing of the key is before this one."""
+        if before or append.expect <= 0:
+            return False
+        return self.removed.may_be_gone(append.key, append.expect, [seq])
 
     def _place(self, key: bytes, seq: int, value: bytes) -> None:
         if self.places.setdefault((key, seq), value) != value:

@@ -48,6 +48,7 @@ class Host:
         """`metadata`: the image that the machine has stored when the run begins."""
         self.world = world
         self.node_id = node_id
+        self.name = f"n{node_id}"
         self.rng = rng
         self.options = world.options
         self.sync_mean_s = SYNC_MEAN_S
@@ -77,10 +78,6 @@ class Host:
         """None while the process is down."""
         self._duties: Duties | None = None
         self._membership: Membership | None = None
-
-    @property
-    def name(self) -> str:
-        return f"n{self.node_id}"
 
     @property
     def leads(self) -> bool:
@@ -249,7 +246,9 @@ class Host:
             touched, self._touched = self._touched, {}
             for member in touched:
                 member.drain()
-                due = min(due, member.group.next_deadline())
+                deadline = member.group.next_deadline()
+                if deadline < due:
+                    due = deadline
         for peer, message in self.reads.take():
             self.send(peer, READS, (0, 0), message)
         if self._rounds is not None:

@@ -137,9 +137,9 @@ class Injector:
         self._ends += 1
         self._back_s.clear()
         self.kept_down.clear()
-        self._network.heal()
         for dial in self._dials.values():
             dial.end()
+        self._network.heal()
         for machine in self._machines.values():
             machine.fail_disk_in(0)
             machine.fill_disk(full=False)

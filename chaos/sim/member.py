@@ -217,8 +217,8 @@ class Member:
 
     def _observe(self) -> None:
         group, log = self.group, self.log
-        leads = group.role == "leader"
-        seen = (group.term, leads, log.commit_index, log.last_index, log.last_term, log.base_index)
+        leads, commit = group.role == "leader", log.commit_index
+        seen = (group.term, leads, commit, log.last_index, log.last_term, log.base_index)
         if seen == self._seen:
             return
         world, name = self.host.world, self.host.name
@@ -226,11 +226,11 @@ class Member:
             world.trace(name, "term", f"{self.name} {seen[0]}")
         self._seen = seen
         elected = self.safety.observe(
-            self.host.node_id, log, term=group.term, commit=log.commit_index, leads=leads
+            self.host.node_id, log, term=seen[0], commit=commit, leads=leads
         )
         if elected:
             world.elections += 1
-            world.trace(name, "lead", f"{self.name} term={group.term} last={log.last_index}")
+            world.trace(name, "lead", f"{self.name} term={seen[0]} last={log.last_index}")
 
     def collected(self, round_number: int) -> None:
         """The WAL took everything queued."""

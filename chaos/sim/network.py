@@ -6,17 +6,24 @@ the guard must not lean on TCP: messages are dropped inside a live epoch, delive
 delivered after their connection has ended. A cut is one-way; one that nobody notices is a half-open
 link. A stalled link keeps what is sent and delivers it when the stall ends, as retransmission does.
 
+Healing ends asynchrony too: what promises progress (L1, L2) does so from the time on at which
+messages arrive within a known bound, those sent before it included (partial synchrony: Dwork,
+Lynch and Stockmeyer, 1988). So a message that is late is on its way no longer than latency then.
+
 Messages are packed and unpacked as on the wire, so that no two nodes ever share an object.
 """
 
 import random
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgpack
 
-from .clock import Scheduler
+from .clock import Scheduler, Timer
 from .trace import Trace
+
+_STRAYS_KEPT: Final = 4096
+"""With so many on the list, those that have been delivered leave it."""
 
 
 class Endpoint(Protocol):
@@ -80,6 +87,8 @@ class Network:
         self._trace = trace
         self._nodes: dict[int, Endpoint] = {}
         self._links: dict[tuple[int, int], Link] = {}
+        self._strays: list[Timer] = []
+        """Deliveries by seconds late, some of them made already."""
         self._epoch = 0
 
     def add(self, node: Endpoint) -> None:
@@ -157,7 +166,12 @@ class Network:
         self._broken(self._links[source, target], at_once=True)
 
     def heal(self) -> None:
-        """All cuts and stalls end."""
+        """All cuts and stalls end, and what is late arrives."""
+        strays, self._strays = self._strays, []
+        for timer in strays:
+            if (deliver := timer.action) is not None:
+                timer.cancel()
+                self._scheduler.after(self._latency(), deliver)
         for link in self._links.values():
             if link.stalls:
                 link.stalls = 1
@@ -175,16 +189,25 @@ class Network:
             self.lost += 1
             self._trace(link.name, "drop")
             return
-        delay = conditions.delay_min + rng.expovariate(1.0) * conditions.delay_mean
+        delay = self._latency()
         if conditions.late and rng.random() < conditions.late:
-            self._deliver_at(link, now + delay + rng.random() * conditions.late_max, packed)
+            self._stray(link, now + delay + rng.random() * conditions.late_max, packed)
             return
         link.ready_at = max(link.ready_at, now + delay)
         self._deliver_at(link, link.ready_at, packed)
         if conditions.duplicate and rng.random() < conditions.duplicate:
-            self._deliver_at(link, now + delay + rng.random() * conditions.late_max / 4, packed)
+            self._stray(link, now + delay + rng.random() * conditions.late_max / 4, packed)
 
-    def _deliver_at(self, link: Link, time_s: float, packed: bytes) -> None:
+    def _latency(self) -> float:
+        conditions = self.conditions
+        return conditions.delay_min + self._rng.expovariate(1.0) * conditions.delay_mean
+
+    def _stray(self, link: Link, time_s: float, packed: bytes) -> None:
+        if len(self._strays) >= _STRAYS_KEPT:
+            self._strays = [timer for timer in self._strays if timer.action is not None]
+        self._strays.append(self._deliver_at(link, time_s, packed))
+
+    def _deliver_at(self, link: Link, time_s: float, packed: bytes) -> Timer:
         def deliver() -> None:
             node = self._nodes[link.target]
             if link.cuts or not node.alive:
@@ -192,7 +215,7 @@ class Network:
                 return
             node.receive(link.source, msgpack.unpackb(packed, strict_map_key=False))
 
-        self._scheduler.at(time_s, deliver)
+        return self._scheduler.at(time_s, deliver)
 
     def _reset(self, link: Link, *, notice: bool) -> None:
         """The old connection, if any, is gone; a new one follows."""

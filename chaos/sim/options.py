@@ -58,6 +58,8 @@ class Options:
     checkpoint_entries: int = 60
     grows: bool = False
     """With changes of generations: the cluster begins with one node's ranges and controller."""
+    removals: bool = False
+    """Clients trim, delete, retain and compact, and replicas merge their segments."""
     phases: bool = True
     """Some runs heal a majority first, and some end with a loss of all power."""
     opened: frozenset[int] = frozenset()
@@ -91,6 +93,7 @@ class Options:
             f"window={self.window} faults={','.join(self.faults) or 'none'}"
         )
         text += " grows" if self.grows else ""
+        text += " removals" if self.removals else ""
         text += f" lulls={self.lull_seconds:g}" if self.lull_seconds else ""
         holes = ",".join(map(str, sorted(self.opened)))
         return f"{text} opened={holes}" if holes else text
@@ -122,4 +125,5 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
         checkpoint_entries=rng.choice((15, 60, 10_000)),
         grows=grows,
         lull_seconds=rng.choice((2.5, 4.0)) if rng.random() < 0.3 else 0.0,
+        removals=rng.random() < 0.3,
     )

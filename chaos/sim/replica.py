@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...client.errors import LognodeError
+from ...client.errors import LognodeError, NotFound
 from ...partitions.duties import Held
 from ...partitions.lineage import lineage_of
 from ...partitions.model import Descriptor, Lineage
@@ -18,6 +18,7 @@ from ...raft.types import SENTINEL_INDEX, LogEntry, NotLeaderError
 from ...statemachine import commands
 from ...statemachine.range_state import Base
 from .clients import Reply
+from .clock import Timer
 from .member import Member
 from .store import ReplicaStore
 from .violation import Violation
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 _LINGER_S: Final = 0.001
 _BUILD_S: Final = 0.2
+_PATIENCE: Final = 2
+_LEASE_MS: Final = 120_000
+"""Longer than a run, unless clocks jump."""
+_MERGES: Final = 0.7
+"""Not each time, so that members have merged other files when they are compared."""
 
 Answer = Callable[[Reply], None]
 
@@ -37,6 +43,7 @@ class _Waiting:
 
     index: int
     key: bytes
+    as_of: int | None
     answer: Answer
 
 
@@ -47,7 +54,8 @@ class RangeReplica(Member):
         self.store = ReplicaStore(host.durable, descriptor, base, host.rng)
         self._queue: list[tuple[bytes, Answer]] = []
         self._ready: list[_Waiting] = []
-        self._checkpointing = False
+        self._building: Timer | None = None
+        self._freeze_index = 0
         self._seal_proposed = False
         super().__init__(host, descriptor, log, base.applied_index)
 
@@ -83,17 +91,25 @@ class RangeReplica(Member):
     def request(self, body: dict[str, Any], answer: Answer) -> None:
         """A client's request."""
         group = self.group
-        if self.stopped or self.is_sealed or (self._seal_proposed and body["op"] == "append"):
+        writes = body["op"] in ("append", "remove")
+        if self.stopped or self.is_sealed or (self._seal_proposed and writes):
             answer({"status": "error", "hint": None})
         elif body["op"] == "read":
             try:
-                self.ask_read(partial(self._read_at, body["key"], answer))
+                self.ask_read(partial(self._read_at, body["key"], body.get("as_of"), answer))
             except NotLeaderError:
                 answer({"status": "error", "hint": None})
         elif body["op"] == "prefix":
             self._serve_prefix(body["key"], body["seen"], answer)
         elif group.role != "leader":
             answer({"status": "error", "hint": group.leader})
+        elif body["op"] == "remove":
+            kind, payload = body["command"]
+            if kind == commands.TAKE_LEASE:
+                log_ms = max(self.host.wall_ms(), self.store.state.last_timestamp_ms)
+                payload = [*payload, log_ms + _LEASE_MS]
+            command = commands.encode(kind, self.host.wall_ms(), payload)
+            self.propose(command, partial(self._appended, [answer]))
         else:
             try:
                 self.store.admit(body["batch"])
@@ -143,6 +159,8 @@ class RangeReplica(Member):
         state = self.store.state
         sealed, before = state.sealed, (state.next_seq, state.last_timestamp_ms, state.state_hash)
         replies = state.apply(entry.index, entry.term, entry.command).replies or ()
+        if self.store.frozen():  # by a FREEZE
+            self._build_later()
         if sealed is not None:
             if before != (state.next_seq, state.last_timestamp_ms, state.state_hash):
                 raise Violation("S5", "an entry after the seal has an effect", gid=self.gid,
@@ -160,16 +178,25 @@ class RangeReplica(Member):
             self._serve_reads()
         if self.group.base_wanted:
             self.host.look_soon()
-        if self.store.entries_to_checkpoint >= self.host.options.checkpoint_entries:
-            self.begin_checkpoint()
+        entries, every = self.store.entries_to_checkpoint, self.host.options.checkpoint_entries
+        if entries >= every and self.leads:
+            self._propose_freeze()
+        elif entries >= _PATIENCE * every:
+            self.begin_checkpoint()  # nobody has told this member to
+
+    def _propose_freeze(self) -> None:
+        if self.applied_index < self._freeze_index <= self.log.last_index or self._seal_proposed:
+            return
+        self.propose(commands.encode(commands.FREEZE, self.host.wall_ms(), None), lambda _: None)
+        self._freeze_index = self.log.last_index
 
     # Reads.
 
-    def _read_at(self, key: bytes, answer: Answer, index: int | None) -> None:
+    def _read_at(self, key: bytes, as_of: int | None, answer: Answer, index: int | None) -> None:
         if index is None:
             answer({"status": "error", "hint": None})
         else:
-            self._ready.append(_Waiting(index, key, answer))
+            self._ready.append(_Waiting(index, key, as_of, answer))
 
     def _serve_reads(self) -> None:
         later = []
@@ -179,7 +206,7 @@ class RangeReplica(Member):
             elif waiting.index > self.applied_index:
                 later.append(waiting)
             else:
-                self._serve(waiting.key, waiting.answer)
+                self._serve(waiting.key, waiting.as_of, waiting.answer)
         self._ready = later
 
     def _serve_prefix(self, key: bytes, seen: tuple[int, int], answer: Answer) -> None:
@@ -187,33 +214,47 @@ class RangeReplica(Member):
         if (self.gid.generation, self.applied_index) < tuple(seen):
             answer({"status": "error", "hint": None})
         else:
-            self._serve(key, answer)
+            self._serve(key, None, answer)
 
-    def _serve(self, key: bytes, answer: Answer) -> None:
-        last, entries = self.store.read(key)
+    def _serve(self, key: bytes, as_of: int | None, answer: Answer) -> None:
+        try:
+            last, entries = self.store.read(key, as_of)
+        except NotFound:
+            answer({"status": "gone"})
+            return
         seen = (self.gid.generation, self.applied_index)
         answer({"status": "ok", "last": last, "entries": entries, "seen": seen})
 
     # Checkpoints and bases.
 
     def begin_checkpoint(self) -> None:
-        """Freeze the memtable; the builder's file is ready a while later."""
-        if self._checkpointing or self.stopped or not self.store.freeze():
-            return
-        self._checkpointing = True
-        self.host.later(self.host.rng.random() * _BUILD_S, self._commit_checkpoint)
+        """Freeze the memtable by ourselves."""
+        if not self.stopped:
+            self.store.state.freeze()
+            if self.store.frozen():
+                self._build_later()
+
+    def _build_later(self) -> None:
+        """There is one builder: the file of the oldest frozen memtable is ready a while later."""
+        if self._building is None:
+            delay_s = self.host.rng.random() * _BUILD_S
+            self._building = self.host.later(delay_s, self._commit_checkpoint)
 
     def _commit_checkpoint(self) -> None:
         """Meta first, then the log may be cut; a crash between the two cuts it later."""
-        self._checkpointing = False
-        if self.stopped:
-            return  # retired: its row is no longer ours to write
+        self._building = None
+        if self.stopped or not self.store.frozen():
+            return  # retired: its row is no longer ours to write; or a base was installed
         index = self.store.commit_checkpoint()
+        if self.store.frozen():
+            self._build_later()
         if index is None:
             return
         host = self.host
         host.world.checkpoints += 1
         host.world.trace(host.name, "checkpoint", f"{self.name} index={index}")
+        if host.options.removals and host.rng.random() < _MERGES:
+            host.world.merges += self.store.merge()
         host.disk.boundary()
         keep = host.rng.choice((0, 0, 5, 20))
         cut = min(index, self.log.commit_index) - keep
@@ -227,7 +268,9 @@ class RangeReplica(Member):
     def install_base(self, base: Base) -> None:
         """Meta and files first, then the log, then a new group on both (x1, 2.10)."""
         self.store.install(base)
-        self._checkpointing = False
+        if self._building is not None:
+            self._building.cancel()
+            self._building = None
         self.host.disk.boundary()
         meet(self.log, base)
         node = self.host.node_id

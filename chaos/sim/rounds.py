@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from ...client.invariants import DiskFailure
 from ...raft.types import GroupId
 from ...raft.wal import Round, Wal
 from .clock import Timer
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _MARK_AFTER_S: Final = 0.7
 _BEGIN_S: Final = 0.0001
+_PUT_OFF_S: Final = 0.1
 
 
 class Rounds:
@@ -35,6 +37,8 @@ class Rounds:
         self._synced = synced
         self._writing: Round | None = None
         self._mark: Timer | None = None
+        self._late: Timer | None = None
+        self._overdue = False
         self._waiters: list[tuple[int, Callable[[], None]]] = []
 
     def run_now(self) -> None:
@@ -47,9 +51,18 @@ class Rounds:
             self.wal.complete(round_)
 
     def begin(self) -> None:
-        """Begin a round if anything is queued and none is under way."""
+        """Begin a round if anything is queued and none is under way; what needs no sync waits for
+        one that does, for a while."""
         if self._writing is not None or not self.wal.dirty:
             return
+        if not (self.wal.urgent or self._overdue or self._waiters):
+            if self._late is None:
+                self._late = self._host.later(_PUT_OFF_S, self._is_overdue)
+            return
+        self._overdue = False
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
         round_ = self.wal.collect()
         if round_ is None:
             return
@@ -78,6 +91,11 @@ class Rounds:
             self._mark = self._host.later(_MARK_AFTER_S, self._mark_idle)
         self._host.pump()
 
+    def _is_overdue(self) -> None:
+        self._late = None
+        self._overdue = True
+        self._host.pump()
+
     def when_durable(self, action: Callable[[], None]) -> None:
         """Call back when everything queued up to now is synced."""
         if self.wal.dirty:
@@ -104,5 +122,5 @@ class Rounds:
             return
         self._host.fail_disk_in(0)
         self._host.die_in(self._host.rng.randint(1, 4), power=False)
-        with contextlib.suppress(Died):
+        with contextlib.suppress(Died, DiskFailure):  # a full disk takes no part of it
             self.wal.write(round_)

@@ -65,6 +65,9 @@ class Summary:
     checkpoints: int = 0
     bases: int = 0
     wakes: int = 0
+    removals: int = 0
+    leased: int = 0
+    merges: int = 0
     seals: int = 0
     failures: list[Outcome] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
@@ -81,6 +84,9 @@ class Summary:
         self.checkpoints += outcome.checkpoints
         self.bases += outcome.bases
         self.wakes += outcome.wakes
+        self.removals += outcome.removals
+        self.leased += outcome.leased
+        self.merges += outcome.merges
         self.seals += outcome.seals
         if outcome.violation is not None:
             self.failures.append(outcome)
@@ -106,7 +112,8 @@ class Summary:
             f"seeds={self.seeds} simulated_s={self.simulated_s:.0f} acked={self.acked} "
             f"reads={self.reads} elections={self.elections} crashes={self.crashes} "
             f"faults={self.faults} checkpoints={self.checkpoints} bases={self.bases} "
-            f"wakes={self.wakes} "
+            f"wakes={self.wakes} removals={self.removals} leased={self.leased} "
+            f"merges={self.merges} "
             f"seals={self.seals} wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"
         )
 

@@ -7,6 +7,7 @@ segment is built here from what the builder process would get, kept as lists, an
 import hashlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import cast
 
@@ -16,10 +17,11 @@ from ...client.types import Entry
 from ...statemachine.segment_reader import Segment
 from ...statemachine.segment_writer import SegmentInfo, Source
 from ...statemachine.segments import SegmentStore
+from ...statemachine.visibility import Rules, kept_of_key
 
 
 class MemorySegment:
-    """Entries of consecutive seqs, by seq and by key."""
+    """Entries, ascending in seq, by seq and by key."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
@@ -27,6 +29,11 @@ class MemorySegment:
         for entry in entries:
             self._by_key.setdefault(entry.key, []).append(entry)
         self._keys = sorted(self._by_key)
+        self._seqs = [entry.seq for entry in entries]
+
+    def all_entries(self) -> Sequence[Entry]:
+        """All of them, ascending in seq."""
+        return self._entries
 
     def entries(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
         """The key's entries with seq in [start, end), ascending."""
@@ -53,13 +60,23 @@ class MemorySegment:
             if key.startswith(prefix) and (after is None or key > after):
                 yield key
 
-    def warm(self, seqs: range) -> int:
+    def seqs_from(self, start: int, limit: int) -> Sequence[int]:
+        """Seqs that are held and not below `start`, at most `limit`."""
+        at = bisect_left(self._seqs, start)
+        return self._seqs[at : at + limit]
+
+    def first_seq_from(self, timestamp_ms: int) -> int:
+        """The first seq whose timestamp is not below; the end when there is none."""
+        at = bisect_left(self._entries, timestamp_ms, key=attrgetter("timestamp_ms"))
+        return self._seqs[at] if at < len(self._seqs) else self._seqs[-1] + 1
+
+    def warm(self, seqs: Sequence[int]) -> int:
         """Nothing has to be decoded."""
         return len(seqs)
 
     def entry_at_seq(self, seq: int) -> Entry:
         """The entry of a seq that is held."""
-        return self._entries[seq - self._entries[0].seq]
+        return self._entries[bisect_left(self._seqs, seq)]
 
 
 Files = dict[str, MemorySegment]
@@ -81,6 +98,49 @@ class MemorySegments(SegmentStore):
         if found is None:
             raise CorruptData(f"segment {content_id} is missing")
         return cast(Segment, found)
+
+
+def merge(
+    files: Files, inputs: Sequence[SegmentInfo], rules: Rules, *, oldest: bool
+) -> SegmentInfo | None:
+    """What the merge process does: of neighbouring files what somebody may still see becomes one;
+    None when that is nothing. `oldest`: no older file is named beside them."""
+    entries: list[Entry] = []
+    by_key: dict[bytes, list[Entry]] = {}
+    for info in inputs:
+        for entry in files[info.content_id].all_entries():
+            by_key.setdefault(entry.key, []).append(entry)
+    for key, held in by_key.items():
+        kept = kept_of_key(
+            rules,
+            key,
+            [entry.seq for entry in held],
+            [entry.timestamp_ms for entry in held],
+            [entry.value is None for entry in held],
+            [entry.snapshot for entry in held],
+            oldest=oldest,
+        )
+        entries += map(held.__getitem__, kept)
+    if not entries:
+        return None
+    entries.sort(key=attrgetter("seq"))
+    digest = hashlib.sha256(b"merged")
+    for entry in entries:
+        digest.update(b"%d %d " % (entry.seq, entry.timestamp_ms) + entry.key)
+        digest.update(entry.value or b"")
+    content_id = digest.hexdigest()
+    files[content_id] = MemorySegment(entries)
+    return SegmentInfo(
+        content_id=content_id,
+        size=sum(info.size for info in inputs) * len(entries) // sum(i.entries for i in inputs),
+        entries=len(entries),
+        first_seq=inputs[0].first_seq,
+        end_seq=inputs[-1].end_seq,
+        min_key=min(entry.key for entry in entries),
+        max_key=max(entry.key for entry in entries),
+        min_timestamp_ms=entries[0].timestamp_ms,
+        max_timestamp_ms=entries[-1].timestamp_ms,
+    )
 
 
 def build(files: Files, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:

@@ -2,7 +2,7 @@
 
 Meta and files are of the interface of the real ones, atomic, and durable at commit (raft.md
 section 7). A checkpoint freezes the memtable at one index; the segment is built and the base
-committed a while later, or the build fails and the memtable is thawed.
+committed a while later, or the build fails and is begun again.
 """
 
 import random
@@ -15,8 +15,10 @@ from ...node import rows
 from ...partitions.model import Descriptor
 from ...raft.types import GroupId
 from ...statemachine.admission import admit
+from ...statemachine.merge_plan import plan
 from ...statemachine.meta import MemoryMeta
-from ...statemachine.range_state import Base, Frozen, RangeState
+from ...statemachine.range_state import Base, RangeState
+from ...statemachine.visibility import Rules
 from . import segments
 from .disk import SimDisk
 from .segments import Files, MemorySegments
@@ -70,7 +72,6 @@ class ReplicaStore:
         self._durable = durable
         self._descriptor = descriptor
         self._rng = rng
-        self._frozen: Frozen | None = None
         self._gid = GroupId(descriptor.range_id, descriptor.generation)
         self.state = self._new_state(base)
 
@@ -91,19 +92,16 @@ class ReplicaStore:
 
     # Checkpoints.
 
-    def freeze(self) -> bool:
-        """Begin a checkpoint at the applied index; False if there is nothing new."""
-        self._checkpointed = self.state.applied_index
-        self._frozen = self.state.freeze()
-        return self._frozen is not None
+    def frozen(self) -> int:
+        """How many checkpoints wait for their segments; notes at which entry the last one is."""
+        if self.state.queue:
+            self._checkpointed = max(self._checkpointed, self.state.queue[-1].applied_index)
+        return len(self.state.queue)
 
     def commit_checkpoint(self) -> int | None:
-        """The build is done: make the base durable. Its index, None without one."""
-        frozen, self._frozen = self._frozen, None
-        if frozen is None:
-            return None
+        """The oldest build is done: make the base durable. Its index, None when it failed."""
+        frozen = self.state.queue[0]
         if self._rng.random() < _BUILD_FAILS:
-            self.state.thaw(frozen)
             return None
         info = None
         if len(frozen.memtable):
@@ -116,6 +114,28 @@ class ReplicaStore:
         self.state.flushed(base)
         return base.applied_index
 
+    def merge(self) -> bool:
+        """Let go of files that show nobody anything, or else replace those that `merge_plan`
+        names by one, with the rules of the durable base. Whether there were any."""
+        base = self.state.durable_base
+        if self.state.sealed is not None:
+            return False  # the next generation is taking it over
+        rules = Rules.of(base.tables)
+        gone = [info for info in base.manifest if rules.unneeded(info)]
+        merged = None
+        if not gone:
+            planned = plan(base.manifest, rules)
+            if planned is None:
+                return False
+            gone = base.manifest[slice(*planned)]
+            merged = segments.merge(self._durable.files, gone, rules, oldest=planned[0] == 0)
+        base = self.state.base_merged(gone, merged)
+        self._durable.commit(
+            {rows.replica_key(self._gid): rows.replica_row(self._descriptor, base)}
+        )
+        self.state.merged(base)
+        return True
+
     # Bases.
 
     def install(self, base: Base) -> None:
@@ -123,18 +143,22 @@ class ReplicaStore:
         self._durable.commit(
             {rows.replica_key(self._gid): rows.replica_row(self._descriptor, base)}
         )
-        self._frozen = None
         self.state = self._new_state(base)
 
     # Reads.
 
-    def read(self, key: bytes) -> tuple[int, list[tuple[int, bytes]]]:
-        """A key's last seq, and its entries as (seq, value), read page by page."""
+    def read(self, key: bytes, as_of: int | None = None) -> tuple[int, list[tuple[int, bytes]]]:
+        """A key's last seq, and its entries as (seq, value), read page by page; the entries
+        through the lease of that seq. Raises NotFound: there is none."""
         entries: list[tuple[int, bytes]] = []
         start = 1
         while True:
-            page = self.state.scan(key, start, limit=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES)
-            entries += [(entry.seq, entry.value or b"") for entry in page.entries()]
+            page = self.state.scan(
+                key, start, limit=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES, as_of=as_of
+            )
+            entries += [
+                (seq, value or b"") for seq, value in zip(page.seqs, page.values, strict=True)
+            ]
             if not page.more:
                 return self.state.last_seq(key), entries
             start = page.next

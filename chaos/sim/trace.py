@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from .clock import VirtualClock
+from .clock import START_S, VirtualClock
+
+_HASHED_AT_ONCE: Final = 1 << 16
 
 COLUMNS: Final = """\
 one line an event, four columns separated by one space:
@@ -26,7 +28,8 @@ one line an event, four columns separated by one space:
              durable; term, lead, propose: consensus; checkpoint, base: index=; seal, begin,
              retire, damaged: generations, as range/generation; recv (not in the hash): a message
   links      up, down: a connection; drop, lost: a message that goes nowhere
-  clients    invoke, ack, read, mismatch, give-up
+  clients    invoke, ack, read, prefix, mismatch, give-up; removed: a removal is acknowledged;
+             leased: a read through a lease is answered
   nemesis    fault: planned time, kind, nodes or directions, value, duration; stays: broken while
              the others must go on; heal: all faults end
   world      finale: power loss of all; change: an operation on a range is asked for
@@ -40,12 +43,13 @@ class Trace:
         self._clock = clock
         self._sink = sink
         self._hash = hashlib.blake2b(digest_size=16)
+        self._unhashed = bytearray()
         self.tail: deque[str] = deque(maxlen=40)
         self.lines = 0
 
     def __call__(self, where: str, what: str, detail: str = "") -> None:
-        line = f"{self._clock.elapsed:.6f} {where} {what} {detail}"
-        self._hash.update(line.encode())
+        line = f"{self._clock.now - START_S:.6f} {where} {what} {detail}"
+        self._unhashed += line.encode()
         self.tail.append(line)
         self.lines += 1
         if self._sink is not None:
@@ -58,8 +62,15 @@ class Trace:
 
     def bytes(self, data: bytes) -> None:
         """Bytes that are part of the run, for the hash alone: what is sent."""
-        self._hash.update(data)
+        self._unhashed += data
+        if len(self._unhashed) >= _HASHED_AT_ONCE:
+            self._take_in()
 
     def digest(self) -> str:
         """Hash of all lines so far, in hex."""
+        self._take_in()
         return self._hash.hexdigest()
+
+    def _take_in(self) -> None:
+        self._hash.update(self._unhashed)
+        self._unhashed.clear()

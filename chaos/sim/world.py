@@ -18,6 +18,7 @@ from ...client.invariants import InvariantError
 from ...node import rows
 from ...partitions.metadata import Metadata
 from ...partitions.model import Lineage, Span
+from ...raft.types import GroupId
 from ...statemachine.range_state import Base
 from .clients import Client, Reply
 from .clock import START_S, Scheduler, VirtualClock
@@ -56,6 +57,9 @@ class Outcome:
     checkpoints: int = 0
     bases: int = 0
     wakes: int = 0
+    removals: int = 0
+    leased: int = 0
+    merges: int = 0
     seals: int = 0
     events: int = 0
     trace: str = ""
@@ -92,7 +96,8 @@ class World:
         self.bases = 0
         self.wakes = 0
         """How often a leader at rest was woken."""
-        self.wakes = 0
+        self.merges = 0
+        """How often a replica replaced segments, or let go of some."""
         self.network = Network(self.scheduler, random.Random(f"{seed} network"), self.trace)
         self.generations = Generations()
         self._rng = random.Random(f"{seed} world")
@@ -217,11 +222,16 @@ class World:
         raise Violation("L2", "no convergence after the faults ended", open=waiting, nodes=state)
 
     def _compare_contents(self) -> None:
+        shown: dict[GroupId, dict[bytes, list[tuple[int, bytes]]]] = {}
         for node, host in self.hosts.items():
             contents: dict[bytes, list[tuple[int, bytes]]] = {}
             replicas = [] if host.replicas is None else host.replicas.ranges()
             for replica in replicas:
-                contents.update(replica.contents())
+                own = replica.contents()
+                if shown.setdefault(replica.gid, own) != own:
+                    raise Violation("state-machine-safety", "members show different entries",
+                                    node=node, gid=replica.gid)  # fmt: skip
+                contents.update(own)
             spans = [replica.descriptor.span for replica in replicas]
 
             def covers(key: bytes, spans: list[Span] = spans) -> bool:
@@ -281,6 +291,9 @@ def judge(world: World) -> Outcome:
     outcome.checkpoints = world.checkpoints
     outcome.bases = world.bases
     outcome.wakes = world.wakes
+    outcome.removals = world.history.removed.done_count
+    outcome.leased = world.history.leased
+    outcome.merges = world.merges
     outcome.seals = world.generations.seals
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()

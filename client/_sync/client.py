@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from ..client import AsyncClient, default_address, default_timeout_s
 from ..loop_thread import LoopThread
+from ..types import UNCHANGED, Unchanged
 from .log import Log
 
 
@@ -43,12 +44,19 @@ class Client:
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
         cleanup: str = "delete",
+        delete_retention_ms: int | None = None,
+        snapshot_delay_ms: int | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> Log:
         """Create a log of `ranges` even ranges, or split at the given keys.
 
         `replicas`: 1 to `replicas_max`; with fewer nodes the log grows to it later.
+        `retention_ms`: entries older may go. `retention_bytes`: of each range so many bytes of
+        segments stay at least, the newest. `snapshot_delay_ms`: what a key had before a logical
+        snapshot goes so long after it. Both go by whole segments, so that entries may stay longer.
+        `cleanup="compact"`, instead of these: of each key the last entry stays, tombstones for
+        `delete_retention_ms`, a day by default. Seqs never change (S6).
         Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
         """
         return Log(
@@ -62,10 +70,41 @@ class Client:
                     retention_ms=retention_ms,
                     retention_bytes=retention_bytes,
                     cleanup=cleanup,
+                    delete_retention_ms=delete_retention_ms,
+                    snapshot_delay_ms=snapshot_delay_ms,
                     exist_ok=exist_ok,
                     timeout=timeout,
                 )
             ),
+        )
+
+    def alter_log(
+        self,
+        name: str,
+        *,
+        retention_ms: int | Unchanged | None = UNCHANGED,
+        retention_bytes: int | Unchanged | None = UNCHANGED,
+        cleanup: str | Unchanged = UNCHANGED,
+        delete_retention_ms: int | Unchanged | None = UNCHANGED,
+        snapshot_delay_ms: int | Unchanged | None = UNCHANGED,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Change the policy of a log; None takes a rule away. The whole policy as it is then.
+
+        What is already removed does not come back. Ranges and replicas stay as they were created.
+        Doing it twice is doing it once. Raises LogNotFound, InvalidArgument for a policy that
+        contradicts itself.
+        """
+        return self._loop.call(
+            self._twin.alter_log(
+                name,
+                retention_ms=retention_ms,
+                retention_bytes=retention_bytes,
+                cleanup=cleanup,
+                delete_retention_ms=delete_retention_ms,
+                snapshot_delay_ms=snapshot_delay_ms,
+                timeout=timeout,
+            )
         )
 
     def delete_log(self, name: str, *, timeout: float | None = None) -> None:

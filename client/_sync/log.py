@@ -3,12 +3,13 @@
 """Blocking twins of those in `client/log.py`."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from .. import limits
 from ..log import AsyncLog, Record
 from ..loop_thread import LoopThread
 from ..producer import delivery_timeout_s
-from ..types import ANY, Ack, Consistency, Entry, Expect, FollowStart, Headers, Start
+from ..types import ANY, Ack, Consistency, End, Entry, Expect, FollowStart, Headers, Start
 from .follow import Feed
 from .producer import Producer
 
@@ -110,7 +111,7 @@ class Log:
         key: bytes | str,
         *,
         start: Start = "earliest",
-        end: int | None = None,
+        end: End = None,
         limit: int | None = None,
         reverse: bool = False,
         consistency: Consistency = "linearizable",
@@ -120,7 +121,8 @@ class Log:
     ) -> Iterator[Entry]:
         """The key's entries with seq in [start, end), oldest first, or newest first.
 
-        `start` may also be "earliest", "latest", Tail(n) or Timestamp(ms); at most `limit`.
+        `start` may also be "earliest", "latest", "snapshot" (the newest entry that was appended
+        with snapshot=True), Tail(n) or Timestamp(ms), `end` Timestamp(ms); at most `limit`.
         """
         return self._loop.iterate(
             lambda: self._twin.scan(
@@ -157,13 +159,13 @@ class Log:
         key: bytes | str,
         *,
         start: Start = "earliest",
-        end: int | None = None,
+        end: End = None,
         consistency: Consistency = "linearizable",
         node: int | None = None,
         through: int | None = None,
         timeout: float | None = None,
     ) -> int:
-        """How many entries of the key lie in [start, end)."""
+        """How many entries of the key lie in [start, end), which are as those of `scan`."""
         return self._loop.call(
             self._twin.count(
                 key,
@@ -208,8 +210,8 @@ class Log:
     ) -> Feed:
         """Entries as they are committed: of `keys`, of all keys with `prefix`, or of the log.
 
-        `start`: a seq, "earliest", "latest", Tail(n) (with keys), Timestamp(ms), a {key: seq}
-        mapping, or a batch's cursor. `timeout` bounds the opening only.
+        `start`: a seq, "earliest", "latest", "snapshot" or Tail(n) (with keys), Timestamp(ms), a
+        {key: seq} mapping, or a batch's cursor. `timeout` bounds the opening only.
         """
         return Feed(
             self._loop,
@@ -217,6 +219,27 @@ class Log:
                 lambda: self._twin.follow(keys=keys, prefix=prefix, start=start, timeout=timeout)
             ),
         )
+
+    def trim(self, key: bytes | str, before: int, *, timeout: float | None = None) -> None:
+        """Remove the key's entries below the seq `before`; the others keep theirs (S6).
+
+        All replicas hide them from now on, and give their room back in the background. `before`
+        beyond the key's end is its end. A call that failed may be made again: doing it twice is
+        doing it once.
+        """
+        self._loop.call(self._twin.trim(key, before, timeout=timeout))
+
+    def delete_key(self, key: bytes | str, *, timeout: float | None = None) -> None:
+        """Remove all entries that the key has now; `expect=ABSENT` holds for it again.
+
+        An append revives the key, with a higher seq than any before. What others append meanwhile
+        stays, also when a call that failed is made again.
+        """
+        self._loop.call(self._twin.delete_key(key, timeout=timeout))
+
+    def describe(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """`id`, `name`, `policy` and `ranges` of the log, as the cluster's metadata has them."""
+        return self._loop.call(self._twin.describe(timeout=timeout))
 
     def close(self, timeout: float = 1.0) -> None:
         """Flush what `append` has under way; called by `Client.close`."""

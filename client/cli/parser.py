@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from .printer import FORMATS
 
 default_server = "127.0.0.1:4600"
+_UNITS_BYTES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -30,7 +31,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Flags anywhere; what follows `--` is taken as it is; `--from -10m` is a value."""
+        """Flags anywhere; what follows `--` is taken as it is; in `--from -10m` it is a value."""
         joined: list[str] = []
         taken = False
         for argument in arguments:
@@ -39,8 +40,8 @@ class Parser(argparse.ArgumentParser):
                 joined.append("\0" + argument)
             elif argument == "--":
                 taken = True
-            elif joined and joined[-1] == "--from" and re.match(r"-\d", argument):
-                joined[-1] = f"--from={argument}"
+            elif joined and joined[-1] in ("--from", "--to") and re.match(r"-\d", argument):
+                joined[-1] += f"={argument}"
             else:
                 joined.append(argument)
         options = self.parse_intermixed_args(joined)
@@ -102,16 +103,45 @@ def age_s(text: str) -> float:
     return age_ms(text) / 1000
 
 
+def rule_ms(text: str) -> int | None:
+    """An age in milliseconds, or `none`."""
+    return None if text == "none" else age_ms(text)
+
+
+def rule_bytes(text: str) -> int | None:
+    """`512MiB`, `10GiB` or a number of bytes; or `none`."""
+    if text == "none":
+        return None
+    match = re.fullmatch(r"(\d+)(KiB|MiB|GiB|TiB)?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no size; write a number of bytes, 512MiB, 10GiB or none"
+        )
+    return int(match[1]) * _UNITS_BYTES[match[2] or ""]
+
+
+def bound(text: str) -> int | tuple[str, int]:
+    """A seq, or `-10m`: so long ago, as ("ago", milliseconds)."""
+    if text.startswith("-"):
+        return ("ago", age_ms(text[1:]))
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no end; write a seq, or -10m for ten minutes ago"
+    )
+
+
 def position(text: str) -> int | str | tuple[str, int]:
-    """A seq, `earliest`, `latest`, or `-10m`: so long ago, as ("ago", milliseconds)."""
-    if text in ("earliest", "latest"):
+    """A seq, `earliest`, `latest`, `snapshot`, or `-10m`: so long ago, as ("ago", milliseconds)."""
+    if text in ("earliest", "latest", "snapshot"):
         return text
     if text.startswith("-"):
         return ("ago", age_ms(text[1:]))
     if text.isascii() and text.isdigit():
         return int(text)
     raise argparse.ArgumentTypeError(
-        f"{text!r} is no position; write a seq, earliest, latest, or -10m for ten minutes ago"
+        f"{text!r} is no position; write a seq, earliest, latest, snapshot, or -10m for ten "
+        "minutes ago"
     )
 
 

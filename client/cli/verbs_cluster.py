@@ -44,7 +44,8 @@ async def _status(call: Call) -> None:
         return
     for name, columns in (
         ("cluster", None), ("nodes", (*_NODE, "alive")),
-        ("logs", ("id", "name", "replicas", "ranges", "retention_ms", "cleanup")),
+        ("logs", ("id", "name", "replicas", "ranges", "retention_ms", "retention_bytes",
+                  "cleanup")),
         ("ranges", RANGE), ("operations", ("id", "kind", "phase", "ranges", "reason")),
         ("damaged", ("range", "generation", "reason")),
     ):  # fmt: skip

@@ -1,12 +1,14 @@
-"""`lognode log ...`: create, list, describe and delete logs."""
+"""`lognode log ...`: create, list, describe, alter and delete logs."""
 
 import sys
 from typing import Any
 
-from .parser import Parser, UsageError, age_ms, whole
+from ..types import UNCHANGED
+from .parser import Parser, UsageError, rule_bytes, rule_ms, whole
 from .verb import Call, Verb
 
-_LOG = ("id", "name", "replicas", "retention_ms", "cleanup")
+_LOG = ("id", "name", "replicas", "retention_ms", "retention_bytes", "cleanup")
+_POLICY = (*_LOG, "delete_retention_ms", "snapshot_delay_ms")
 RANGE = ("id", "log", "start", "end", "generation", "members", "leader", "state")
 """Columns of ranges in tables."""
 
@@ -25,11 +27,60 @@ def _create_arguments(parser: Parser) -> None:
     spread.add_argument("--ranges", type=whole, metavar="N", help="even ranges over all bytes")
     spread.add_argument("--split-at", metavar="K,...", help="keys at which ranges begin")
     parser.add_argument("--replicas", type=whole, default=3, metavar="R", help="default 3")
-    parser.add_argument(
-        "--retention", type=age_ms, metavar="AGE", help="entries older than this may go; as 7d"
-    )
-    parser.add_argument("--cleanup", choices=("delete", "compact"), default="delete")
+    _policy_arguments(parser, None, "delete")
     parser.add_argument("--exist-ok", action="store_true", help="no error when it is there")
+
+
+def _policy_arguments(parser: Parser, unset: Any, cleanup: Any) -> None:
+    """The rules that say what may be removed; `unset` stands for those that are not given."""
+    for flag, type_, metavar, help_ in (
+        ("--retention", rule_ms, "AGE", "entries older may go, as 7d; none: they stay"),
+        ("--retention-bytes", rule_bytes, "SIZE",
+         "of each range the newest so many bytes stay, as 10GiB; none: all"),
+        ("--delete-retention", rule_ms, "AGE",
+         "with compact: tombstones stay so long (default 1d)"),
+        ("--snapshot-delay", rule_ms, "AGE",
+         "what a key had before a logical snapshot goes so long after it; none: it stays"),
+    ):  # fmt: skip
+        parser.add_argument(flag, type=type_, default=unset, metavar=metavar, help=help_)
+    parser.add_argument(
+        "--cleanup", choices=("delete", "compact"), default=cleanup,
+        help="delete: what is old goes (default); compact: of each key the last entry stays",
+    )  # fmt: skip
+
+
+def _policy(call: Call) -> dict[str, Any]:
+    options = call.options
+    return {
+        "retention_ms": options.retention,
+        "retention_bytes": options.retention_bytes,
+        "cleanup": options.cleanup,
+        "delete_retention_ms": options.delete_retention,
+        "snapshot_delay_ms": options.snapshot_delay,
+    }
+
+
+def _alter_arguments(parser: Parser) -> None:
+    _name(parser)
+    _policy_arguments(parser, UNCHANGED, UNCHANGED)
+    parser.add_argument("--replicas", metavar="R", help="refused: they are those of its creation")
+
+
+async def _alter(call: Call) -> None:
+    name = call.options.name
+    if call.options.replicas is not None:
+        raise UsageError(
+            "the replicas of a log cannot be altered; create a log with --replicas "
+            f"{call.options.replicas} and append to that one"
+        )
+    changes = _policy(call)
+    if all(value is UNCHANGED for value in changes.values()):
+        raise UsageError(
+            "nothing to alter; give --retention, --retention-bytes, --cleanup, --delete-retention "
+            "or --snapshot-delay"
+        )
+    await call.client.alter_log(name, **changes)
+    call.printer.record(_row(await call.client.log(name).describe()), _POLICY)
 
 
 async def _create(call: Call) -> None:
@@ -39,8 +90,7 @@ async def _create(call: Call) -> None:
         ranges=options.ranges,
         split_at=None if options.split_at is None else options.split_at.split(","),
         replicas=options.replicas,
-        retention_ms=options.retention,
-        cleanup=options.cleanup,
+        **_policy(call),
         exist_ok=options.exist_ok,
     )
     answer = await call.client.metadata(options.name)
@@ -59,11 +109,11 @@ async def _list(call: Call) -> None:
 
 
 async def _describe(call: Call) -> None:
-    answer = await call.client.metadata(call.options.name)
-    log = _row(answer["logs"][0])
-    ranges = ranges_of(answer)
+    described = await call.client.log(call.options.name).describe()
+    log = _row(described)
+    ranges = [{**row, "log": log["name"]} for row in described["ranges"]]
     if call.printer.tables:
-        call.printer.record(log, _LOG)
+        call.printer.record(log, _POLICY)
         call.printer.rows(ranges, RANGE)
     else:
         call.printer.document({**log, "ranges": ranges})
@@ -115,5 +165,6 @@ VERBS = (
     Verb("log create", "create a log", _create, _create_arguments, writes=True),
     Verb("log list", "all logs", _list, _nothing),
     Verb("log describe", "one log and its ranges", _describe, _name),
+    Verb("log alter", "change what may be removed of a log", _alter, _alter_arguments, writes=True),
     Verb("log delete", "delete a log and all its entries", _delete, _name, writes=True),
 )

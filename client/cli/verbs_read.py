@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from ..errors import InvalidArgument
-from ..types import Entry, FollowStart, Start, Timestamp
-from .parser import Parser, UsageError, add_members, add_replica, position, whole
+from ..types import End, Entry, FollowStart, Start, Timestamp
+from .parser import Parser, UsageError, add_members, add_replica, bound, position, whole
 from .verb import Call, Verb
 
 _ENTRY = ("key", "seq", "timestamp_ms", "value")
@@ -16,8 +16,9 @@ _ENTRY = ("key", "seq", "timestamp_ms", "value")
 def _scan_arguments(parser: Parser) -> None:
     _key_arguments(parser)
     parser.add_argument("--from", dest="start", type=position, default="earliest",
-                        metavar="S", help="a seq, earliest, or -10m")  # fmt: skip
-    parser.add_argument("--to", dest="end", type=whole, metavar="SEQ", help="before this seq")
+                        metavar="S", help="a seq, earliest, snapshot, or -10m")  # fmt: skip
+    parser.add_argument("--to", dest="end", type=bound, metavar="S",
+                        help="before this seq, or -10m")  # fmt: skip
     parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="at most N entries")
     parser.add_argument("--reverse", action="store_true", help="newest first")
 
@@ -41,14 +42,14 @@ def _follow_arguments(parser: Parser) -> None:
     parser.add_argument("keys", nargs="*", metavar="KEY", help="none: all keys")
     parser.add_argument("--prefix", metavar="P", help="all keys that begin with it")
     parser.add_argument("--from", dest="start", type=position, default="latest", metavar="S",
-                        help="earliest, latest, a seq, or -10m (default latest)")  # fmt: skip
+                        help="earliest, latest (default), snapshot, a seq, or -10m")  # fmt: skip
     parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="end after N entries")
 
 
 async def _scan(call: Call) -> None:
     options = call.options
     entries = call.client.log(options.log).scan(
-        to_bytes(options.key), start=_start(options.start), end=options.end,
+        to_bytes(options.key), start=_start(options.start), end=_end(options.end),
         limit=options.limit, reverse=options.reverse, **_members(options), through=options.through,
     )  # fmt: skip
     await call.printer.stream(_rows(entries), _ENTRY)
@@ -114,9 +115,13 @@ def _members(options: Namespace) -> dict[str, Any]:
 def _start(given: int | str | tuple[str, int]) -> Start:
     if isinstance(given, tuple):
         return Timestamp(int(time.time() * 1000) - given[1])
-    if given in ("earliest", "latest") or isinstance(given, int):
+    if given in ("earliest", "latest", "snapshot") or isinstance(given, int):
         return given  # type: ignore[return-value]
     raise InvalidArgument(f"{given!r} is no position", what="from")
+
+
+def _end(given: int | tuple[str, int] | None) -> End:
+    return Timestamp(int(time.time() * 1000) - given[1]) if isinstance(given, tuple) else given
 
 
 def to_bytes(text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""`lognode append` and `lognode import`: what writes entries."""
+"""`lognode append`, `import`, `trim` and `delete-key`: what writes entries and removes them."""
 
 import asyncio
 import sys
@@ -11,8 +11,10 @@ from ..errors import InvalidArgument
 from ..limits import value_bytes_max
 from ..types import ABSENT, ANY
 from .load import load
-from .parser import Parser, UsageError, expectation
+from .parser import Parser, UsageError, expectation, whole
 from .verb import Call, Verb
+from .verbs_logs import confirm
+from .verbs_read import to_bytes
 
 _ACK = ("key", "seq", "timestamp_ms", "duplicate")
 _IMPORT = ("rows", "acknowledged", "duplicates", "skipped", "seconds")
@@ -39,16 +41,16 @@ async def _append(call: Call) -> None:
         await _append_lines(call)
         return
     expect = {"any": ANY, "absent": ABSENT}.get(options.expect, options.expect)
-    value = None if options.tombstone else options.value.encode("utf-8", "surrogateescape")
+    value = None if options.tombstone else to_bytes(options.value)
     log = call.client.log(options.log)
-    key = options.key.encode("utf-8", "surrogateescape")
+    key = to_bytes(options.key)
     ack = await log.append(key, value, expect=expect)
     call.printer.record(_ack_row(key, ack), _ACK)
 
 
 async def _append_lines(call: Call) -> None:
     """Values from stdin, as they come; an ack is printed for each, in their order."""
-    key = call.options.key.encode("utf-8", "surrogateescape")
+    key = to_bytes(call.options.key)
     waiting: deque[AsyncTicket] = deque()
     log = call.client.log(call.options.log)
     async with log.producer(linger_ms=1, timeout=call.options.timeout) as producer:
@@ -102,7 +104,38 @@ async def _import(call: Call) -> None:
     call.printer.record(row, _IMPORT)
 
 
+def _trim_arguments(parser: Parser) -> None:
+    _key_arguments(parser)
+    parser.add_argument("--before", type=whole, required=True, metavar="SEQ",
+                        help="all entries below this seq go")  # fmt: skip
+
+
+def _key_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("key", metavar="KEY")
+
+
+async def _trim(call: Call) -> None:
+    options = call.options
+    log, key = call.client.log(options.log), to_bytes(options.key)
+    await log.describe()  # whether it is there, before anybody is asked
+    confirm(call, f"remove the entries of key {options.key} below seq {options.before}?")
+    await log.trim(key, options.before)
+    call.printer.record({"key": key, "before": options.before}, ("key", "before"))
+
+
+async def _delete_key(call: Call) -> None:
+    options = call.options
+    log, key = call.client.log(options.log), to_bytes(options.key)
+    await log.describe()
+    confirm(call, f"remove all entries of key {options.key}?")
+    await log.delete_key(key)
+    call.printer.record({"key": key, "deleted": True}, ("key", "deleted"))
+
+
 VERBS = (
     Verb("append", "append to a key", _append, _append_arguments, writes=True),
     Verb("import", "append the rows of a file", _import, _import_arguments, writes=True),
+    Verb("trim", "remove the entries of a key below a seq", _trim, _trim_arguments, writes=True),
+    Verb("delete-key", "remove all entries of a key", _delete_key, _key_arguments, writes=True),
 )

@@ -2,27 +2,13 @@
 
 import os
 import platform
+import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One workload on one system."""
-
-    system: str
-    workload: str
-    replicas: int
-    durability: str
-    records: int
-    seconds: float
-    records_per_second: float
-    p50_ms: float
-    p99_ms: float
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:
@@ -33,31 +19,16 @@ def quantile(values: Sequence[float], fraction: float) -> float:
     return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]
 
 
-def result(
-    system: str,
-    workload: str,
-    durability: str,
-    *,
-    records: int,
-    seconds: float,
-    latencies_s: Sequence[float],
-) -> Result:
-    """Sum a run up."""
-    return Result(
-        system=system,
-        workload=workload,
-        replicas=3,
-        durability=durability,
-        records=records,
-        seconds=round(seconds, 2),
-        records_per_second=round(records / seconds, 1),
-        p50_ms=round(quantile(latencies_s, 0.5) * 1e3, 3),
-        p99_ms=round(quantile(latencies_s, 0.99) * 1e3, 3),
-    )
+def data_directory(text: str) -> Path:
+    """What `--data` gives, made where it is not there. Raises OSError."""
+    path = Path(text)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def environment() -> dict[str, str | int | float]:
-    """Cores, Python, commit, and what one fdatasync of 4 KiB costs here (median, ms)."""
+    """Cores, Python, commit, what one fdatasync of 4 KiB and one round trip over loopback between
+    two processes cost here (medians, ms), and how busy the machine was before."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         capture_output=True,
@@ -69,20 +40,11 @@ def environment() -> dict[str, str | int | float]:
         "cores": os.cpu_count() or 0,
         "python": platform.python_version(),
         "commit": commit.stdout.strip(),
+        "replicas": 3,
+        "load": round(os.getloadavg()[0], 2),
         "fdatasync_p50_ms": round(_sync_cost_s() * 1e3, 3),
+        "loopback_p50_ms": round(_loopback_cost_s() * 1e3, 3),
     }
-
-
-def table(results: Sequence[Result]) -> str:
-    """The results as aligned text."""
-    rows = [tuple(map(str, asdict(r).values())) for r in results]
-    head = tuple(asdict(results[0])) if results else ()
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (head, *rows)
-    ]
-    return "\n".join(lines)
 
 
 def _sync_cost_s() -> float:
@@ -93,4 +55,31 @@ def _sync_cost_s() -> float:
             started = time.perf_counter()
             os.fdatasync(file.fileno())
             costs.append(time.perf_counter() - started)
+    return quantile(costs, 0.5)
+
+
+_ECHO = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as s:
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while data := s.recv(4096):
+        s.sendall(data)
+"""
+
+
+def _loopback_cost_s() -> float:
+    costs = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        with subprocess.Popen([sys.executable, "-c", _ECHO, port]) as echo:
+            server.settimeout(30)
+            connection, _ = server.accept()
+            with connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for _ in range(500):
+                    started = time.perf_counter()
+                    connection.sendall(b"x" * 200)
+                    connection.recv(4096)
+                    costs.append(time.perf_counter() - started)
+            echo.wait(30)
     return quantile(costs, 0.5)

@@ -16,7 +16,7 @@ import lognode
 from lognode.node.dev import LocalCluster
 
 from . import nodes
-from .figures import environment, quantile
+from .figures import data_directory, environment, quantile
 
 _LOG = "handover"
 _CALM_S = 1.0
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench handover", allow_abbrev=False)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--moves", type=int, default=20, help="of each kind")
-    parser.add_argument("--data", type=Path, default=Path())
+    parser.add_argument("--data", type=data_directory, default=Path())
     options = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory(dir=options.data) as directory,

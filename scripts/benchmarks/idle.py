@@ -21,7 +21,7 @@ from lognode.node.dev import LocalCluster, LocalNode
 from lognode.partitions.model import CONTROLLER_RANGE
 
 from . import nodes
-from .figures import environment, quantile
+from .figures import data_directory, environment, quantile
 
 _NODES = 3
 _LIMIT_S = 120.0
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--ranges", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=30.0, help="of measuring CPU at rest")
     parser.add_argument("--appends", type=int, default=20, help="each to a range at rest")
-    parser.add_argument("--data", type=Path, default=Path())
+    parser.add_argument("--data", type=data_directory, default=Path())
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     around = environment()

@@ -32,12 +32,47 @@ def counters(cluster: LocalCluster) -> dict[str, float]:
     return sums
 
 
-def resident_bytes(node: LocalNode) -> int:
-    """The resident memory of a node's process, without its children."""
-    for line in Path(f"/proc/{node.pid}/status").read_text("ascii").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) << 10
-    raise lognode.Unavailable(f"node {node.number} does not run")
+def resident_bytes(node: LocalNode, *, children: bool = False) -> int:
+    """The resident memory of a node's process; of its builder too, where that is asked for."""
+    total = 0
+    for pid in _pids(node) if children else [node.pid]:
+        for line in _lines(Path(f"/proc/{pid}/status")):
+            if line.startswith("VmRSS:"):
+                total += int(line.split()[1]) << 10
+    if not total:
+        raise lognode.Unavailable(f"node {node.number} does not run")
+    return total
+
+
+def disk_bytes(node: LocalNode, counter: str) -> int:
+    """`write_bytes` or `read_bytes` of a node's process and its builder, from /proc/PID/io."""
+    total = 0
+    for pid in _pids(node):
+        for line in _lines(Path(f"/proc/{pid}/io")):
+            name, _, value = line.partition(": ")
+            if name == counter:
+                total += int(value)
+    return total
+
+
+def open_files(node: LocalNode) -> int:
+    """Descriptors that a node's process holds."""
+    return len(list(Path(f"/proc/{node.pid}/fd").iterdir()))
+
+
+def _pids(node: LocalNode) -> list[int]:
+    """The node's process and its children, each a child of the thread that began it."""
+    lists = Path(f"/proc/{node.pid}/task").glob("*/children")
+    children = {int(pid) for each in lists for line in _lines(each) for pid in line.split()}
+    return [node.pid, *sorted(children)]
+
+
+def _lines(path: Path) -> list[str]:
+    """None of a process that has ended meanwhile."""
+    try:
+        return path.read_text("ascii").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def cpu_seconds(node: LocalNode) -> float:

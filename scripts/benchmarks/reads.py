@@ -17,7 +17,7 @@ import lognode
 from lognode.node.dev import LocalCluster
 
 from . import nodes
-from .figures import environment, quantile
+from .figures import data_directory, environment, quantile
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--ranges", type=int, default=200)
     parser.add_argument("--readers", type=int, default=200, help="reads in flight")
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--data", type=Path, default=Path())
+    parser.add_argument("--data", type=data_directory, default=Path())
     options = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory(dir=options.data) as directory,

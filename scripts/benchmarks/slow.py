@@ -19,7 +19,7 @@ import lognode
 from lognode import testing
 
 from . import nodes
-from .figures import environment, quantile
+from .figures import data_directory, environment, quantile
 
 _BULK_RECORDS = 100
 _SAMPLE_S = 0.25
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each phase")
     parser.add_argument("--rate", type=float, default=100.0, help="single appends/s, timed")
     parser.add_argument("--load", type=float, default=4.0, help="MB/s of other appends")
-    parser.add_argument("--data", type=Path, default=Path())
+    parser.add_argument("--data", type=data_directory, default=Path())
     options = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory(dir=options.data) as directory,

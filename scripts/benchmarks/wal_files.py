@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
+from .figures import data_directory
+
 _ZEROS = bytes(1 << 20)
 
 
@@ -80,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--bytes", type=int, default=4_096)
     parser.add_argument("--file-mib", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--data", type=Path, default=Path())
+    parser.add_argument("--data", type=data_directory, default=Path())
     options = parser.parse_args(arguments)
     size, data = options.file_mib << 20, os.urandom(options.bytes)
     begins: dict[str, list[float]] = {way: [] for way in _WAYS}

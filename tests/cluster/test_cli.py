@@ -43,11 +43,15 @@ def run(
     return call
 
 
+_BENCH = ["bench-{format}", "--seconds", "200ms", "--keys", "50", "--ranges", "1"]
 EXAMPLES = {
     "log create": ["verbs-{format}", "--ranges", "2"],
     "log list": [],
     "log describe": ["verbs"],
+    "log alter": ["verbs", "--retention", "7d"],
     "log delete": ["verbs-{format}", "--yes"],
+    "trim": ["verbs", "k", "--before", "1", "--yes"],
+    "delete-key": ["verbs", "nobody", "--yes"],
     "append": ["verbs", "k", "v"],
     "import": ["verbs", "{csv}", "--key", "key"],
     "scan": ["verbs", "k"],
@@ -55,6 +59,10 @@ EXAMPLES = {
     "count": ["verbs", "k"],
     "keys": ["verbs"],
     "follow": ["verbs", "k", "--from", "earliest", "-n", "1"],
+    "bench append": [*_BENCH, "--batch", "10"],
+    "bench poll": _BENCH,
+    "bench follow": [*_BENCH, "--followers", "5", "--rate", "100", "--batch", "10"],
+    "bench mixed": [*_BENCH, "--rate", "100", "--batch", "10"],
     "range list": ["verbs"],
     "range transfer": ["0", "1"],
     "node list": [],
@@ -103,10 +111,40 @@ def test_values_travel_through_the_command_line(run: Any) -> None:
     newest = run("scan", "values", "k", "--reverse", "-n", "1")[0]
     assert newest.split("\t")[1] == str(seqs[3])
     assert run("scan", "values", "k", "--from", "-10m")[0].count("\n") == 4
+    assert run("scan", "values", "k", "--to", "-10m") == ("", "")
+    assert run("scan", "values", "k", "--from", "snapshot")[0].count("\n") == 4, "there is none"
     assert run("latest", "values", "nobody") == ("", "")
     assert run("scan", "values", "nobody") == ("", "")
     ranges = json.loads(run("range", "list", "values", "--format", "json")[0])
     assert [row["start"] for row in ranges] == ["", "g", "p"]
+
+
+def test_S6_keys_are_trimmed_and_deleted(run: Any) -> None:
+    run("log", "create", "removals")
+    run("append", "removals", "k", "-", stdin=b"a\nb\nc")
+    assert run("trim", "removals", "k", "--before", "2", "--yes")[0] == "k\t2\n"
+    out, _ = run("scan", "removals", "k")
+    assert [line.split("\t")[1] for line in out.splitlines()] == ["2", "3"]
+    assert run("delete-key", "removals", "k", "--yes")[0] == "k\tyes\n"
+    assert run("scan", "removals", "k") == ("", "")
+    assert run("keys", "removals") == ("", "")
+    run("append", "removals", "k", "again", "--expect", "absent")
+    assert run("latest", "removals", "k")[0].split("\t")[1] == "4"
+
+
+def test_policies_are_created_altered_and_described(run: Any) -> None:
+    run("log", "create", "rules", "--retention", "7d", "--retention-bytes", "10GiB")
+    run("log", "alter", "rules", "--retention", "none", "--snapshot-delay", "1h")
+    policy = json.loads(run("log", "describe", "rules", "--format", "json")[0])
+    assert policy["ranges"][0]["log"] == "rules"
+    for name, value in (("retention_ms", None), ("retention_bytes", 10 << 30),
+                        ("cleanup", "delete"), ("snapshot_delay_ms", 3_600_000)):  # fmt: skip
+        assert policy[name] == value
+    (status,) = [
+        log for log in json.loads(run("status", "--format", "json")[0])["logs"]
+        if log["name"] == "rules"
+    ]  # fmt: skip
+    assert status["snapshot_delay_ms"] == 3_600_000
 
 
 def test_S9_conflicts_are_5(run: Any) -> None:
@@ -136,6 +174,18 @@ def test_S9_conflicts_are_5(run: Any) -> None:
         (["log", "create", "many", "--replicas", "0"], 1, "replicas"),
         (["log", "create", " blank"], 1, "a name is printable"),
         (["import", "bad", "/nowhere.csv", "--key", "k"], 1, "No such file or directory"),
+        (["log", "alter", "nolog", "--retention", "7d"], 4, "no log named 'nolog'"),
+        (
+            ["log", "alter", "bad", "--cleanup", "compact", "--retention", "7d"],
+            1,
+            "cleanup compact with retention_ms 604800000: compaction keeps",
+        ),
+        (["log", "create", "odd", "--delete-retention", "1d"], 1, "it needs cleanup compact"),
+        (["trim", "nolog", "k", "--before", "3"], 4, "no log named 'nolog'"),
+        (["trim", "bad", "", "--before", "3", "--yes"], 1, "a key has 1 to 480 bytes"),
+        (["trim", "bad", "k", "--before", "3"], 2, "Give --yes where nobody can be asked"),
+        (["delete-key", "nolog", "k", "--yes"], 4, "no log named 'nolog'"),
+        (["delete-key", "bad", "k"], 2, "Give --yes where nobody can be asked"),
         (["log", "delete", "bad"], 2, "Give --yes where nobody can be asked"),
     ],
 )

@@ -1,11 +1,11 @@
 """Groups at rest on real nodes: they cost nothing, wake one by one, and survive their leader."""
 
 import time
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from metrics_page import metric
 
 import lognode
 from lognode import testing
@@ -17,16 +17,12 @@ RANGES = 24
 LEADERS_AGAIN_WITHIN_S = 5.0
 FAST_S = 0.5
 """Below the least election timeout: no leader was lost on the way."""
-
-
-def metric(node: LocalNode, name: str) -> float:
-    with urllib.request.urlopen(f"http://{node.http}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), 0.0)
+SETTLED_S = 1.0
+"""Who was offered to rest just now has not slept: its waking is not counted."""
 
 
 def wakes(nodes: list[LocalNode], role: str) -> float:
-    return sum(metric(node, f'lognode_group_wakes_total{{role="{role}"}}') for node in nodes)
+    return float(sum(metric(node, f'lognode_group_wakes_total{{role="{role}"}}') for node in nodes))
 
 
 def wait(what: str, done: Callable[[], bool], limit_s: float = 60.0) -> float:
@@ -63,6 +59,7 @@ def test_x20_idle_ranges_wake_alone_and_outlive_their_leader(
         for key in keys:
             log.append(key, b"first")
         wait("all rest", all_rest(three.nodes))
+        time.sleep(SETTLED_S)
 
         # A client wakes one group, at once, and nobody loses the lead over it.
         before = wakes(three.nodes, "leader"), wakes(three.nodes, "follower")
@@ -72,6 +69,7 @@ def test_x20_idle_ranges_wake_alone_and_outlive_their_leader(
         assert wakes(three.nodes, "leader") == before[0] + 1
         wait("its members wake", lambda: wakes(three.nodes, "follower") == before[1] + 2)
         wait("all rest again", all_rest(three.nodes))
+        time.sleep(SETTLED_S)
 
         # The death of a node wakes what it led, and nothing else.
         node = max(three.nodes, key=lambda each: len(led_by(each)))

@@ -6,10 +6,11 @@ import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from small_disk import fill
 
 import lognode
 from lognode import testing
@@ -17,34 +18,8 @@ from lognode import testing
 pytestmark = pytest.mark.cluster
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 48 MiB."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("mounting a tmpfs needs root")
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=48m", "lognode-test", str(place)],
-        capture_output=True, check=False,
-    )  # fmt: skip
-    if mounted.returncode:
-        pytest.skip("mounting a tmpfs is not allowed here")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def fill(place: Path, leave: int) -> Path:
-    """Take all the room but `leave` bytes."""
-    filler = place / "filler"
-    free = os.statvfs(place)
-    with open(filler, "wb") as file:
-        left = free.f_bavail * free.f_frsize - leave
-        while left > 0:
-            left -= file.write(bytes(min(MIB, left)))
-    return filler
+FLAGS = ("--wal-file-bytes", str(4 * MIB), "--disk-reserve-bytes", "0")
+"""Without a reserve the disk does get full."""
 
 
 def ended(node: testing.LocalNode) -> str:
@@ -59,7 +34,7 @@ def ended(node: testing.LocalNode) -> str:
 def test_S1_S2_a_full_disk_ends_the_node_with_one_line(
     small_disk: Path, tmp_path: Path, what: str
 ) -> None:
-    flags = ("--wal-file-bytes", str(4 * MIB))
+    flags = FLAGS
     with testing.cluster(tmp_path, 1, flags=flags, start=False) as cluster:
         (node,) = cluster.nodes
         node.data = small_disk / "data"
@@ -160,7 +135,7 @@ def rejoined(
 def test_S1_S2_L1_a_full_disk_of_one_of_three_stops_that_node_alone(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    flags = ("--wal-file-bytes", str(4 * MIB))
+    flags = FLAGS
     with testing.cluster(tmp_path, 3, flags=flags, start=False) as cluster:
         victim = cluster.nodes[2]
         victim.data = small_disk / "data"
@@ -233,7 +208,7 @@ def test_S1_S2_L1_a_failing_fsync_of_one_of_three_stops_that_node_alone(
 def test_S2_a_start_on_a_full_disk_says_so_or_needs_no_room(
     small_disk: Path, tmp_path: Path, stopped: str
 ) -> None:
-    flags = ("--wal-file-bytes", str(4 * MIB))
+    flags = FLAGS
     with testing.cluster(tmp_path, 1, flags=flags, start=False) as cluster:
         (node,) = cluster.nodes
         node.data = small_disk / "data"
@@ -274,7 +249,7 @@ def _serves(node: testing.LocalNode) -> bool:
 
 
 def test_a_first_start_on_a_full_disk_says_so_in_one_line(small_disk: Path, tmp_path: Path) -> None:
-    flags = ("--wal-file-bytes", str(4 * MIB))
+    flags = FLAGS
     with testing.cluster(tmp_path, 1, flags=flags, start=False) as cluster:
         (node,) = cluster.nodes
         node.data = small_disk / "data"

@@ -7,6 +7,7 @@ import pytest
 from live_nodes import live
 
 import lognode
+from lognode import testing
 
 pytestmark = pytest.mark.cluster
 
@@ -45,3 +46,20 @@ def test_health_of_a_cluster_that_grows(tmp_path: Path) -> None:
                 connection.close()
 
     asyncio.run(run())
+
+
+def test_a_killed_node_is_named_at_once(tmp_path: Path) -> None:
+    """Ten seconds passed before `health` said anything: until the controller called it dead."""
+    with testing.cluster(tmp_path, 3) as cluster, lognode.Client(cluster.servers) as client:
+        testing.wait_healthy(cluster)
+        cluster.nodes[2].kill()
+        # On a machine that is slow enough the controller has called it dead by then.
+        testing.eventually(
+            lambda: (
+                {"node 3 cannot be reached", "node 3 is DEAD"}
+                & set(client.health(nodes=3)["reasons"])
+            ),
+            what="health names it",
+        )
+        cluster.nodes[2].start()
+        testing.wait_healthy(cluster)

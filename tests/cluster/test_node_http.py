@@ -150,7 +150,7 @@ def test_status_json_is_the_status_that_clients_get(tmp_path: Path) -> None:
             assert found["cluster"]["id"] == node.node.identity.cluster_id
             assert found["nodes"] == [
                 {"id": 1, "address": node.config.listen, "http": node.config.http, "zone": "",
-                 "state": "ACTIVE", "alive": True}
+                 "state": "ACTIVE", "alive": True, "disk_short": False}
             ]  # fmt: skip
             assert [range_["id"] for range_ in found["ranges"]] == [0, 1, 2]
             assert {"id", "log", "start", "end", "generation", "members", "leader", "state"} <= (

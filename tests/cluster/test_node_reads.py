@@ -180,3 +180,31 @@ def test_a_node_that_lags_refreshes_for_at_least(tmp_path: Path) -> None:
             assert answer["version"] == version
 
     asyncio.run(run())
+
+
+def test_reads_begin_at_the_newest_logical_snapshot_and_end_at_a_time(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with live(tmp_path) as cluster, lognode.AsyncClient(cluster.address) as client:
+            log = await client.create_log("orders")
+            filler = bytes(20_000)  # a snapshot lies several pages back
+            for n in range(3):
+                await log.append(b"k", b"%d" % n, snapshot=n > 0)
+                await log.append_many([(b"k", filler), (b"other", filler)] * 20)
+            for _ in range(2):
+                first = await anext(aiter(log.scan(b"k", start="snapshot")))
+                assert (first.value, first.snapshot) == (b"2", True)
+                assert await log.count(b"k", start="snapshot") == 21
+                assert await log.count(b"other", start="snapshot") == 60, "there is none"
+                assert [e async for e in log.scan(b"nobody", start="snapshot")] == []
+                async with log.follow(keys=[b"k"], start="snapshot") as feed:
+                    assert (await anext(aiter(feed))).entries[0].seq == first.seq
+                until_then = lognode.Timestamp(first.timestamp_ms)
+                before = [e.timestamp_ms async for e in log.scan(b"k", end=until_then)]
+                assert all(stamp < first.timestamp_ms for stamp in before)
+                since = await log.count(b"k", start=until_then)
+                assert since + len(before) == await log.count(b"k") == 63
+                # And once it is in a segment.
+                (replica,) = cluster.nodes[0].host.ranges()
+                await cluster.nodes[0].node._flusher.flush(replica)
+
+    asyncio.run(run())

@@ -5,10 +5,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from lognode import Unavailable, testing
+from lognode import Client, Unavailable, testing
 from lognode.node.dev import check_free
 
 pytestmark = pytest.mark.cluster
@@ -45,17 +46,106 @@ def test_S1_S2_S4_S8_L1_the_demo_holds_what_it_says() -> None:
     assert "the same import under the same name adds nothing" in checked
 
 
-def test_a_short_benchmark_prints_figures(tmp_path: Path) -> None:
+def test_peers_take_turns_and_who_is_missing_is_named(tmp_path: Path) -> None:
     json_path = tmp_path / "figures.json"
     out = run(
-        "bench", "all", "--seconds", "0.5", "--peers", "", "--data", str(tmp_path),
-        "--keys", "1000", "--json", str(json_path),
+        "bench", "peers", "--quick", "--systems", "lognode,nats-fsync,kafka,pysyncobj",
+        "--cache", str(tmp_path / "nothing"), "--data", str(tmp_path), "--json", str(json_path),
     )  # fmt: skip
     figures = json.loads(json_path.read_text())
-    workloads = [result["workload"] for result in figures["results"]]
-    assert workloads == ["append_many(1000)", "append at 100/s", "poll one key (32)"]
-    for result in figures["results"]:
-        assert result["records"] > 0
-        assert 0 < result["p50_ms"] <= result["p99_ms"]
-        assert result["workload"] in out
+    assert set(figures["skipped"]) == {"nats-fsync", "kafka"}
+    assert "skipped nats-fsync: no " in out
+    assert "fsync on a majority" in figures["systems"]["lognode"]["durability"]
+    assert [(row["system"], row["workload"]) for row in figures["results"]] == [
+        ("lognode", "append, 64 calls of 1000 in flight"), ("lognode", "append at 100/s"),
+        ("pysyncobj", "append, 16 calls of 100 in flight"), ("pysyncobj", "append at 100/s"),
+    ]  # fmt: skip
+    for row in figures["results"]:
+        assert row["verified"] > 0
+        assert row["records_per_second"] > 0
+    assert figures["results"][2]["lognode / it"] > 0
     assert figures["environment"]["cores"] == os.cpu_count()
+    assert not list(tmp_path.glob("bench-*"))
+
+
+@pytest.mark.parametrize("name", ["latency", "poll", "contention", "readback", "seal"])
+def test_a_benchmark_is_quick_and_checks_what_it_reads(name: str, tmp_path: Path) -> None:
+    json_path = tmp_path / "figures.json"
+    out = run("bench", name, "--quick", "--data", str(tmp_path), "--json", str(json_path))
+    figures = json.loads(json_path.read_text())
+    assert figures["results"]
+    for row in figures["results"]:
+        verified = [value for what, value in row.items() if what.endswith("verified")]
+        assert verified
+        assert all(value > 0 for value in verified), row
+    for said in ("cores", "fdatasync_p50_ms", "loopback_p50_ms", "replicas", "commit"):
+        assert said in figures["environment"]
+        assert said in out
+
+
+def test_half_an_hour_of_load_in_short_is_drawn(tmp_path: Path) -> None:
+    json_path = tmp_path / "steady.json"
+    run("bench", "steady", "--quick", "--data", str(tmp_path), "--json", str(json_path))
+    figures = json.loads(json_path.read_text())
+    assert figures["samples"]
+    assert figures["series"]
+    assert all(row["verified"] + row["expired"] > 0 for row in figures["results"])
+    run("bench", "plot", str(json_path), "--out", str(tmp_path / "plots"))
+    drawn = sorted(path.name for path in (tmp_path / "plots").iterdir())
+    assert drawn == [f"steady-{part}.svg" for part in ("disk", "files", "latency", "memory")]
+    for path in (tmp_path / "plots").iterdir():
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+
+
+def test_the_benchmark_of_writing_back_is_quick(tmp_path: Path) -> None:
+    out = run("bench", "writeback", "--quick", "--data", str(tmp_path))
+    for way in ("nothing beside it", "fsync at the end", "in steps, then fsync"):
+        assert way in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_load_of_the_command_line_checks_what_it_reads(tmp_path: Path) -> None:
+    with testing.cluster(tmp_path, 1) as cluster:
+        for load in (
+            ["append", "log", "--keys", "100", "--records", "1000", "--batch", "100",
+             "--ranges", "2"],
+            ["append", "log", "--keys", "100", "--rate", "100", "--batch", "1", "--zipf", "1.1"],
+            ["append", "counts", "--ranges", "1", "--keys", "4", "--conditional"],
+            ["poll", "log", "--keys", "100"],
+            ["follow", "log", "--keys", "100", "--followers", "20", "--rate", "500", "--batch",
+             "50"],
+            ["mixed", "log", "--keys", "100", "--rate", "500", "--batch", "50"],
+        ):  # fmt: skip
+            done = subprocess.run(
+                [sys.executable, "-m", "lognode.node.main", "bench", *load, "--seconds", "500ms",
+                 "--server", cluster.servers, "--timeout", "60s", "--format", "json"],
+                capture_output=True, text=True, timeout=120, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            report = json.loads(done.stdout)
+            for part in (report["append"], report["poll"]) if "poll" in report else (report,):
+                assert part["verified"] > 0
+                assert part["records"] > 0
+        with Client(cluster.servers, timeout=60) as client:
+            client.log("log").append(b"0000000000000007", b"of somebody else")
+        foreign = subprocess.run(
+            [sys.executable, "-m", "lognode.node.main", "bench", "poll", "log", "--keys", "100",
+             "--rate", "1000", "--seconds", "1s", "--limit", "1000", "--server", cluster.servers],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert foreign.returncode == 1
+        assert "never written" in foreign.stderr
+
+
+def test_P9_a_short_restart_benchmark_starts_a_node_on_more_and_more(tmp_path: Path) -> None:
+    json_path = tmp_path / "figures.json"
+    out = run("bench", "restart", "--quick", "--data", str(tmp_path), "--json", str(json_path))
+    results = json.loads(json_path.read_text())["results"]
+    assert [result["what"] for result in results] == [
+        "after a kill",
+        *["after an orderly stop", "after a kill, files new", "after a kill, nothing new"] * 2,
+    ]
+    assert results[0]["wal_mib"] >= 24
+    assert results[-1]["segments_mib"] > results[1]["segments_mib"]
+    assert all(result["cpu_s"] > 0 for result in results)
+    assert out.count(" CPU ") == len(results)

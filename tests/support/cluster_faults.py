@@ -23,6 +23,7 @@ from cluster_load import Load
 import lognode
 from lognode import testing
 from lognode.partitions.change import DEAD_AFTER_S
+from lognode.partitions.model import CONTROLLER_RANGE
 
 Node = testing.LocalNode
 _REPAIRED_S = 60.0
@@ -146,7 +147,8 @@ class Faults:
             victim.start()
 
     def _until_all_rest(self) -> None:
-        groups = len(self._ranges())
+        ranges = self._client.status(timeout=20)["ranges"]
+        groups = sum(range_["id"] != CONTROLLER_RANGE for range_ in ranges)
         testing.eventually(
             lambda: all(_idle(node) >= groups for node in self._nodes),
             timeout_s=30, what="all groups rest",

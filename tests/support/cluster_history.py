@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from cluster_load import NAMED, REGISTER, Attempt, Told
+from cluster_load import AGED, NAMED, REGISTER, Attempt, Told
 
 import lognode
 from lognode.client.types import Entry
@@ -72,26 +72,35 @@ def check(entries: History, told: Told) -> None:
         assert seqs == sorted(set(seqs)), f"S4: {key!r} is not in the order of seq"
         if key.startswith(REGISTER):
             _check_register(key, found)
+    aged = [found[0].seq for key, found in entries.items() if key.startswith(AGED)]
     for key, attempts in by_key.items():
         found = entries.get(key, [])
-        _check_answers(key, found, attempts)
+        kept = told.maybe_gone.get(key, 0)
+        if key.startswith(AGED):  # of one range: retention has removed what is below a seq
+            kept = min(aged, default=float("inf"))
+        _check_answers(key, found, attempts, told.gone.get(key, 0), kept)
         _check_real_time(key, attempts)
     _check_named(entries, told)
     for followed in told.followed:
         for key, found in entries.items():
-            assert found[: len(followed.get(key, ()))] == followed.get(key, []), (
-                f"S4: follow of {key!r} differs"
-            )
+            kept = told.maybe_gone.get(key, 0)  # what is below one may have, and the other not
+            left = [entry for entry in found if entry.seq >= kept]
+            seen = [entry for entry in followed.get(key, ()) if entry.seq >= kept]
+            assert left[: len(seen)] == seen, f"S4: follow of {key!r} differs"
 
 
-def _check_answers(key: bytes, found: Sequence[Entry], attempts: Sequence[Attempt]) -> None:
+def _check_answers(
+    key: bytes, found: Sequence[Entry], attempts: Sequence[Attempt], gone: int, kept: float
+) -> None:
+    """What is below `gone` was removed, as was answered; what is not below `kept` was not."""
     by_seq = {entry.seq: entry.value for entry in found}
     values = set(by_seq.values())
     asked = {attempt.value for attempt in attempts}
+    assert not found or found[0].seq >= gone, f"S6: {key!r} has what was removed below {gone}"
     if not key.startswith(NAMED):
         assert values <= asked, f"S5: {key!r} holds what nobody appended"
     for attempt in attempts:
-        if attempt.outcome == "ok":
+        if attempt.outcome == "ok" and (kept == 0 or (attempt.seq or 0) >= kept):
             assert attempt.value in values, f"S2: {key!r} {attempt} is lost"
             if attempt.seq is not None:
                 assert by_seq.get(attempt.seq) == attempt.value, f"S3: {key!r} {attempt} moved"

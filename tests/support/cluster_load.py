@@ -21,6 +21,7 @@ from lognode import testing
 from lognode.client.types import Entry
 
 OWN, SHARED, REGISTER, NAMED = b"own", b"shared", b"register", b"named"
+REMOVED, AGED = b"removed", b"aged"
 _NAMED_UNDER_WAY = 50
 _READ_S = 5.0
 """A node that is named may be down for long: the client then reads elsewhere."""
@@ -54,6 +55,9 @@ class Size:
     readers: int = 2
     followers: int = 1
     value_bytes: int = 16
+    removers: int = 0
+    aged: str | None = None
+    """A log with retention, of one range, to which somebody appends as well."""
 
 
 @dataclass(slots=True)
@@ -66,6 +70,11 @@ class Told:
     named_sent: dict[str, int] = field(default_factory=dict)
     acked_seq: dict[bytes, int] = field(default_factory=dict)
     """Per key the highest seq acknowledged so far."""
+    gone: dict[bytes, int] = field(default_factory=dict)
+    """Per key that is trimmed and deleted: entries below this seq were removed, as was answered."""
+    maybe_gone: dict[bytes, float] = field(default_factory=dict)
+    """And below this one they may be."""
+    removals: int = 0
     followed: list[dict[bytes, list[Entry]]] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     answers: int = 0
@@ -116,6 +125,11 @@ class Load:
 
         testing.eventually(enough, timeout_s=timeout_s, what=f"{more} more appends")
 
+    def read_on(self, least: int, timeout_s: float = 30.0) -> None:
+        """Return when so many linearizable reads were answered since the load began."""
+        told = self.told
+        testing.eventually(lambda: told.reads >= least, timeout_s=timeout_s, what="reads")
+
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Nothing is appended meanwhile, once what is under way is settled; reads are by `read`."""
@@ -165,6 +179,8 @@ class Load:
             (self._size.conditional, self._contend),
             (self._size.named, self._import),
             (self._size.readers, self._read),
+            (self._size.removers, self._remove),
+            (self._size.aged is not None, self._age),
         ]
         try:
             async with asyncio.TaskGroup() as group:
@@ -184,7 +200,8 @@ class Load:
 
     async def _client(self, kind: Any, number: int, rng: random.Random) -> None:
         async with lognode.AsyncClient(self._servers, timeout=self._timeout_s) as client:
-            await kind(client.log(self._log), number, rng)
+            log = self._size.aged if kind == self._age else None
+            await kind(client.log(log or self._log), number, rng)
 
     async def _append(
         self, log: lognode.AsyncLog, key: bytes, value: bytes, expect: int | None = None
@@ -200,7 +217,7 @@ class Load:
         else:
             attempt.outcome, attempt.seq = "ok", ack.seq
             self._acked += 1
-            if ack.seq is not None:
+            if ack.seq is not None and not key.startswith(AGED):  # that may go at any time
                 self.told.acked_seq[key] = max(self.told.acked_seq.get(key, 0), ack.seq)
         attempt.ended = time.monotonic()
         return attempt
@@ -220,6 +237,58 @@ class Load:
             # New keys now and then: a long run reads no key of endless length.
             key = kind + b"-%d-%d" % (rng.randrange(4), count // 1_000)
             await self._append(log, key, b"%d:%d:" % (number, count))
+
+    async def _remove(self, log: lognode.AsyncLog, number: int, rng: random.Random) -> None:
+        """Appends to keys of its own, which it trims and deletes now and then."""
+        count, own = 0, [0]
+        while await self._may_append():
+            key = REMOVED + b"-%d-%d" % (number, count // 300)
+            if count % 300 == 0:
+                own = [0]
+            count += 1
+            attempt = await self._append(log, key, b"%d:%d:" % (number, count))
+            if attempt.seq is None:
+                continue
+            own.append(attempt.seq)
+            if self.told.maybe_gone.get(key) == float("inf"):
+                self.told.maybe_gone[key] = attempt.seq  # behind all that was deleted
+            if rng.random() < 0.1:
+                await self._cut(log, key, own, delete=rng.random() < 0.3, rng=rng)
+
+    async def _cut(
+        self, log: lognode.AsyncLog, key: bytes, own: list[int], *, delete: bool, rng: random.Random
+    ) -> None:
+        told = self.told
+        before = own[-1] + 1 if delete else rng.choice(own)
+        # What is deleted ends where the key ends then: with what nobody was told of, too.
+        may_go = float("inf") if delete else before
+        told.maybe_gone[key] = max(told.maybe_gone.get(key, 0), may_go)
+        with contextlib.suppress(lognode.LognodeError):
+            await (log.delete_key(key) if delete else log.trim(key, before))
+            told.gone[key] = max(told.gone.get(key, 0), before)
+            told.removals += 1
+
+    async def _age(self, log: lognode.AsyncLog, number: int, rng: random.Random) -> None:
+        """Appends to a log whose oldest entries go by retention, and reads it: what is left of a
+        key is what it had, from somewhere on, and that never goes back."""
+        count, own, first = 0, {}, 0
+        key = AGED + b"-%d" % number
+        while await self._may_append():
+            count += 1
+            attempt = await self._append(log, key, b"%d:%d:" % (number, count) + self._tail * 8)
+            if attempt.seq is not None:
+                own[attempt.seq] = attempt.value
+            if count % 50:
+                continue
+            with contextlib.suppress(lognode.LognodeError):
+                found = {entry.seq: entry.value async for entry in log.scan(key, timeout=_READ_S)}
+                lowest = min(found, default=first)
+                if lowest < first:
+                    self.told.violations.append(f"S6: {key!r} {lowest} shows again, below {first}")
+                first = max(first, lowest)
+                lost = [seq for seq in own if seq >= first and found.get(seq) != own[seq]]
+                if found and lost:
+                    self.told.violations.append(f"S2: {key!r} has no {lost[:5]} from {first} on")
 
     async def _contend(self, log: lognode.AsyncLog, number: int, rng: random.Random) -> None:
         """Conditional appends to registers; the value says what was expected."""
@@ -280,6 +349,7 @@ class Load:
             linearizable = consistency == "linearizable"
             node = rng.choice(_NODES) if rng.random() < 0.4 else None
             floor = self.told.acked_seq[key] if linearizable else newest[key]
+            gone = self.told.gone.get(key, 0) if linearizable else 0
             with contextlib.suppress(lognode.LognodeError):
                 if rng.random() < 0.5:
                     latest = await log.latest(
@@ -300,6 +370,10 @@ class Load:
                 self.told.reads_of_prefixes += not linearizable
                 how = f"{consistency} of {node or 'any'}"
                 self._look(seen[key], key, start, entries, floor, how)
+                if entries and entries[0].seq < gone:
+                    self.told.violations.append(
+                        f"S6: {key!r} read ({how}) with seq {entries[0].seq}, removed below {gone}"
+                    )
                 newest[key] = max(newest[key], entries[-1].seq if entries else 0)
 
     def _look(
@@ -307,7 +381,8 @@ class Load:
         floor: int, how: str,
     ) -> None:  # fmt: skip
         wrong = self.told.violations
-        if floor and (not entries or entries[-1].seq < floor):
+        kept = self.told.maybe_gone.get(key, 0)
+        if floor >= max(kept, 1) and (not entries or entries[-1].seq < floor):
             wrong.append(f"S7: {key!r} read ({how}) without seq {floor}, told before")
         seqs = [entry.seq for entry in entries]
         if seqs != sorted(set(seqs)):
@@ -318,7 +393,7 @@ class Load:
             if seen.get(e.seq, e) != e
         ]
         if start is not None:
-            gone = [seq for seq in seen if seq >= start and seq not in set(seqs)]
+            gone = [seq for seq in seen if seq >= max(start, kept) and seq not in set(seqs)]
             wrong += [f"S5: {key!r} seq {seq} was seen and is gone" for seq in gone]
             late = [e.seq for e in entries if seen and start < e.seq < max(seen)]
             wrong += [f"S5: {key!r} seq {seq} came late" for seq in late if seq not in seen]
@@ -343,6 +418,8 @@ class Load:
         deadline = time.monotonic() + self._timeout_s
         for followed in self.told.followed:
             for key, seq in self.told.acked_seq.items():
+                if seq < self.told.maybe_gone.get(key, 0):
+                    continue
                 while not followed[key] or followed[key][-1].seq < seq:
                     if time.monotonic() > deadline:
                         self.told.violations.append(f"L2: {key!r} seq {seq} reached no follower")

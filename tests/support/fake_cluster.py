@@ -42,6 +42,7 @@ class Stored:
     timestamp_ms: int
     headers: Any
     value: bytes | None
+    snapshot: bool = False
 
 
 @dataclass
@@ -80,27 +81,32 @@ class FakeRange:
         if isinstance(selected, LognodeError):
             raise selected
         positions = list(range(batch.count)) if selected is None else selected
-        for i in positions if batch.expects is not None else ():
-            expected = (batch.expects or [])[i]
-            actual = self.last_seq(batch.keys[i])
-            if expected not in (EXPECT_ANY, actual):
-                raise SequenceMismatch(
-                    "mismatch", key=batch.keys[i], expected=expected, actual=actual
-                )
         first, values, headers = self.next_seq, batch.values(), batch.headers()
+        refused: dict[int, int] = {}
         for i in positions:
+            expected = batch.expects[i] if batch.expects is not None else EXPECT_ANY
+            actual = EXPECT_ANY if expected == EXPECT_ANY else self.last_seq(batch.keys[i])
+            if actual != expected:
+                if not batch.each:
+                    assert self.next_seq == first, "a batch with one fate is of one record here"
+                    raise SequenceMismatch(
+                        "mismatch", key=batch.keys[i], expected=expected, actual=actual
+                    )
+                refused[i] = actual
+                continue
             self.entries.append(
                 Stored(batch.keys[i], self.next_seq, 1000 + self.next_seq,
-                       headers[i] if headers else None, values[i])
+                       headers[i] if headers else None, values[i], i in batch.snapshots)
             )  # fmt: skip
             self.next_seq += 1
-        self.producers.record(batch, [batch.numbers[i] for i in positions], first, 1000)
-        if selected is None:
+        fresh = [i for i in positions if i not in refused]
+        self.producers.record(batch, [batch.numbers[i] for i in fresh], first, 1000)
+        if len(fresh) == batch.count:
             return {"status": "ok", "first_seq": first, "timestamp_ms": 1000}
-        fresh = set(selected)
         return {
             "status": "ok", "seqs": self.producers.duplicate_seqs(batch), "timestamp_ms": 1000,
-            "duplicates": [i for i in range(batch.count) if i not in fresh],
+            "duplicates": [i for i in range(batch.count) if i not in {*fresh, *refused}],
+            "refused": list(refused), "actual": list(refused.values()),
         }  # fmt: skip
 
 
@@ -114,6 +120,7 @@ class FakeCluster:
         self.nodes: dict[int, FakeNode] = {}
         self.ranges: list[FakeRange] = []
         self.logs: dict[str, int] = {}
+        self.policies: dict[str, dict[str, Any]] = {}
         self.version = 1
         self.next_range = 1
         self.producers: dict[str, list[int]] = {}
@@ -236,6 +243,10 @@ class FakeNode:
                 raise LogExists(f"log {body['name']!r} exists", log=body["name"])
             cluster.create(body["name"], tuple(body["split_at"] or ()))
             return {"log": {}}
+        if op == wire.ALTER_LOG:
+            policy = cluster.policies.setdefault(body["name"], {})
+            policy.update(body["changes"])
+            return {"log": cluster.logs[body["name"]], "policy": policy}
         if op == wire.PRODUCER_OPEN:
             return self.open_producer(body["name"])
         if op == wire.STATUS:
@@ -243,6 +254,8 @@ class FakeNode:
         known = self.find(body)
         if op == wire.APPEND:
             return self.append(request, known)
+        if op in (wire.TRIM, wire.DELETE_KEYS):
+            return self.remove(request, known)
         if op == wire.FENCE:
             known.producers.fence(body["id"], body["epoch"], body["epoch"], 0)
             return {}
@@ -256,7 +269,8 @@ class FakeNode:
         return {
             "cluster": "fake", "version": cluster.version,
             "nodes": [{"id": n.node_id, "address": n.address} for n in cluster.nodes.values()],
-            "logs": [{"id": i, "name": name, "policy": {}} for name, i in cluster.logs.items()],
+            "logs": [{"id": i, "name": name, "policy": cluster.policies.get(name, {})}
+                     for name, i in cluster.logs.items()],
             "ranges": [self.describe(known) for known in cluster.ranges],
         }  # fmt: skip
 
@@ -304,6 +318,13 @@ class FakeNode:
         self.fault(request, "after")
         return {"results": results}
 
+    def remove(self, request: Request, known: FakeRange) -> dict[str, Any]:
+        self.fault(request, "before")
+        for key, before in request.body["keys"]:
+            known.entries = [e for e in known.entries if e.key != key or e.seq >= before]
+        self.fault(request, "after")
+        return {}
+
     def read(self, op: str, body: dict[str, Any], known: FakeRange) -> dict[str, Any]:
         if op == wire.PRODUCER_NUMBER:
             row = known.producers.rows.get(body["producer"])
@@ -312,11 +333,22 @@ class FakeNode:
         if op == wire.KEYS:
             after = body["start_after"]
             keys = sorted({e.key for e in known.entries if e.key.startswith(body["prefix"])})
-            return {"keys": [k for k in keys if after is None or k > after][: body["limit"]]}
+            left = [key for key in keys if after is None or key > after]
+            some = left[: body["limit"]]
+            return {"keys": some, "more": some != left, "after": some[-1] if some else after}
         if op == wire.RESOLVE:
             how = body["start"]
             if how == "latest":
                 return {"seq": known.next_seq}
+            if how == "snapshot":
+                below = body.get("end") or known.next_seq
+                history = [e for e in known.entries if e.key == body["key"] and e.seq < below]
+                page_of = history[-3:]  # small pages, as below
+                marked = [e.seq for e in page_of if e.snapshot]
+                if marked:
+                    return {"seq": marked[-1], "more": False}
+                more = len(page_of) < len(history)
+                return {"seq": page_of[0].seq if more else 1, "more": more}
             if how[0] == "ts":
                 later = [e.seq for e in known.entries if e.timestamp_ms >= how[1]]
                 return {"seq": min(later, default=known.next_seq)}
@@ -376,7 +408,8 @@ def page(entries: list[Stored], at: int, more: bool) -> dict[str, Any]:
         "timestamps": [e.timestamp_ms for e in entries],
         "values": [e.value for e in entries],
         "headers": {i: e.headers for i, e in enumerate(entries) if e.headers} or None,
-        "snapshots": None, "next": at, "more": more,
+        "snapshots": [i for i, e in enumerate(entries) if e.snapshot] or None,
+        "next": at, "more": more,
     }  # fmt: skip
 
 

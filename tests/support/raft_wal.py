@@ -1,4 +1,4 @@
-"""A group's real log, on a WAL of its own over a simulated disk, with the double's interface."""
+"""Real WALs over simulated disks: what tests do with one, and a group's log on one of its own."""
 
 import random
 from typing import Any
@@ -10,10 +10,30 @@ from lognode.raft.types import GroupId
 from lognode.raft.wal import Round, Wal
 
 GID = GroupId(1, 1)
+FILE_BYTES = 4096
+
+
+def open_wal(disk: SimDisk, *, file_bytes: int = FILE_BYTES) -> Wal:
+    """Recover the WAL on the disk, or begin one, of small files."""
+    return Wal.open(disk, entropy=random.Random(7).randbytes, file_bytes=file_bytes)
+
+
+def sync(wal: Wal) -> None:
+    """One whole round."""
+    round_ = wal.collect()
+    if round_ is not None:
+        wal.write(round_)
+        wal.complete(round_)
+
+
+def reclaim(wal: Wal) -> None:
+    """What maintenance does now and then."""
+    wal.let_go(wal.reclaim())
 
 
 class WalLog:
-    """`MemoryLog`'s side of the WAL over the real thing; the rest is the GroupLog's."""
+    """A group's real log on a WAL of its own, with the double's interface: `MemoryLog`'s side of
+    the WAL over the real thing; the rest is the GroupLog's."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

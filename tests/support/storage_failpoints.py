@@ -1,10 +1,11 @@
 """Kill a node's storage at each of its disk steps in turn, recover, and look at everything.
 
-The scenario is one process: appends over several WAL files, two flushes with the log cut behind
-the first, files reclaimed, bases installed on logs that hold them and on logs that do not, a
-generation retired. It tells what it did through a pipe, so that what was acknowledged is known
-when it dies. Run as a program: `storage_failpoints.py DIRECTORY` prints the list of failpoints,
-and fails at the first whose recovery is not what it should be.
+The scenario is one process: appends over several WAL files, flushes with the log cut behind the
+first, memtables frozen that wait for each other, files reclaimed, bases installed on logs that hold
+them and on logs that do not, a generation retired, segments merged. It tells what it did through a
+pipe, so that what was acknowledged is known when it dies. Run as a program: `storage_failpoints.py
+DIRECTORY` prints the list of failpoints, and fails at the first whose recovery is not what it
+should be.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from storage_node import StorageNode, descriptor, numbered_batch
 
 from lognode.node.range_replica import RangeReplica
 from lognode.raft.types import GroupId
-from lognode.statemachine import commands
+from lognode.statemachine import commands, merge_plan
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segment_writer import build
 from lognode.statemachine.segments import SegmentStore
@@ -106,8 +107,13 @@ class Scenario:
         for _ in range(6):
             await self._append(served, 4)
         await self._flush(served)
-        for _ in range(6):
-            await self._append(served, 4)
+        for frozen in (1, 2):  # two that wait for the builder, and the live one
+            for _ in range(3):
+                await self._append(served, 4)
+            served.propose_freeze()
+            await node.applied(served)
+            assert len(served.state.queue) == frozen
+        await self._append(served, 4)
         await self._flush_while_appending(served)
         await node.reclaim()
         self._pipe.tell("retiring")
@@ -117,6 +123,9 @@ class Scenario:
         await node.reclaim()
         await self._append(served, 2)
         await self._flush(served)
+        before = len(served.state.manifest)
+        assert await node.merges.try_merge(served)
+        assert len(served.state.manifest) == before - 1
         await node.reclaim()
         files = node.wal.file_count
         while node.wal.file_count == files:  # the next is one that was let go
@@ -366,6 +375,7 @@ def _recover_killed(root: Path, kill_at: Failpoint) -> None:
 
 
 def main() -> None:
+    setattr(merge_plan, "_JOINED", 2)  # noqa: B010  so that the scenario needs no more flushes
     logging.disable(logging.CRITICAL)
     directory = Path(sys.argv[1])
     began = time.monotonic()

@@ -3,26 +3,31 @@
 import asyncio
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from lognode.client.records import encode_batch
 from lognode.node.clocks import Clocks
 from lognode.node.data_directory import DataDirectory
+from lognode.node.disk_room import DiskRoom
 from lognode.node.flush import Flusher
 from lognode.node.host import Host
+from lognode.node.memtables import Memtables
+from lognode.node.merges import Merges
 from lognode.node.metrics import Metrics
 from lognode.node.range_replica import RangeReplica
-from lognode.node.replica import Services
+from lognode.node.replica import Memory, Services
 from lognode.node.rounds import Rounds
 from lognode.node.sync_thread import SyncThread
+from lognode.node.turn_ends import TurnEnds
 from lognode.partitions.model import Descriptor, Span
 from lognode.raft.os_disk import OsDisk
 from lognode.raft.read_rounds import Asker
 from lognode.raft.types import GroupId, Message, RaftOptions
 from lognode.raft.wal import Wal
 from lognode.statemachine.builder import Builder
+from lognode.statemachine.merge_process import Merger, Task, run
 from lognode.statemachine.meta import LmdbMeta
 from lognode.statemachine.segment_writer import SegmentInfo, Source, build
 from lognode.statemachine.segments import SegmentStore
@@ -38,6 +43,13 @@ class InlineBuilder(Builder):
         return build(path, first_seq, sources)
 
 
+class InlineMerger(Merger):
+    """Merges in this process, as `InlineBuilder` builds. No input may be open."""
+
+    def merge(self, task: Task) -> SegmentInfo | None:
+        return run(task)
+
+
 class _NoLinks:
     def send(self, peer: int, gid: GroupId, fingerprint: bytes, message: Message) -> None:
         """There is nobody."""
@@ -49,40 +61,59 @@ class _NoLinks:
 class StorageNode:
     """Node 1, wired as the daemon wires it."""
 
-    def __init__(self, root: Path, *, builder: Builder | None = None) -> None:
+    def __init__(
+        self, root: Path, *, builder: Builder | None = None, merger: Merger | None = None
+    ) -> None:
         self.directory = DataDirectory(root)
         self.failure: BaseException | None = None
         self.builder = builder or InlineBuilder()
+        self.merger = merger or InlineMerger()
 
     async def start(self) -> None:
         """Recover, as the daemon does."""
         self.directory.open()
-        self.sync = SyncThread(on_failure=self._fail)
+        self.sync = SyncThread("wal", on_failure=self._fail)
+        self.files = SyncThread("files", on_failure=self._fail)
         self.meta = LmdbMeta(self.directory.meta, map_bytes=META_BYTES)
         self.meta.sync()
         self.disk = OsDisk(self.directory.wal)
         self.wal = Wal.open(self.disk, entropy=os.urandom, file_bytes=WAL_FILE_BYTES)
         self.store = SegmentStore(self.directory.files)
+        turn_ends = TurnEnds(
+            begin_round=lambda: self.rounds.begin(), flush=lambda: None, on_broken=self._fail
+        )
         self.rounds = Rounds(
             self.wal, self.sync,
             on_synced=lambda gids: self.host.synced(gids), on_failure=self._fail,
-            metrics=Metrics(),
+            turn_ends=turn_ends, metrics=Metrics(),
         )  # fmt: skip
+        self.memory = Memory()
         services = Services(
             node_id=1, links=_NoLinks(), confirmations=_NoLinks(), rounds=self.rounds,
-            options=RaftOptions(0.03, 0.06, 0.009, 0.009), rng=random.Random(1),
-            metrics=Metrics(), stamp_ms=Clocks().stamp_ms, on_broken=self._fail,
+            turn_ends=turn_ends, options=RaftOptions(0.03, 0.06, 0.009, 0.009),
+            rng=random.Random(1), metrics=Metrics(), memory=self.memory, stamp_ms=Clocks().stamp_ms,
+            on_broken=self._fail,
             liveness=None, on_leader=lambda gid, term, leader: None,
             on_damaged=lambda replica, error: self.host.damage(replica, error),
+            room=DiskRoom(1, 0),
         )  # fmt: skip
         self.host = Host(
-            wal=self.wal, meta=self.meta, sync=self.sync, rounds=self.rounds, store=self.store,
+            wal=self.wal, meta=self.meta, sync=self.files, rounds=self.rounds, store=self.store,
             services=services, links_up=dict, links_full=list, on_change=lambda: None,
             hash_files=True,
         )  # fmt: skip
         self.flusher = Flusher(
             builder=self.builder, tmp=self.directory.tmp, store=self.store, meta=self.meta,
-            sync=self.sync, rounds=self.rounds, metrics=Metrics(),
+            sync=self.files, rounds=self.rounds, metrics=Metrics(),
+        )  # fmt: skip
+        self.merges = Merges(
+            merger=self.merger, host=self.host, tmp=self.directory.tmp, store=self.store,
+            meta=self.meta, sync=self.files, room=DiskRoom(1, 0),
+            on_damaged=self.host.damage, metrics=Metrics(),
+        )  # fmt: skip
+        self.memtables = Memtables(
+            host=self.host, wal=self.wal, flusher=self.flusher, memory=self.memory,
+            room=DiskRoom(1, 0),
         )  # fmt: skip
         await self.host.recover()
 
@@ -94,7 +125,9 @@ class StorageNode:
         self.host.stop()
         self.rounds.stop()
         self.builder.stop()
+        self.merger.stop()
         self.sync.close()
+        self.files.close()
         self.store.close()
         self.meta.close()
         self.disk.close()
@@ -115,6 +148,11 @@ class StorageNode:
                     raise self.failure
                 await asyncio.sleep(0.001)
 
+    async def applied(self, replica: RangeReplica) -> None:
+        """Return when the replica has applied what it holds."""
+        async with asyncio.timeout(20):
+            await replica.wait_applied(replica.raft_log.last_index)
+
 
 def descriptor(range_id: int, members: tuple[int, ...] = (1,), generation: int = 1) -> Descriptor:
     """A range over all keys."""
@@ -125,3 +163,17 @@ def numbered_batch(number: int, keys: Sequence[bytes], *, filler: int = 60) -> b
     """A batch of producer 7 from record `number` on; each value tells its record's number."""
     values = [b"%d:" % at + bytes(filler) for at in range(number, number + len(keys))]
     return encode_batch(keys, values, producer=7, epoch=1, low=1, numbers=number, compress=False)
+
+
+def one_life(root: Path, test: Callable[[StorageNode], Awaitable[None]]) -> None:
+    """Start a node on the directory, test, and end as if killed: no row says that all was well."""
+
+    async def main() -> None:
+        node = StorageNode(root)
+        await node.start()
+        try:
+            await test(node)
+        finally:
+            node.stop()
+
+    asyncio.run(main())

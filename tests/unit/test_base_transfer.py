@@ -65,7 +65,11 @@ class Nodes:
     def __init__(self, giver: StorageNode, taker: StorageNode) -> None:
         self.giver = giver
         self.taker = taker
-        self.server = BaseServer(giver.host, TokenBucket(0, lambda: 0.0))
+        self.server = BaseServer(giver.host, TokenBucket(0, lambda: 0.0), self.doubted)
+
+    def doubted(self, gid: GroupId, content_id: str, error: CorruptData) -> None:
+        """No peer has the file."""
+        self.giver.host.give_up(gid, error)
 
     def fetcher(self, wire: Wire, *redialled: Wire) -> BaseFetcher:
         """`redialled` are the connections that follow when one is lost."""
@@ -81,7 +85,7 @@ class Nodes:
         bucket = TokenBucket(4 * PIECE, lambda: float(next(clock)))
         node = self.taker
         return BaseFetcher(
-            host=node.host, store=node.store, tmp=node.directory.tmp, sync=node.sync,
+            host=node.host, store=node.store, tmp=node.directory.tmp, sync=node.files,
             connection=lambda _: wire, dial=dial, bucket=bucket,  # type: ignore[arg-type, return-value]
         )  # fmt: skip
 

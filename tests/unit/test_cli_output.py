@@ -11,6 +11,7 @@ import pytest
 from lognode.client import errors
 from lognode.client.cli import main, parser, progress
 from lognode.client.cli.printer import FORMATS, Printer
+from lognode.client.types import UNCHANGED
 from lognode.node.main import main as lognode
 
 ROWS: list[dict[str, Any]] = [
@@ -100,7 +101,7 @@ def test_S11_exit_codes(error: errors.LognodeError, writes: bool, code: int) -> 
     ("arguments", "message"),
     [
         (["foo"], "no verb 'foo'"),
-        (["log"], "`lognode log` is followed by create or list or describe or delete"),
+        (["log"], "`lognode log` is followed by create or list or describe or alter or delete"),
         (["scan", "l"], "the following arguments are required: KEY"),
         (["scan", "l", "k", "--from", "tomorrow"], "is no position"),
         (["scan", "l", "k", "-n", "-3"], "'-3' is no whole number"),
@@ -112,6 +113,14 @@ def test_S11_exit_codes(error: errors.LognodeError, writes: bool, code: int) -> 
         (["append", "l", "k", "-", "--expect", "3"], "goes with a single VALUE"),
         (["append", "l", "k", "v", "--expect", "x"], "write any, absent or a seq"),
         (["follow", "l", "k", "--prefix", "p"], "give KEYs or --prefix, not both"),
+        (["scan", "l", "k", "--to", "latest"], "write a seq, or -10m"),
+        (["trim", "l", "k"], "the following arguments are required: --before"),
+        (["trim", "l", "k", "--before", "-1"], "'-1' is no whole number"),
+        (["log", "alter", "l"], "nothing to alter; give --retention,"),
+        (["log", "alter", "l", "--replicas", "5"], "cannot be altered; create a log with --repl"),
+        (["log", "alter", "l", "--retention", "long"], "'long' is no age"),
+        (["log", "create", "l", "--retention-bytes", "9GB"], "a number of bytes, 512MiB, 10GiB"),
+        (["log", "create", "l", "--cleanup", "never"], "invalid choice: 'never'"),
         (["log", "create", "l", "--ranges", "2", "--split-at", "a"], "not allowed with"),
         (["--what"], "unrecognized arguments: --what"),
     ],
@@ -131,6 +140,26 @@ def test_what_the_parser_refuses_is_one_line_and_2(
 )
 def test_ages(text: str, ms: int) -> None:
     assert parser.age_ms(text) == ms
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("10", 10), ("4KiB", 4096), ("1GiB", 1 << 30), ("2TiB", 2 << 40)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parser.rule_bytes(text) == size
+    assert parser.rule_bytes("none") is None
+
+
+def test_rules_that_are_not_given_stay_and_none_takes_them_away() -> None:
+    alter = main.VERBS["log alter"].parser()
+    options = alter.parse(["l", "--retention", "none", "--retention-bytes", "1KiB"])
+    assert (options.retention, options.retention_bytes) == (None, 1024)
+    assert options.cleanup is options.snapshot_delay is UNCHANGED
+    create = main.VERBS["log create"].parser().parse(["l", "--retention", "7d"])
+    assert (create.retention, create.retention_bytes, create.cleanup) == (7 * 86_400_000, None,
+                                                                          "delete")  # fmt: skip
+    scan = main.VERBS["scan"].parser().parse(["l", "k", "--from", "snapshot", "--to", "-1h"])
+    assert (scan.start, scan.end) == ("snapshot", ("ago", 3_600_000))
 
 
 def test_options_stand_anywhere_and_an_age_is_no_flag() -> None:

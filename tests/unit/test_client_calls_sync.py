@@ -5,12 +5,13 @@
 from typing import Any
 
 import pytest
-from fake_cluster import FakeCluster
+from fake_cluster import Drop, FakeCluster, FakeNode, Stored
 from sdk_runs import run_sync
 
 import lognode
 from lognode import ABSENT, Client, Cursor, Log, Tail, Timestamp
 from lognode.client import limits, wire
+from lognode.client.acceptor import Request
 
 
 def test_append_and_read_back() -> None:
@@ -63,6 +64,109 @@ def test_a_scan_may_be_left_early() -> None:
             assert entry.value == b"0"
             break
         assert log.count("k") == 10
+
+    run_sync(test)
+
+
+def test_reads_begin_at_the_logical_snapshot_and_end_at_a_time() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        for i in range(12):
+            log.append("k", b"%d" % i, snapshot=i in (2, 4))
+
+        def seqs(**options: Any) -> list[int]:
+            return [entry.seq for entry in log.scan("k", **options)]
+
+        assert seqs(start="snapshot") == list(range(5, 13))
+        assert seqs(start="snapshot", reverse=True, limit=2) == [12, 11]
+        assert [e.snapshot for e in log.scan("k", start=5, end=7)] == [True, False]
+        assert seqs(end=Timestamp(1004)) == [1, 2, 3]
+        assert seqs(start=Timestamp(1003), end=Timestamp(1005)) == [3, 4]
+        assert log.count("k", start="snapshot", end=Timestamp(1008)) == 3
+        log.append("plain", b"v")
+        assert log.count("plain", start="snapshot") == 1, "there is none: all of it"
+        with log.follow(keys=["k", "plain"], start="snapshot") as feed:
+            found: list[tuple[bytes, int]] = []
+            for entry in feed.entries():
+                found.append((entry.key, entry.seq))
+                if len(found) == 9:
+                    break
+        assert min(found) == (b"k", 5)
+        with pytest.raises(lognode.InvalidArgument, match="give keys"):
+            log.follow(start="snapshot")
+        wrong: Any = "latest"
+        with pytest.raises(lognode.InvalidArgument, match="a seq or Timestamp"):
+            seqs(end=wrong)
+
+    run_sync(test)
+
+
+def test_S6_trim_and_delete_leave_the_seqs_of_the_rest() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        log.append_many([("k", b"%d" % i) for i in range(5)])
+        log.trim("k", before=3)
+        assert [e.seq for e in log.scan("k")] == [3, 4, 5]
+        log.trim("k", 1)  # nothing is below any more
+        log.trim("k", 3)
+        assert log.count("k") == 3
+        log.delete_key("k")
+        log.delete_key("nobody")
+        assert log.latest("k") is None
+        assert (log.append("k", b"again", expect=ABSENT)).seq == 6
+        removals = [body["keys"] for _, op, body in cluster.requests if op == wire.DELETE_KEYS]
+        assert removals == [[[b"k", 6]], [[b"nobody", 1]]], "what comes meanwhile stays"
+        for before in (-1, True, "3"):
+            wrong: Any = before
+            with pytest.raises(lognode.InvalidArgument, match="give a seq"):
+                log.trim("k", wrong)
+        with pytest.raises(lognode.LimitExceeded):
+            log.delete_key(b"k" * 481)
+
+    run_sync(test)
+
+
+def test_S11_a_lost_answer_to_a_removal_is_asked_for_again() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        lost: list[str] = []
+
+        def lose(node: FakeNode, request: Request, when: str) -> None:
+            if request.op in (wire.TRIM, wire.DELETE_KEYS) and when == "after" and not lost:
+                lost.append(request.op)
+                cluster.range_of(b"k").entries.append(Stored(b"k", 3, 1003, None, b"meanwhile"))
+                raise Drop
+
+        cluster.range_of(b"k").next_seq = 3
+        cluster.range_of(b"k").entries.append(Stored(b"k", 2, 1002, None, b"before"))
+        cluster.faults.append(lose)
+        log.delete_key("k")
+        assert lost == [wire.DELETE_KEYS]
+        assert cluster.count(wire.DELETE_KEYS) >= 2
+        assert cluster.values(b"k") == [b"meanwhile"]
+
+        def refuse(node: FakeNode, request: Request, when: str) -> None:
+            if request.op == wire.TRIM:
+                raise Drop if when == "after" else lognode.Overloaded("full", retry_after=60)
+
+        cluster.faults[:] = [refuse]
+        with pytest.raises(lognode.LognodeError) as refused:
+            log.trim("k", 9, timeout=0.3)
+        assert refused.value.outcome == "not_applied"
+
+    run_sync(test)
+
+
+def test_policies_are_altered_and_described() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        assert client.alter_log("log", retention_ms=5) == {"retention_ms": 5}
+        policy = client.alter_log("log", retention_ms=None, cleanup="compact")
+        assert policy == {"retention_ms": None, "cleanup": "compact"}
+        described = log.describe()
+        assert (described["id"], described["name"], described["policy"]) == (1, "log", policy)
+        assert [(row["start"], row["end"]) for row in described["ranges"]] == [
+            (b"", b"m"), (b"m", None),
+        ]  # fmt: skip
+        assert "UNCHANGED" in repr(lognode.UNCHANGED)
+        with pytest.raises(lognode.LogNotFound):
+            client.log("none").describe()
 
     run_sync(test)
 

@@ -1,48 +1,18 @@
 """The SDK against scripted nodes that fail: what faults make of its calls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
-from fake_cluster import Drop, FakeCluster, FakeNode, Fault, fake_cluster
+from fake_cluster import Drop, FakeCluster, FakeNode
+from sdk_faults import once, raising, run
 
 import lognode
 from lognode import ABSENT, AsyncClient, AsyncLog, Entry
 from lognode.client import limits, wire
 from lognode.client.acceptor import Request
+from lognode.client.appends import AppendBatch
 from lognode.client.errors import LognodeError, Overloaded, Sealed, Unavailable
-
-Test = Callable[[FakeCluster, AsyncClient, AsyncLog], Awaitable[None]]
-
-
-def run(test: Test, *, split_at: tuple[bytes, ...] = (b"m",), timeout: float = 5.0) -> None:
-    async def main() -> None:
-        async with fake_cluster() as cluster:
-            cluster.create("log", split_at)
-            async with AsyncClient(cluster.address, timeout=timeout) as client:
-                async with asyncio.timeout(20):
-                    await test(cluster, client, client.log("log"))
-
-    asyncio.run(main())
-
-
-def once(do: Callable[[FakeNode, Request], None], when: str = "before", times: int = 1) -> Fault:
-    left = times
-
-    def fault(node: FakeNode, request: Request, now: str) -> None:
-        nonlocal left
-        if now == when and left > 0:
-            left -= 1
-            do(node, request)
-
-    return fault
-
-
-def raising(error: Exception) -> Callable[[FakeNode, Request], None]:
-    def do(node: FakeNode, request: Request) -> None:
-        raise error
-
-    return do
+from lognode.client.sender import Sender
 
 
 def test_concurrent_appends_share_batches() -> None:
@@ -420,8 +390,10 @@ def test_what_follows_a_number_given_up_costs_no_extra_round_trip() -> None:
         cluster.faults.append(fault)
         holds_low = asyncio.create_task(log.append("a", b"1"))
         await asyncio.sleep(0.05)
-        with pytest.raises(lognode.SequenceMismatch):
-            await log.append("z", b"refused", expect=ABSENT)
+        cluster.faults.append(once(raising(Overloaded("x", retry_after=9)), times=1))
+        with pytest.raises(lognode.Timeout) as caught:
+            await log.append("z", b"given up", timeout=0.3)
+        assert caught.value.outcome == "not_applied"
         before = cluster.count(wire.APPEND)
         await log.append("z", b"2")
         assert not holds_low.done()
@@ -433,11 +405,12 @@ def test_what_follows_a_number_given_up_costs_no_extra_round_trip() -> None:
     run(test)
 
 
-def test_S4_an_append_with_a_condition_does_not_overtake() -> None:
+def test_S4_a_marked_append_does_not_overtake() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         await log.append("k", b"0")
         await asyncio.gather(log.append("k", b"1"), log.append("k", b"2", snapshot=True))
         assert cluster.values(b"k") == [b"0", b"1", b"2"]
+        assert [entry.snapshot for entry in cluster.entries()] == [False, False, True]
 
     run(test)
 
@@ -513,6 +486,34 @@ def test_submit_waits_at_the_window_of_numbers(monkeypatch: pytest.MonkeyPatch) 
     run(test)
 
 
+def test_append_many_waits_until_all_its_numbers_are_in_the_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Numbers run over all ranges: one that answers late holds up the others, and fails nothing."""
+    monkeypatch.setattr(limits, "producer_window_max", 10)
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        slow = cluster.range_of(b"a")
+        assert slow is not cluster.range_of(b"z")
+        slow.state = "SEALING"
+        first = asyncio.create_task(log.append(b"a", b"1"))
+        await asyncio.sleep(0.05)
+        records = [(b"z", b"%d" % n) for n in range(6)]
+        await log.append_many(records)
+        calls = [
+            asyncio.create_task(log.append_many(records)),
+            asyncio.create_task(log.append_batch(records)),
+        ]
+        await asyncio.sleep(0.05)
+        assert not any(call.done() for call in calls)
+        assert len(cluster.values(b"z")) == 6
+        slow.state = "ACTIVE"
+        await asyncio.gather(first, *calls)
+        assert len(cluster.values(b"z")) == 18
+
+    run(test)
+
+
 def test_S8_a_row_is_kept_when_a_request_went_unanswered() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         cluster.faults.append(once(raising(Drop()), "after"))
@@ -551,7 +552,7 @@ def test_batches_close_at_their_limits() -> None:
             for _ in range(3):
                 await producer.submit("k", bytes(700_000))
         sizes = [len(body["batches"]) for _, op, body in cluster.requests if op == wire.APPEND]
-        assert sizes == [1] * 6
+        assert sum(sizes) == 6
         assert len(cluster.entries()) == 25_003
 
     run(test)
@@ -594,5 +595,136 @@ def test_follow_the_whole_log_through_a_split_and_lost_connections() -> None:
         for k in range(20):
             key = b"%c" % (97 + k)
             assert [e.value for e in got if e.key == key] == [b"%d" % i for i in range(k, 120, 20)]
+
+    run(test)
+
+
+def test_S9_S10_conditions_share_a_request_and_a_refusal_hits_nobody_else() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append("taken", b"first")
+        before = cluster.count(wire.APPEND)
+        keys = [b"k%03d" % n for n in range(100)]
+        done = await asyncio.gather(
+            *(log.append(key, key, expect=ABSENT) for key in (b"taken", *keys, b"taken")),
+            return_exceptions=True,
+        )
+        refused = [result for result in done if isinstance(result, BaseException)]
+        assert [type(error) for error in refused] == [lognode.SequenceMismatch] * 2
+        assert {error.outcome for error in refused if isinstance(error, LognodeError)} == {
+            "not_applied"
+        }
+        assert all(cluster.values(key) == [key] for key in keys)
+        assert cluster.values(b"taken") == [b"first"]
+        assert cluster.count(wire.APPEND) - before <= 5
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("when", "error"),
+    [("before", Drop()), ("after", Drop()), ("before", Overloaded("busy", retry_after=0.0)),
+     ("before", Sealed("sealed"))],
+)  # fmt: skip
+def test_S8_S11_a_request_of_many_batches_fails_as_each_of_them(
+    when: str, error: Exception
+) -> None:
+    """What the request was answered with counts for every batch; each is applied once."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append("first", b"")
+        requests: list[int] = []
+
+        def fail(_: FakeNode, request: Request) -> None:
+            requests.append(len(request.body["batches"]))
+            raise error
+
+        cluster.faults.append(once(fail, when))
+        keys = [b"k%03d" % n for n in range(50)]
+        acks = await asyncio.gather(*(log.append_batch([(key, key)]) for key in keys))
+        assert requests == [50]
+        assert len({ack.seq for ack in acks}) == 50
+        assert all(cluster.values(key) == [key] for key in keys)
+
+    run(test)
+
+
+def test_S4_calls_of_few_records_a_range_share_batches() -> None:
+    """What joins a batch while requests are under way gets its own acks, in its own order."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append("a", b"first")
+        before = cluster.count(wire.APPEND)
+        calls = [
+            [(b"%c%d" % (65 + at * 7 % 50, at % 3), b"%d:%d" % (call, at),
+              {b"h": b"%d" % at} if call % 2 else None) for at in range(20)]
+            for call in range(60)
+        ]  # fmt: skip
+        acks = await asyncio.gather(*(log.append_many(records) for records in calls))
+        assert cluster.count(wire.APPEND) - before <= 20
+        stored = {(entry.key, entry.seq): entry for entry in cluster.entries()}
+        for records, own in zip(calls, acks, strict=True):
+            for (key, value, headers), ack in zip(records, own, strict=True):
+                assert ack.seq is not None
+                entry = stored[key, ack.seq]
+                assert (entry.value, entry.headers or None) == (value, headers)
+        for key in {key for records in calls for key, _, _ in records}:
+            written = [value for records in calls for name, value, _ in records if name == key]
+            assert cluster.values(key) == written
+
+    run(test, split_at=(b"E", b"P", b"a"))
+
+
+def test_L4_close_counts_each_record_of_a_batch_that_was_regrouped_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One batch of a request is divided by a split, and all ends before its parts are begun with,
+    while another of the request is still tried again."""
+    monkeypatch.setattr(limits, "batch_records_max", 10)
+    regroup = Sender._regroup
+
+    async def regroup_and_cancel(sender: Sender, batch: AppendBatch) -> None:
+        await regroup(sender, batch)
+        for task in sender._tasks:
+            task.cancel()
+
+    monkeypatch.setattr(Sender, "_regroup", regroup_and_cancel)
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append("a", b"")
+
+        def split(_: FakeNode, request: Request) -> None:
+            assert len(request.body["batches"]) == 2
+            cluster.split(b"e", quietly=True)
+            for known in cluster.ranges:
+                known.state = "SEALING"
+            raise Drop
+
+        cluster.faults.append(once(split))
+        producer = log.producer(linger_ms=10_000)
+        for n in range(21):
+            await producer.submit(b"ag"[n % 2 : n % 2 + 1] if n < 10 else b"a", b"%d" % n)
+        async with asyncio.timeout(5):
+            while producer._sender.delivery.undelivered == 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        delivery = await producer.close(0.05)
+        assert delivery.undelivered == 21
+
+    run(test)
+
+
+def test_S11_batches_of_a_request_that_went_unanswered_are_unknown_all() -> None:
+    """Also those that the failure of another, of the same session, ends."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        cluster.faults.append(once(raising(Drop()), "after", 1_000))
+        producer = log.producer(name="n", linger_ms=10_000, timeout=1.0)
+        tickets = [await producer.submit("k", b"%d" % i, number=i + 1) for i in range(20_100)]
+        results = await asyncio.gather(*(ticket.result() for ticket in tickets[::10_000]),
+                                       return_exceptions=True)  # fmt: skip
+        sizes = [len(body["batches"]) for _, op, body in cluster.requests if op == wire.APPEND]
+        assert max(sizes) > 1
+        outcomes = [error.outcome for error in results if isinstance(error, LognodeError)]
+        assert outcomes == ["unknown", "unknown", "not_applied"]  # the last was never sent
+        await producer.close(1.0)
 
     run(test)

@@ -60,8 +60,14 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
         }),
         "create_log": (3, wire.CREATE_LOG, {
             "name": "flights", "ranges": 4, "split_at": None, "replicas": 3,
-            "retention_ms": None, "retention_bytes": None, "cleanup": "delete", "exist_ok": True,
+            "retention_ms": None, "retention_bytes": None, "cleanup": "delete",
+            "delete_retention_ms": None, "snapshot_delay_ms": None, "exist_ok": True,
         }),
+        "alter_log": (3, wire.ALTER_LOG, {
+            "name": "flights", "changes": {"retention_ms": 5, "retention_bytes": None}}),
+        "alter_log answer": (3, wire.OK, {"log": 1, "policy": {"retention_ms": 5}}),
+        "trim": (3, wire.TRIM, {**WHERE, "keys": [[b"k", 10]]}),
+        "delete_keys": (3, wire.DELETE_KEYS, {**WHERE, "keys": [[b"k", 12]]}),
         "delete_log": (4, wire.DELETE_LOG, {"name": "flights"}),
         "producer_open": (5, wire.PRODUCER_OPEN, {"name": "import"}),
         "producer_open answer": (5, wire.OK, {"id": 5, "epoch": 1}),
@@ -77,6 +83,11 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
             {"status": "ok", "first_seq": 10, "timestamp_ms": 1000}]}),
         "append answer with duplicates": (8, wire.OK, {"results": [
             {"status": "ok", "seqs": [None, 11], "duplicates": [0], "timestamp_ms": 1000}]}),
+        "append with conditions": (8, wire.APPEND, {
+            **WHERE, "timeout_ms": 2000, "batches": [batch(expects=[0, 9], each=True)]}),
+        "append answer with refusals": (8, wire.OK, {"results": [
+            {"status": "ok", "seqs": [11, None], "duplicates": [], "timestamp_ms": 1000,
+             "refused": [1], "actual": [10]}]}),
         "append refused": (8, wire.OK, {"results": [
             {"status": "error", "error": errors.to_wire(mismatch)}]}),
         "latest": (9, wire.LATEST, read(key=b"k")),
@@ -86,9 +97,13 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
                                      reverse=False)),
         "scan answer": (11, wire.OK, page()),
         "keys": (12, wire.KEYS, {**WHERE, "prefix": b"k", "start_after": None, "limit": 10}),
-        "keys answer": (12, wire.OK, {"keys": [b"k1", b"k2"], "more": False}),
+        "keys answer": (12, wire.OK, {"keys": [b"k1", b"k2"], "more": True,
+                                        "after": b"k3"}),
         "read_span": (13, wire.READ_SPAN, read(start_key=b"", end_key=None, start=1, limit=10,
                                                bytes=262_144)),
+        "resolve a snapshot": (14, wire.RESOLVE, {
+            **WHERE, "key": b"k", "start": "snapshot", "end": 9}),
+        "resolve a snapshot answer": (14, wire.OK, {"seq": 5, "more": True}),
         "resolve": (14, wire.RESOLVE, {**WHERE, "key": b"k", "start": ["tail", 3]}),
         "resolve answer": (14, wire.OK, {"seq": 9}),
         "follow keys": (15, wire.FOLLOW, {**WHERE, "keys": {b"k": 10}, "prefix": b"",

@@ -1,7 +1,8 @@
 """Random histories: faults of every kind, and what the SDK said held against what is.
 
 Of each record: acknowledged means stored once, at the seq of its Ack; not_applied means absent;
-unknown means at most once. Per key the stored order is that of submission.
+unknown means at most once. Per key the stored order is that of submission. An append with a
+condition stands right behind the entry that it expected (S9).
 """
 
 import asyncio
@@ -98,6 +99,43 @@ async def produce(log: AsyncLog, rng: random.Random, results: Results) -> None:
     assert delivery.acknowledged + delivery.undelivered == len(tickets)
 
 
+async def contend(
+    log: AsyncLog, rng: random.Random, results: Results, expected: dict[bytes, int]
+) -> None:
+    """Callers of a few keys, each with the last seq that it has heard of."""
+
+    async def caller(number: int) -> None:
+        known: dict[bytes, int] = {}
+        for n in range(30):
+            key, value = rng.choice(KEYS[::6]), b"contended %d %d" % (number, n)
+            expected[value] = known.get(key, 0)
+            try:
+                ack = await log.append(
+                    key,
+                    value,
+                    expect=expected[value] or lognode.ABSENT,
+                    timeout=rng.choice((0.1, 3)),
+                )
+                results[value] = ack
+                known[key] = ack.seq or 0
+            except LognodeError as error:
+                results[value] = error
+                if isinstance(error, lognode.SequenceMismatch):
+                    known[key] = error.fields["actual"]
+
+    await asyncio.gather(*map(caller, range(8)))
+
+
+def check_expected(cluster: FakeCluster, expected: dict[bytes, int]) -> None:
+    for key in KEYS:
+        before = 0
+        for entry in cluster.range_of(key).entries:
+            if entry.key == key:
+                wanted = expected.get(entry.value or b"", before)
+                assert wanted == before, f"{entry.value!r} is behind {before}, not {wanted}"
+                before = entry.seq
+
+
 async def history(seed: int) -> None:
     rng = random.Random(seed)
     async with fake_cluster() as cluster:
@@ -105,14 +143,20 @@ async def history(seed: int) -> None:
         chaos = Chaos(cluster, rng)
         cluster.faults.append(chaos.fault)
         all_results: list[Results] = [{}, {}, {}]
+        contended: Results = {}
+        expected: dict[bytes, int] = {}
         async with AsyncClient(cluster.address, timeout=5.0) as client:
             log = client.log("log")
             works = (append_in_turn, append_many, produce)
             await asyncio.gather(
-                *(work(log, rng, into) for work, into in zip(works, all_results, strict=True))
+                *(work(log, rng, into) for work, into in zip(works, all_results, strict=True)),
+                contend(log, rng, contended, expected),
             )
             cluster.faults.clear()
-        check(cluster, all_results)
+        assert any(isinstance(result, lognode.Ack) for result in contended.values())
+        check_expected(cluster, expected)
+        each_alone = [{value: result} for value, result in contended.items()]
+        check(cluster, [*all_results, *each_alone])
 
 
 def check(cluster: FakeCluster, all_results: list[Results]) -> None:
@@ -138,7 +182,7 @@ def check(cluster: FakeCluster, all_results: list[Results]) -> None:
 
 
 @pytest.mark.parametrize("batch", range(3))
-def test_S4_S8_S11_random_histories(batch: int) -> None:
+def test_S4_S8_S9_S11_random_histories(batch: int) -> None:
     first = int.from_bytes(os.urandom(3), "big")
     seeds = range(first, first + HISTORIES // 3)
     print("seeds", seeds)

@@ -136,12 +136,16 @@ def test_importing_lognode_is_quick_and_brings_no_server_libraries() -> None:
     # The folder that holds the package goes first on the path, as for this process.
     where = str(Path(lognode.__file__).parents[1])
     fastest = 9.0
-    for _ in range(5):
+    for _ in range(50):
         done = subprocess.run(
             [sys.executable, "-c", code], check=True, capture_output=True, text=True,
             env={"PYTHONPATH": where, "PATH": ""},
         )  # fmt: skip
         loaded, seconds = done.stdout.rsplit(maxsplit=1)
         assert loaded == "[]"
-        fastest = min(fastest, float(seconds))  # of the CPU: others may be at work here
+        # Of the CPU, which is slower while others are at work on its other threads: one quiet
+        # moment is enough.
+        fastest = min(fastest, float(seconds))
+        if fastest < 0.1:
+            break
     assert fastest < 0.1, f"import lognode takes {fastest * 1000:.0f} ms"

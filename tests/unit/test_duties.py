@@ -23,7 +23,8 @@ from lognode.partitions.duties import (
 from lognode.partitions.facts import Facts
 from lognode.partitions.lineage import lineage_of, successor
 from lognode.partitions.metadata import Metadata
-from lognode.partitions.model import Lineage, Policy, Span
+from lognode.partitions.model import Lineage, Span
+from lognode.partitions.policy import Policy
 
 OLD, NEW = (1, 1), (1, 2)
 END = Lineage(*OLD, 40, 3, 100, 5, b"hash")

@@ -10,6 +10,7 @@ from lognode.partitions import allocate
 from lognode.partitions.commands import decode, encode
 from lognode.partitions.metadata import Metadata, group_size
 from lognode.partitions.planner import node_states, plan, plan_controller
+from lognode.partitions.policy import Policy
 
 
 class Controller:
@@ -208,12 +209,13 @@ def test_group_sizes_are_odd() -> None:
 def test_random_commands_keep_the_invariants(seed: int) -> None:
     rng = random.Random(seed)
     controller = Controller().nodes(3)
-    ops = ["register", "create_log", "delete_log", "plan", "sealing", "decide", "installed",
-           "abort", "open_producer", "node_state", "nonsense"]  # fmt: skip
+    ops = ["register", "create_log", "alter_log", "delete_log", "plan", "sealing", "decide",
+           "installed", "abort", "open_producer", "node_state", "nonsense"]  # fmt: skip
     for _ in range(150):
         range_id, generation = rng.randrange(1, 8), rng.randrange(1, 4)
         controller.do(
             rng.choice(ops),
+            changes={rng.choice(["retention_ms", "cleanup"]): rng.choice([None, 5, "compact"])},
             name=rng.choice("abc"), ranges=rng.randrange(1, 4), exist_ok=rng.random() < 0.5,
             incarnation=rng.randrange(1, 6), boot=rng.randrange(3), address="h:1", http="",
             kind="expand", inputs=[[range_id, generation]],
@@ -247,3 +249,26 @@ def test_a_silent_node_is_dead_until_it_is_heard() -> None:
     assert node_states(controller.metadata, {1, 2, 3}) == [(2, "ACTIVE")]
     controller.do("node_state", node=3, state="DRAINING")
     assert node_states(controller.metadata, {1, 2}) == [(2, "ACTIVE")], "draining stays draining"
+
+
+def test_a_log_is_altered_by_a_command_that_may_come_twice(one: Controller) -> None:
+    one.do("create_log", name="a", retention_ms=86_400_000, ranges=2)
+    for _ in range(2):
+        answer = one.do("alter_log", name="a", changes={"retention_ms": 5})["ok"]
+        assert answer["policy"] == {
+            "replicas": 3, "retention_ms": 5, "retention_bytes": None, "cleanup": "delete",
+            "delete_retention_ms": None, "snapshot_delay_ms": None,
+        }  # fmt: skip
+    assert one.metadata.log_named("a").policy.ranges_min == 2
+    assert one.do("alter_log", name="b", changes={})["error"]["code"] == "LOG_NOT_FOUND"
+    assert one.do("alter_log", name="a")["error"]["code"] == "INVALID_ARGUMENT"
+    bad = one.do("alter_log", name="a", changes={"replicas": 1})
+    assert bad["error"]["code"] == "INVALID_ARGUMENT"
+
+
+def test_an_image_of_before_these_rules_is_still_read(one: Controller) -> None:
+    one.do("create_log", name="a", retention_ms=86_400_000)
+    image = one.metadata.image()
+    for rule in ("delete_retention_ms", "snapshot_delay_ms"):
+        del image["logs"][0]["policy"][rule]
+    assert Metadata.from_image(image).log_named("a").policy == Policy(retention_ms=86_400_000)

@@ -56,9 +56,10 @@ def run(root: Path, test: Callable[[BaseServer, Any], Awaitable[None]], rate: in
         )
         host: Any = SimpleNamespace(
             pinned={}, replica=lambda gid: replica if gid == GID else None,
-            store=SimpleNamespace(path=lambda name: root / name),
+            store=SimpleNamespace(path=lambda name: root / name, is_suspended=lambda name: False),
         )  # fmt: skip
-        await test(BaseServer(host, TokenBucket(rate, asyncio.get_running_loop().time)), host)
+        bucket = TokenBucket(rate, asyncio.get_running_loop().time)
+        await test(BaseServer(host, bucket, lambda gid, name, error: None), host)
 
     asyncio.run(main())
 

@@ -22,6 +22,8 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "log_level": ("debug", "info", "error", "DEBUG"),
     "wal_file_bytes": (str(1 << 20), str(2 << 20), str(4 << 20), 1 << 20),
     "transfer_bytes_per_s": ("0", "1", "2", 0),
+    "scrub_bytes_per_s": ("0", "1", "2", 0),
+    "disk_reserve_bytes": ("0", "1", "2", 0),
 }
 
 
@@ -72,6 +74,12 @@ def test_lists_and_numbers_of_the_file(tmp_path: Path) -> None:
         ({"wal_file_bytes": "many"}, "bad value 'many' of flag --wal-file-bytes"),
         ({"wal_file_bytes": "1"}, "bad value '1' of flag --wal-file-bytes: give"),
         ({"transfer_bytes_per_s": "-1"}, "bad value '-1' of flag --transfer-bytes-per-s: give"),
+        ({"scrub_bytes_per_s": "-1"}, "bad value '-1' of flag --scrub-bytes-per-s: give"),
+        ({"disk_reserve_bytes": "-1"}, "bad value '-1' of flag --disk-reserve-bytes: give 0"),
+        (
+            {"disk_reserve_bytes": str(1 << 51)},
+            "--disk-reserve-bytes: give 0, for none",
+        ),
         ({"transfer_bytes_per_s": "1e6"}, "bad value '1e6' of flag --transfer-bytes-per-s"),
         ({"data": ""}, "bad value '' of flag --data"),
     ],

@@ -12,6 +12,7 @@ from storage_node import StorageNode, descriptor
 
 from lognode.client.errors import CorruptData, Unavailable
 from lognode.node import rows
+from lognode.node.disk_room import DiskRoom
 from lognode.node.duties import Duties
 from lognode.partitions.model import Descriptor, Lineage, Operation
 from lognode.raft.types import GroupId
@@ -65,7 +66,7 @@ def test_files_that_came_for_a_generation_that_never_begins_here_may_go(tmp_path
         view: Any = SimpleNamespace(metadata=Metadata(next_), leader=lambda *_: None)
         duties = Duties(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=fetcher,
-            sync=node.sync, report=lambda _: asyncio.sleep(0),
+            sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
             on_broken=node._fail,
         )  # fmt: skip
         running = asyncio.ensure_future(duties.run())
@@ -128,8 +129,9 @@ def test_what_was_prepared_for_an_operation_that_is_over_goes(tmp_path: Path) ->
     """On a node that had nothing to retire it stayed, row and files, for good."""
 
     async def test(node: StorageNode) -> None:
-        path = node.store.path("one")
-        path.write_bytes(b"segment")
+        path, made = node.store.path("one"), node.directory.tmp / "made"
+        made.write_bytes(b"segment")
+        node.store.add(made, "one")
         base = Base(9, 1, [SegmentInfo("one", 7, 1, 1, 2, b"a", b"a", 1, 1)])
         row = {"range": 1, "generation": 1, "base": base.to_wire()}
         node.meta.commit({rows.prepared_key(5): row})
@@ -138,7 +140,7 @@ def test_what_was_prepared_for_an_operation_that_is_over_goes(tmp_path: Path) ->
         unused: Any = None
         duties = Duties(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=unused,
-            sync=node.sync, report=lambda _: asyncio.sleep(0),
+            sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
             on_broken=node._fail,
         )  # fmt: skip
         running = asyncio.ensure_future(duties.run())

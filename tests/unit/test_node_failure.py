@@ -15,6 +15,7 @@ from lognode.node import daemon
 from lognode.node.config import Config
 from lognode.node.confirmations import Confirmations
 from lognode.node.daemon import Node
+from lognode.node.disk_room import DiskRoom
 from lognode.node.duties import Duties
 from lognode.node.metrics import Metrics
 from lognode.node.peers import PeerLinks
@@ -85,7 +86,8 @@ def test_L4_a_bug_in_a_duty_ends_the_node_and_what_may_pass_does_not(
             broken: list[BaseException] = []
             duties = Duties(
                 node_id=1, host=node.host, view=view, flusher=flusher, fetcher=unused,
-                sync=node.sync, report=lambda _: asyncio.sleep(0), on_broken=broken.append,
+                sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
+                on_broken=broken.append,
             )  # fmt: skip
             running = asyncio.ensure_future(duties.run())
             async with asyncio.timeout(10):
@@ -184,8 +186,9 @@ def test_L4_a_link_whose_task_ends_by_an_error_ends_the_node() -> None:
         unused: Any = None
         links = PeerLinks(
             who=who, secret=None, resolve=str, on_up=unused, on_down=unused, on_full=unused,
-            on_room=unused, on_broken=broken.append, rng=random.Random(1), boot=(1, 1),
-            clock_ms=lambda: 0, ping_to=lambda _: [], metrics=Metrics(),
+            on_room=unused, on_queued=lambda: None, on_broken=broken.append,
+            rng=random.Random(1), boot=(1, 1), clock_ms=lambda: 0, ping_to=lambda _: [],
+            metrics=Metrics(),
         )  # fmt: skip
         links.set_peers({2: "localhost:1"})
         async with asyncio.timeout(10):

@@ -39,3 +39,17 @@ def test_pages_are_bounded() -> None:
     assert fields.page_limit({"limit": 10**9}, 100) == 100
     assert fields.page_limit({"limit": 0}, 100) == 1
     assert fields.page_bytes({"bytes": 10**9}) == 4 << 20
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [None, b"k", [], [b"k"], [[b"k"]], [[b"k", 1, 2]], [["k", 1]], [[b"k", -1]], [[b"", 1]],
+     [[b"k", True]], [[b"k", None]], [[b"k", 1]] * 33, [[b"k", 1], {}], {b"k": 1}],
+)  # fmt: skip
+def test_what_removes_nothing(keys: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        fields.removals({"keys": keys})
+
+
+def test_keys_to_be_removed() -> None:
+    assert fields.removals({"keys": [[b"k", 3], [b"l", 1]]}) == [(b"k", 3), (b"l", 1)]

@@ -60,7 +60,7 @@ def test_what_turned_out_wrong_is_forgotten_and_may_be_learnt_again() -> None:
 
 def test_who_led_a_range_that_is_over_is_forgotten(tmp_path: Path) -> None:
     """The rows of deleted logs' ranges stayed for as long as the process."""
-    sync = SyncThread()
+    sync = SyncThread("files")
     meta = LmdbMeta(tmp_path / "meta", map_bytes=1 << 20)
     view = View(meta, sync, on_change=lambda: None, present=lambda _: True)
     for range_id in (CONTROLLER_RANGE, 1, 2, 3):

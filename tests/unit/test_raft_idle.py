@@ -7,6 +7,8 @@ import random
 import pytest
 from raft_net import Net
 
+from lognode.raft.idle import Idle
+from lognode.raft.liveness import Liveness, Ping
 from lognode.raft.messages import (
     Ack,
     Append,
@@ -21,7 +23,7 @@ from lognode.raft.messages import (
     decode,
     encode,
 )  # fmt: skip
-from lognode.raft.types import Message
+from lognode.raft.types import GroupId, Message, RaftOptions
 
 REST_LIMIT_S = 5.0
 
@@ -449,3 +451,30 @@ def test_what_rest_costs_in_messages() -> None:
                 kinds.append(type(flight.body))
     assert kinds.count(Quiesce) == kinds.count(Quiesced) == 2
     assert kinds.count(Append) < 30
+
+
+def test_an_offer_of_rest_that_is_made_again_is_no_wake() -> None:
+    """Each heartbeat of a leader whose other members have not agreed ends the rest of those who
+    have: they were counted as woken, several times a second."""
+    now, woken = [100.0], list[str]()
+    options = RaftOptions()
+    liveness = Liveness(
+        incarnation=1, clock=lambda: now[0], rng=random.Random(1), options=options,
+        on_wake=woken.append,
+    )  # fmt: skip
+    liveness.heard(1, 1, Ping(version=7, seen=0, left=[]))
+    idle = Idle(
+        gid=GroupId(1, 1), peers=frozenset({1, 3}), majority=2, liveness=liveness,
+        options=options, clock=lambda: now[0],
+    )  # fmt: skip
+    for _ in range(20):
+        assert idle.vouch(1, 7)
+        now[0] += options.heartbeat_s
+        idle.unvouch()
+    assert not woken
+    assert idle.vouch(1, 7)
+    now[0] += 1.0
+    idle.unvouch()
+    assert woken == ["follower"]
+    idle.unvouch()
+    assert woken == ["follower"]

@@ -11,6 +11,8 @@ from lognode.client.errors import CorruptData
 from lognode.client.invariants import InvariantError
 from lognode.client.records import encode_batch
 from lognode.statemachine import commands
+from lognode.statemachine.admission import admit
+from lognode.statemachine.builder import Builder
 from lognode.statemachine.range_state import Base, Frozen, RangeState
 from lognode.statemachine.segment_writer import SegmentInfo, build
 from lognode.statemachine.segments import SegmentStore
@@ -34,8 +36,9 @@ class Range:
         return self.apply(commands.encode(commands.APPEND, ms, batches))
 
     def flush(self) -> None:
-        frozen = self.state.freeze()
-        if frozen is not None:
+        self.state.freeze()
+        while self.state.queue:
+            frozen = self.state.queue[0]
             base = self.state.base_with(frozen, self.build(frozen))
             self.state.flushed(Base.from_wire(base.to_wire()))
 
@@ -70,11 +73,14 @@ def batch(
     epoch: int = 1,
     prevs: list[int] | None = None,
     expects: list[int] | None = None,
+    atomic: bool = False,
+    each: bool = False,
 ) -> bytes:
     return encode_batch(
         [key for key, _ in pairs],
         [value for _, value in pairs],
         producer=producer, epoch=epoch, low=low, numbers=numbers, prevs=prevs, expects=expects,
+        atomic=atomic, each=each,
     )  # fmt: skip
 
 
@@ -270,6 +276,63 @@ def test_S9_conditions_are_checked_after_duplicates(range_: Range) -> None:
     assert range_.state.count(b"b") == 0
 
 
+def test_S9_records_each_by_itself_are_refused_one_by_one(range_: Range) -> None:
+    range_.append(batch([(b"a", b"1")]))
+    pairs: list[tuple[bytes, bytes | None]] = [
+        (b"a", b"no"),
+        (b"b", b"2"),
+        (b"b", b"no"),
+        (b"a", b"3"),
+        (b"b", b"4"),
+        (b"c", b"5"),
+    ]
+    (reply,) = range_.append(
+        batch(pairs, producer=7, numbers=1, expects=[0, 0, 0, 1, 2, -1], each=True)
+    )
+    assert reply == {
+        "status": "ok", "seqs": [None, 2, None, 3, 4, 5], "duplicates": [], "timestamp_ms": 1,
+        "refused": [0, 2], "actual": [1, 2],
+    }  # fmt: skip
+    assert history(range_.state, b"a") == [(1, b"1"), (3, b"3")]
+    assert history(range_.state, b"b") == [(2, b"2"), (4, b"4")]
+    assert history(range_.state, b"c") == [(5, b"5")]
+    (reply,) = range_.append(batch([(b"a", b"no"), (b"b", b"no")], expects=[0, 2], each=True))
+    assert (reply["seqs"], reply["refused"], reply["actual"]) == ([None, None], [0, 1], [3, 4])
+    assert range_.state.next_seq == 6
+    range_.flush()
+    range_.crash()
+    assert history(range_.state, b"b") == [(2, b"2"), (4, b"4")]
+
+
+def test_S8_S9_a_retry_of_records_each_by_itself_appends_what_was_applied_once(
+    range_: Range,
+) -> None:
+    """What was applied is a duplicate, before its condition; what was refused is asked again."""
+    pairs: list[tuple[bytes, bytes | None]] = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
+    again = batch(pairs, producer=7, numbers=1, expects=[0, 1, 0], each=True)
+    (reply,) = range_.append(again)
+    assert (reply["seqs"], reply["refused"]) == ([1, None, 2], [1])
+    (reply,) = range_.append(again)
+    assert (reply["seqs"], reply["refused"], reply["actual"]) == ([1, None, 2], [1], [0])
+    assert reply["duplicates"] == [0, 2]
+    range_.append(batch([(b"b", b"other")], producer=8))
+    (reply,) = range_.append(batch(pairs, producer=7, numbers=1, expects=[0, 3, 0], each=True))
+    assert (reply["seqs"], reply["duplicates"]) == ([1, 4, 2], [0, 2])
+    assert "refused" not in reply
+    assert history(range_.state, b"b") == [(3, b"other"), (4, b"2")]
+
+
+def test_S10_a_batch_with_one_fate_whose_records_have_each_their_own_is_none(
+    range_: Range,
+) -> None:
+    data = batch([(b"a", b"1")], expects=[0], atomic=True, each=True)
+    with pytest.raises(CorruptData):
+        admit(data, b"", None)
+    (reply,) = range_.append(data)
+    assert reply["error"]["code"] == "CORRUPT_DATA"
+    assert range_.state.next_seq == 1
+
+
 def test_S9_fenced_producer_is_refused(range_: Range) -> None:
     range_.append(batch([(b"a", b"1")], producer=7, numbers=1, epoch=1))
     range_.apply(commands.encode(commands.FENCE, 1, [7, 2, 99]))
@@ -366,12 +429,83 @@ def test_x6_the_hash_tells_entries_terms_and_indexes_apart(tmp_path: Path) -> No
         state.apply(5, 2, commands.NO_OP)
 
 
-def test_x16_one_memtable_is_built_at_a_time(range_: Range) -> None:
+def test_x16_frozen_memtables_queue_up_and_become_durable_in_order(range_: Range) -> None:
+    for at in range(4):
+        range_.append(batch([(b"a", b"%d" % at)]))
+        assert range_.state.freeze() is not None
+        assert range_.state.freeze() is None  # nothing was applied since
+    range_.append(batch([(b"a", b"4")]))
+    everything = [(at + 1, b"%d" % at) for at in range(5)]
+    with pytest.raises(InvariantError, match="before an older one"):
+        range_.state.base_with(range_.state.queue[1], None)
+    for left in (3, 2, 1, 0):
+        assert history(range_.state, b"a") == everything
+        assert range_.state.frozen_bytes == sum(m.size for m in range_.state.frozen)
+        frozen = range_.state.queue[0]
+        range_.state.flushed(range_.state.base_with(frozen, range_.build(frozen)))
+        assert len(range_.state.queue) == len(range_.state.frozen) == left
+        assert range_.state.durable_base.tables["next_seq"] == 5 - left
+    range_.crash()
+    assert history(range_.state, b"a") == everything
+
+
+def test_x16_FREEZE_freezes_at_exactly_its_index_and_all_members_build_the_same_file(
+    tmp_path: Path,
+) -> None:
+    rng = random.Random(5)
+    log: list[bytes] = []
+    for number in range(12):
+        pairs: list[tuple[bytes, bytes | None]] = [
+            (b"%03d" % rng.randrange(50), rng.randbytes(rng.randrange(200))) for _ in range(300)
+        ]
+        data = encode_batch([k for k, _ in pairs], [v for _, v in pairs], producer=9, epoch=1,
+                            low=1, numbers=1 + 300 * number)  # fmt: skip
+        log.append(commands.encode(commands.APPEND, 1000 + number, [data]))
+        if number % 4 == 3:
+            log.append(commands.encode(commands.FREEZE, 1000 + number, None))
+    found = []
+    for member in ("one", "two"):
+        path = tmp_path / member
+        path.mkdir()
+        store = SegmentStore(path)
+        state = RangeState(start=b"", end=None, store=store)
+        for index, command in enumerate(log, 2):
+            replies = state.apply(index, 1, command).replies
+            assert replies is not None
+            assert replies[0]["status"] == "ok"
+        assert [frozen.applied_index for frozen in state.queue] == [6, 11, 16]
+        assert [frozen.tables["next_seq"] for frozen in state.queue] == [1201, 2401, 3601]
+        assert len(state.memtable) == 0
+        # The second member's builder is a process that has built other things before.
+        builder = Builder()
+        if member == "two":
+            other = [source for frozen in state.queue for source in frozen.sources()]
+            builder.build(path / "other", 7, other)
+        found.append(
+            [
+                builder.build(path / "building", frozen.memtable.first_seq, frozen.sources())
+                for frozen in state.queue
+            ]
+        )
+        builder.stop()
+        store.close()
+    assert found[0] == found[1]
+    assert len({info.content_id for info in found[0]}) == 3
+
+
+def test_FREEZE_is_void_after_the_seal_and_nothing_where_nothing_is(range_: Range) -> None:
+    range_.apply(commands.encode(commands.FREEZE, 1, None))
+    (frozen,) = range_.state.queue
+    assert len(frozen.memtable) == 0
+    assert range_.state.frozen == []
     range_.append(batch([(b"a", b"1")]))
-    assert range_.state.freeze() is not None
-    range_.append(batch([(b"a", b"2")]))
-    with pytest.raises(InvariantError, match="while another is being built"):
-        range_.state.freeze()
+    range_.apply(commands.encode(commands.SEAL, 2, 7))
+    range_.apply(commands.encode(commands.FREEZE, 3, None))
+    assert len(range_.state.queue) == 1
+    assert range_.state.effective[0] == range_.state.applied_index - 1
+    for payload in (0, b""):
+        with pytest.raises(CorruptData):
+            commands.decode(commands.encode(commands.FREEZE, 1, payload))
 
 
 def test_x16_an_empty_memtable_is_frozen_empty(range_: Range) -> None:
@@ -398,14 +532,15 @@ def test_x16_tables_of_the_frozen_index(range_: Range) -> None:
 
 def test_a_failed_build_leaves_everything_readable(range_: Range) -> None:
     range_.append(batch([(b"a", b"1")]))
-    frozen = range_.state.freeze()
-    assert frozen is not None
+    assert range_.state.freeze() is not None
     range_.append(batch([(b"a", b"2")]))
-    range_.state.thaw(frozen)
     assert history(range_.state, b"a") == [(1, b"1"), (2, b"2")]
+    range_.append(batch([(b"a", b"3")]))
+    assert history(range_.state, b"a") == [(1, b"1"), (2, b"2"), (3, b"3")]
     range_.flush()
     range_.crash()
-    assert history(range_.state, b"a") == [(1, b"1"), (2, b"2")]
+    assert history(range_.state, b"a") == [(1, b"1"), (2, b"2"), (3, b"3")]
+    assert [info.entries for info in range_.state.manifest] == [1, 2]
 
 
 def test_keys_of_nuls_and_prefixes_through_a_segment(range_: Range) -> None:

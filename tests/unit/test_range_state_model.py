@@ -1,13 +1,17 @@
 """RangeState against a model of lists and dicts: whatever is done to it, in whatever order.
 
-Appends with and without conditions, producers with duplicates, gaps and epochs, memtables frozen,
-built, committed or thawed, restarts from what meta has; and every read, whole and in pages.
+Appends with and without conditions, producers with duplicates, gaps and epochs, keys trimmed and
+deleted, retention, compaction, logical snapshots, leases, memtables frozen, built and committed,
+segments merged and unlinked, restarts from what meta has; and every read, whole and in pages.
+LOGNODE_MODEL_EXAMPLES and LOGNODE_MODEL_STEPS say how much of it.
 """
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +23,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lognode.client.records import encode_batch
 from lognode.client.types import Entry
 from lognode.statemachine import commands
+from lognode.statemachine.merge import merge
 from lognode.statemachine.page import Page
-from lognode.statemachine.range_state import Base, Frozen, RangeState
+from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segment_writer import build
 from lognode.statemachine.segments import SegmentStore
+from lognode.statemachine.visibility import Rules, kept_of_key
 
 KEYS = st.one_of(
     st.sampled_from([b"a", b"a\0", b"a\0\0", b"ab", b"a" * 480, b"b", b"\xff" * 480]),
     st.integers(1, 480).map(lambda n: b"\0" * n),
     st.binary(min_size=1, max_size=3),
+)
+Span = tuple[bytes, bytes | None]
+SPANS: st.SearchStrategy[Span] = st.sampled_from(
+    [(b"", None), (b"", None), (b"a", b"b"), (b"", b"a\0"), (b"a", None)]
 )
 VALUES = st.one_of(
     st.none(), st.just(b""), st.binary(max_size=30), st.integers(39_999, 40_000).map(bytes)
@@ -46,19 +56,66 @@ class Producer:
 
 
 @dataclass
+class Lease:
+    """What was promised to stay readable: the seqs that were visible."""
+
+    start: bytes
+    end: bytes | None
+    through: int
+    until_ms: int
+    seqs: frozenset[int]
+
+
+@dataclass
 class Model:
-    """What the range holds, as plainly as can be said."""
+    """What the range holds, as plainly as can be said: what is removed is marked, one by one."""
 
     entries: list[Entry] = field(default_factory=list)
+    removed: set[int] = field(default_factory=set)
+    compactions: list[tuple[bytes, bytes | None, int, int]] = field(default_factory=list)
+    leases: dict[str, Lease] = field(default_factory=dict)
     producers: dict[int, Producer] = field(default_factory=dict)
     last_ms: int = 0
+    refused: dict[int, int] = field(default_factory=dict)
+    """Of the last append: whose conditions did not hold, and the last seqs of their keys."""
+
+    @property
+    def visible(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.seq not in self.removed]
 
     def of(self, key: bytes) -> list[Entry]:
-        return [entry for entry in self.entries if entry.key == key]
+        return [entry for entry in self.visible if entry.key == key]
+
+    def passes(self, ms: int) -> None:
+        """Log time, and what it ends."""
+        self.last_ms = max(self.last_ms, ms)
+        self.leases = {k: v for k, v in self.leases.items() if v.until_ms > self.last_ms}
+
+    def remove(self, start: bytes, end: bytes | None, before: int) -> None:
+        self.removed.update(
+            e.seq for e in self.entries if _within(e.key, start, end) and e.seq < before
+        )
+
+    def compact(self, start: bytes, end: bytes | None, before: int, cutoff_ms: int) -> None:
+        before = min(before, len(self.entries) + 1)
+        self.compactions.append((start, end, before, cutoff_ms))
+        for key in {e.key for e in self.visible if _within(e.key, start, end)}:
+            own = [mark for mark in self.compactions if _within(key, mark[0], mark[1])]
+            before, cutoff_ms = max(m[2] for m in own), max(m[3] for m in own)
+            below = [e for e in self.of(key) if e.seq < before]
+            self.removed.update(e.seq for e in below[:-1])
+            for last in below[-1:]:
+                if last.value is None and last.timestamp_ms < cutoff_ms:
+                    self.removed.add(last.seq)
+
+    def pass_snapshots(self, start: bytes, end: bytes | None, before: int) -> None:
+        for key in {e.key for e in self.visible if _within(e.key, start, end)}:
+            newest = max((e.seq for e in self.of(key) if e.snapshot and e.seq < before), default=0)
+            self.remove(key, key + b"\0", newest)
 
     def append(self, batch: dict[str, Any], ms: int) -> tuple[str, list[int | None]]:
         """The status, or an error's code, and the seqs."""
-        self.last_ms = max(self.last_ms, ms)
+        self.passes(ms)
         records, numbers = batch["records"], batch["numbers"]
         row = self.producers.get(batch["producer"], Producer())
         fresh = list(range(len(records)))
@@ -71,13 +128,20 @@ class Model:
                 if prev >= low and prev not in row.applied and prev not in numbers[:at]:
                     return "OUT_OF_ORDER", []
             fresh = [at for at in fresh if numbers[at] >= low and numbers[at] not in row.applied]
-        newest = {entry.key: entry.seq for entry in self.entries}
+        newest = {entry.key: entry.seq for entry in self.visible}
         seq = len(self.entries) + 1
-        for offset, at in enumerate(fresh):
+        taken: list[int] = []
+        self.refused = {}
+        for at in fresh:
             key = records[at][0]
             if batch["expects"] and batch["expects"][at] not in (-1, newest.get(key, 0)):
-                return "SEQUENCE_MISMATCH", []
-            newest[key] = seq + offset
+                if not batch["each"]:
+                    return "SEQUENCE_MISMATCH", []
+                self.refused[at] = newest.get(key, 0)
+                continue
+            newest[key] = seq + len(taken)
+            taken.append(at)
+        fresh = taken
         seqs: list[int | None] = [row.applied.get(number) for number in numbers]
         for offset, at in enumerate(fresh):
             key, value, headers, snapshot = records[at]
@@ -103,8 +167,7 @@ class Machine(RuleBasedStateMachine):
         self.state = RangeState(start=b"", end=None, store=self.store)
         self.model = Model()
         self.log: list[bytes] = []
-        self.frozen: Frozen | None = None
-        self.next_number = {1: 1, 2: 1}
+        self.next_number = {0: 1, 1: 1, 2: 1}
 
     def teardown(self) -> None:
         self.store.close()
@@ -121,7 +184,8 @@ class Machine(RuleBasedStateMachine):
             encode_batch(
                 [r[0] for r in b["records"]], [r[1] for r in b["records"]],
                 producer=b["producer"], epoch=b["epoch"], low=b["low"], numbers=b["numbers"],
-                prevs=b["prevs"], expects=b["expects"], headers=[r[2] for r in b["records"]],
+                prevs=b["prevs"], expects=b["expects"], each=b["each"],
+                headers=[r[2] for r in b["records"]],
                 snapshots=[at for at, r in enumerate(b["records"]) if r[3]],
             )
             for b in batches
@@ -136,17 +200,21 @@ class Machine(RuleBasedStateMachine):
                 continue
             assert reply["status"] == "ok", (reply, batch)
             assert reply["timestamp_ms"] == self.model.last_ms
+            refused = self.model.refused
+            assert reply.get("refused", []) == list(refused)
+            assert reply.get("actual", []) == list(refused.values())
             if "first_seq" in reply:
                 assert seqs == list(range(reply["first_seq"], reply["first_seq"] + len(seqs)))
             else:
                 # Of what is settled the seq may be forgotten, never wrong.
-                low = self.model.producers[batch["producer"]].low
+                row = self.model.producers.get(batch["producer"])
+                low = 0 if row is None else row.low
                 for number, seq, told in zip(batch["numbers"], seqs, reply["seqs"], strict=True):
                     assert told == seq or (told is None and number < low)
                 fresh = {s for s in seqs if s is not None and s > len(self.model.entries) - 99}
-                assert {
-                    seqs[at] for at in range(len(seqs)) if at not in reply["duplicates"]
-                } <= fresh
+                old = {*reply["duplicates"], *refused}
+                assert {seqs[at] for at in range(len(seqs)) if at not in old} <= fresh
+                assert not refused.keys() & set(reply["duplicates"])
 
     @rule(records=RECORDS, ms=st.integers(0, 50))
     def append(self, records: list[Any], ms: int) -> None:
@@ -158,12 +226,39 @@ class Machine(RuleBasedStateMachine):
 
     @rule(records=RECORDS, data=st.data(), ms=st.integers(0, 50))
     def append_if(self, records: list[Any], data: st.DataObject, ms: int) -> None:
-        newest = {entry.key: entry.seq for entry in self.model.entries}
+        newest = {entry.key: entry.seq for entry in self.model.visible}
         expects = [
             data.draw(st.sampled_from([-1, newest.get(key, 0), newest.get(key, 0), 0, 1]))
             for key, *_ in records
         ]
         self._send([_batch(records, expects=expects)], ms)
+
+    @rule(
+        records=RECORDS, producer=st.integers(0, 2), back=st.integers(0, 12),
+        settled=st.integers(0, 40), data=st.data(), ms=st.integers(0, 50),
+    )  # fmt: skip
+    def append_each_if(
+        self, records: list[Any], producer: int, back: int, settled: int, data: st.DataObject,
+        ms: int,
+    ) -> None:  # fmt: skip
+        """Records with conditions each by itself, also such that may have been applied before."""
+        newest = {entry.key: entry.seq for entry in self.model.visible}
+        expects = [
+            data.draw(st.sampled_from([-1, newest.get(key, 0), newest.get(key, 0), 0, 1]))
+            for key, *_ in records
+        ]
+        first = max(1, self.next_number[producer] - back)
+        numbers = list(range(first, first + len(records)))
+        self.next_number[producer] = max(self.next_number[producer], first + len(records))
+        self._send(
+            [
+                _batch(
+                    records, producer=producer, epoch=9, low=max(1, first - settled),
+                    numbers=numbers, expects=expects, each=True,
+                )
+            ],
+            ms,
+        )  # fmt: skip
 
     @rule(
         records=RECORDS, producer=st.integers(1, 2), epoch=st.integers(1, 2),
@@ -208,18 +303,101 @@ class Machine(RuleBasedStateMachine):
     def no_op(self) -> None:
         self.apply(commands.NO_OP)
 
+    # Removal.
+
+    def _do(self, kind: int, payload: Any, ms: int) -> str:
+        self.model.passes(ms)
+        (reply,) = self.apply(commands.encode(kind, ms, payload))
+        return "ok" if reply["status"] == "ok" else reply["error"]["code"]
+
+    @rule(
+        keys=st.lists(KEYS, min_size=1, max_size=4), before=st.integers(0, 70),
+        kind=st.sampled_from([commands.TRIM_KEYS, commands.DELETE_KEYS]), ms=st.integers(0, 50),
+    )  # fmt: skip
+    def trim_keys(self, keys: list[bytes], before: int, kind: int, ms: int) -> None:
+        assert self._do(kind, [[key, before] for key in keys], ms) == "ok"
+        for key in keys:
+            self.model.remove(key, key + b"\0", before)
+
+    @rule(data=st.data(), kind=st.sampled_from([commands.TRIM_KEYS, commands.DELETE_KEYS]))
+    def trim_a_key_that_is_here(self, data: st.DataObject, kind: int) -> None:
+        if self.model.visible:
+            entry = data.draw(st.sampled_from(self.model.visible))
+            self.trim_keys([entry.key], entry.seq + 1, kind, 0)
+
+    @rule(span=SPANS, before=st.integers(0, 70), ms=st.integers(0, 50))
+    def trim_spans(self, span: Span, before: int, ms: int) -> None:
+        assert self._do(commands.TRIM_SPANS, [[*span, before]], ms) == "ok"
+        self.model.remove(*span, min(before, len(self.model.entries) + 1))
+
+    @rule(
+        span=SPANS, before=st.integers(0, 100), delete_ms=st.integers(0, 20), ms=st.integers(0, 50)
+    )
+    def compact(self, span: Span, before: int, delete_ms: int, ms: int) -> None:
+        payload = [*span, before, commands.COMPACT, delete_ms]
+        assert self._do(commands.COMPACT_TO, payload, ms) == "ok"
+        self.model.compact(*span, before, self.model.last_ms - delete_ms)
+
+    @rule(span=SPANS, before=st.integers(0, 100), ms=st.integers(0, 50))
+    def pass_snapshots(self, span: Span, before: int, ms: int) -> None:
+        payload = [*span, before, commands.SNAPSHOT, 0]
+        assert self._do(commands.COMPACT_TO, payload, ms) == "ok"
+        self.model.pass_snapshots(*span, min(before, len(self.model.entries) + 1))
+
+    @rule(
+        lease=st.sampled_from("xyz"), span=SPANS, back=st.integers(0, 9), ms=st.integers(0, 50),
+        length_ms=st.integers(1, 30),
+    )  # fmt: skip
+    def take_lease(self, lease: str, span: Span, back: int, ms: int, length_ms: int) -> None:
+        now_ms = max(ms, self.model.last_ms)
+        through = max(0, len(self.model.entries) - back)
+        live = {k: v for k, v in self.model.leases.items() if v.until_ms > now_ms}
+        if lease in live or any(through == other.through for other in live.values()):
+            return  # which of two views of one seq is meant is another matter
+        until_ms = now_ms + length_ms
+        assert self._do(commands.TAKE_LEASE, [lease, *span, through, until_ms], ms) == "ok"
+        seqs = [e.seq for e in self.model.visible if e.seq <= through and _within(e.key, *span)]
+        self.model.leases[lease] = Lease(*span, through, until_ms, frozenset(seqs))
+
+    @precondition(lambda self: self.model.leases)
+    @rule(lease=st.sampled_from("xyz"))
+    def release_lease(self, lease: str) -> None:
+        assert self._do(commands.RELEASE_LEASE, [lease], 0) == "ok"
+        self.model.leases.pop(lease, None)
+
+    @precondition(lambda self: self.model.leases)
+    @rule(data=st.data(), limit=st.integers(1, 7))
+    def read_leased(self, data: st.DataObject, limit: int) -> None:
+        lease = data.draw(st.sampled_from(list(self.model.leases.values())))
+        as_of, span = lease.through, (lease.start, lease.end)
+        held = [e for e in self.model.entries if e.seq in lease.seqs]
+        read = partial(self.state.read_span, *span, limit=limit, bytes_max=300, as_of=as_of)
+        assert _pages(read, 1, limit, 300) == held
+        by_key = sorted(held, key=lambda e: (e.key, e.seq))
+        assert self._read_by_key(*span, limit, as_of) == by_key
+        for key in {e.key for e in held}:
+            own = [e for e in held if e.key == key]
+            assert self.state.latest(key, as_of=as_of) == own[-1]
+            assert self.state.count(key, as_of=as_of) == len(own)
+            assert self.state.tail(key, 1, as_of=as_of) == own[-1].seq
+            assert self.state.scan(key, limit=99, bytes_max=1 << 30, as_of=as_of).entries() == own
+
     # From memory to files, and back from them.
 
-    @precondition(lambda self: self.frozen is None)
     @rule()
     def freeze(self) -> None:
-        self.frozen = self.state.freeze()
+        self.state.freeze()
 
-    @precondition(lambda self: self.frozen is not None)
+    @rule(ms=st.integers(0, 50))
+    def freeze_by_command(self, ms: int) -> None:
+        self.apply(commands.encode(commands.FREEZE, ms, None))
+        self.model.passes(ms)
+        assert len(self.state.memtable) == 0
+
+    @precondition(lambda self: self.state.queue)
     @rule()
-    def flush(self) -> None:
-        frozen, self.frozen = self.frozen, None
-        assert frozen is not None
+    def flush_the_oldest(self) -> None:
+        frozen = self.state.queue[0]
         info = None
         if len(frozen.memtable):
             path = self.directory / "building"
@@ -229,16 +407,39 @@ class Machine(RuleBasedStateMachine):
         row = msgpack.unpackb(msgpack.packb(base.to_wire()), strict_map_key=False)
         self.state.flushed(Base.from_wire(row))
 
-    @precondition(lambda self: self.frozen is not None)
+    @precondition(lambda self: self.state.durable_base.manifest)
+    @rule(data=st.data())
+    def merge(self, data: st.DataObject) -> None:
+        base = self.state.durable_base
+        begin = data.draw(st.integers(0, len(base.manifest) - 1))
+        end = data.draw(st.integers(begin + 1, min(len(base.manifest), begin + 3)))
+        inputs = base.manifest[begin:end]
+        rules = Rules.of(base.tables)
+        path = self.directory / "merging"
+        self.store.close()  # an environment is open once in a process; nodes merge in another
+        merged = merge(
+            path, [(self.store.path(info.content_id), info) for info in inputs],
+            start=b"", end=None, kept=partial(kept_of_key, rules, oldest=begin == 0),
+        )  # fmt: skip
+        if merged is not None:
+            self.store.add(path, merged.content_id)
+        self.state.merged(self.state.base_merged(inputs, merged))
+
+    @precondition(lambda self: self.state.durable_base.manifest)
     @rule()
-    def thaw(self) -> None:
-        frozen, self.frozen = self.frozen, None
-        assert frozen is not None
-        self.state.thaw(frozen)
+    def unlink(self) -> None:
+        """Whatever nobody may see any more; the files that nobody names go."""
+        base = self.state.durable_base
+        rules = Rules.of(base.tables)
+        for info in base.manifest:
+            if rules.unneeded(info):
+                self.state.merged(self.state.base_merged([info], None))
+        for gone in self.store.forget_except(info.content_id for info in self.state.manifest):
+            self.store.remove(gone)
 
     @rule()
     def restart(self) -> None:
-        before, self.frozen = self.state, None
+        before = self.state
         base = before.durable_base
         self.store.close()
         self.store = SegmentStore(self.directory / "files")
@@ -248,6 +449,10 @@ class Machine(RuleBasedStateMachine):
         for name in ("next_seq", "last_timestamp_ms", "state_hash", "applied_index"):
             assert getattr(self.state, name) == getattr(before, name)
         assert self.state.producers.to_wire() == before.producers.to_wire()
+        ms = before.last_timestamp_ms
+        assert msgpack.packb(self.state.removal.to_wire(ms)) == msgpack.packb(
+            before.removal.to_wire(ms)
+        )
 
     # Reading.
 
@@ -281,7 +486,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(prefix=st.binary(max_size=2), after=st.none() | KEYS, limit=st.integers(1, 9))
     def list_keys(self, prefix: bytes, after: bytes | None, limit: int) -> None:
-        keys = sorted({entry.key for entry in self.model.entries})
+        keys = sorted({entry.key for entry in self.model.visible})
         wanted = [k for k in keys if k.startswith(prefix) and (after is None or k > after)]
         assert self.state.keys(prefix, after, limit=limit) == wanted[:limit]
 
@@ -297,15 +502,38 @@ class Machine(RuleBasedStateMachine):
             at, limit, bytes_max,
         )  # fmt: skip
         assert found == [
-            e for e in self.model.entries
-            if e.seq >= at and e.key >= start and (end is None or e.key < end)
-        ]  # fmt: skip
+            e for e in self.model.visible if e.seq >= at and _within(e.key, start, end)
+        ]
+
+    @rule(start=st.binary(max_size=2), end=st.none() | KEYS, limit=st.integers(1, 9))
+    def read_by_key(self, start: bytes, end: bytes | None, limit: int) -> None:
+        assert self._read_by_key(start, end, limit, None) == sorted(
+            (e for e in self.model.visible if _within(e.key, start, end)),
+            key=lambda e: (e.key, e.seq),
+        )
+
+    def _read_by_key(
+        self, start: bytes, end: bytes | None, limit: int, as_of: int | None
+    ) -> list[Entry]:
+        found: list[Entry] = []
+        key: bytes | None = start
+        seq = 1
+        while key is not None:
+            page = self.state.read_by_key(key, end, seq, limit=limit, bytes_max=300, as_of=as_of)
+            assert len(page) <= limit
+            assert page.more == (page.next_key is not None)
+            found += page.entries()
+            key, seq = page.next_key, page.next
+        return found
 
     @rule(ms=st.integers(0, 60))
     def by_time(self, ms: int) -> None:
-        later = [entry.seq for entry in self.model.entries if entry.timestamp_ms >= ms]
-        expected = later[0] if later else len(self.model.entries) + 1
-        assert self.state.seq_at_timestamp(ms) == expected
+        seq = self.state.seq_at_timestamp(ms)
+        assert all((e.seq >= seq) == (e.timestamp_ms >= ms) for e in self.model.visible)
+        assert 1 <= seq <= len(self.model.entries) + 1
+        if not self.model.removed:
+            later = [e.seq for e in self.model.entries if e.timestamp_ms >= ms]
+            assert seq == (later[0] if later else len(self.model.entries) + 1)
 
     @invariant()
     def totals(self) -> None:
@@ -313,10 +541,14 @@ class Machine(RuleBasedStateMachine):
         assert self.state.last_timestamp_ms == self.model.last_ms
 
 
+def _within(key: bytes, start: bytes, end: bytes | None) -> bool:
+    return key >= start and (end is None or key < end)
+
+
 def _batch(records: list[Any], **fields: Any) -> dict[str, Any]:
     defaults = {
         "producer": 0, "epoch": 1, "low": 1, "numbers": list(range(1, len(records) + 1)),
-        "prevs": None, "expects": None,
+        "prevs": None, "expects": None, "each": False,
     }  # fmt: skip
     return {**defaults, "records": records, **fields}
 
@@ -338,6 +570,7 @@ def _pages(read: Callable[[int], Page], at: int, limit: int, bytes_max: int) -> 
 
 TestRangeState = Machine.TestCase
 TestRangeState.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, print_blob=True,
-    suppress_health_check=list(HealthCheck),
+    max_examples=int(os.environ.get("LOGNODE_MODEL_EXAMPLES", "25")),
+    stateful_step_count=int(os.environ.get("LOGNODE_MODEL_STEPS", "40")), deadline=None,
+    print_blob=True, suppress_health_check=list(HealthCheck),
 )  # fmt: skip

@@ -11,9 +11,11 @@ import pytest
 
 from lognode.client import limits
 from lognode.client.records import encode_batch
+from lognode.statemachine import builder as builder_module
 from lognode.statemachine import commands
 from lognode.statemachine.builder import Builder
 from lognode.statemachine.memtable import ColumnCache
+from lognode.statemachine.producers import Row
 from lognode.statemachine.range_state import RangeState
 from lognode.statemachine.segments import SegmentStore
 
@@ -104,6 +106,45 @@ def test_settled_numbers_of_a_producer_are_forgotten(tmp_path: Path) -> None:
     data = encode_batch([b"k"], [b"v"], producer=7, epoch=1, low=20_001, numbers=20_001)
     state.apply(202, 1, append(data))
     assert len(state.producers.rows[7].applied) <= 66
+
+
+def test_a_range_remembers_no_numbers_for_the_sake_of_other_ranges(tmp_path: Path) -> None:
+    """Numbers run over all ranges of a log: of 64 each sees one in 64 of what is on its way."""
+    state = state_in(tmp_path)
+    for at in range(400):
+        numbers = [1 + (at * 10 + n) * 64 for n in range(10)]
+        low = max(1, numbers[0] - 64_000)
+        data = encode_batch([b"k"] * 10, [b"v"] * 10, producer=7, epoch=1, low=low, numbers=numbers)
+        state.apply(at + 2, 1, append(data))
+    row = state.producers.rows[7]
+    unsettled = [number for number in row.applied if number >= row.low]
+    assert len(unsettled) == 1_000 + 10
+    assert len(row.applied) <= 2 * len(unsettled) + 64
+    assert row.ordered == sorted(row.applied)
+
+
+def test_S8_numbers_that_come_late_are_known_and_forgotten_as_others(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    index = 2
+
+    def applied(numbers: list[int], low: int = 1) -> Any:
+        nonlocal index
+        data = encode_batch([b"k"] * len(numbers), [b"v"] * len(numbers), producer=7, epoch=1,
+                            low=low, numbers=numbers)  # fmt: skip
+        (reply,) = state.apply(index, 1, append(data)).replies or ()
+        index += 1
+        return reply
+
+    assert applied([300, 400])["first_seq"] == 1
+    assert applied([100, 200, 350])["first_seq"] == 3
+    assert applied([100, 200, 300, 350, 400])["seqs"] == [3, 4, 1, 5, 2]
+    row = state.producers.rows[7]
+    assert row.ordered == [100, 200, 300, 350, 400]
+    again = Row.from_wire(row.to_wire())
+    assert (again.applied, again.ordered) == (row.applied, row.ordered)
+    applied([*range(500, 600)], low=400)
+    assert applied([*range(600, 700)], low=600)["first_seq"] == 106
+    assert min(row.applied) == 600, "all below low went at once"
 
 
 def test_frozen_tables_are_no_view_of_the_live_ones_x16(tmp_path: Path) -> None:
@@ -200,3 +241,48 @@ def test_x22_x2_22_no_entry_stops_a_replica_and_all_do_the_same(tmp_path: Path, 
             states = [state_in(tmp_path), state_in(tmp_path)]
     assert states[0].state_hash == states[1].state_hash
     assert states[0].producers.to_wire() == states[1].producers.to_wire()
+
+
+@pytest.mark.parametrize(("batch", "size"), [(1, 20), (7, 100), (2, 300_000)])
+def test_a_frozen_memtable_is_packed_for_the_builder_in_bounded_portions(
+    tmp_path: Path, batch: int, size: int
+) -> None:
+    """Packed one by one, or all at once, they would keep the loop from running."""
+    state = state_in(tmp_path)
+    rng = random.Random(2)
+    for index in range(2, 14 if size > 10_000 else 1_500):
+        keys = [b"%06d" % rng.randrange(10**6) for _ in range(batch)]
+        data = encode_batch(keys, [rng.randbytes(size) for _ in keys], producer=3, epoch=1, low=1,
+                            numbers=1 + batch * (index - index % 3))  # fmt: skip
+        state.apply(index, 1, append(data))
+    frozen = state.freeze()
+    assert frozen is not None
+    sources = frozen.sources()
+    portions = list(builder_module._portions(sources))
+    assert [source for some in portions for source in some] == list(sources)
+    assert sum(len(source.selected or range(batch)) for source in sources) == len(frozen.memtable)
+    for some in portions:
+        assert len(some) <= builder_module._PORTION_SOURCES
+        held = sum(len(source.data) for source in some)
+        assert held <= builder_module._PORTION_BYTES or len(some) == 1
+    assert len(portions) <= 4 + len(sources) // 500 + (12 if size > 10_000 else 0)
+
+
+def test_what_a_memtable_holds_is_let_go_in_steps_and_is_no_work_for_the_collector(
+    tmp_path: Path,
+) -> None:
+    state = state_in(tmp_path)
+    gc.collect()
+    before = len(gc.get_objects())
+    for index in range(2, 3_002):
+        data = encode_batch([b"%06d" % index], [b"v"], producer=0, epoch=1, low=1, numbers=1)
+        state.apply(index, 1, append(data))
+    gc.collect()
+    assert len(gc.get_objects()) - before < 200
+    memtable = state.memtable
+    assert len(state.keys(limit=10_000)) == 3_000
+    steps = 1
+    while memtable.shrink(500):
+        steps += 1
+    assert steps == 6
+    assert memtable.batch_count == 0

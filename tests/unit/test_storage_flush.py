@@ -4,6 +4,8 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,15 +14,16 @@ import pytest
 from storage_failpoints import follower_command, peer_base
 from storage_node import META_BYTES, StorageNode, descriptor, numbered_batch
 
-from lognode.client.errors import Unavailable
+from lognode.client import limits
+from lognode.client.errors import Overloaded, Unavailable
 from lognode.client.invariants import DiskFailure
-from lognode.node.maintenance import Maintenance
-from lognode.node.metrics import Metrics
+from lognode.client.records import encode_batch
 from lognode.node.range_replica import RangeReplica
 from lognode.raft.types import GroupId
+from lognode.statemachine import commands
 from lognode.statemachine.builder import Builder
 from lognode.statemachine.range_state import Base
-from lognode.statemachine.segment_writer import SegmentInfo, Source
+from lognode.statemachine.segment_writer import SegmentInfo, Source, build
 
 G1 = GroupId(1, 1)
 
@@ -139,6 +142,59 @@ def test_S2_x8_a_builder_killed_at_each_of_its_steps_leaves_no_file_and_no_gap(
     assert len(steps) >= 6
 
 
+DEAF = "import time; time.sleep(600)"
+MUTE = "import sys, time; sys.stdin.buffer.read(1 << 20); time.sleep(600)"
+
+
+class SleepingBuilder(Builder):
+    """Its first processes do not do what they are for; the next are real."""
+
+    def __init__(self, *sleeping: str) -> None:
+        super().__init__(patience_s=0.2)
+        self._sleeping = list(sleeping)
+        self.killed: list[subprocess.Popen[bytes]] = []
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._process is None and self._sleeping:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", self._sleeping.pop(0)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )  # fmt: skip
+            self.killed.append(self._process)
+        elif self._process is None:
+            self._patience_s = 60.0  # on a busy machine a sound one takes its time
+        return super()._running()
+
+
+@pytest.mark.parametrize("records", [1, 3_000], ids=["few", "more than a pipe holds"])
+@pytest.mark.parametrize("sleeping", [DEAF, MUTE], ids=["deaf", "mute"])
+def test_S2_L3_a_builder_that_hangs_is_killed_and_the_segment_built_again(
+    tmp_path: Path, sleeping: str, records: int
+) -> None:
+    builder = SleepingBuilder(sleeping, sleeping)
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        keys = [b"%04d" % at for at in range(records)]
+        data = encode_batch(keys, [os.urandom(100) for _ in keys], producer=0, epoch=1, low=1,
+                            numbers=1)  # fmt: skip
+        await replica.append(data)
+        for hung in (1, 2):
+            with pytest.raises(Unavailable, match=r"did nothing for [\d.]+ s, and was killed"):
+                await node.flusher.flush(replica)
+            assert builder._hung == hung
+            assert builder.killed[-1].poll() == -9
+            assert left_in_tmp(node) == []
+            assert seqs(replica, b"a") == [1, 3]
+        assert await node.flusher.try_flush(replica)
+        assert replica.state.durable_base.applied_index == replica.applied_index
+        assert replica.state.manifest[-1].entries == records + 4
+        assert seqs(replica, b"a") == [1, 3]
+        assert builder._hung == 0
+
+    run(tmp_path, test, builder)
+    builder.stop()
+
+
 def test_S2_a_builder_that_cannot_write_says_which_file_and_why(tmp_path: Path) -> None:
     async def test(node: StorageNode, replica: RangeReplica) -> None:
         node.directory.tmp.rmdir()
@@ -220,14 +276,10 @@ def test_what_is_kept_of_flushes_goes_with_the_replica(tmp_path: Path) -> None:
             def build(self, path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
                 raise Unavailable("no room")
 
-        maintenance = Maintenance(
-            host=node.host, wal=node.wal, sync=node.sync, rounds=node.rounds,
-            flusher=node.flusher, metrics=Metrics(),
-        )  # fmt: skip
-        before = [rows_kept(part) for part in (node.flusher, maintenance)]
+        before = [rows_kept(part) for part in (node.flusher, node.memtables)]
         node.flusher._builder, sound = NoBuilder(), node.flusher._builder
-        replica.memtable_since = -1e9
-        running = asyncio.ensure_future(maintenance.run())
+        replica.freeze()
+        running = asyncio.ensure_future(node.memtables.build())
         async with asyncio.timeout(10):
             while not replica.flush_not_before:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -236,7 +288,7 @@ def test_what_is_kept_of_flushes_goes_with_the_replica(tmp_path: Path) -> None:
         await node.flusher.flush(replica)
         assert replica.cut_next is not None
         await node.host.retire([replica.gid])
-        assert [rows_kept(part) for part in (node.flusher, maintenance)] == before
+        assert [rows_kept(part) for part in (node.flusher, node.memtables)] == before
 
     run(tmp_path, test)
 
@@ -262,7 +314,150 @@ def test_S2_a_segment_that_meta_is_about_to_name_is_not_garbage(tmp_path: Path) 
         (info,) = replica.state.durable_base.manifest
         assert node.store.has(info.content_id)
         assert seqs(replica, b"a") == [1, 3]
-        node.store.remove_except([])
+        (gone,) = node.store.forget_except([])
         assert not node.store.has(info.content_id)
+        node.store.remove(gone)
+        assert not list(node.directory.files.iterdir())
+
+    run(tmp_path, test)
+
+
+class WaitingBuilder(Builder):
+    """Builds in this process, and nothing before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = threading.Event()
+        self.built: list[Path] = []
+
+    def build(self, path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
+        assert self.may.wait(60)
+        self.built.append(path)
+        return build(path, first_seq, sources)
+
+
+def test_S1_x16_memtables_freeze_and_appends_go_on_while_the_builder_is_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader proposes FREEZE when its memtable is full; nobody waits for the builder."""
+    monkeypatch.setattr(limits, "memtable_bytes_max", 5_000)
+    monkeypatch.setattr(limits, "memtable_hard_bytes_max", 40_000)
+    builder = WaitingBuilder()
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        building = asyncio.ensure_future(node.memtables.build())
+        number = 5
+        while replica.state.memtable_bytes <= limits.memtable_hard_bytes_max:
+            await replica.append(numbered_batch(number, [b"a"] * 10, filler=100))
+            number += 10
+            node.memtables.look(0.0)
+        with pytest.raises(Overloaded, match="segments") as refused:
+            await replica.append(numbered_batch(number, [b"a"]))
+        assert refused.value.outcome == "not_applied"
+        assert 6 <= len(replica.state.queue) <= 10
+        assert replica.state.memtable_bytes < 50_000
+        frozen_at = [frozen.applied_index for frozen in replica.state.queue]
+        for index in frozen_at:
+            command = commands.decode(replica.raft_log.entry(index).command)
+            assert command is not None
+            assert command.kind == commands.FREEZE
+        assert replica.state.durable_base.manifest == []
+        builder.may.set()
+        async with asyncio.timeout(60):
+            while replica.state.queue:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        building.cancel()
+        assert replica.state.durable_base.applied_index == frozen_at[-1]
+        assert len(builder.built) == len(replica.state.manifest) == len(frozen_at)
+        reply = await replica.append(numbered_batch(number, [b"a"]))
+        assert reply["status"] == "ok"
+        assert seqs(replica, b"a") == [1, 3, *range(5, number + 1)][:100]
+
+    run(tmp_path, test, builder)
+
+
+def test_L3_the_memtables_of_a_node_are_bounded_frozen_ones_included(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = WaitingBuilder()
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        other = await node.host.create_range(descriptor(2), Base(), campaign=True)
+        assert other is not None
+        await node.leading(other)
+        follower = await node.host.create_range(
+            descriptor(3, members=(1, 2, 3)), Base(), campaign=False
+        )
+        assert follower is not None
+        follower.state.apply(2, 1, follower_command(2))
+        await other.append(numbered_batch(1, [b"a"] * 50, filler=1000))
+        sizes = [r.state.memtable_bytes for r in (replica, other, follower)]
+        assert sizes[1] > sizes[0] + sizes[2]
+
+        # The largest is enough, and while it waits for the builder nothing else is frozen.
+        monkeypatch.setattr(limits, "memtables_bytes_max", sum(sizes) - 100)
+        for _ in range(3):
+            node.memtables.look(time.monotonic())
+            await node.applied(other)
+        assert [len(r.state.queue) for r in (replica, other, follower)] == [0, 1, 0]
+        assert other.raft_log.entry(other.applied_index).command == other_freeze(other)
+
+        # The leader asks its members, a follower has nobody to ask.
+        monkeypatch.setattr(limits, "memtables_bytes_max", 0)
+        node.memtables.look(time.monotonic())
+        await node.applied(replica)
+        assert [len(r.state.queue) for r in (replica, other, follower)] == [1, 1, 1]
+        assert follower.applied_index == 1
+
+        monkeypatch.setattr(limits, "memtables_hard_bytes_max", sum(sizes) // 2)
+        node.memtables.look(time.monotonic())
+        with pytest.raises(Overloaded, match="the node waits for segments"):
+            await replica.append(numbered_batch(5, [b"a"]))
+        building = asyncio.ensure_future(node.memtables.build())
+        builder.may.set()
+        async with asyncio.timeout(60):
+            while node.memory.full:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        building.cancel()
+        assert len(other.state.manifest) == 1, "the largest goes first"
+        reply = await replica.append(numbered_batch(5, [b"a"]))
+        assert reply["status"] == "ok"
+
+    run(tmp_path, test, builder)
+
+
+def other_freeze(replica: RangeReplica) -> bytes:
+    """The FREEZE that is the last entry applied, with the time that it has."""
+    found = commands.decode(replica.raft_log.entry(replica.applied_index).command)
+    assert found is not None
+    return commands.encode(commands.FREEZE, found.timestamp_ms, None)
+
+
+def test_an_old_memtable_is_frozen_by_its_leader_and_much_later_by_the_member_itself(
+    tmp_path: Path,
+) -> None:
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        follower = await node.host.create_range(
+            descriptor(3, members=(1, 2, 3)), Base(), campaign=False
+        )
+        assert follower is not None
+        follower.state.apply(2, 1, follower_command(2))
+        now = time.monotonic()
+        proposed = []
+        for later in (0, limits.memtable_age_s + 1):
+            node.memtables.look(now + later)
+            proposed.append(replica.freeze_proposed)
+        assert proposed == [False, True]
+        await node.applied(replica)
+        assert [len(r.state.queue) for r in (replica, follower)] == [1, 0]
+        await node.flusher.flush(replica)
+        index = replica.applied_index
+        # Nothing is proposed for an empty memtable, or it would go on for ever.
+        for _ in range(3):
+            node.memtables.look(time.monotonic() + limits.memtable_age_s + 1)
+            await node.applied(replica)
+        assert replica.applied_index == index
+        node.memtables.look(time.monotonic() + 2 * limits.memtable_age_s + 1)
+        assert len(follower.state.queue) == 1
 
     run(tmp_path, test)

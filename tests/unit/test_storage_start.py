@@ -1,13 +1,12 @@
 """What a node takes from its directory at start: what it held, and of that what is committed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from storage_failpoints import follower_command, peer_base
-from storage_node import StorageNode, descriptor, numbered_batch
+from storage_node import StorageNode, descriptor, numbered_batch, one_life
 
 from lognode.client import limits
 from lognode.client.errors import Overloaded
@@ -16,20 +15,6 @@ from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
 
 G1, G2 = GroupId(1, 1), GroupId(2, 1)
-
-
-def start(root: Path, test: Callable[[StorageNode], Awaitable[None]]) -> None:
-    """One life of a node."""
-
-    async def main() -> None:
-        node = StorageNode(root)
-        await node.start()
-        try:
-            await test(node)
-        finally:
-            node.stop()
-
-    asyncio.run(main())
 
 
 async def hold_entries(node: StorageNode) -> None:
@@ -50,7 +35,7 @@ async def hold_entries(node: StorageNode) -> None:
 
 
 def test_S5_x15_nothing_above_the_recovered_commit_index_is_applied(tmp_path: Path) -> None:
-    start(tmp_path, hold_entries)
+    one_life(tmp_path, hold_entries)
 
     async def test(node: StorageNode) -> None:
         replica = node.host.replica(G1)
@@ -61,11 +46,11 @@ def test_S5_x15_nothing_above_the_recovered_commit_index_is_applied(tmp_path: Pa
         assert replica.state.count(b"a") == 3
         assert replica.raft_log.term >= 4
 
-    start(tmp_path, test)
+    one_life(tmp_path, test)
 
 
 def test_S2_x2_a_damaged_log_takes_no_part_and_is_remembered(tmp_path: Path) -> None:
-    start(tmp_path, hold_entries)
+    one_life(tmp_path, hold_entries)
     path = tmp_path / "wal" / "wal-0000000001"
     whole = path.read_bytes()
     at = whole.index(follower_command(3))
@@ -82,13 +67,13 @@ def test_S2_x2_a_damaged_log_takes_no_part_and_is_remembered(tmp_path: Path) -> 
             await node.host.create_range(descriptor(1, (1, 2, 3)), Base(), campaign=False) is None
         )
 
-    start(tmp_path, damaged)
+    one_life(tmp_path, damaged)
     path.write_bytes(whole)
-    start(tmp_path, damaged)
+    one_life(tmp_path, damaged)
 
 
 def test_S2_x2_a_log_that_is_gone_is_damage(tmp_path: Path) -> None:
-    start(tmp_path, hold_entries)
+    one_life(tmp_path, hold_entries)
     for path in (tmp_path / "wal").iterdir():
         path.unlink()
 
@@ -96,14 +81,14 @@ def test_S2_x2_a_log_that_is_gone_is_damage(tmp_path: Path) -> None:
         assert set(node.host.damaged) == {G1, G2}
         assert not node.host.groups
 
-    start(tmp_path, test)
+    one_life(tmp_path, test)
 
 
 @pytest.mark.parametrize("how", ["flip", "cut", "gone"])
 def test_S12_x28_a_replica_whose_segment_is_not_what_it_was_does_not_serve(
     tmp_path: Path, how: str
 ) -> None:
-    start(tmp_path, hold_entries)
+    one_life(tmp_path, hold_entries)
     (path,) = (tmp_path / "files").iterdir()
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -117,7 +102,7 @@ def test_S12_x28_a_replica_whose_segment_is_not_what_it_was_does_not_serve(
         assert path.stem in node.host.damaged[G2]
         assert node.host.replica(G1) is not None
 
-    start(tmp_path, test)
+    one_life(tmp_path, test)
 
 
 def test_S2_x15_a_meta_store_older_than_its_wal_is_damage_not_a_reset(tmp_path: Path) -> None:
@@ -131,13 +116,13 @@ def test_S2_x15_a_meta_store_older_than_its_wal_is_damage_not_a_reset(tmp_path: 
         node.rounds.kick()
         await node.rounds.durable()
 
-    start(tmp_path, cut)
+    one_life(tmp_path, cut)
 
     async def test(node: StorageNode) -> None:
         assert "its log begins after 4" in node.host.damaged[G1]
         assert node.wal.groups[G1].last_index == 6
 
-    start(tmp_path, test)
+    one_life(tmp_path, test)
 
 
 def test_x2_10_a_base_in_meta_is_rolled_forward_into_the_log(tmp_path: Path) -> None:
@@ -164,9 +149,9 @@ def test_x2_10_a_base_in_meta_is_rolled_forward_into_the_log(tmp_path: Path) -> 
             assert (log.term_at(8), log.last_index, log.commit_index) == (term, kept, 8)
             assert replica.applied_index == 8
 
-        start(root, crash)
+        one_life(root, crash)
         for _ in range(2):
-            start(root, test)
+            one_life(root, test)
 
 
 def test_S2_x15_a_log_that_has_lost_its_end_is_damage_not_a_reset(tmp_path: Path) -> None:
@@ -180,14 +165,14 @@ def test_S2_x15_a_log_that_has_lost_its_end_is_damage_not_a_reset(tmp_path: Path
         base = replace(Base(), applied_index=8, applied_term=1)
         node.meta.commit({rows.replica_key(G1): rows.replica_row(replica.descriptor, base)})
 
-    start(tmp_path, forget)
+    one_life(tmp_path, forget)
 
     async def test(node: StorageNode) -> None:
         assert node.host.damaged == {G1: "its log ends at entry 6, meta applied 8"}
         assert node.wal.groups[G1].last_index == 6
 
     for _ in range(2):
-        start(tmp_path, test)
+        one_life(tmp_path, test)
 
 
 def test_S2_x2_a_log_with_another_entry_where_meta_applied_one_is_damage_not_a_reset(
@@ -203,7 +188,7 @@ def test_S2_x2_a_log_with_another_entry_where_meta_applied_one_is_damage_not_a_r
         base = replace(Base(), applied_index=6, applied_term=2)
         node.meta.commit({rows.replica_key(G1): rows.replica_row(replica.descriptor, base)})
 
-    start(tmp_path, forget)
+    one_life(tmp_path, forget)
 
     async def test(node: StorageNode) -> None:
         said = "its log holds entry 6 of term 1, meta applied that of term 2"
@@ -211,7 +196,7 @@ def test_S2_x2_a_log_with_another_entry_where_meta_applied_one_is_damage_not_a_r
         assert node.wal.groups[G1].last_index == 6
 
     for _ in range(2):
-        start(tmp_path, test)
+        one_life(tmp_path, test)
 
 
 def test_L3_appends_are_refused_when_segments_cannot_be_built(
@@ -234,4 +219,4 @@ def test_L3_appends_are_refused_when_segments_cannot_be_built(
         reply = await replica.append(numbered_batch(number, [b"a"]))
         assert reply["status"] == "ok"
 
-    start(tmp_path, test)
+    one_life(tmp_path, test)

@@ -27,6 +27,7 @@ from lognode.raft import wal_format
 from lognode.raft.types import GroupId
 from lognode.raft.wal_scan import file_number
 from lognode.statemachine.range_state import Base
+from lognode.statemachine.segment_writer import SegmentInfo
 
 
 async def fill(root: Path) -> None:
@@ -79,7 +80,7 @@ def failed(root: Path) -> dict[str, str]:
     before = state_of(root)
     checks = verify(root)
     assert state_of(root) == before
-    assert len({check.name for check in checks}) == len(checks) == 7
+    assert len({check.name for check in checks}) == len(checks) == 8
     return {check.name: check.row()["found"] for check in checks if check.wrong}
 
 
@@ -116,7 +117,7 @@ def test_a_sound_directory_passes_every_check(
     assert failed(copy) == {}
     assert main.main(["verify", str(copy)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 7
+    assert len(lines) == 8
     assert all(line.startswith("PASS\t") for line in lines)
     assert main.main(["verify", str(copy), "--format", "json"]) == 0
     checks = {check["check"]: check["found"] for check in json.loads(capsys.readouterr().out)}
@@ -311,6 +312,155 @@ def test_S12_each_kind_of_damage_is_found(
     ]
     assert len(line.split("\t")) == 4
     assert len(line.split("\t")[3]) > 10, "no repair is named"
+
+
+# Rows whose checksum holds, and which cannot be.
+
+
+def of_range(key: str, change: Callable[[Any], None]) -> Callable[[Path], None]:
+    """Change the stored state of a range."""
+
+    def damage(root: Path) -> None:
+        def changed(row: Any) -> Any:
+            change(row["base"])
+            return row
+
+        change_row(root, key, changed)
+
+    return damage
+
+
+def swap_segments(base: Any) -> None:
+    base["manifest"].reverse()
+
+
+def overlap_segments(base: Any) -> None:
+    base["manifest"][0][4] += 1
+
+
+def empty_segment(base: Any) -> None:
+    base["manifest"][0][2] = 0
+
+
+def swap_keys(base: Any) -> None:
+    base["manifest"][0][5], base["manifest"][0][6] = b"z", b"a"
+
+
+def swap_timestamps(base: Any) -> None:
+    base["manifest"][0][7] += 1 << 40
+
+
+def lower_next_seq(base: Any) -> None:
+    base["tables"]["next_seq"] = 2
+
+
+def lower_last_timestamp(base: Any) -> None:
+    base["tables"]["last_timestamp_ms"] = 1
+
+
+def strange_producers(base: Any) -> None:
+    base["tables"]["producers"] = 7
+
+
+def strange_next_seq(base: Any) -> None:
+    base["tables"]["next_seq"] = "many"
+
+
+ROW = rows.replica_key(GroupId(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (swap_segments, "from seq 1 on, behind"),
+        (overlap_segments, "behind"),
+        (empty_segment, "0 entries with seqs from"),
+        (swap_keys, "a last key that is before its first"),
+        (swap_timestamps, "a last timestamp that is before its first"),
+        (lower_next_seq, "its next seq is 2, and a segment ends at"),
+        (lower_last_timestamp, "its last timestamp is 1, and a segment has"),
+        (strange_producers, "its tables cannot be read"),
+        (strange_next_seq, "its next seq and last timestamp are ('many'"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_S12_a_state_that_no_replica_could_have_is_found(
+    copy: Path, change: Callable[[Any], None], says: str
+) -> None:
+    of_range(ROW, change)(copy)
+    told = failed(copy).get("states", "")
+    assert "range 1 generation 1: " in told
+    assert says in told
+
+
+def stored(root: Path, key: str) -> Any:
+    """A row as it is."""
+    kept: list[Any] = []
+
+    def keep(row: Any) -> Any:
+        kept.append(row)
+        return row
+
+    change_row(root, key, keep)
+    return kept[0]
+
+
+def store(root: Path, key: str, row: Any) -> None:
+    change_row(root, key, lambda _: row)
+
+
+@pytest.mark.parametrize("field", ["min_timestamp_ms", "max_timestamp_ms", "max_key"])
+def test_S12_a_manifest_that_its_file_contradicts_is_found(copy: Path, field: str) -> None:
+    def change(base: Any) -> None:
+        at = SegmentInfo._fields.index(field)
+        base["manifest"][0][at] += b"z" if field == "max_key" else -1
+
+    of_range(ROW, change)(copy)
+    assert "is not what its manifest says" in failed(copy)["segments"]
+
+
+def test_S12_two_manifests_that_contradict_each_other_are_found(copy: Path) -> None:
+    """What is prepared for a next generation names the files of the one before."""
+    prepared = {"range": 1, "generation": 1, "base": stored(copy, ROW)["base"]}
+    store(copy, rows.prepared_key(5), prepared)
+    assert failed(copy) == {}
+    prepared["base"]["manifest"][0][1] += 1
+    store(copy, rows.prepared_key(5), prepared)
+    told = "another manifest says otherwise of segment"
+    assert told in failed(copy)["states"]
+
+
+@pytest.mark.parametrize("key", [rows.IMAGE, rows.sound_key("abc"), rows.prepared_key(7)])
+def test_S12_a_row_of_another_shape_is_found_whichever_it_is(copy: Path, key: str) -> None:
+    change_row(copy, key, lambda _: [1, 2])
+    assert f"meta row {key} is not one" in failed(copy)["meta"]
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container and key in it, so that what is there can be replaced."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, each in list(items):
+        yield value, key
+        if isinstance(each, dict | list):
+            yield from _places(each)
+
+
+def test_S12_whatever_stands_in_a_row_ends_in_a_report(copy: Path) -> None:
+    """Rows with right checksums and wrong content: said, and never an error of Python's."""
+    rng = random.Random(11)
+    strange: list[Any] = [None, -1, 0, 1 << 63, "x", b"x", [], {}, [1, 2], {"a": 1}, True, 1.5]
+    for key in (ROW, rows.mark_key(1), rows.CLEAN, "identity"):
+        row = stored(copy, key)
+        for _ in range(12 if key == ROW else 2):
+            changed = msgpack.unpackb(msgpack.packb([row]), strict_map_key=False)
+            container, at = rng.choice(list(_places(changed)))
+            container[at] = rng.choice(strange)
+            store(copy, key, changed[0])
+            checks = [check.row() for check in verify(copy)]
+            assert len(checks) == 8, changed
+            assert all(len(check["found"]) < 4000 for check in checks), changed
+        store(copy, key, row)
+    assert failed(copy) == {}
 
 
 # What passes although a start has something to do.

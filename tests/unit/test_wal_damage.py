@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from raft_wal import FILE_BYTES, open_wal, reclaim, sync
 
 from lognode.chaos.sim.disk import SimDisk
 from lognode.client.errors import CorruptData
@@ -17,24 +18,6 @@ from lognode.raft.wal import Wal
 from lognode.raft.wal_scan import file_name
 
 G1, G2, G3 = GroupId(1, 1), GroupId(2, 1), GroupId(3, 1)
-FILE_BYTES = 4096
-
-
-def open_wal(disk: SimDisk) -> Wal:
-    return Wal.open(disk, entropy=random.Random(7).randbytes, file_bytes=FILE_BYTES)
-
-
-def sync(wal: Wal) -> None:
-    """One whole round."""
-    round_ = wal.collect()
-    if round_ is not None:
-        wal.write(round_)
-        wal.complete(round_)
-
-
-def reclaim(wal: Wal) -> None:
-    """What maintenance does now and then."""
-    wal.let_go(wal.reclaim())
 
 
 def marked(wal: Wal) -> None:

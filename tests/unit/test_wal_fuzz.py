@@ -2,9 +2,12 @@
 synced. Hypothesis prints the seed of a failure."""
 
 import random
+from functools import partial
 
+import raft_wal
 from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
+from raft_wal import sync
 
 from lognode.chaos.sim.disk import SimDisk
 from lognode.client.errors import CorruptData
@@ -14,22 +17,11 @@ from lognode.raft.wal import Wal
 from lognode.raft.wal_scan import file_name, file_number, scan
 
 FILE_BYTES = 2048
+open_wal = partial(raft_wal.open_wal, file_bytes=FILE_BYTES)
 GROUPS = [GroupId(number, 1) for number in range(1, 5)]
 GONE = GroupId(9, 1)
 
 Contents = dict[GroupId, tuple[object, ...]]
-
-
-def open_wal(disk: SimDisk) -> Wal:
-    return Wal.open(disk, entropy=random.Random(7).randbytes, file_bytes=FILE_BYTES)
-
-
-def sync(wal: Wal) -> None:
-    """One whole round."""
-    round_ = wal.collect()
-    if round_ is not None:
-        wal.write(round_)
-        wal.complete(round_)
 
 
 def contents(wal: Wal) -> Contents:

@@ -6,32 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from raft_wal import FILE_BYTES, open_wal, reclaim, sync
 
 from lognode.chaos.sim.disk import Died, SimDisk
 from lognode.client.invariants import InvariantError
 from lognode.raft.types import DiskFailure, GroupId
-from lognode.raft.wal import Wal
 from lognode.raft.wal_scan import file_number
 
 G1, G2 = GroupId(1, 1), GroupId(2, 1)
-FILE_BYTES = 4096
-
-
-def open_wal(disk: SimDisk) -> Wal:
-    return Wal.open(disk, entropy=random.Random(7).randbytes, file_bytes=FILE_BYTES)
-
-
-def sync(wal: Wal) -> None:
-    """One whole round."""
-    round_ = wal.collect()
-    if round_ is not None:
-        wal.write(round_)
-        wal.complete(round_)
-
-
-def reclaim(wal: Wal) -> None:
-    """What maintenance does now and then."""
-    wal.let_go(wal.reclaim())
 
 
 def script(disk: SimDisk, promised: dict[str, Any]) -> None:

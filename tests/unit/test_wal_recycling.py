@@ -2,9 +2,12 @@
 
 import contextlib
 import random
+from functools import partial
 from typing import Any
 
 import pytest
+import raft_wal
+from raft_wal import sync
 
 from lognode.chaos.sim.disk import Died, SimDisk
 from lognode.client.errors import CorruptData
@@ -17,6 +20,7 @@ from lognode.raft.wal_scan import file_name, file_number, is_spare, spare_name
 
 BUSY, IDLE, GONE = GroupId(1, 1), GroupId(2, 1), GroupId(3, 1)
 FILE_BYTES = 2048
+open_wal = partial(raft_wal.open_wal, file_bytes=FILE_BYTES)
 
 
 class Watched(SimDisk):
@@ -29,18 +33,6 @@ class Watched(SimDisk):
         if file_number(new) is not None and content.strip(b"\0"):
             self.recycled += 1
         super().rename(old, new)
-
-
-def open_wal(disk: SimDisk) -> Wal:
-    return Wal.open(disk, entropy=random.Random(7).randbytes, file_bytes=FILE_BYTES)
-
-
-def sync(wal: Wal) -> None:
-    """One whole round."""
-    round_ = wal.collect()
-    if round_ is not None:
-        wal.write(round_)
-        wal.complete(round_)
 
 
 def reclaim(wal: Wal) -> None:
@@ -84,7 +76,7 @@ def grow_pinned(wal: Wal) -> None:
 def begun(disk: SimDisk, promised: dict[str, Any] | None = None) -> Wal:
     """A busy group, one that only voted, and one that is over."""
     promised = {} if promised is None else promised
-    wal = open_wal(disk)
+    wal: Wal = open_wal(disk)
     for gid in (BUSY, IDLE, GONE):
         wal.create_group(gid)
     wal.groups[IDLE].set_hard_state(7, 3)

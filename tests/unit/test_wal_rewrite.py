@@ -4,6 +4,7 @@ import random
 import time
 
 import pytest
+from raft_wal import open_wal, sync
 
 from lognode.chaos.sim.disk import Died, SimDisk
 from lognode.client import limits
@@ -13,19 +14,6 @@ from lognode.raft.types import GroupId
 from lognode.raft.wal import Wal
 
 BUSY, STUCK = GroupId(1, 1), GroupId(2, 1)
-FILE_BYTES = 4096
-
-
-def open_wal(disk: SimDisk) -> Wal:
-    return Wal.open(disk, entropy=random.Random(7).randbytes, file_bytes=FILE_BYTES)
-
-
-def sync(wal: Wal) -> None:
-    """One whole round."""
-    round_ = wal.collect()
-    if round_ is not None:
-        wal.write(round_)
-        wal.complete(round_)
 
 
 def contents(log: GroupLog) -> list[tuple[int, bytes]]:
@@ -34,7 +22,7 @@ def contents(log: GroupLog) -> list[tuple[int, bytes]]:
 
 def begun(disk: SimDisk) -> Wal:
     """A group with three entries that nobody commits, of two terms, behind a cut."""
-    wal = open_wal(disk)
+    wal: Wal = open_wal(disk)
     wal.create_group(BUSY)
     stuck = wal.create_group(STUCK)
     for index, term in ((2, 1), (3, 1), (4, 1), (5, 3)):

@@ -1,0 +1,127 @@
+"""Removals and leases that simulated clients ask for, and what may, or must, be gone by them.
+
+A removal may have been applied from the moment it is asked for, however often it is asked for
+again, and has been once it is acknowledged; a floor never falls. Seqs are those that the client
+knew then: what is appended later lies above and is never covered.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from ...statemachine import commands
+
+_KINDS: Final = {
+    "trim": commands.TRIM_KEYS,
+    "delete": commands.DELETE_KEYS,
+    "retention": commands.TRIM_SPANS,
+    "compact": commands.COMPACT_TO,
+}
+
+
+class Removal(NamedTuple):
+    """Of each key what lies below `before` goes; `how` compact: all of that but its last entry."""
+
+    how: str
+    keys: tuple[bytes, ...]
+    before: int
+    span: tuple[bytes, bytes]
+
+    @property
+    def command(self) -> tuple[int, Any]:
+        """Kind and payload of the Raft entry."""
+        kind = _KINDS[self.how]
+        if kind == commands.COMPACT_TO:
+            return kind, [*self.span, self.before, commands.COMPACT, 0]
+        if kind == commands.TRIM_SPANS:
+            return kind, [[*self.span, self.before]]
+        return kind, [[key, self.before] for key in self.keys]
+
+
+class Lease(NamedTuple):
+    """On all keys of a group; `key` is the one that is read through it."""
+
+    name: str
+    group: int
+    key: bytes
+    through: int
+
+    @property
+    def take(self) -> tuple[int, Any]:
+        """Kind and payload of the Raft entry; the leader adds when it ends."""
+        start, end = span_of(self.group)
+        return commands.TAKE_LEASE, [self.name, start, end, self.through]
+
+    @property
+    def release(self) -> tuple[int, Any]:
+        """Kind and payload of the Raft entry."""
+        return commands.RELEASE_LEASE, [self.name]
+
+
+def span_of(group: int) -> tuple[bytes, bytes]:
+    """Of all keys of a group."""
+    return b"%d/" % group, b"%d0" % group
+
+
+def draw(rng: random.Random, group: int, keys: int, last: int, key: bytes) -> Removal:
+    """A removal from a group of so many keys; `last` is the last seq known of `key`.
+
+    Retention takes little, so that most of what was acknowledged is still looked for at the end.
+    """
+    how = rng.choice(tuple(_KINDS))
+    before = last + 1
+    if how == "trim":
+        before = rng.randint(1, last + 1)
+    elif how == "retention":
+        before = rng.randint(1, last // 3 + 1)
+    whole = tuple(b"%d/k%d" % (group, number) for number in range(keys))
+    named = (key,) if how in ("trim", "delete") else whole
+    return Removal(how, named, before, span_of(group))
+
+
+class Removed:
+    """What all removals of a run together take, per key."""
+
+    def __init__(self) -> None:
+        self._trims_asked: dict[bytes, int] = {}
+        self._trims_done: dict[bytes, int] = {}
+        self._compactions_asked: dict[bytes, int] = {}
+        self._compactions_done: dict[bytes, int] = {}
+        self.done_count = 0
+
+    def asked(self, removal: Removal) -> None:
+        """It is on its way for the first time: from now on it may be applied."""
+        compacts = removal.how == "compact"
+        _raise(self._compactions_asked if compacts else self._trims_asked, removal)
+
+    def done(self, removal: Removal) -> None:
+        """It was acknowledged: every linearizable read from now on reflects it."""
+        compacts = removal.how == "compact"
+        _raise(self._compactions_done if compacts else self._trims_done, removal)
+        self.done_count += 1
+
+    def trimmed(self, key: bytes) -> int:
+        """Nothing of the key below this seq is there any more."""
+        return self._trims_done.get(key, 0)
+
+    def compacted(self, key: bytes) -> int:
+        """Of the key at most one entry below this seq is there."""
+        return self._compactions_done.get(key, 0)
+
+    def may_be_trimmed(self, key: bytes, seq: int) -> bool:
+        """Whether this entry and all before it may be gone."""
+        return seq < self._trims_asked.get(key, 0)
+
+    def may_be_gone(self, key: bytes, seq: int, known: Sequence[int]) -> bool:
+        """Whether this entry may be gone. `known`: seqs that the key has or had."""
+        below = self._compactions_asked.get(key, 0)
+        return self.may_be_trimmed(key, seq) or any(seq < other < below for other in known)
+
+    def touches(self, key: bytes) -> bool:
+        """Whether anything was asked to be removed of the key."""
+        return key in self._trims_asked or key in self._compactions_asked
+
+
+def _raise(floors: dict[bytes, int], removal: Removal) -> None:
+    for key in removal.keys:
+        floors[key] = max(floors.get(key, 0), removal.before)

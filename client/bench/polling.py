@@ -1,0 +1,68 @@
+"""Polls: a page of one key, at a rate or with so many readers."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import CorruptData
+from ..log import AsyncLog
+from . import pace
+from .report import Recorder
+from .shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Polling:
+    """`rate` polls a second, or 0 for as many as `window` readers make; pages of `limit`."""
+
+    seconds: float
+    rate: float = 0.0
+    window: int = 1
+    limit: int = 32
+    warmup_s: float = 0.0
+    every_s: float | None = None
+
+
+class Poller:
+    """Reads keys at random and checks each entry."""
+
+    def __init__(self, log: AsyncLog, shape: Shape, load: Polling) -> None:
+        self._log = log
+        self._shape = shape
+        self._load = load
+        self._rng = random.Random(shape.seed + 2)
+        self._entries = 0
+        self._empty = 0
+
+    async def run(self) -> dict[str, Any]:
+        """The report; records are polls. Raises CorruptData when a page is wrong."""
+        load = self._load
+        recorder = Recorder(warmup_s=load.warmup_s, every_s=load.every_s)
+        seconds = load.warmup_s + load.seconds
+        await pace.paced(load.rate, load.window, seconds, self._poll, recorder)
+        return recorder.report(
+            "poll",
+            {
+                "keys": self._shape.keys,
+                "zipf": self._shape.zipf,
+                "limit": load.limit,
+                "rate": load.rate or None,
+                "window": None if load.rate > 0 else load.window,
+                "entries": self._entries,
+                "empty": self._empty,
+                "verified": self._entries,
+            },
+        )
+
+    async def _poll(self, _: int, __: float) -> int:
+        (key,) = self._shape.draw(1, self._rng)
+        page = [entry async for entry in self._log.scan(key, limit=self._load.limit)]
+        seq = 0
+        for entry in page:
+            if entry.key != key or entry.seq <= seq:
+                raise CorruptData(f"a poll of {key!r} returned {entry!r:.200} after seq {seq}")
+            self._shape.check(key, entry.value)
+            seq = entry.seq
+        self._entries += len(page)
+        self._empty += not page
+        return 1

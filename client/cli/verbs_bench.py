@@ -1,0 +1,193 @@
+"""`lognode bench append`, `poll`, `follow` and `mixed`: checked load on a cluster, and figures."""
+
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from ..bench import mixed
+from ..bench.appending import Appender, Appending
+from ..bench.contending import Contender, Contending
+from ..bench.following import Followers
+from ..bench.polling import Poller, Polling
+from ..bench.shape import Shape, key_bytes_default, value_bytes_default
+from ..errors import LogExists
+from .parser import Parser, age_s, whole
+from .verb import Call, Verb
+
+_FIGURES = ("workload", "what", "value")
+
+
+def _common(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("--seconds", type=age_s, default=10.0, metavar="AGE",
+                        help="how long is measured (default 10s)")  # fmt: skip
+    parser.add_argument("--warmup", type=age_s, default=0.0, metavar="AGE",
+                        help="how long before that (default 0)")  # fmt: skip
+    parser.add_argument("--keys", type=_some, default=100_000, metavar="N", help="default 100000")
+    parser.add_argument("--key-bytes", type=_some, default=key_bytes_default, metavar="N",
+                        help=f"default {key_bytes_default}")  # fmt: skip
+    parser.add_argument("--value-bytes", type=_some, default=value_bytes_default, metavar="N",
+                        help=f"default {value_bytes_default}")  # fmt: skip
+    parser.add_argument("--zipf", type=float, default=0.0, metavar="S",
+                        help="exponent of a Zipf distribution over the keys")  # fmt: skip
+    parser.add_argument("--seed", type=whole, default=1, metavar="N", help="default 1")
+    parser.add_argument("--ranges", type=_some, metavar="N",
+                        help="create the log with so many ranges where there is none")  # fmt: skip
+    parser.add_argument("--every", type=age_s, metavar="AGE",
+                        help="also figures of each such interval")  # fmt: skip
+
+
+def _append_arguments(parser: Parser) -> None:
+    _common(parser)
+    _add_batch(parser, rate="records a second; 0: as many as go (default)", rate_default=0.0)
+    parser.add_argument("--window", type=_some, default=64, metavar="N",
+                        help="calls in flight without a rate (default 64)")  # fmt: skip
+    parser.add_argument("--records", type=_some, metavar="N", help="end after so many")
+    parser.add_argument("--in-order", action="store_true", help="key after key, not at random")
+    parser.add_argument("--conditional", action="store_true",
+                        help="each append only if it follows what was read")  # fmt: skip
+
+
+def _poll_arguments(parser: Parser) -> None:
+    _common(parser)
+    _add_limit(parser)
+    parser.add_argument("--rate", type=float, default=0.0, metavar="R",
+                        help="polls a second; 0: as many as go (default)")  # fmt: skip
+    parser.add_argument("--window", type=_some, default=1, metavar="N",
+                        help="readers without a rate (default 1)")  # fmt: skip
+
+
+def _follow_arguments(parser: Parser) -> None:
+    _common(parser)
+    parser.add_argument("--followers", type=_some, default=1_000, metavar="N",
+                        help="each of a key of its own (default 1000)")  # fmt: skip
+    _add_batch(parser, rate="records appended a second (default 10000)", rate_default=10_000.0)
+
+
+def _mixed_arguments(parser: Parser) -> None:
+    _common(parser)
+    _add_limit(parser)
+    _add_batch(parser, rate="records appended a second (default 10000)", rate_default=10_000.0)
+    parser.add_argument("--polls", type=float, default=100.0, metavar="R",
+                        help="polls a second (default 100)")  # fmt: skip
+
+
+def _add_batch(parser: Parser, *, rate: str, rate_default: float) -> None:
+    parser.add_argument("--rate", type=float, default=rate_default, metavar="R", help=rate)
+    parser.add_argument("--batch", type=_some, default=1_000, metavar="N",
+                        help="records of a call (default 1000)")  # fmt: skip
+
+
+def _add_limit(parser: Parser) -> None:
+    parser.add_argument("--limit", type=_some, default=32, metavar="N",
+                        help="entries of a page (default 32)")  # fmt: skip
+
+
+def _some(text: str) -> int:
+    number = whole(text)
+    if number == 0:
+        raise ArgumentTypeError("0 is too few")
+    return number
+
+
+async def _append(call: Call) -> None:
+    shape = await _begin(call)
+    options = call.options
+    log = call.client.log(options.log)
+    if options.conditional:
+        contending = Contending(
+            options.seconds, rate=options.rate, window=options.window, warmup_s=options.warmup
+        )
+        _print(call, await Contender(log, shape, contending).run())
+        return
+    load = Appending(
+        options.seconds, rate=options.rate, batch=options.batch, window=options.window,
+        records=options.records, in_order=options.in_order, warmup_s=options.warmup,
+        every_s=options.every,
+    )  # fmt: skip
+    _print(call, await Appender(log, shape, load).run())
+
+
+async def _poll(call: Call) -> None:
+    shape = await _begin(call)
+    load = _polling(call.options, call.options.rate, call.options.window)
+    _print(call, await Poller(call.client.log(call.options.log), shape, load).run())
+
+
+async def _follow(call: Call) -> None:
+    shape = await _begin(call)
+    options = call.options
+    log = call.client.log(options.log)
+    followers = min(options.followers, shape.keys)
+    _print(call, await Followers(log, shape, followers, _appending(options)).run())
+
+
+async def _mixed(call: Call) -> None:
+    shape = await _begin(call)
+    log = call.client.log(call.options.log)
+    appender = Appender(log, shape, _appending(call.options))
+    poller = Poller(log, shape, _polling(call.options, call.options.polls, 1))
+    _print(call, await mixed.run(appender, poller))
+
+
+def _appending(options: Namespace) -> Appending:
+    """Appends at a rate, beside something else."""
+    return Appending(
+        options.seconds, rate=options.rate, batch=options.batch, warmup_s=options.warmup,
+        every_s=options.every,
+    )  # fmt: skip
+
+
+def _polling(options: Namespace, rate: float, window: int) -> Polling:
+    return Polling(
+        options.seconds, rate=rate, window=window, limit=options.limit, warmup_s=options.warmup,
+        every_s=options.every,
+    )  # fmt: skip
+
+
+async def _begin(call: Call) -> Shape:
+    """The shape; the log is created if that was asked for."""
+    options = call.options
+    shape = Shape(
+        options.keys, key_bytes=options.key_bytes, value_bytes=options.value_bytes,
+        zipf=options.zipf, seed=options.seed,
+    )  # fmt: skip
+    if options.ranges is not None:
+        try:
+            await call.client.create_log(options.log, split_at=shape.splits(options.ranges))
+        except LogExists:
+            call.note(f"log {options.log!r} is there already and stays as it is")
+    return shape
+
+
+def _print(call: Call, report: Mapping[str, Any]) -> None:
+    """A line a figure for people; for programs the report as it is."""
+    if not call.printer.tables:
+        call.printer.document(report)
+        return
+    parts = [part for part in report.values() if isinstance(part, dict) and "workload" in part]
+    for part in [report, *parts]:
+        call.printer.rows(_rows(part), _FIGURES)
+
+
+def _rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for name, value in report.items():
+        if name in ("workload", "series") or value is None:
+            continue
+        if isinstance(value, dict):
+            if "workload" not in value:
+                rows += [(f"{name} {inner}", figure) for inner, figure in value.items()]
+        else:
+            rows.append((name, value))
+    return [{"workload": report["workload"], "what": what, "value": value} for what, value in rows]
+
+
+VERBS = (
+    Verb("bench append", "appends, as many as go or at a rate", _append, _append_arguments,
+         writes=True),
+    Verb("bench poll", "read pages of single keys", _poll, _poll_arguments),
+    Verb("bench follow", "followers of single keys under appends", _follow, _follow_arguments,
+         writes=True),
+    Verb("bench mixed", "appends and polls at once", _mixed, _mixed_arguments, writes=True),
+)  # fmt: skip

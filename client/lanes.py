@@ -1,0 +1,40 @@
+"""The batches of one range on their way: one open, some ready, a few requests in flight."""
+
+import asyncio
+
+from . import limits
+from .appends import AppendBatch
+
+
+class Lane:
+    """`in_flight` counts requests. Filled and emptied by its sender."""
+
+    __slots__ = ("due", "in_flight", "open", "ready", "timer")
+
+    def __init__(self) -> None:
+        self.open: AppendBatch | None = None
+        self.due = False
+        """The open batch has waited long enough for more records."""
+        self.timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self.ready: list[AppendBatch] = []
+        self.in_flight = 0
+
+    def take(self) -> list[AppendBatch]:
+        """What goes in one request: batches that wait for no other, in their order."""
+        taken: list[AppendBatch] = []
+        left: list[AppendBatch] = []
+        size = 0
+        for at, batch in enumerate(self.ready):
+            if batch.after is not None and not batch.after.done.done():
+                left.append(batch)
+                continue
+            size += batch.bytes
+            if taken and (
+                len(taken) >= limits.request_batches_max or size > limits.batch_bytes_max
+            ):
+                left += self.ready[at:]
+                break
+            batch.after = None
+            taken.append(batch)
+        self.ready = left
+        return taken

@@ -1,0 +1,124 @@
+"""How much room a node's disk has, and what goes on without much of it: decisions, without I/O.
+
+A full disk ends a node (S1: what cannot be written is not acknowledged), and a majority of full
+disks ends a range. So a reserve is kept. While less than that is free:
+
+    level       free below          what no longer goes on
+    AMPLE
+    LOW         the reserve         appends to ranges that this node leads; it hands them to
+                                    members with room, where there are any
+    SCARCE      half of it          fetching files of others' ranges, merging, scrubbing; and the
+                                    WAL is kept as short as it may be
+    LAST        a quarter of it     building segments, but small ones: the rest is for the WAL and
+                                    meta, and for what retention waits for before files go
+
+What makes room goes on at every level: trim, delete, retention, the end of generations; and so do
+reads and the controller. A range whose members mostly have no room refuses appends also where the
+leader has: those who are to store them could not for long.
+"""
+
+from collections.abc import Collection
+from enum import IntEnum
+
+from ..client.errors import Overloaded
+
+RETRY_AFTER_S = 1.0
+_BACK_SHARE = 8
+"""A level is left again only when an eighth less than is free would do too, or it would flap."""
+_FILL_BYTES_PER_S = 512 << 20
+"""As fast as a disk could fill: the next look comes before the reserve can be used up."""
+_LOOK_MIN_S = 0.25
+_LOOK_MAX_S = 5.0
+
+
+class Level(IntEnum):
+    """How little room there is; see the module."""
+
+    AMPLE = 0
+    LOW = 1
+    SCARCE = 2
+    LAST = 3
+
+
+def level_of(free: int, reserve: int, before: Level) -> Level:
+    """The level with so many bytes free; `before`: the one until now. Reserve 0: always AMPLE."""
+    if not reserve:
+        return Level.AMPLE
+    found = _plain(free, reserve)
+    if found >= before:
+        return found
+    return min(before, _plain(free - free // _BACK_SHARE, reserve))
+
+
+def _plain(free: int, reserve: int) -> Level:
+    if free >= reserve:
+        return Level.AMPLE
+    if free >= reserve // 2:
+        return Level.LOW
+    return Level.SCARCE if free >= reserve // 4 else Level.LAST
+
+
+def next_look_s(free: int, reserve: int) -> float:
+    """Seconds until the disk has to be looked at again."""
+    return min(_LOOK_MAX_S, max(_LOOK_MIN_S, (free - reserve) / _FILL_BYTES_PER_S))
+
+
+class DiskRoom:
+    """What this node knows of its own room and of others'. Changed by `disk_watch.py`."""
+
+    def __init__(self, node_id: int, reserve: int) -> None:
+        self.node_id = node_id
+        self.reserve = reserve
+        self.free = -1
+        """Bytes, as last seen; -1 before the first look."""
+        self.level = Level.AMPLE
+        self.others: dict[int, int] = {}
+        """Other nodes with less than their reserve, and how many bytes they have."""
+
+    def saw(self, free: int) -> bool:
+        """So many bytes are free now; whether the level is another one."""
+        before, self.free = self.level, free
+        self.level = level_of(free, self.reserve, before)
+        return self.level != before
+
+    @property
+    def short(self) -> dict[int, int]:
+        """All nodes known to have less than their reserve, this one too."""
+        own = {self.node_id: self.free} if self.level else {}
+        return {**self.others, **own}
+
+    def told(self, node: int, free: int | None) -> None:
+        """Another node says how many bytes it has; None: its reserve, or more."""
+        if free is None:
+            self.others.pop(node, None)
+        else:
+            self.others[node] = free
+
+    def has_room(self, node: int) -> bool:
+        """Whether the node, as far as is known, has its reserve."""
+        return not self.level if node == self.node_id else node not in self.others
+
+    def refusal(self, members: Collection[int]) -> Overloaded | None:
+        """Why this node, as the leader of these members, takes no append; None: it does."""
+        if not self.level and not self.others:
+            return None
+        short = [member for member in members if not self.has_room(member)]
+        if self.node_id not in short and 2 * (len(members) - len(short)) > len(members):
+            return None
+        nodes = ", ".join(map(str, short))
+        return Overloaded(
+            f"little disk is left on node {nodes}: appends are refused until there is room; "
+            "trim, delete or retention make some, or free some outside of lognode",
+            retry_after=RETRY_AFTER_S,
+            reason="disk",
+        )
+
+    @property
+    def may_fetch(self) -> bool:
+        """Whether files of others may be fetched, merged or read over now."""
+        return self.level < Level.SCARCE
+
+    def may_build(self, size: int) -> bool:
+        """Whether a segment of so many bytes may be built now. Files go only when what was removed
+        is in meta, with the tables of a flush: one that leaves half of the room is always made."""
+        return self.level < Level.LAST or 2 * size <= self.free

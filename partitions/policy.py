@@ -1,0 +1,132 @@
+"""The policy of a log: how many replicas it has, and what may be removed of it, and when.
+
+A log is kept bounded in one of two ways. `cleanup=delete` forgets what is old: by time, by bytes,
+or below a key's logical snapshot. `cleanup=compact` keeps of each key the last entry for ever. The
+two exclude each other: retention would remove the very entry that compaction promises to keep.
+
+Apply never reads a policy. The leader of a range does, and proposes what follows from it
+(executions 2.22).
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from ..client import limits
+from ..client.errors import InvalidArgument
+
+CLEANUPS: Final = ("delete", "compact")
+delete_retention_default_ms: Final = 24 * 3_600 * 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A log's policy. Ages are in milliseconds; None: no such rule."""
+
+    replicas: int = 3
+    retention_ms: int | None = None
+    """Entries older than this may go, whole segments at a time."""
+    retention_bytes: int | None = None
+    """Of each range at least so many bytes of segments stay, the newest; what is older may go."""
+    cleanup: str = "delete"
+    """One of CLEANUPS."""
+    delete_retention_ms: int | None = None
+    """With `compact`: how long tombstones stay; None: `delete_retention_default_ms`."""
+    snapshot_delay_ms: int | None = None
+    """What a key had before a logical snapshot goes so long after the snapshot."""
+    ranges_min: int = 1
+
+    @property
+    def removes(self) -> bool:
+        """Whether anything is ever removed because of this policy."""
+        rules = (self.retention_ms, self.retention_bytes, self.snapshot_delay_ms)
+        return self.cleanup == "compact" or rules != (None, None, None)
+
+    @property
+    def tombstones_ms(self) -> int:
+        """How long compaction keeps a tombstone."""
+        given = self.delete_retention_ms
+        return delete_retention_default_ms if given is None else given
+
+    def to_body(self) -> dict[str, Any]:
+        """As clients see it."""
+        body = asdict(self)
+        del body["ranges_min"]
+        return body
+
+
+_ALTERABLE: Final = ("retention_ms", "retention_bytes", "cleanup", "delete_retention_ms",
+                     "snapshot_delay_ms")  # fmt: skip
+
+
+def of_request(body: Mapping[str, Any]) -> Policy:
+    """The policy of a log that is created: what is missing or nil has its default.
+
+    Raises InvalidArgument.
+    """
+    replicas = body.get("replicas") or 3
+    if type(replicas) is not int or not 1 <= replicas <= limits.replicas_max:
+        raise InvalidArgument(
+            f"{replicas!r} replicas; 1 to {limits.replicas_max} are allowed", what="replicas"
+        )
+    given = {name: body[name] for name in _ALTERABLE if body.get(name) is not None}
+    return _checked(replace(Policy(replicas=replicas), **given))
+
+
+def altered(policy: Policy, changes: object) -> Policy:
+    """The policy with `changes`, a map of names to new values; nil takes a rule away.
+
+    Raises InvalidArgument.
+    """
+    if not isinstance(changes, Mapping):
+        raise InvalidArgument("`changes` must be a map of names to new values", what="changes")
+    for name in changes:
+        if name in ("replicas", "ranges"):
+            raise InvalidArgument(
+                f"the {name} of a log cannot be altered: create a log that has them as you want, "
+                "and append to that one",
+                what=name,
+            )
+        if name not in _ALTERABLE:
+            raise InvalidArgument(
+                f"no policy {name!r}; {', '.join(_ALTERABLE)} can be altered", what="changes"
+            )
+    if not changes:
+        raise InvalidArgument(
+            f"nothing to alter; give one of {', '.join(_ALTERABLE)}", what="changes"
+        )
+    values = {name: value for name, value in changes.items() if name != "cleanup"}
+    cleanup = changes.get("cleanup", policy.cleanup) or "delete"
+    return _checked(replace(policy, cleanup=cleanup, **values))
+
+
+def _checked(policy: Policy) -> Policy:
+    if policy.cleanup not in CLEANUPS:
+        raise InvalidArgument(
+            f"cleanup {policy.cleanup!r}; {' or '.join(CLEANUPS)} is allowed", what="cleanup"
+        )
+    for name, least in (("retention_ms", 1), ("retention_bytes", 1), ("delete_retention_ms", 0),
+                        ("snapshot_delay_ms", 0)):  # fmt: skip
+        value = getattr(policy, name)
+        if value is not None and (type(value) is not int or value < least):
+            raise InvalidArgument(
+                f"{name} is {value!r}; give a whole number of {least} or more, or leave it out "
+                "for none",
+                what=name,
+            )
+    if policy.cleanup == "compact":
+        for name in ("retention_ms", "retention_bytes", "snapshot_delay_ms"):
+            if getattr(policy, name) is not None:
+                raise InvalidArgument(
+                    f"cleanup compact with {name} {getattr(policy, name)}: compaction keeps the "
+                    f"last entry of each key for ever, {name} would remove it; take one of them "
+                    "away",
+                    what=name,
+                )
+    elif policy.delete_retention_ms is not None:
+        raise InvalidArgument(
+            "delete_retention_ms is how long compaction keeps tombstones; it needs cleanup "
+            "compact: give that too, or take delete_retention_ms away",
+            what="delete_retention_ms",
+        )
+    return policy

@@ -1,0 +1,146 @@
+"""`scripts/bench peers`: lognode and others in turn, in one run (P1 and P2).
+
+A round gives each system a turn: three fresh members on this machine, appends as many as go, then
+100 a second in an open loop, some records of both read back, members ended. The first system's
+figures are divided by those of each other of the same round; what is printed are medians over the
+rounds. Kafka's own tool runs after its Python client. A system that
+cannot be run is named with the reason.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import harness
+from .registry import SYSTEMS
+from .system import System, scratch, with_modules
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run, print, write the JSON. 1 when a system failed."""
+    parser = harness.parser("peers", __doc__)
+    parser.add_argument("--seconds", type=float, help="of each workload in a turn (default 60)")
+    parser.add_argument("--rounds", type=int, help="default 3")
+    parser.add_argument("--cache", type=Path, default=Path("peers"),
+                        help="where fetch has put programs (default ./peers)")  # fmt: skip
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help="comma-separated")
+    parser.add_argument("--keys", type=int)
+    parser.add_argument("--value-bytes", type=int, default=128)
+    parser.add_argument("--rate", type=float, default=100.0)
+    options = parser.parse_args(arguments)
+    options.seconds = options.seconds or (1.0 if options.quick else 60.0)
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    options.keys = options.keys or (10_000 if options.quick else 1_000_000)
+    around = harness.environment()
+    found: dict[str, System] = {}
+    failed: dict[str, str] = {}
+    for name in filter(None, options.systems.split(",")):
+        if name not in SYSTEMS:
+            parser.error(f"unknown system {name!r}; known: {', '.join(SYSTEMS)}")
+        reason = SYSTEMS[name].missing(options.cache)
+        if reason is None:
+            found[name] = SYSTEMS[name]
+        else:
+            failed[name] = reason
+            print(f"skipped {name}: {reason}", flush=True)
+    skipped = dict(failed)
+    rows: list[dict[str, Any]] = []
+    for number in range(1, options.rounds + 1):
+        for name, system in found.items():
+            try:
+                rows += [{"round": number, "system": name, **row} for row in _turn(system, options)]
+            except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+                failed[name] = str(error)
+                print(f"failed {name} in round {number}: {error}", flush=True)
+    systems = {
+        name: {"version": system.version(options.cache), "durability": system.durability,
+               "settings": system.settings(), "note": system.limits}
+        for name, system in found.items()
+    }  # fmt: skip
+    _show(options, around, systems, skipped, rows)
+    return int(failed != skipped or not rows)
+
+
+def _turn(system: System, options: Any) -> list[dict[str, Any]]:
+    """The reports of one turn of a system."""
+    with (
+        scratch(options.data) as directory,
+        system.start(directory, options.cache.resolve()) as addresses,
+    ):
+        done = subprocess.run(
+            [
+                sys.executable, "-m", "benchmarks.peers.load", system.name, ",".join(addresses),
+                str(options.keys), str(options.value_bytes), str(options.seconds),
+                str(options.rate),
+            ],
+            capture_output=True, text=True, check=False, env={**os.environ, **with_modules()},
+            timeout=300 + 10 * options.seconds,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr.strip()[-1_000:])
+        reports: list[dict[str, Any]] = json.loads(done.stdout)
+        rate = reports[0]["records_per_second"]
+        own = system.own_tool(addresses, options.cache, options.seconds, rate)
+        return [*reports, *([dict(own)] if own else [])]
+
+
+def _show(
+    options: Any, around: harness.Row, systems: dict[str, Any], skipped: dict[str, str],
+    rows: list[dict[str, Any]],
+) -> None:  # fmt: skip
+    """The table of medians and ratios; all of it as JSON."""
+    print("  ".join(f"{name}={value}" for name, value in around.items()))
+    for name, system in systems.items():
+        print(f"{name}: {system['version']}; acknowledged when {system['durability']}. "
+              f"{system['note']}".rstrip())  # fmt: skip
+    medians = summary(rows)
+    if medians:
+        print(harness.table(medians))
+    if options.json:
+        body = {"environment": dict(around), "systems": systems, "skipped": skipped,
+                "results": medians, "rounds": rows}  # fmt: skip
+        options.json.write_text(json.dumps(body, indent=2) + "\n")
+
+
+def summary(rows: Sequence[harness.Row]) -> list[dict[str, Any]]:
+    """Medians of each system and workload, and of the first system's figure over them by round."""
+    first: dict[tuple[int, str], harness.Row] = {}
+    for row in rows:
+        if row["system"] == rows[0]["system"]:
+            first[row["round"], _kind(row)] = row
+    groups: dict[tuple[str, str], list[harness.Row]] = {}
+    for row in rows:
+        groups.setdefault((row["system"], row["workload"]), []).append(row)
+    found = []
+    for (system, workload), group in groups.items():
+        rates = [row["records_per_second"] for row in group]
+        pairs = [(first[row["round"], _kind(row)], row) for row in group
+                 if (row["round"], _kind(row)) in first]  # fmt: skip
+        throughput = _kind(group[0]) == "throughput"
+        found.append({
+            "system": system, "workload": workload, "rounds": len(group),
+            "records_per_second": round(statistics.median(rates), 1),
+            "lowest": min(rates), "highest": max(rates),
+            "latency_p50_ms": _median(row.get("latency_ms") for row in group),
+            "service_p50_ms": _median(row.get("service_ms") for row in group),
+            "service_p99_ms": _median((row.get("service_ms") for row in group), "p99"),
+            "verified": sum(row["verified"] for row in group),
+            f"{rows[0]['system']} / it": round(statistics.median(
+                own["records_per_second"] / row["records_per_second"] for own, row in pairs
+            ), 2) if pairs and throughput else None,
+        })  # fmt: skip
+    return found
+
+
+def _kind(row: harness.Row) -> str:
+    return "latency" if row.get("latency_ms") else "throughput"
+
+
+def _median(spreads: Any, name: str = "p50") -> float | None:
+    values = [spread[name] for spread in spreads if spread and name in spread]
+    return round(statistics.median(values), 3) if values else None

@@ -1,0 +1,149 @@
+"""What every system measured has: a name, settings, a way to start it, a client that appends."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lognode.client.bench.shape import Shape
+
+Record = tuple[bytes, bytes]
+_SCRIPTS = Path(__file__).resolve().parents[2]
+_START_S = 60.0
+_END_S = 20.0
+
+
+class Client(ABC):
+    """Appends for the load: `append` returns when the records are acknowledged."""
+
+    @abstractmethod
+    async def open(self, addresses: Sequence[str], shape: Shape) -> None:
+        """Connect; create what is appended to, for keys of the shape."""
+
+    @abstractmethod
+    async def append(self, records: Sequence[Record]) -> Any:
+        """Append all; what finds the first of them again."""
+
+    @abstractmethod
+    async def read(self, record: Record, found_by: Any) -> bytes | None:
+        """The value of a record, by what `append` returned."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Disconnect."""
+
+
+class System(ABC):
+    """A system with one way of being configured. `batch` records go in a call, `window` calls are
+    in flight in the throughput run."""
+
+    name: ClassVar[str]
+    durability: str
+    """When an append is acknowledged."""
+    batch: int = 1
+    window: int = 64
+    limits: str = ""
+    """What to know when reading the figures."""
+
+    @abstractmethod
+    def missing(self, cache: Path) -> str | None:
+        """Why it cannot be run here, None when it can."""
+
+    @abstractmethod
+    def version(self, cache: Path) -> str:
+        """What it says of itself."""
+
+    @abstractmethod
+    def settings(self) -> str:
+        """The configuration that matters, in its own words."""
+
+    @abstractmethod
+    def start(self, directory: Path, cache: Path) -> contextlib.AbstractContextManager[list[str]]:
+        """Three members with their data in the directory; their addresses."""
+
+    @abstractmethod
+    def client(self) -> Client:
+        """For the process of the load."""
+
+    def own_tool(
+        self, addresses: Sequence[str], cache: Path, seconds: float, rate: float
+    ) -> Mapping[str, Any] | None:
+        """The throughput that the system's own tool finds, None where there is no such tool.
+
+        `rate`: what was found just before, for tools that want a number of records."""
+        return None
+
+
+@contextlib.contextmanager
+def processes(
+    commands: Sequence[Sequence[str]], directory: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The commands, running; ended by their ids with the block. Output goes to files beside."""
+    started: list[subprocess.Popen[bytes]] = []
+    with contextlib.ExitStack() as files:
+        try:
+            for number, command in enumerate(commands):
+                output = files.enter_context(open(directory / f"{number}.out", "wb"))
+                started.append(
+                    subprocess.Popen(
+                        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                        env={**os.environ, **(environment or {})}, cwd=directory,
+                    )
+                )  # fmt: skip
+            yield started
+        finally:
+            for process in started:
+                process.send_signal(signal.SIGTERM)
+            deadline = time.monotonic() + _END_S
+            for process in started:
+                try:
+                    process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+def wait_listening(ports: Sequence[int], started: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Return when all ports answer. Raises RuntimeError when a program ended before."""
+    deadline = time.monotonic() + _START_S
+    for port in ports:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError as error:
+                if any(process.poll() is not None for process in started):
+                    raise RuntimeError("it ended at once; see its output") from error
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def scratch(data: Path) -> Iterator[Path]:
+    """A directory that is removed after, with what the programs leave in it."""
+    directory = Path(tempfile.mkdtemp(dir=data, prefix="bench-")).resolve()
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def with_modules() -> dict[str, str]:
+    """An environment in which Python finds the modules of these benchmarks."""
+    paths = (str(_SCRIPTS), os.environ.get("PYTHONPATH"))
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def said(*command: str) -> str:
+    """The first line a program prints."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (done.stdout.strip() or done.stderr.strip()).split("\n")[0]

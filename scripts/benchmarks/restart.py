@@ -1,0 +1,149 @@
+"""`scripts/bench restart`: how long a node takes to serve again (P9).
+
+One node and one log. First its WAL is filled, with small records, and the node killed: it reads the
+log, and applies again what no segment holds. Then it holds more and more in segments, of large
+values, and is started after an orderly stop, after a kill, and after another kill, by which time
+nothing is new. Wall time is from starting the process to a linearizable read; CPU is that of the
+process until then.
+"""
+
+import argparse
+import json
+import os
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import lognode
+from lognode.node.dev import LocalCluster, LocalNode
+
+from . import nodes
+from .figures import data_directory, environment
+
+_MIB = 1 << 20
+_LARGE = 64 << 10
+_BATCH_BYTES = 512 << 10
+_RANGES = 8
+_IN_FLIGHT = 8
+_READY_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """One line of the table."""
+
+    what: str
+    wal_mib: int
+    segments_mib: int
+    wall_s: float
+    cpu_s: float
+    goal: str
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Fill, stop and start a node; print the figures, write the JSON."""
+    parser = argparse.ArgumentParser(prog="scripts/bench restart", allow_abbrev=False)
+    parser.add_argument("--wal-mib", type=int, default=1024)
+    parser.add_argument("--segments-mib", default="512,5120", help="comma-separated, ascending")
+    parser.add_argument("--value-bytes", type=int, default=1024, help="of the records in the WAL")
+    parser.add_argument("--quick", action="store_true", help="24 MiB of WAL, 8 and 32 of segments")
+    parser.add_argument("--data", type=data_directory, default=Path())
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    wal_mib = 24 if options.quick else options.wal_mib
+    sizes = [8, 32] if options.quick else [int(size) for size in options.segments_mib.split(",")]
+    around = environment()
+    with tempfile.TemporaryDirectory(dir=options.data) as directory:
+        found = [_of_wal(Path(directory) / "wal", wal_mib, options.value_bytes)]
+        found += _of_segments(Path(directory) / "segments", sizes)
+    print("  ".join(f"{name}={value}" for name, value in around.items()))
+    for each in found:
+        print(
+            f"{each.what:<28}  WAL {each.wal_mib:>5} MiB  segments {each.segments_mib:>5} MiB  "
+            f"{each.wall_s:>7.2f} s  CPU {each.cpu_s:>7.2f} s  {each.goal}".rstrip()
+        )
+    if options.json:
+        body = {"environment": around, "results": [asdict(each) for each in found]}
+        options.json.write_text(json.dumps(body, indent=2) + "\n")
+    return 0
+
+
+def _of_wal(root: Path, wal_mib: int, value_bytes: int) -> Restart:
+    """So much in the WAL, as few files as keep it there."""
+    flags = ("--wal-file-bytes", str(max(4, wal_mib // 4) * _MIB))
+    with LocalCluster(root, 1, flags=flags) as cluster:
+        (node,) = cluster.nodes
+        count = _fill(cluster, wal_mib * _MIB, value_bytes, _RANGES)
+        node.kill()
+        return _start(cluster, node, count, "after a kill", "10 s with 1 GiB of WAL")
+
+
+def _of_segments(root: Path, sizes: Sequence[int]) -> list[Restart]:
+    found = []
+    goal = "not more with more segments"
+    # Of small WAL files the entries are soon brought into segments.
+    wal_file = max(_MIB, min(16 * _MIB, sizes[0] * _MIB // 16))
+    with LocalCluster(root, 1, flags=("--wal-file-bytes", str(wal_file))) as cluster:
+        (node,) = cluster.nodes
+        count = before = 0
+        for size in sizes:
+            count += _fill(cluster, (size - before) * _MIB, _LARGE, 1)
+            before = size
+            _until_built(node, 10 * wal_file)
+            node.stop()
+            found.append(_start(cluster, node, count, "after an orderly stop", goal))
+            node.kill()
+            found.append(_start(cluster, node, count, "after a kill, files new", ""))
+            node.kill()
+            found.append(_start(cluster, node, count, "after a kill, nothing new", goal))
+    return found
+
+
+def _fill(cluster: LocalCluster, total: int, value_bytes: int, ranges: int) -> int:
+    """Append so many bytes of values that do not compress; how many records that is."""
+    rng = random.Random(total)
+    batch = max(1, _BATCH_BYTES // value_bytes)
+    count = 0
+    with lognode.Client(cluster.servers, timeout=300) as client:
+        if "restart" not in {log["name"] for log in client.status()["logs"]}:
+            client.create_log("restart", ranges=ranges, replicas=1)
+        log = client.log("restart")
+        while total > 0:
+            step = batch * _IN_FLIGHT
+            log.append_many([(rng.randbytes(16), rng.randbytes(value_bytes)) for _ in range(step)])
+            count += step
+            total -= step * value_bytes
+    return count
+
+
+def _until_built(node: LocalNode, left: int) -> None:
+    """Wait until no more than so much is left in memory."""
+    deadline = time.monotonic() + _READY_S
+    while sum(each["memtable_bytes"] for each in node.status()["replicas"]) > left:
+        if time.monotonic() > deadline:
+            raise TimeoutError("no segments are built")
+        time.sleep(0.2)
+
+
+def _start(cluster: LocalCluster, node: LocalNode, count: int, what: str, goal: str) -> Restart:
+    wal, segments = _size(node.data / "wal", ""), _size(node.data / "files", ".seg")
+    began = time.perf_counter()
+    node.start()
+    node.wait_ready(_READY_S)
+    with lognode.Client(cluster.servers, timeout=_READY_S) as client:
+        client.log("restart").latest(b"nobody's")
+        wall, cpu = time.perf_counter() - began, nodes.cpu_seconds(node)
+        held = sum(each["entries"] for each in client.status()["replicas"])
+    if held != count:
+        raise AssertionError(f"{held} of {count} entries are there {what}")
+    return Restart(what, wal // _MIB, segments // _MIB, round(wall, 3), round(cpu, 3), goal)
+
+
+def _size(directory: Path, suffix: str) -> int:
+    if not directory.is_dir():
+        return 0
+    with os.scandir(directory) as entries:
+        return sum(each.stat().st_size for each in entries if each.name.endswith(suffix))

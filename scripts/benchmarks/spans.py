@@ -1,0 +1,42 @@
+"""Reading all entries of a range from one node, page by page in the order of seq."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import lognode
+from lognode.client import limits, wire
+from lognode.client.pages import read_page
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpan:
+    """The keys of one range."""
+
+    start: bytes
+    end: bytes | None
+
+
+async def of_log(client: lognode.AsyncClient, log: str) -> list[KeySpan]:
+    """The spans of the log's ranges, in order."""
+    ranges = (await client.metadata(log))["ranges"]
+    found = [KeySpan(bytes(each["start"]), each["end"]) for each in ranges]
+    return sorted(found, key=lambda span: span.start)
+
+
+async def entries(
+    log: lognode.AsyncLog, span: KeySpan, node: int
+) -> AsyncIterator[Sequence[lognode.Entry]]:
+    """Pages of the span's entries, of that node's own replica."""
+    seq = 1
+    while True:
+        body = {"start_key": span.start, "end_key": span.end, "start": seq,
+                "limit": limits.page_entries_max, "bytes": limits.page_bytes_max}  # fmt: skip
+        answer = await log._read(  # no public read of a span names a node
+            wire.READ_SPAN, span.start, body, None, "linearizable", node, None
+        )
+        page = read_page(answer)
+        if page.entries:
+            yield page.entries
+        if not page.more:
+            return
+        seq = page.next

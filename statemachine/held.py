@@ -1,0 +1,84 @@
+"""What a replica holds of a range: segments oldest first, then frozen memtables, then the live one.
+
+Their seqs do not overlap and rise in that order, so a key's history is the concatenation. All of
+it is here, removed or not: what may be seen of it is for `reads`.
+"""
+
+from collections.abc import Iterator
+
+from ..client.types import Entry
+from .memtable import Memtable
+from .segment_reader import Segment
+from .segment_writer import SegmentInfo
+from .segments import SegmentStore
+
+Home = Segment | Memtable
+
+
+class Held:
+    """The homes of a range's entries. The manifest is sorted by seq."""
+
+    def __init__(self, store: SegmentStore, manifest: list[SegmentInfo], *, first_seq: int) -> None:
+        self.store = store
+        self.manifest = manifest
+        self.frozen: list[Memtable] = []
+        self.memtable = Memtable(first_seq, store.columns)
+
+    def memtables(self) -> tuple[Memtable, ...]:
+        """Oldest first."""
+        return (*self.frozen, self.memtable)
+
+    def homes_of(self, key: bytes, start: int, end: int | None) -> Iterator[Home]:
+        """Where entries of the key with seq in [start, end) may be, oldest first."""
+        for info in self.manifest:
+            if _may_hold(info, key, start, end):
+                yield self.store.segment(info.content_id)
+        yield from self.memtables()
+
+    def homes_back(self, key: bytes, start: int, end: int | None) -> Iterator[Home]:
+        """The same, newest first."""
+        yield from reversed(self.memtables())
+        for info in reversed(self.manifest):
+            if _may_hold(info, key, start, end):
+                yield self.store.segment(info.content_id)
+
+    def backwards(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
+        """The key's entries with seq in [start, end), from the last to the first."""
+        for home in self.homes_back(key, start, end):
+            if isinstance(home, Memtable):
+                yield from map(home.entry, home.seqs_reversed(key, start, end))
+            else:
+                yield from home.entries_reversed(key, start, end)
+
+    def forwards(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
+        """The key's entries with seq in [start, end), in their order."""
+        for home in self.homes_of(key, start, end):
+            yield from entries_in(home, key, start, end)
+
+    def last_held(self, key: bytes) -> int:
+        """The last seq of the key that is here, 0 when there is none."""
+        for memtable in reversed(self.memtables()):
+            seq = memtable.last_seq(key)
+            if seq:
+                return seq
+        for info in reversed(self.manifest):
+            if info.min_key <= key <= info.max_key:
+                seq = self.store.segment(info.content_id).last_seq(key)
+                if seq:
+                    return seq
+        return 0
+
+
+def entries_in(home: Home, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
+    """The key's entries of one home with seq in [start, end), in their order."""
+    if isinstance(home, Memtable):
+        return map(home.entry, home.seqs(key, start, end))
+    return home.entries(key, start, end)
+
+
+def _may_hold(info: SegmentInfo, key: bytes, start: int, end: int | None) -> bool:
+    return (
+        info.min_key <= key <= info.max_key
+        and info.end_seq > start
+        and (end is None or info.first_seq < end)
+    )

@@ -1,0 +1,49 @@
+"""Leases: what a reader was promised stays readable for a while, whatever is removed meanwhile.
+
+A lease is a replicated row (executions 1.14). Removal commands are recorded at once and show in
+every other read; what they hide from a lease's view stays in the files until the lease ends, by
+log time, on every replica at the same entry of the log.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .marks import Marks, View
+
+
+@dataclass(slots=True)
+class Lease:
+    """One lease: its view is that of the moment in which it was taken, up to `through_seq`."""
+
+    lease_id: str
+    start: bytes
+    end: bytes | None
+    through_seq: int
+    expires_ms: int
+    marks: Marks
+    floors: dict[bytes, int] = field(default_factory=dict)
+    """Of keys whose floor has changed since: what it was."""
+
+    def lives(self, log_ms: int) -> bool:
+        """Whether it holds at this log time."""
+        return log_ms < self.expires_ms
+
+    def covers(self, key: bytes) -> bool:
+        """Whether the key is in its span."""
+        return key >= self.start and (self.end is None or key < self.end)
+
+    def view(self, floors: dict[bytes, int]) -> View:
+        """What it shows, by the floors as they are now."""
+        return View(self.marks, floors, self.floors, self.start, self.end, self.through_seq)
+
+    def to_wire(self) -> list[Any]:
+        """As tables have it."""
+        return [self.lease_id, self.start, self.end, self.through_seq, self.expires_ms,
+                self.marks.to_wire(), dict(self.floors)]  # fmt: skip
+
+    @classmethod
+    def from_wire(cls, body: Sequence[Any]) -> "Lease":
+        """Undo `to_wire`."""
+        lease_id, start, end, through_seq, expires_ms, marks, floors = body
+        return cls(lease_id, start, end, through_seq, expires_ms, Marks.from_wire(marks), floors)

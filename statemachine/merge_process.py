@@ -1,0 +1,141 @@
+"""A process that merges once: started for it, below others in priority, gone with its answer.
+
+It is not the builder, which has memtables waiting for it. It ends when the node does.
+
+    standard input     a task
+    standard output    ["ok", segment info or nil], ["damaged", segment, text] or ["error", text]
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from ..client.errors import CorruptData, Unavailable
+from .merge import merge
+from .segment_format import SegmentInfo
+from .segment_output import hash_file
+from .visibility import Rules, kept_of_key
+
+_NICE: Final = 10
+
+
+class Task(NamedTuple):
+    """What is to be merged, and what for."""
+
+    path: Path
+    inputs: Sequence[tuple[Path, SegmentInfo]]
+    """Neighbours, oldest first."""
+    start: bytes
+    end: bytes | None
+    rules: Rules
+    """Of the durable base whose manifest names the inputs."""
+    oldest: bool
+    """Whether no older segment is named beside the inputs."""
+
+    def to_wire(self) -> list[Any]:
+        """As it is sent."""
+        inputs = [[str(source), list(info)] for source, info in self.inputs]
+        return [str(self.path), inputs, self.start, self.end, self.rules.wire, self.oldest]
+
+    @classmethod
+    def from_wire(cls, body: Sequence[Any]) -> "Task":
+        """Undo `to_wire`."""
+        path, inputs, start, end, rules, oldest = body
+        pairs = [(Path(source), SegmentInfo.from_wire(info)) for source, info in inputs]
+        return cls(Path(path), pairs, start, end, Rules.from_wire(rules), oldest)
+
+
+class Merger:
+    """The parent's side. `merge` blocks: call it from a thread, one at a time."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    def merge(self, task: Task) -> SegmentInfo | None:
+        """A synced file at the task's path of what is to stay of the inputs; None when nothing is.
+
+        Raises CorruptData, which names the input in `segment`, or Unavailable, with the cause;
+        then no file is left, and the same call may be tried again.
+        """
+        process = self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is the node's to handle
+        )
+        if self._stopped:
+            process.kill()
+        answer, _ = process.communicate(msgpack.packb(task.to_wire()))
+        self._process = None
+        if process.returncode:
+            task.path.unlink(missing_ok=True)
+            raise Unavailable(f"the merging process ended with status {process.returncode}")
+        status, *fields = msgpack.unpackb(answer)
+        if status == "damaged":
+            raise CorruptData(fields[1], segment=fields[0])
+        if status == "error":
+            raise Unavailable(f"segments could not be merged: {fields[0]}")
+        return None if fields[0] is None else SegmentInfo.from_wire(fields[0])
+
+    def stop(self) -> None:
+        """End the process, if there is one, and any that would begin."""
+        self._stopped = True
+        process = self._process
+        if process is not None:
+            process.kill()
+
+
+def run(task: Task, node: int | None = None) -> SegmentInfo | None:
+    """What the process does for the node of that process number, whose child it is; also for those
+    who want it done in their own."""
+    for source, info in task.inputs:
+        # LMDB trusts its pages: a file is opened only when its bytes are those of its name.
+        found = hash_file(source) if source.exists() else None
+        if found != info.content_id:
+            what = f"is damaged: its SHA-256 is {found}" if found else "is missing"
+            raise CorruptData(f"segment {info.content_id} {what}", segment=info.content_id)
+    rules = task.rules
+    kept = partial(kept_of_key, rules, oldest=task.oldest) if rules.hides else None
+    merged = merge(
+        task.path, task.inputs, start=task.start, end=task.end, kept=kept,
+        on_step=lambda: _check_parent(node),
+    )  # fmt: skip
+    try:
+        _check_parent(node)
+    except Unavailable:
+        task.path.unlink(missing_ok=True)
+        raise
+    return merged
+
+
+def _check_parent(node: int | None) -> None:
+    """Raises Unavailable when the node has ended: nobody waits for the answer. It may have before
+    this process has done anything: its number then is that of whoever took over its children."""
+    if node is not None and os.getppid() != node:
+        raise Unavailable("the node has ended")
+
+
+def main() -> None:
+    """The child's side."""
+    os.nice(_NICE)
+    request = msgpack.unpackb(sys.stdin.buffer.read(), strict_map_key=False)
+    answer: list[Any]
+    try:
+        answer = ["ok", run(Task.from_wire(request), int(sys.argv[1]))]
+    except CorruptData as error:
+        answer = ["damaged", error.fields.get("segment"), error.message]
+    except Exception as error:  # the parent decides what to do about it
+        answer = ["error", f"{type(error).__name__}: {error}"]
+    sys.stdout.buffer.write(msgpack.packb(answer))
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Applying the commands that remove, and those that keep what is removed readable.
+
+Bounds come with the commands, and are held by apply too: no seq beyond the range's end is removed,
+so that what comes later is never hidden, and no key or span beyond the range's own. Log time is
+that of the log, whose clock never goes back (executions 2.21).
+"""
+
+from typing import Any, Final
+
+from ..client.errors import GenerationMismatch, InvalidArgument, LognodeError
+from . import commands
+from .commands import Command
+from .leases import Lease
+from .marks import Compaction
+from .removal import Removal
+
+KINDS: Final = frozenset(
+    (
+        commands.TRIM_SPANS,
+        commands.TRIM_KEYS,
+        commands.DELETE_KEYS,
+        commands.COMPACT_TO,
+        commands.TAKE_LEASE,
+        commands.RELEASE_LEASE,
+    )
+)
+
+
+def apply(
+    removal: Removal, command: Command, *, start: bytes, end: bytes | None, next_seq: int,
+    log_ms: int,
+) -> LognodeError | None:  # fmt: skip
+    """Apply one of KINDS to a range of keys [start, end). The error: nothing was changed."""
+    removal.end_leases(log_ms)
+    payload = command.payload
+    if command.kind == commands.RELEASE_LEASE:
+        removal.release_lease(payload[0])
+        return None
+    if command.kind in (commands.TRIM_KEYS, commands.DELETE_KEYS):
+        return _trim_keys(removal, payload, start, end, next_seq)
+    if command.kind == commands.TRIM_SPANS:
+        trims = [
+            (*span, min(before, next_seq))
+            for *given, before in payload
+            if (span := _clipped(given, start, end)) is not None
+        ]
+        return removal.trim_spans(trims)
+    if command.kind == commands.COMPACT_TO:
+        return _compact(removal, payload, start, end, next_seq, log_ms)
+    return _take_lease(removal, payload, start, end, next_seq, log_ms)
+
+
+def _trim_keys(
+    removal: Removal, payload: list[Any], start: bytes, end: bytes | None, next_seq: int
+) -> LognodeError | None:
+    floors: dict[bytes, int] = {}
+    for key, before in payload:
+        if key < start or (end is not None and key >= end):
+            return GenerationMismatch("a key outside the range's span", ranges=[])
+        floors[key] = max(min(before, next_seq), floors.get(key, 0))
+    return removal.raise_floors(floors)
+
+
+def _compact(
+    removal: Removal, payload: list[Any], start: bytes, end: bytes | None, next_seq: int,
+    log_ms: int,
+) -> LognodeError | None:  # fmt: skip
+    *given, before, mode, delete_retention_ms = payload
+    span = _clipped(given, start, end)
+    if span is None:
+        return None
+    before = min(before, next_seq)
+    if mode == commands.SNAPSHOT:
+        return removal.pass_snapshots(*span, before)
+    return removal.compact(*span, Compaction(before, max(0, log_ms - delete_retention_ms)))
+
+
+def _take_lease(
+    removal: Removal, payload: list[Any], start: bytes, end: bytes | None, next_seq: int,
+    log_ms: int,
+) -> LognodeError | None:  # fmt: skip
+    lease_id, *given, through_seq, expires_ms = payload
+    span = _clipped(given, start, end)
+    if span is None:
+        return GenerationMismatch("a span outside the range's", ranges=[])
+    if through_seq >= next_seq:
+        return InvalidArgument(
+            f"a lease through seq {through_seq}; the last one is {next_seq - 1}", what="through_seq"
+        )
+    lease = Lease(lease_id, *span, through_seq, expires_ms, removal.marks)
+    return removal.take_lease(lease, log_ms)
+
+
+def _clipped(
+    span: list[Any], start: bytes, end: bytes | None
+) -> tuple[bytes, bytes | None] | None:  # fmt: skip
+    """The part of a span that is within [start, end); None when there is none."""
+    first = max(span[0], start)
+    last = min((bound for bound in (span[1], end) if bound is not None), default=None)
+    return None if last is not None and first >= last else (first, last)

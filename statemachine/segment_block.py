@@ -1,0 +1,330 @@
+"""A block: sorted entries as columns of offsets and data, decoded without an object per entry.
+
+    crc32c u32
+    head    HEAD, then zstandard of: key lengths u16, entries per key u32 (absent when each key has
+            one), seqs and timestamps less the segment's least (u32, or u64 where they need it),
+            value lengths u32 (ABSENT for none), the keys, and msgpack [first key of the next
+            block or nil, headers or nil, positions of snapshots or nil]
+    values  joined; zstandard with or without the segment's dictionary, or as they are
+
+The first key of the next block brackets what the block may be asked for, with its own first key,
+so that an index page that lies is found out (executions 1.28). A key's prefix is left to
+zstandard: keys that share one lie side by side.
+"""
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import itemgetter
+from typing import Any, Final
+
+import msgpack
+import zstandard
+
+from ..client.errors import CorruptData
+from ..client.records import decompress
+from ..client.types import Entry, Headers
+from .segment_format import BLOCK, Bases, seal, unseal
+
+LEVEL: Final = 1
+RAW, PLAIN, WITH_DICTIONARY = range(3)
+"""How the values of a block are kept."""
+_HEAD: Final = struct.Struct("<BBIIQQIIII")
+"""How values are kept, wide columns, entries, keys, first seq and timestamp, then the bytes of
+the key column, of the unpacked head, of the packed head, and of the unpacked values."""
+_WIDE_SEQS, _WIDE_TIMESTAMPS = 1, 2
+_ABSENT: Final = 0xFFFFFFFF
+_BYTES_MAX: Final = 16 << 20
+_KEY_OVERHEAD_BYTES: Final = 120
+_ENTRY_OVERHEAD_BYTES: Final = 24
+"""Of the Python objects of a decoded block, beside its bytes."""
+
+
+class Codec:
+    """Compresses and decompresses the blocks of one segment, on the one thread that does so."""
+
+    def __init__(self, mode: int, dictionary: bytes | None) -> None:
+        self.mode = mode
+        self.dictionary = dictionary
+        shared = zstandard.ZstdCompressionDict(dictionary) if dictionary else None
+        self._plain = zstandard.ZstdCompressor(level=LEVEL)
+        self._values = zstandard.ZstdCompressor(level=LEVEL, dict_data=shared)
+        # Frames without a dictionary are the same to it. Once used it takes 50 KB, with one 60.
+        self._decompressor = zstandard.ZstdDecompressor(dict_data=shared)
+
+    def pack_head(self, head: bytes) -> bytes:
+        """Compress what is beside the values."""
+        return self._plain.compress(head)
+
+    def pack_values(self, values: bytes) -> tuple[int, bytes]:
+        """Compress values where it pays; how they are kept, and what is to be kept."""
+        if self.mode != RAW:
+            packed = self._values.compress(values)
+            if len(packed) < len(values) - (len(values) >> 4):
+                return self.mode, packed
+        return RAW, values
+
+    def unpack(self, data: bytes, mode: int, size: int) -> bytes:
+        """Undo either. Raises ValueError."""
+        if mode != RAW:
+            return decompress(data, size, self._decompressor)
+        if len(data) != size:
+            raise ValueError(f"{len(data)} bytes instead of {size}")
+        return data
+
+
+@dataclass(slots=True)
+class Columns:
+    """Entries sorted by (key, seq), before they are encoded. Headers and snapshots by position."""
+
+    keys: list[bytes]
+    seqs: "array[int]"
+    """Less the segment's first."""
+    timestamps: "array[int]"
+    """Less the segment's first."""
+    values: list[bytes | None]
+    headers: dict[int, Any]
+    snapshots: set[int]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def slice(self, begin: int, end: int) -> "Columns":
+        """The entries at these positions, counted anew."""
+        headers, snapshots = self.headers, self.snapshots
+        if headers or snapshots:
+            headers = {at - begin: self.headers[at] for at in headers if begin <= at < end}
+            snapshots = {at - begin for at in snapshots if begin <= at < end}
+        return Columns(
+            self.keys[begin:end], self.seqs[begin:end], self.timestamps[begin:end],
+            self.values[begin:end], headers, snapshots,
+        )  # fmt: skip
+
+    def take(self, places: Sequence[int], seqs: "array[int] | None" = None) -> "Columns":
+        """The entries at these positions, in this order; `seqs` where the caller knows theirs."""
+        if not places:
+            return self.slice(0, 0)
+        headers: dict[int, Any] = {}
+        snapshots: set[int] = set()
+        if self.headers or self.snapshots:
+            for at, place in enumerate(places):
+                if place in self.headers:
+                    headers[at] = self.headers[place]
+                if place in self.snapshots:
+                    snapshots.add(at)
+        if seqs is None:
+            seqs = array(self.seqs.typecode, map(self.seqs.__getitem__, places))
+        pick = itemgetter(*places, 0)  # of one place alone it would return no tuple
+        return Columns(
+            list(pick(self.keys)[:-1]), seqs,
+            array(self.timestamps.typecode, map(self.timestamps.__getitem__, places)),
+            list(pick(self.values)[:-1]), headers, snapshots,
+        )  # fmt: skip
+
+    def extend(self, more: "Columns") -> None:
+        """Append entries that follow."""
+        at = len(self.keys)
+        self.keys += more.keys
+        self.seqs += more.seqs
+        self.timestamps += more.timestamps
+        self.values += more.values
+        if more.headers or more.snapshots:
+            self.headers.update((at + position, found) for position, found in more.headers.items())
+            self.snapshots.update(map(at.__add__, more.snapshots))
+
+
+def encode_block(
+    columns: Columns, next_first_key: bytes | None, codec: Codec, bases: Bases, ordinal: int
+) -> tuple[bytes, list[bytes]]:
+    """The bytes of a block of these entries, and its keys, each once."""
+    keys = columns.keys
+    found = Counter(keys)
+    distinct, counts = list(found), b""
+    if len(distinct) != len(keys):
+        counts = array("I", found.values()).tobytes()
+    values = columns.values
+    try:
+        lengths, joined = array("I", map(len, values)), b"".join(values)  # type: ignore[arg-type]
+    except TypeError:  # some have none
+        lengths = array("I", [_ABSENT if value is None else len(value) for value in values])
+        joined = b"".join(filter(None, values))
+    key_data = b"".join(distinct)
+    tail = (next_first_key, columns.headers or None, sorted(columns.snapshots) or None)
+    head = b"".join(
+        (
+            array("H", map(len, distinct)).tobytes(), counts, columns.seqs.tobytes(),
+            columns.timestamps.tobytes(), lengths.tobytes(), key_data, msgpack.packb(tail),
+        )
+    )  # fmt: skip
+    packed_head = codec.pack_head(head)
+    mode, packed = codec.pack_values(joined)
+    wide = _WIDE_SEQS * (bases.seq_code == "Q") | _WIDE_TIMESTAMPS * (bases.timestamp_code == "Q")
+    start = _HEAD.pack(
+        mode, wide, len(keys), len(distinct), bases.seq, bases.timestamp_ms, len(key_data),
+        len(head), len(packed_head), len(joined),
+    )  # fmt: skip
+    return seal(b"".join((start, packed_head, packed)), BLOCK, ordinal), distinct
+
+
+class Block:
+    """A decoded block: columns over its entries, sorted by (key, seq)."""
+
+    __slots__ = (
+        "_absent", "_data", "_ends", "_first_ms", "_first_seq", "_seqs", "_starts", "_timestamps",
+        "count", "headers", "keys", "next_first_key", "size", "snapshots",
+    )  # fmt: skip
+
+    def __init__(self, data: bytes, codec: Codec, ordinal: int) -> None:
+        """Decode. Raises CorruptData."""
+        body = unseal(data, BLOCK, ordinal)
+        try:
+            (
+                mode, wide, self.count, distinct, self._first_seq, self._first_ms, key_bytes,
+                head_bytes, packed_bytes, value_bytes,
+            ) = _HEAD.unpack_from(body)  # fmt: skip
+            if max(head_bytes, value_bytes) > _BYTES_MAX:
+                raise ValueError(f"{head_bytes} and {value_bytes} bytes")
+            start = _HEAD.size + packed_bytes
+            head = codec.unpack(body[_HEAD.size : start], PLAIN, head_bytes)
+            self._data = codec.unpack(body[start:], mode, value_bytes)
+            self._decode_head(head, wide, distinct, key_bytes)
+        except Exception as error:  # msgpack raises half a dozen unrelated classes
+            raise CorruptData(f"segment block does not decode: {error}") from None
+        if self._ends[-1] != len(self._data) or self._starts[-1] != self.count:
+            raise CorruptData("segment block with columns of different lengths")
+        self.size = (
+            len(head) + value_bytes
+            + _KEY_OVERHEAD_BYTES * distinct + _ENTRY_OVERHEAD_BYTES * self.count
+        )  # fmt: skip
+
+    def _decode_head(self, head: bytes, wide: int, distinct: int, key_bytes: int) -> None:
+        count = self.count
+        at = 0
+
+        def column(code: str, length: int) -> "array[int]":
+            nonlocal at
+            numbers = array(code)
+            begin, at = at, at + length * numbers.itemsize
+            numbers.frombytes(head[begin:at])
+            if len(numbers) != length or not length:
+                raise ValueError("a column is too short")
+            return numbers
+
+        key_ends = list(accumulate(column("H", distinct)))
+        if distinct == count:
+            self._starts: Sequence[int] = range(count + 1)
+        else:
+            self._starts = list(accumulate(column("I", distinct), initial=0))
+        self._seqs = column("Q" if wide & _WIDE_SEQS else "I", count)
+        self._timestamps = column("Q" if wide & _WIDE_TIMESTAMPS else "I", count)
+        lengths = column("I", count)
+        self._absent: frozenset[int] = frozenset()
+        if max(lengths) == _ABSENT:
+            self._absent = frozenset(i for i, n in enumerate(lengths) if n == _ABSENT)
+            for absent in self._absent:
+                lengths[absent] = 0
+        self._ends = array("I", accumulate(lengths, initial=0))
+        if key_ends[-1] != key_bytes or at + key_bytes > len(head):
+            raise ValueError("the keys are cut")
+        self.keys = [head[at + a : at + b] for a, b in zip([0, *key_ends], key_ends, strict=False)]
+        tail = msgpack.unpackb(head[at + key_bytes :], strict_map_key=False)
+        self.next_first_key: bytes | None = tail[0]
+        self.headers: dict[int, Headers] = tail[1] or {}
+        self.snapshots: frozenset[int] = frozenset(tail[2] or ())
+
+    # Where things are.
+
+    @property
+    def first(self) -> tuple[bytes, int]:
+        """Key and seq of the first entry."""
+        return self.keys[0], self.seq(0)
+
+    @property
+    def last(self) -> tuple[bytes, int]:
+        """Key and seq of the last entry."""
+        return self.keys[-1], self.seq(self.count - 1)
+
+    def seq(self, at: int) -> int:
+        """The seq of the entry at a position."""
+        return int(self._first_seq + self._seqs[at])
+
+    def timestamp(self, at: int) -> int:
+        """The timestamp of the entry at a position."""
+        return int(self._first_ms + self._timestamps[at])
+
+    def span(self, key: bytes) -> tuple[int, int]:
+        """The positions, half-open, of the key's entries; where they would be if it has none."""
+        at = bisect_left(self.keys, key)
+        begin = self._starts[at]
+        if at < len(self.keys) and self.keys[at] == key:
+            return begin, self._starts[at + 1]
+        return begin, begin
+
+    def slice(self, key: bytes, start: int, end: int | None) -> tuple[int, int]:
+        """The positions, half-open, of the key's entries with seq in [start, end)."""
+        low, high = self.span(key)
+        low = bisect_left(self._seqs, start - self._first_seq, low, high)
+        if end is not None:
+            high = bisect_left(self._seqs, end - self._first_seq, low, high)
+        return low, high
+
+    # What is there.
+
+    def value(self, at: int) -> bytes | None:
+        """The value at a position."""
+        if at in self._absent:
+            return None
+        return self._data[self._ends[at] : self._ends[at + 1]]
+
+    def entry(self, at: int) -> Entry:
+        """The entry at a position of the block."""
+        return Entry(
+            self.keys[bisect_right(self._starts, at) - 1], self.seq(at), self.timestamp(at),
+            self.headers.get(at), self.value(at), at in self.snapshots,
+        )  # fmt: skip
+
+    def columns(self, begin: int, end: int, bases: Bases) -> Columns:
+        """The entries at these positions, for a segment with these bases."""
+        starts, keys = self._starts, []
+        if isinstance(starts, range):
+            keys = self.keys[begin:end]
+        else:
+            for at in range(bisect_right(starts, begin) - 1, len(self.keys)):
+                if starts[at] >= end:
+                    break
+                keys += [self.keys[at]] * (min(end, starts[at + 1]) - max(begin, starts[at]))
+        return Columns(
+            keys,
+            array(
+                bases.seq_code, map((self._first_seq - bases.seq).__add__, self._seqs[begin:end])
+            ),
+            array(
+                bases.timestamp_code,
+                map((self._first_ms - bases.timestamp_ms).__add__, self._timestamps[begin:end]),
+            ),
+            self._values(begin, end),
+            {at - begin: found for at, found in self.headers.items() if begin <= at < end},
+            {at - begin for at in self.snapshots if begin <= at < end},
+        )
+
+    def _values(self, begin: int, end: int) -> list[bytes | None]:
+        data, ends = self._data, self._ends[begin : end + 1]
+        values: list[bytes | None] = [data[a:b] for a, b in pairwise(ends)]
+        for at in self._absent:
+            if begin <= at < end:
+                values[at - begin] = None
+        return values
+
+    def numbers(self, begin: int, end: int) -> tuple[list[int], list[int], list[bool], list[bool]]:
+        """Seqs, timestamps, which have no value, and which are snapshots."""
+        places = range(begin, end)
+        return (
+            list(map(self.seq, places)),
+            list(map(self.timestamp, places)),
+            [at in self._absent for at in places],
+            [at in self.snapshots for at in places],
+        )

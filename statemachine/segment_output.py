@@ -1,0 +1,252 @@
+"""Writing a segment file from entries that come sorted by (key, seq), in pieces of any size.
+
+Every put appends (MDB_APPEND), which fills pages completely and never looks anything up; each
+result is an invariant, since an append out of order returns False without an exception.
+"""
+
+import hashlib
+import os
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, repeat
+from operator import add
+from pathlib import Path
+from typing import Any, Final
+
+import lmdb
+
+from ..client import limits
+from ..client.invariants import invariant
+from . import bloom
+from .segment_block import Columns, encode_block
+from .segment_dictionary import choose_codec
+from .segment_format import (
+    BLOCK,
+    BLOOM,
+    DICTIONARY,
+    FOOTER,
+    INDEX,
+    ORDER,
+    ORDINAL,
+    POSITION,
+    Bases,
+    Footer,
+    SegmentInfo,
+    seal,
+)
+from .segment_order import OrderOutput
+from .write_back import write_back
+
+_ENTRY_BYTES: Final = 10
+"""Of an entry in a block beside its key and value."""
+_PAGE_BYTES: Final = 4096
+_PAGE_HEADER_BYTES: Final = 16
+"""Of the first of the pages that a large value takes in LMDB."""
+_INLINE_BYTES: Final = 2_000
+"""A value up to here lies in a leaf page beside others."""
+
+
+class SegmentOutput:
+    """Use as a context manager: a file that is not finished is removed. Raises OSError.
+
+    `sample` is what some of the values are, from which it is decided how they are compressed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        bases: Bases,
+        data_bytes: int,
+        entries: int,
+        sample: Sequence[bytes | None],
+    ) -> None:
+        self._path = path
+        self._codec = choose_codec(sample)
+        self._bases = bases
+        self._pending = Columns(
+            [], array(bases.seq_code), array(bases.timestamp_code), [], {}, set()
+        )
+        self._block_bytes = limits.segment_block_bytes
+        self._ranks = array("I")
+        """Per block, the number of entries before it."""
+        self._written = 0
+        self._entries = 0
+        self._keys = 0
+        self._data_bytes = 0
+        self._filter: list[bytes] = []
+        """Keys of the filter that is not complete."""
+        self._bloom_keys: list[bytes] = []
+        self._last_key = b""
+        self._least_ms, self._greatest_ms = 1 << 64, 0
+        """Less the base."""
+        self._finished = False
+        path.unlink(missing_ok=True)  # of a build that did not end
+        try:
+            self._environment: Any = lmdb.open(
+                str(path), subdir=False, map_size=2 * data_bytes + 128 * entries + (64 << 20),
+                max_dbs=8, lock=False, sync=False, lib_version=0,
+            )  # fmt: skip
+            self._index = self._environment.open_db(INDEX, dupsort=True)
+            self._block = self._environment.open_db(BLOCK, integerkey=True)
+            self._bloom = self._environment.open_db(BLOOM, integerkey=True)
+            order = self._environment.open_db(ORDER, integerkey=True)
+            self._footer = self._environment.open_db(FOOTER)
+            self._transaction: Any = self._environment.begin(write=True)
+            self._transaction.__enter__()
+        except lmdb.Error as error:
+            raise OSError(f"{path}: {error}") from error
+        self.order = OrderOutput(lambda at, data: self._put(order, ORDINAL.pack(at), data))
+        """To be told the seq and the rank of every entry, in the order of seq."""
+
+    def __enter__(self) -> "SegmentOutput":
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        if not self._finished:
+            self._transaction.abort()
+            self._environment.close()
+            self._path.unlink(missing_ok=True)
+
+    @property
+    def entries(self) -> int:
+        """How many entries were added: the rank of the next one."""
+        return self._entries
+
+    def add(self, columns: Columns) -> None:
+        """Append entries that follow what was added before."""
+        if len(columns):
+            self._entries += len(columns)
+            self._least_ms = min(self._least_ms, min(columns.timestamps))
+            self._greatest_ms = max(self._greatest_ms, max(columns.timestamps))
+            if len(self._pending):
+                self._pending.extend(columns)
+                columns = self._pending
+            self._pending = self._cut(columns, last=False)
+
+    def finish(self, first_seq: int, end_seq: int) -> SegmentInfo:
+        """Write what is left, sync, and close. The file covers the seqs in [first_seq, end_seq)."""
+        invariant(self._entries > 0, "a segment without entries is built")
+        self._cut(self._pending, last=True)
+        if self._filter:
+            self._put_filter(self._filter)
+        self.order.finish()
+        invariant(
+            self._entries == self.order.entries, "a segment whose order is of other entries",
+            entries=self._entries, order=self.order.entries,
+        )  # fmt: skip
+        footer = Footer(
+            entries=self._entries, keys=self._keys, first_seq=first_seq, end_seq=end_seq,
+            min_key=self._bloom_keys[0], max_key=self._last_key,
+            min_timestamp_ms=self._bases.timestamp_ms + self._least_ms,
+            max_timestamp_ms=self._bases.timestamp_ms + self._greatest_ms,
+            data_bytes=self._data_bytes, ranks=self._ranks,
+            order_seqs=self.order.first_seqs, bloom_keys=self._bloom_keys,
+        )  # fmt: skip
+        if self._codec.dictionary is not None:
+            self._put(self._footer, DICTIONARY, seal(self._codec.dictionary, DICTIONARY))
+        self._put(self._footer, FOOTER, footer.pack())
+        try:
+            self._transaction.__exit__(None, None, None)
+            write_back(self._path)
+            self._environment.sync(True)
+        except lmdb.Error as error:
+            raise OSError(f"{self._path}: {error}") from error
+        self._finished = True
+        self._environment.close()
+        fd = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        return SegmentInfo(
+            content_id=hash_file(self._path), size=self._path.stat().st_size,
+            entries=footer.entries, first_seq=first_seq, end_seq=end_seq,
+            min_key=footer.min_key, max_key=footer.max_key,
+            min_timestamp_ms=footer.min_timestamp_ms, max_timestamp_ms=footer.max_timestamp_ms,
+        )  # fmt: skip
+
+    # Blocks.
+
+    def _cut(self, columns: Columns, *, last: bool) -> Columns:
+        """Write whole blocks; what is left may grow into one, unless it is the last."""
+        ends = _ends(columns)
+        count, begin, before = len(columns), 0, 0
+        while begin < count:
+            end = bisect_right(ends, before + self._block_bytes, begin)
+            end = max(end, begin + 1)  # one that is larger than a block has one of its own
+            if end == count and not last:
+                break
+            following = columns.keys[end] if end < count else None
+            self._put_block(columns.slice(begin, end), following, ends[end - 1] - before)
+            begin, before = end, ends[end - 1]
+        self._data_bytes += before - _ENTRY_BYTES * begin
+        return columns.slice(begin, count)
+
+    def _put_block(self, columns: Columns, following: bytes | None, size: int) -> None:
+        ordinal = len(self._ranks)
+        data, distinct = encode_block(columns, following, self._codec, self._bases, ordinal)
+        position = POSITION.pack(self._bases.seq + columns.seqs[0], ordinal)
+        self._put(self._index, distinct[0], position, dupdata=True)
+        self._put(self._block, ORDINAL.pack(ordinal), data)
+        self._ranks.append(self._written)
+        self._written += len(columns)
+        if distinct[0] == self._last_key:
+            del distinct[0]
+        if distinct:
+            self._add_keys(distinct)
+        if len(columns) > 1:
+            self._block_bytes = _fitting(size, len(data))
+
+    def _add_keys(self, distinct: list[bytes]) -> None:
+        self._keys += len(distinct)
+        self._last_key = distinct[-1]
+        self._filter += distinct
+        while len(self._filter) >= bloom.KEYS_MAX:
+            self._put_filter(self._filter[: bloom.KEYS_MAX])
+            del self._filter[: bloom.KEYS_MAX]
+
+    def _put_filter(self, keys: list[bytes]) -> None:
+        ordinal = len(self._bloom_keys)
+        data = seal(bloom.build(keys), BLOOM, ordinal)
+        self._put(self._bloom, ORDINAL.pack(ordinal), data)
+        self._bloom_keys.append(keys[0])
+
+    def _put(self, database: Any, key: bytes, data: bytes, *, dupdata: bool = False) -> None:
+        try:
+            stored = self._transaction.put(key, data, append=True, dupdata=dupdata, db=database)
+        except lmdb.Error as error:
+            raise OSError(f"{self._path}: {error}") from error
+        invariant(stored, "a row of a segment was not stored", block=len(self._ranks))
+
+
+def _ends(columns: Columns) -> list[int]:
+    """Where each entry would end if their bytes stood one behind the other."""
+    try:
+        return _added(columns.keys, columns.values)  # type: ignore[arg-type]
+    except TypeError:  # some have no value
+        return _added(columns.keys, [value or b"" for value in columns.values])
+
+
+def _added(keys: list[bytes], values: list[bytes]) -> list[int]:
+    sizes = map(add, map(len, keys), map(len, values))
+    return list(accumulate(map(add, sizes, repeat(_ENTRY_BYTES))))
+
+
+def _fitting(size: int, stored: int) -> int:
+    """How many bytes of entries a block is to have, after one of `size` took `stored`: about the
+    limit, and such that it fills its pages, but for what compression varies."""
+    target = limits.segment_block_bytes
+    if stored * target <= _INLINE_BYTES * size:
+        return target
+    pages = max(1, round(stored * target / size / _PAGE_BYTES))
+    room = pages * _PAGE_BYTES - _PAGE_HEADER_BYTES
+    percent = 99 if stored > size - (size >> 4) else 96
+    return max(target // 2, min(2 * target, room * size * percent // (100 * stored)))
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

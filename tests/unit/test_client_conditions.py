@@ -1,0 +1,169 @@
+"""Appends with conditions of many callers: shared batches, each record with its own outcome."""
+
+import asyncio
+
+import pytest
+from fake_cluster import Drop, FakeCluster, FakeNode
+from sdk_faults import once, raising, run
+
+import lognode
+from lognode import ABSENT, AsyncClient, AsyncLog
+from lognode.client import wire
+from lognode.client.acceptor import Request
+from lognode.client.errors import Overloaded
+
+
+def test_S9_callers_of_one_key_share_a_request_and_one_of_them_wins() -> None:
+    """Each gets its own answer; nobody waits for another that was refused."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        last = (await log.append("k", b"0")).seq or 0
+        before = cluster.count(wire.APPEND)
+        for turn in range(5):
+            calls = [log.append("k", b"%d.%d" % (turn, n), expect=last) for n in range(100)]
+            done = await asyncio.gather(*calls, return_exceptions=True)
+            (won,) = (ack for ack in done if isinstance(ack, lognode.Ack))
+            refused = [error for error in done if isinstance(error, lognode.SequenceMismatch)]
+            assert len(refused) == 99
+            for error in refused:
+                assert error.outcome == "not_applied"
+                assert error.fields == {"key": b"k", "expected": last, "actual": won.seq}
+            last = won.seq or 0
+        assert cluster.count(wire.APPEND) - before == 5
+        assert len(cluster.values(b"k")) == 6
+
+    run(test)
+
+
+def test_S9_a_refusal_in_one_request_delays_no_request_behind_it() -> None:
+    """Nothing follows a record with a condition: it may never come."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append("k", b"0")
+        before = cluster.count(wire.APPEND)
+        calls = []
+        for n in range(4):  # a request each, all under way before the first is answered
+            calls.append(asyncio.create_task(log.append("k", b"plain %d" % n)))
+            calls.append(asyncio.create_task(log.append("k", b"%d" % n, expect=ABSENT)))
+            for _ in range(4):
+                await asyncio.sleep(0)
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(result) for result in done] == [lognode.Ack, lognode.SequenceMismatch] * 4
+        assert cluster.count(wire.APPEND) - before == 4
+        assert cluster.values(b"k") == [b"0"] + [b"plain %d" % n for n in range(4)]
+
+    run(test)
+
+
+def test_S4_S9_a_condition_is_checked_behind_what_was_appended_before_it() -> None:
+    """An append that was lost on the way comes first when it comes again."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append("k", b"0")
+        cluster.faults.append(once(raising(Overloaded("x", retry_after=0.05))))
+        plain = asyncio.create_task(log.append("k", b"1"))
+        for _ in range(6):
+            await asyncio.sleep(0)
+        with pytest.raises(lognode.SequenceMismatch):
+            await log.append("k", b"2", expect=1)
+        await plain
+        assert cluster.values(b"k") == [b"0", b"1"]
+
+    run(test)
+
+
+def test_S8_S9_conditions_of_a_lost_answer_are_settled_record_by_record() -> None:
+    """Of a request that was applied and not answered, the retry finds what was appended, and
+    what was refused may be refused again: its outcome is unknown then (x18)."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append("taken", b"first")
+        cluster.faults.append(once(raising(Drop()), "after"))
+        keys = [b"k%02d" % n for n in range(20)]
+        done = await asyncio.gather(
+            *(log.append(key, key, expect=ABSENT) for key in (*keys, b"taken")),
+            return_exceptions=True,
+        )
+        for key, result in zip(keys, done[:-1], strict=True):
+            assert isinstance(result, lognode.Ack), result
+            assert result.duplicate
+            assert [e.seq for e in cluster.entries() if e.key == key] == [result.seq]
+        refused = done[-1]
+        assert isinstance(refused, lognode.SequenceMismatch)
+        assert refused.outcome == "unknown"
+        assert cluster.values(b"taken") == [b"first"]
+
+    run(test, split_at=())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_S8_S9_conditions_keep_their_records_through_a_split(when: str) -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append("c0", b"first")
+
+        def split(node: FakeNode, request: Request) -> None:
+            cluster.split(b"c")
+            raise Drop
+
+        cluster.faults.append(once(split, when))
+        keys = [b"%c%d" % (letter, n) for n in range(5) for letter in b"abcd"]
+        done = await asyncio.gather(
+            *(log.append(key, key, expect=ABSENT) for key in keys), return_exceptions=True
+        )
+        for key, result in zip(keys, done, strict=True):
+            if key == b"c0":
+                assert isinstance(result, lognode.SequenceMismatch)
+                assert result.fields == {"key": key, "expected": 0, "actual": 1}
+                continue
+            assert isinstance(result, lognode.Ack), result
+            assert cluster.values(key) == [key]
+        assert cluster.values(b"c0") == [b"first"]
+
+    run(test, split_at=())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"refused": [0], "actual": []}, {"refused": [2], "actual": [1]},
+     {"refused": [1], "actual": [1]}, {"refused": ["0"], "actual": [1]},
+     {"refused": {}, "seqs": 1}],
+)  # fmt: skip
+def test_S11_an_answer_that_refuses_what_had_no_condition_is_unknown(
+    more: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is taken for refused, nor for appended, on the word of an answer that is none."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append("k", b"0")
+        answer = {"status": "ok", "seqs": [None, 5], "timestamp_ms": 1, **more}
+        monkeypatch.setattr(cluster.range_of(b"a"), "apply", lambda _data: answer)
+        done = await asyncio.gather(
+            log.append("a", b"1", expect=ABSENT), log.append("b", b"2"), return_exceptions=True
+        )
+        for error in done:
+            assert isinstance(error, lognode.RemoteProtocolError), error
+            assert error.outcome == "unknown"
+
+    run(test)
+
+
+def test_L4_each_caller_waits_until_its_own_deadline() -> None:
+    """Callers of one batch give up in their order, and the last has its answer."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        await log.append("k", b"0")
+        cluster.faults.append(once(raising(Overloaded("x", retry_after=0.6)), times=1))
+        ended: list[float] = []
+
+        async def call(timeout: float) -> object:
+            try:
+                return await log.append("k", b"%f" % timeout, timeout=timeout)
+            finally:
+                ended.append(timeout)
+
+        done = await asyncio.gather(*map(call, (5.0, 0.3, 0.1, 0.2)), return_exceptions=True)
+        assert ended == [0.1, 0.2, 0.3, 5.0]
+        assert isinstance(done[0], lognode.Ack)
+        assert all(isinstance(error, lognode.Timeout) for error in done[1:])
+
+    run(test)

@@ -1,0 +1,34 @@
+"""Where a node may begin: in a directory that is empty, or a node's."""
+
+from pathlib import Path
+
+import pytest
+
+from lognode.client.errors import InvalidArgument
+from lognode.node.data_directory import DataDirectory
+
+
+def test_a_node_does_not_begin_among_the_files_of_another_program(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "d", "c"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(InvalidArgument) as caught:
+        DataDirectory(tmp_path).open()
+    assert caught.value.message == (
+        f"{tmp_path} is not empty and no node's: it holds a.txt, b.txt, c and 1 more; "
+        "give an empty directory, or one that is to be made, with --data"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "c", "d"]
+
+
+@pytest.mark.parametrize("there", [(), ("lost+found",), ("lock",), ("meta.mdb", "notes.txt")])
+def test_an_empty_disk_and_a_node_with_something_beside_it_are_right(
+    tmp_path: Path, there: tuple[str, ...]
+) -> None:
+    root = tmp_path / "data"
+    for name in there:
+        root.mkdir(exist_ok=True)
+        (root / name).touch()
+    directory = DataDirectory(root)
+    directory.open()
+    directory.close()
+    assert (root / "wal").is_dir()

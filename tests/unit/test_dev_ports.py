@@ -1,0 +1,15 @@
+"""Ports for nodes on this machine: nobody else can have taken one when its node starts again."""
+
+import socket
+from pathlib import Path
+
+from lognode.testing import free_ports
+
+
+def test_a_port_is_given_once_and_none_that_the_kernel_gives_away() -> None:
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = [port for _ in range(50) for port in free_ports(4)]
+    assert len(set(ports)) == len(ports) == 200
+    assert not any(first <= port <= last for port in ports)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", ports[0]))

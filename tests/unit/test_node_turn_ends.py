@@ -1,0 +1,216 @@
+"""The end of a turn: who is pumped when, which WAL round begins, and what waits for one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from lognode.node import rounds as rounds_module
+from lognode.node.metrics import Metrics
+from lognode.node.rounds import Rounds
+from lognode.node.sync_thread import SyncThread
+from lognode.node.turn_ends import TurnEnds
+from lognode.raft.group_log import GroupLog
+from lognode.raft.os_disk import OsDisk
+from lognode.raft.types import GroupId
+from lognode.raft.wal import Wal
+from lognode.raft.wal_recovery import recover
+
+
+@dataclass(eq=False)
+class Pumped:
+    """A replica that notes when it is pumped, and wakes itself or others."""
+
+    name: str
+    turn: "Turn"
+    then: list["Pumped"] = field(default_factory=list)
+
+    def pump(self) -> None:
+        self.turn.order.append(self.name)
+        for replica in self.then:
+            self.turn.turns.wake(replica)
+        self.then = []
+
+
+class Turn:
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.broken: list[BaseException] = []
+        self.proposing: list[Pumped] = []
+        self.turns = TurnEnds(
+            begin_round=self.begin, flush=lambda: self.order.append("flush"),
+            on_broken=self.broken.append,
+        )  # fmt: skip
+
+    def begin(self) -> None:
+        self.order.append("round")
+        for replica in self.proposing:
+            self.turns.wake(replica)
+        self.proposing = []
+
+    def replicas(self, names: str) -> list[Pumped]:
+        return [Pumped(name, self) for name in names]
+
+
+def test_what_a_turn_wakes_is_done_in_one_go() -> None:
+    async def main() -> None:
+        turn = Turn()
+        a, b, c = turn.replicas("abc")
+        turn.turns.wake(a)
+        turn.turns.wake(b)
+        turn.turns.wake(a)
+        turn.proposing = [c]
+        assert turn.order == []
+        await asyncio.sleep(0)
+        assert turn.order == ["a", "b", "round", "c", "flush"]
+        await asyncio.sleep(0)
+        assert turn.order[5:] == [], "nothing woke anybody since"
+
+    asyncio.run(main())
+
+
+def test_who_is_not_done_is_pumped_after_the_others_had_a_turn() -> None:
+    async def main() -> None:
+        turn = Turn()
+        a, b, c = turn.replicas("abc")
+        a.then = [a]
+        turn.proposing = [b]
+        turn.turns.wake(a)
+        await asyncio.sleep(0)
+        assert turn.order == ["a", "round", "b", "flush"]
+        asyncio.get_running_loop().call_soon(turn.turns.wake, c)
+        await asyncio.sleep(0)
+        assert turn.order[4:] == ["a", "round", "flush"]
+        await asyncio.sleep(0)
+        assert turn.order[7:] == ["c", "round", "flush"]
+
+    asyncio.run(main())
+
+
+def test_a_call_that_is_a_turn_ends_with_it() -> None:
+    async def main() -> None:
+        turn = Turn()
+        (a,) = turn.replicas("a")
+        turn.turns.turn(lambda: turn.turns.wake(a))
+        assert turn.order == ["a", "round", "flush"]
+        await asyncio.sleep(0)
+        assert len(turn.order) == 3
+
+    asyncio.run(main())
+
+
+def test_a_bug_at_the_end_of_a_turn_ends_the_node() -> None:
+    async def main() -> None:
+        turn = Turn()
+        (a,) = turn.replicas("a")
+        error = RuntimeError("a bug")
+
+        def broken() -> None:
+            raise error
+
+        turn.turns = TurnEnds(begin_round=broken, flush=broken, on_broken=turn.broken.append)
+        turn.turns.wake(a)
+        await asyncio.sleep(0)
+        assert turn.broken == [error]
+
+    asyncio.run(main())
+
+
+@dataclass
+class Disk:
+    """A WAL on a real disk with the rounds of a node, and a group in it."""
+
+    wal: Wal
+    rounds: Rounds
+    log: GroupLog
+    failures: list[BaseException]
+
+    def append(self, index: int) -> None:
+        self.log.append(index, 1, b"\x00%d" % index)
+        self.rounds.kick()
+
+
+def with_disk(tmp_path: Path, test: Callable[[Disk], Awaitable[None]]) -> int:
+    """Runs the test; the commit index that a process which starts after a kill finds."""
+    gid = GroupId(1, 1)
+
+    async def main() -> None:
+        wal = Wal.open(OsDisk(tmp_path), entropy=bytes, file_bytes=1 << 20)
+        thread = SyncThread("wal")
+        failures: list[BaseException] = []
+        turn_ends = TurnEnds(
+            begin_round=lambda: rounds.begin(), flush=lambda: None, on_broken=failures.append
+        )
+        rounds = Rounds(
+            wal, thread, on_synced=lambda _: None, on_failure=failures.append, turn_ends=turn_ends,
+            metrics=Metrics(),
+        )  # fmt: skip
+        log = wal.create_group(gid)
+        await rounds.durable()
+        async with asyncio.timeout(10):
+            await test(Disk(wal, rounds, log, failures))
+        rounds.stop()
+        thread.close()
+        assert failures == []
+
+    asyncio.run(main())
+    state = recover(OsDisk(tmp_path)).groups[gid].state
+    assert state is not None
+    return state.commit
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
+def test_a_commit_index_goes_with_the_next_round_that_is_synced(tmp_path: Path) -> None:
+    async def test(disk: Disk) -> None:
+        disk.append(2)
+        await disk.rounds.durable()
+        begun = disk.wal.open_round
+        disk.log.set_commit(2)
+        disk.rounds.kick()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (disk.wal.open_round, disk.wal.dirty) == (begun, True), "a round for it alone"
+        disk.append(3)
+        await until(lambda: disk.wal.synced_round == begun)
+        assert not disk.wal.dirty
+
+    assert with_disk(tmp_path, test) == 2
+
+
+@pytest.mark.parametrize("how", ["in time", "when it is asked for", "when it is large"])
+def test_what_needs_no_sync_is_written_alone(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how != "in time":
+        monkeypatch.setattr(rounds_module, "_PUT_OFF_S", 3600.0)
+
+    async def test(disk: Disk) -> None:
+        disk.append(2)
+        await disk.rounds.durable()
+        disk.log.set_commit(2)
+        if how == "when it is large":
+            while not disk.wal.urgent:
+                disk.log.write_state(must_sync=False)
+        disk.rounds.kick()
+        if how == "when it is asked for":
+            await disk.rounds.durable()
+        await until(lambda: not disk.wal.dirty)
+
+    assert with_disk(tmp_path, test) == 2
+
+
+def test_x5_the_last_sync_is_told_within_a_second_when_nothing_follows(tmp_path: Path) -> None:
+    async def test(disk: Disk) -> None:
+        disk.append(2)
+        await disk.rounds.durable()
+        begun, number = asyncio.get_running_loop().time(), disk.wal.open_round
+        await until(lambda: disk.wal.open_round > number and not disk.wal.dirty)
+        assert asyncio.get_running_loop().time() - begun < 1.0
+
+    with_disk(tmp_path, test)

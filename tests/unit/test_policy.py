@@ -1,0 +1,89 @@
+"""The policy of a log: what may be asked for, together, and changed later."""
+
+from typing import Any
+
+import pytest
+
+from lognode.client.errors import InvalidArgument
+from lognode.partitions import policy
+from lognode.partitions.policy import Policy, altered, of_request
+
+DAY = 24 * 3_600_000
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    assert of_request({"name": "x"}) == Policy()
+    assert not Policy().removes
+    assert of_request({"cleanup": "compact"}).tombstones_ms == policy.delete_retention_default_ms
+    assert of_request({"cleanup": "compact", "delete_retention_ms": 0}).tombstones_ms == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"retention_ms": 1, "retention_bytes": 1, "snapshot_delay_ms": 0},
+        {"cleanup": "compact"},
+        {"cleanup": "compact", "delete_retention_ms": 5},
+        {"cleanup": "delete", "retention_ms": DAY},
+    ],
+)
+def test_policies_that_remove(body: dict[str, Any]) -> None:
+    assert of_request(body).removes
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"cleanup": "never"}, "cleanup 'never'; delete or compact"),
+        ({"retention_ms": 0}, "retention_ms is 0; give a whole number of 1 or more"),
+        ({"retention_bytes": -1}, "retention_bytes is -1"),
+        ({"retention_ms": "7d"}, "retention_ms is '7d'"),
+        ({"retention_ms": True}, "retention_ms is True"),
+        ({"snapshot_delay_ms": 1.5}, "snapshot_delay_ms is 1.5"),
+        ({"replicas": 8}, "8 replicas; 1 to 7"),
+        (
+            {"cleanup": "compact", "retention_ms": 5},
+            "compact with retention_ms 5: compaction keeps",
+        ),
+        ({"cleanup": "compact", "retention_bytes": 5}, "retention_bytes would remove it"),
+        ({"cleanup": "compact", "snapshot_delay_ms": 0}, "take one of them away"),
+        ({"delete_retention_ms": 5}, "it needs cleanup compact"),
+        ({"cleanup": ["compact"]}, "cleanup ['compact']"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_with_the_reason(
+    body: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        of_request(body)
+    assert message in refused.value.message
+
+
+def test_altering_changes_what_is_named_and_nil_takes_a_rule_away() -> None:
+    first = Policy(replicas=5, retention_ms=DAY, retention_bytes=9, ranges_min=4)
+    assert altered(first, {"retention_ms": None}) == Policy(
+        replicas=5, retention_bytes=9, ranges_min=4
+    )
+    assert altered(first, {"snapshot_delay_ms": 1}).retention_ms == DAY
+    compact = {"cleanup": "compact", "retention_ms": None, "retention_bytes": None}
+    assert altered(first, compact).cleanup == "compact"
+    assert altered(altered(first, compact), {"cleanup": None}).cleanup == "delete"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cleanup": "compact"}, "take one of them away"),
+        ({"replicas": 5}, "the replicas of a log cannot be altered: create a log"),
+        ({"ranges": 5}, "the ranges of a log cannot be altered"),
+        ({"ranges_min": 5}, "no policy 'ranges_min'; retention_ms, "),
+        ({7: 5}, "no policy 7"),
+        ({}, "nothing to alter; give one of retention_ms"),
+        (None, "a map of names"),
+        ([], "a map of names"),
+    ],
+)
+def test_what_cannot_be_altered_is_said(changes: object, message: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        altered(Policy(retention_ms=DAY), changes)
+    assert message in refused.value.message

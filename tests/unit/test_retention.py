@@ -1,0 +1,122 @@
+"""What a policy asks to be removed, given what a range holds and what time it is."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lognode.node.clocks import Clocks
+from lognode.node.retention import Holding, Piece, Proposal, decide
+from lognode.partitions.policy import Policy
+from lognode.statemachine import commands
+from lognode.statemachine.commands import COMPACT, SNAPSHOT
+from lognode.statemachine.marks import Compaction
+
+NOW = 1_000_000
+SEGMENTS = (Piece(10, 100, 500_000), Piece(20, 100, 600_000), Piece(30, 100, 700_000))
+HELD = Holding(b"a", b"m", SEGMENTS, Piece(40, 0, 900_000))
+
+
+def trim(before: int) -> list[Proposal]:
+    return [Proposal(commands.TRIM_SPANS, [[b"a", b"m", before]])]
+
+
+def compact(before: int, mode: int, delete_retention_ms: int = 0) -> list[Proposal]:
+    payload: list[Any] = [b"a", b"m", before, mode, delete_retention_ms]
+    return [Proposal(commands.COMPACT_TO, payload)]
+
+
+def test_a_policy_without_rules_removes_nothing() -> None:
+    assert decide(Policy(), HELD, NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "before"),
+    [
+        (600_000, 0),
+        (500_000, 0),  # exactly as old: stays
+        (499_999, 10),
+        (400_000, 10),
+        (399_999, 20),
+        (200_000, 30),
+        (99_999, 40),  # a range that rests holds nothing of what is old, in a segment or not
+    ],
+)
+def test_retention_by_time_takes_whole_segments_all_of_whose_entries_are_older(
+    retention_ms: int, before: int
+) -> None:
+    assert decide(Policy(retention_ms=retention_ms), HELD, NOW) == (trim(before) if before else [])
+
+
+@pytest.mark.parametrize(
+    ("retention_bytes", "before"), [(301, 0), (300, 0), (201, 0), (200, 10), (101, 10), (1, 20)]
+)
+def test_retention_by_bytes_keeps_at_least_so_much(retention_bytes: int, before: int) -> None:
+    policy = Policy(retention_bytes=retention_bytes)
+    assert decide(policy, HELD, NOW) == (trim(before) if before else [])
+
+
+def test_the_stricter_of_both_holds() -> None:
+    assert decide(Policy(retention_ms=399_999, retention_bytes=200), HELD, NOW) == trim(20)
+    assert decide(Policy(retention_ms=499_999, retention_bytes=100), HELD, NOW) == trim(20)
+
+
+def test_what_goes_already_is_neither_proposed_again_nor_counted() -> None:
+    """A trimmed segment may still be there: its file goes once meta knows."""
+    trimmed = replace(HELD, trimmed=10)
+    assert decide(Policy(retention_ms=499_999), trimmed, NOW) == []
+    assert decide(Policy(retention_bytes=200), trimmed, NOW) == []
+    assert decide(Policy(retention_bytes=199), trimmed, NOW) == []
+    assert decide(Policy(retention_bytes=100), trimmed, NOW) == trim(20)
+
+
+def test_compaction_goes_as_far_as_there_are_segments() -> None:
+    policy = Policy(cleanup="compact", delete_retention_ms=7)
+    assert decide(policy, HELD, NOW) == compact(30, COMPACT, 7)
+    assert decide(policy, replace(HELD, segments=()), NOW) == []
+    assert decide(policy, replace(HELD, compacted=Compaction(20, NOW - 7)), NOW) == compact(
+        30, COMPACT, 7
+    )
+    assert decide(policy, replace(HELD, compacted=Compaction(30, NOW - 7)), NOW) == []
+
+
+def test_tombstones_of_a_log_that_rests_go_once_the_youngest_is_old_enough() -> None:
+    """The last one may have been appended at 700,000."""
+    policy = Policy(cleanup="compact", delete_retention_ms=100_000)
+    done = replace(HELD, compacted=Compaction(30, 650_000))
+    assert decide(policy, done, 800_000) == []
+    assert decide(policy, done, 800_001) == compact(30, COMPACT, 100_000)
+    assert decide(policy, replace(done, compacted=Compaction(30, 700_001)), 900_000) == []
+
+
+def test_histories_before_logical_snapshots_go_after_the_delay() -> None:
+    policy = Policy(snapshot_delay_ms=399_999)
+    assert decide(policy, HELD, NOW) == compact(20, SNAPSHOT)
+    assert decide(policy, replace(HELD, snapshots=20), NOW) == []
+    assert decide(policy, replace(HELD, snapshots=10), NOW) == compact(20, SNAPSHOT)
+    both = Policy(snapshot_delay_ms=200_000, retention_ms=399_999)
+    assert decide(both, HELD, NOW) == [*trim(20), *compact(30, SNAPSHOT)]
+    gone = Policy(snapshot_delay_ms=399_999, retention_ms=399_999)
+    assert decide(gone, HELD, NOW) == trim(20), "retention takes the snapshots too"
+
+
+class Walls:
+    """A wall clock that can be set, and a monotonic one that stands."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+        self.clocks = Clocks(wall_ms=lambda: NOW + self.ahead_ms, monotonic=lambda: 0.0)
+
+
+def test_x11_a_clock_that_others_contradict_decides_nothing() -> None:
+    walls = Walls()
+    assert walls.clocks.is_agreed()  # alone
+    walls.clocks.heard(2, NOW + 60_000)
+    assert walls.clocks.is_agreed()
+    walls.ahead_ms = 2 * 86_400_000
+    assert not walls.clocks.is_agreed(), "one of the two is wrong, and nobody knows which"
+    walls.clocks.heard(3, NOW)
+    assert not walls.clocks.is_agreed()
+    walls.ahead_ms = 0
+    walls.clocks.heard(3, NOW - 86_400_000)
+    assert walls.clocks.is_agreed(), "the median is this one"

@@ -1,0 +1,505 @@
+"""What one turn of the event loop does, counted: a bound, however much there is."""
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from storage_node import StorageNode, descriptor, numbered_batch
+
+from lognode.client.errors import CorruptData, NotLeader, SequenceMismatch, Unavailable, from_wire
+from lognode.client.records import encode_batch
+from lognode.node import reads
+from lognode.node.follow import Follow
+from lognode.node.prepare import prepare
+from lognode.node.range_replica import RangeReplica
+from lognode.node.turns import in_turns
+from lognode.statemachine import commands, segment_pages, segments
+from lognode.statemachine.merge_process import Task, run
+from lognode.statemachine.range_state import Ahead, Base, RangeState
+from lognode.statemachine.segment_reader import BlockCache
+from lognode.statemachine.segment_writer import build
+from lognode.statemachine.segments import SegmentStore
+from lognode.statemachine.turns import ENTRIES_A_TURN, NotPrepared, TurnOver, Turns
+from lognode.statemachine.visibility import Rules
+
+PARTS_A_TURN = 17
+"""1 MiB of parts that count for 64 KiB at least, and the one that goes beyond."""
+SEGMENTS = 40
+KEYS = [b"%04d" % at for at in range(2_000)]
+
+
+def nothing() -> None:
+    """For `on_step`."""
+
+
+class Range:
+    """A range's state, filled and flushed in this thread, with a cache for hardly a block."""
+
+    def __init__(self, root: Path, *, cache_bytes: int = 1) -> None:
+        (root / "files").mkdir()
+        self.root = root
+        self.store = SegmentStore(root / "files")
+        self.store._blocks = BlockCache(cache_bytes)
+        self.state = RangeState(start=b"", end=None, store=self.store)
+        self.rng = random.Random(1)
+        self.stopped = False
+        self.descriptor = SimpleNamespace(to_wire=dict)
+        self.gid = SimpleNamespace(range_id=1)
+
+    def apply(self, kind: int, payload: object) -> Any:
+        index = self.state.applied_index + 1
+        return self.state.apply(index, 1, commands.encode(kind, 1000 * index, payload)).replies
+
+    def append(self, keys: list[bytes], value_bytes: int = 100) -> None:
+        values = [self.rng.randbytes(value_bytes) for _ in keys]
+        data = encode_batch(keys, values, producer=0, epoch=1, low=1, numbers=1)
+        self.apply(commands.APPEND, [data])
+
+    def flush(self) -> None:
+        frozen = self.state.freeze()
+        assert frozen is not None
+        info = build(self.root / "new", frozen.memtable.first_seq, list(frozen.sources()))
+        self.store.add(self.root / "new", info.content_id)
+        self.state.flushed(self.state.base_with(frozen, info))
+
+    def merge(self, begin: int, end: int) -> None:
+        inputs = self.state.durable_base.manifest[begin:end]
+        rules = Rules.of(self.state.durable_base.tables)
+        files = [(self.store.path(info.content_id), info) for info in inputs]
+        for info in inputs:
+            self.store.doubt([info.content_id])  # LMDB refuses the same file twice in a process
+        merged = run(Task(self.root / "merged", files, b"", None, rules, begin == 0))
+        assert merged is not None
+        self.store.add(self.root / "merged", merged.content_id)
+        self.state.merged(self.state.base_merged(inputs, merged))
+        for gone in self.store.forget_except(info.content_id for info in self.state.manifest):
+            self.store.remove(gone)
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Range:
+    """40 segments with all keys in each."""
+    made = Range(tmp_path)
+    for _ in range(SEGMENTS):
+        made.append(KEYS)
+        made.flush()
+    made.append(KEYS[::2])
+    return made
+
+
+READS: dict[str, Callable[[RangeState], object]] = {
+    "count": lambda state: state.count(b"0700"),
+    "tail": lambda state: state.tail(b"0700", 39),
+    "first": lambda state: state.tail(b"0701", 99),
+    "scan": lambda state: state.scan(b"0700", limit=100, bytes_max=1 << 20).to_wire(),
+    "back": lambda state: state.scan(b"0700", limit=39, bytes_max=1 << 20, reverse=True).to_wire(),
+    "keys": lambda state: state.keys_page(b"", b"0700", limit=300),
+    "time": lambda state: state.seq_at_timestamp(17_500),
+    "span": lambda state: state.read_span(b"", None, 1, limit=99, bytes_max=1 << 20).to_wire(),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_S7_a_cold_read_decodes_a_bounded_number_of_parts_a_turn_and_comes_to_its_end(
+    filled: Range, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, read = filled.state, READS[name]
+    expected = read(state)
+    filled.store.close()
+    for info in state.manifest:
+        filled.store.prepare(info.content_id, nothing)
+    filled.store._blocks = BlockCache(1)
+    parts: list[int] = []
+    put = BlockCache.put
+
+    def counted(self: BlockCache, *args: Any) -> None:
+        parts[-1] += 1
+        put(self, *args)
+
+    monkeypatch.setattr(BlockCache, "put", counted)
+
+    def turn() -> object:
+        parts.append(0)
+        return read(state)
+
+    assert asyncio.run(in_turns(filled, turn)) == expected  # type: ignore[arg-type]
+    print(f"{name}: {parts}")
+    assert max(parts) <= PARTS_A_TURN
+    if name not in ("time", "span"):
+        assert len(parts) > 2, "it is too small to show anything"
+
+
+@pytest.mark.parametrize("name", READS)
+def test_S5_S7_a_read_goes_on_over_another_manifest_when_segments_are_merged_meanwhile(
+    filled: Range, name: str
+) -> None:
+    state, read = filled.state, READS[name]
+    expected = read(state)
+    turns = 0
+
+    def turn() -> object:
+        nonlocal turns
+        turns += 1
+        if turns in (2, 3):
+            filled.merge(5 * turns, 5 * turns + 8)  # the files that it has read are gone
+        if turns == 4:
+            filled.flush()
+        return read(state)
+
+    found = asyncio.run(in_turns(filled, turn))  # type: ignore[arg-type]
+    if name == "span":  # one segment's worth: a part of a page
+        assert found["seqs"] == expected["seqs"][: len(found["seqs"])]  # type: ignore[index]
+    else:
+        assert found == expected
+
+
+def between(filled: Range, monkeypatch: pytest.MonkeyPatch, what: Callable[[], None]) -> None:
+    """Once, after the first part of a page."""
+    real = asyncio.sleep
+    done = False
+
+    async def sleep(seconds: float) -> None:
+        nonlocal done
+        await real(seconds)
+        if not done:
+            done = True
+            what()
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+
+
+def hot(tmp_path: Path) -> Range:
+    """A key with entries for many parts of a page, and many keys."""
+    made = Range(tmp_path, cache_bytes=1 << 26)
+    for _ in range(3):
+        made.append([b"hot"] * ENTRIES_A_TURN + KEYS, value_bytes=1)
+        made.flush()
+    return made
+
+
+PAGES: dict[str, dict[str, object]] = {
+    "scan": {"key": b"hot", "limit": 10_000, "bytes": 1 << 20},
+    "read_span": {"start_key": b"", "limit": 10_000, "bytes": 1 << 20},
+    "keys": {"limit": 10_000},
+}
+
+
+def page_of(made: Range, op: str, **body: object) -> dict[str, Any]:
+    asked = {**PAGES[op], **body}
+    return asyncio.run(reads.READS[op](made, asked))  # type: ignore[arg-type, arg-type]
+
+
+@pytest.mark.parametrize("op", PAGES)
+def test_S5_S7_a_page_of_many_turns_is_that_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str
+) -> None:
+    made = hot(tmp_path)
+    before, applied = page_of(made, op), made.state.applied_index
+    assert len(before["keys" if op == "keys" else "seqs"]) > ENTRIES_A_TURN
+    between(made, monkeypatch, lambda: made.append([b"hot", b"later"]))
+    during = page_of(made, op)
+    assert during["applied"] == before["applied"] == applied
+    if op == "keys":
+        assert during["more"], "the page ends where keys came meanwhile"
+        assert during["after"] == during["keys"][-1]
+        assert during["keys"] == before["keys"][: len(during["keys"])]
+        rest = page_of(made, op, start_after=during["after"])
+        assert [*during["keys"], *rest["keys"]] == sorted([*before["keys"], b"later"])
+    else:
+        assert during == before, "what was appended meanwhile is not in it"
+
+
+@pytest.mark.parametrize("op", PAGES)
+def test_S5_S6_a_page_ends_where_something_was_removed_and_the_next_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str
+) -> None:
+    made = hot(tmp_path)
+    column = "keys" if op == "keys" else "seqs"
+    before = page_of(made, op)
+    removal = [[b"0300", 1 << 40], [b"1900", 1 << 40], [b"hot", 2 * ENTRIES_A_TURN]]
+    between(made, monkeypatch, lambda: made.apply(commands.TRIM_KEYS, removal))
+    during = page_of(made, op)
+    assert during["more"]
+    assert 0 < len(during[column]) < len(before[column])
+    assert during[column] == before[column][: len(during[column])], "as if nothing was removed"
+
+
+def test_S5_keys_of_which_all_is_removed_are_passed_a_bounded_number_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Range(tmp_path, cache_bytes=1 << 26)
+    made.append([*KEYS, b"z"])
+    for begin in range(0, len(KEYS), 32):
+        made.apply(commands.DELETE_KEYS, [[key, 1 << 40] for key in KEYS[begin : begin + 32]])
+    looked: list[int] = []
+    visible = made.state._is_visible
+
+    def counted(*args: Any) -> bool:
+        looked[-1] += 1
+        return visible(*args)
+
+    monkeypatch.setattr(made.state, "_is_visible", counted)
+    after: bytes | None = b""
+    found: list[bytes] = []
+    while after is not None:
+        looked.append(0)
+        some, after = made.state.keys_page(b"", after, limit=10)
+        found += some
+    assert found == [b"z"]
+    assert max(looked) <= 64
+    assert sum(looked) == len(KEYS) + 1
+
+
+# Opening.
+
+
+def test_x28_the_pages_of_a_file_are_walked_in_steps_and_not_by_whoever_opens_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Range(tmp_path)
+    for _ in range(16):
+        made.append([b"%06d" % made.rng.randrange(10**6) for _ in range(4_000)], value_bytes=400)
+    made.flush()
+    (info,) = made.state.manifest
+    made.store.close()
+    looked = steps = most = 0
+    check_page = segment_pages._Walk.check_page
+
+    def counted(walk: Any, at: int) -> int:
+        nonlocal looked, most
+        before = walk.looked
+        found = check_page(walk, at)
+        looked += walk.looked - before
+        most = max(most, walk.looked)
+        return found
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    monkeypatch.setattr(segment_pages._Walk, "check_page", counted)
+    with pytest.raises(NotPrepared) as told, made.store.on_hand(Turns()):
+        made.state.count(b"500000")
+    assert (told.value.content_id, looked) == (info.content_id, 0)
+    made.store.prepare(info.content_id, step)
+    assert steps >= looked // 1_000 > 1
+    assert most < 1_500
+    looked = 0
+    with made.store.on_hand(Turns()):
+        made.store.segment(info.content_id)
+    assert looked == 0, "it was walked by `prepare`"
+    made.store.doubt([info.content_id])
+    with pytest.raises(NotPrepared), made.store.on_hand(Turns()):
+        made.store.segment(info.content_id)
+
+
+def test_x28_a_file_that_rotted_is_found_by_whoever_prepares_it(tmp_path: Path) -> None:
+    made = Range(tmp_path)
+    made.append(KEYS)
+    made.flush()
+    (info,) = made.state.manifest
+    made.store.close()
+    with open(made.store.path(info.content_id), "r+b") as file:
+        file.seek(2 * 4096)
+        file.write(bytes(8))  # hashed it was, as this process made it
+    with pytest.raises(CorruptData, match="page 2 is another one"):
+        made.store.prepare(info.content_id, nothing)
+
+
+def test_x28_a_file_that_a_merge_has_taken_away_is_no_damage(filled: Range) -> None:
+    old, kept = filled.state.manifest[0], filled.state.manifest[9]
+    filled.merge(0, 8)
+    asyncio.run(prepare(filled.state, old.content_id))
+    filled.store.doubt([kept.content_id])
+    filled.store.path(kept.content_id).unlink()
+    with pytest.raises(CorruptData, match="is missing"):
+        asyncio.run(prepare(filled.state, kept.content_id))
+    filled.stopped = True
+    with pytest.raises(NotLeader):
+        asyncio.run(in_turns(filled, lambda: filled.state.count(b"0700")))  # type: ignore[arg-type]
+
+
+# On a node.
+
+
+@pytest.fixture
+def on_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was hashed, walked or unlinked by the thread of the loop."""
+    loop = threading.main_thread()
+    found: list[str] = []
+
+    def noted(place: Any, name: str) -> None:
+        real = getattr(place, name)
+
+        def call(*args: Any, **named: Any) -> Any:
+            if threading.current_thread() is loop:
+                found.append(name)
+            return real(*args, **named)
+
+        monkeypatch.setattr(place, name, call)
+
+    noted(SegmentStore, "verify")
+    noted(segments, "check_pages")
+    noted(SegmentStore, "remove")
+    noted(SegmentStore, "discard")
+    return found
+
+
+def on_node(root: Path, test: Callable[[StorageNode, RangeReplica], Any]) -> None:
+    """A node whose range has three segments, none of them hashed."""
+
+    async def main() -> None:
+        node = StorageNode(root)
+        await node.start()
+        replica = await node.host.create_range(descriptor(1), Base(), campaign=True)
+        assert replica is not None
+        await node.leading(replica)
+        for first in (1, 5, 9):
+            await replica.append(numbered_batch(first, [b"a", b"b", b"a", b"c"]))
+            await node.flusher.flush(replica)
+        node.store.doubt(info.content_id for info in replica.state.manifest)
+        try:
+            await test(node, replica)
+        finally:
+            node.stop()
+
+    asyncio.run(main())
+
+
+def conditional(keys: list[bytes], expects: list[int]) -> bytes:
+    return encode_batch(keys, [b"v"] * len(keys), producer=0, epoch=1, low=1, numbers=1,
+                        expects=expects)  # fmt: skip
+
+
+def test_S9_x28_a_conditional_append_waits_until_a_thread_has_read_what_it_asks_of(
+    tmp_path: Path, on_loop: list[str]
+) -> None:
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        on_loop.clear()
+        reply = await replica.append(conditional([b"a", b"b", b"a"], [11, 10, 13]))
+        assert reply["status"] == "ok"
+        assert reply["first_seq"] == 13
+        reply = await replica.append(conditional([b"c", b"b"], [12, 10]))
+        with pytest.raises(SequenceMismatch):
+            raise from_wire(reply["error"])
+        assert on_loop == []
+        assert replica.state.scan(b"b", limit=9, bytes_max=999).seqs == [2, 6, 10, 14]
+
+    on_node(tmp_path, test)
+
+
+def test_S12_x28_a_conditional_append_that_meets_damage_stops_that_replica(
+    tmp_path: Path,
+) -> None:
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        path = node.store.path(replica.state.manifest[1].content_id)
+        data = bytearray(path.read_bytes())
+        data[9_000] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(Unavailable, match="stopped"):
+            await replica.append(conditional([b"aa"], [0]))
+        assert "is damaged: its SHA-256 is" in node.host.damaged[replica.gid]
+
+    on_node(tmp_path, test)
+
+
+def test_S9_the_conditions_of_an_entry_are_looked_up_a_bounded_number_a_turn(
+    filled: Range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = filled.state
+    keys = KEYS[1::2]
+    data = conditional(keys, list(map(state.last_seq, keys)))
+    filled.store._blocks = BlockCache(1)
+    command = commands.encode(commands.APPEND, 10**6, [data])
+    looked: list[int] = []
+    last_seq = state.last_seq
+
+    def counted(key: bytes) -> int:
+        looked[-1] += 1
+        return last_seq(key)
+
+    monkeypatch.setattr(state, "last_seq", counted)
+
+    ahead, turns = Ahead.of(command), Turns()
+    while True:
+        looked.append(0)
+        try:
+            with filled.store.on_hand(turns):
+                state.look_up(ahead)
+        except TurnOver:
+            assert len(turns.kept) <= SEGMENTS, "what one key takes, not all of them"
+            continue
+        break
+    assert max(looked) <= 129
+    assert len(looked) >= 8
+    looked.append(0)
+    (reply,) = state.apply(state.applied_index + 1, 1, command, ahead).replies or ()
+    assert reply["status"] == "ok"
+    assert looked[-1] == 0, "what was looked up is not looked up again"
+    (reply,) = state.apply(state.applied_index + 1, 1, command).replies or ()
+    assert reply["error"]["code"] == "SEQUENCE_MISMATCH", "nothing is remembered longer"
+
+
+@pytest.mark.parametrize("body", [{"keys": {b"a": 1, b"c": 1}}, {"prefix": b"a"}], ids=str)
+def test_x28_a_follower_reads_files_that_a_thread_has_hashed(
+    tmp_path: Path, on_loop: list[str], body: dict[str, Any]
+) -> None:
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        on_loop.clear()
+        follow = Follow(replica, SimpleNamespace(body=body))  # type: ignore[arg-type]
+        seqs: list[int] = []
+        more = True
+        while more:
+            page, more = await follow._next_page()
+            seqs += page.seqs
+        expected = [1, 3, 5, 7, 9, 11] if "prefix" in body else [1, 3, 4, 5, 7, 8, 9, 11, 12]
+        assert sorted(seqs) == expected
+        assert on_loop == []
+
+    on_node(tmp_path, test)
+
+
+def test_S2_files_are_unlinked_by_a_thread_and_never_one_that_was_added_since(
+    tmp_path: Path, on_loop: list[str]
+) -> None:
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        info = replica.state.manifest[0]
+        path = node.store.path(info.content_id)
+        copy = tmp_path / "copy"
+        copy.write_bytes(path.read_bytes())
+        on_loop.clear()
+        (gone,) = node.store.forget_except(each.content_id for each in replica.state.manifest[1:])
+        assert not node.store.has(info.content_id)
+        node.store.add(copy, info.content_id)
+        await node.files.run(lambda: node.store.remove(gone))
+        assert node.store.has(info.content_id)
+        assert replica.state.count(b"a") == 6
+        await node.host.retire([replica.gid])
+        assert not list(node.directory.files.iterdir())
+        assert "remove" not in on_loop
+
+    on_node(tmp_path, test)
+
+
+def test_x13_the_rules_of_a_base_touch_none_of_its_floors(tmp_path: Path) -> None:
+    class Untouched(dict[bytes, int]):
+        def __iter__(self) -> Iterator[bytes]:
+            raise AssertionError("all floors are looked at")
+
+        items = keys = values = copy = __iter__  # type: ignore[assignment]
+
+    made = Range(tmp_path)
+    made.append(KEYS)
+    made.apply(commands.TRIM_KEYS, [[b"0001", 2]])
+    made.flush()
+    tables = dict(made.state.durable_base.tables)
+    tables["removal"] = {**tables["removal"], "floors": Untouched({b"0001": 2})}
+    rules = Rules.of(tables)
+    assert rules.hides
+    assert rules.views[0].floor(b"0001") == 2
+    assert not rules.unneeded(made.state.manifest[0])
