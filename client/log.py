@@ -191,6 +191,9 @@ class AsyncLog:
 
         `start` may also be "earliest", "latest", "snapshot" (the newest entry that was appended
         with snapshot=True), Tail(n) or Timestamp(ms), `end` Timestamp(ms); at most `limit`.
+
+        Entries are read page by page: what is trimmed, deleted or compacted, or goes by retention,
+        while the scan runs is missing from the pages that follow.
         """
         wanted = checked_key(key)
         low = await self._resolve(wanted, start, timeout, consistency, node)
