@@ -13,7 +13,7 @@ from .load import age, bench, fill, flat
 COLUMNS = ("poll.keys", "append.records_per_second", "poll.calls", "poll.latency_ms.p50",
            "poll.latency_ms.p99", "poll.latency_ms.max", "poll.service_ms.p50",
            "poll.service_ms.p99", "poll.entries", "poll.verified")  # fmt: skip
-_RECORD_BYTES = 16 + 128
+_KEY_BYTES = 16
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,22 +22,25 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--keys", help="comma-separated")
     parser.add_argument("--per-key", type=int, default=8, help="entries a key has at first")
+    parser.add_argument("--value-bytes", type=int, default=128)
     parser.add_argument("--ingest", type=float, help="MB/s (default 20)")
     parser.add_argument("--polls", type=float, default=100.0, help="a second")
     parser.add_argument("--ranges", type=int, default=4)
     options = parser.parse_args(arguments)
     seconds = options.seconds or (1.0 if options.quick else 60.0)
     sizes = options.keys or ("1000" if options.quick else "100000,250000,500000,1000000")
-    rate = (options.ingest or (0.5 if options.quick else 20.0)) * 1e6 / _RECORD_BYTES
+    ingest = (options.ingest or (0.5 if options.quick else 20.0)) * 1e6
+    rate = ingest / (_KEY_BYTES + options.value_bytes)
     around = harness.environment()
     rows: list[dict[str, Any]] = []
     for keys in map(int, sizes.split(",")):
         with harness.cluster(options.data) as cluster:
-            fill(cluster, "poll", keys, ranges=options.ranges, records=keys * options.per_key)
+            fill(cluster, "poll", keys, value_bytes=options.value_bytes, ranges=options.ranges,
+                 records=keys * options.per_key)  # fmt: skip
             report = bench(
                 cluster, "mixed", "poll", "--keys", keys, "--seconds", age(seconds), "--warmup",
                 age(min(2.0, seconds / 4)), "--rate", rate, "--batch", 500,
-                "--polls", options.polls,
+                "--value-bytes", options.value_bytes, "--polls", options.polls,
             )  # fmt: skip
         row = flat(report, COLUMNS)
         first = (rows or [row])[0]["poll latency_ms p50"]
