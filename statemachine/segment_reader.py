@@ -201,17 +201,22 @@ class Segment:
         return 0
 
     def keys_after(self, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
-        """Keys with the prefix and above `after`, in order."""
-        begin = prefix if after is None or after < prefix else after
-        ordinal: int | None = self.find(begin, 0)
+        """Keys with the prefix and above `after`, in order, each once. Of a key's blocks at most
+        the first and the last are decoded, however many lie between."""
+        if after is None or after < prefix:
+            ordinal: int | None = self.find(prefix, 0)
+        else:
+            ordinal = self.find(after, _SEQ_MAX)
         while ordinal is not None:
             block = self.block(ordinal)
-            for key in block.keys[bisect_left(block.keys, begin) :]:
-                if not key.startswith(prefix) and key > prefix:
-                    return
-                if key.startswith(prefix) and (after is None or key > after):
+            for key in block.keys[0 if after is None else bisect_right(block.keys, after) :]:
+                if key.startswith(prefix):
                     yield key
-            ordinal = self.following(ordinal)
+                elif key > prefix:
+                    return
+            after = block.keys[-1]
+            goes_on = block.next_first_key == after
+            ordinal = self.find(after, _SEQ_MAX) if goes_on else self.following(ordinal)
 
     def runs(self, key: bytes, start: int, end: int | None) -> Iterator[tuple[Block, int, int]]:
         """Blocks with entries of the key in [start, end), and where in the block they are."""

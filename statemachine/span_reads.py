@@ -247,7 +247,7 @@ def _keys_from(homes: list[Home], start: bytes) -> Iterator[tuple[bytes, Iterabl
         zip(home.keys_after(b"", start or None), repeat(at)) for at, home in enumerate(homes)
     ]
     for key, group in groupby(heapq.merge(*sources), _first):
-        yield key, sorted({at for _, at in group})  # a segment names a key once for each block
+        yield key, [at for _, at in group]
 
 
 def _of_homes(

@@ -128,24 +128,26 @@ def test_the_thread_begins_with_the_first_call_and_ends_with_close() -> None:
 
 
 def test_importing_lognode_is_quick_and_brings_no_server_libraries() -> None:
+    """Under 100 ms where asyncio alone takes 50, as it does on a middling machine."""
     code = (
-        "import sys, time; begun = time.process_time(); import lognode; "
-        "bad = {'aiohttp', 'lmdb', 'pysyncobj', 'prometheus_client', 'pyspark'} & set(sys.modules);"
-        "print(sorted(bad), time.process_time() - begun)"
+        "import sys, time; begun = time.process_time(); import {}; "
+        "bad = {{'aiohttp', 'lmdb', 'pysyncobj', 'prometheus_client', 'pyspark'}} "
+        "& set(sys.modules); print(sorted(bad), time.process_time() - begun)"
     )
     # The folder that holds the package goes first on the path, as for this process.
     where = str(Path(lognode.__file__).parents[1])
-    fastest = 9.0
+    fastest = {"asyncio": 9.0, "lognode": 9.0}
     for _ in range(50):
-        done = subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True,
-            env={"PYTHONPATH": where, "PATH": ""},
-        )  # fmt: skip
-        loaded, seconds = done.stdout.rsplit(maxsplit=1)
-        assert loaded == "[]"
-        # Of the CPU, which is slower while others are at work on its other threads: one quiet
-        # moment is enough.
-        fastest = min(fastest, float(seconds))
-        if fastest < 0.1:
+        for name in fastest:
+            done = subprocess.run(
+                [sys.executable, "-c", code.format(name)], check=True, capture_output=True,
+                text=True, env={"PYTHONPATH": where, "PATH": ""},
+            )  # fmt: skip
+            loaded, seconds = done.stdout.rsplit(maxsplit=1)
+            assert loaded == "[]"
+            # Of the CPU, which is slower while others are at work on its other threads: one quiet
+            # moment of each is enough.
+            fastest[name] = min(fastest[name], float(seconds))
+        if fastest["lognode"] < 2 * fastest["asyncio"]:
             break
-    assert fastest < 0.1, f"import lognode takes {fastest * 1000:.0f} ms"
+    assert fastest["lognode"] < 2 * fastest["asyncio"], fastest

@@ -72,6 +72,9 @@ def test_a_key_of_many_blocks_is_read_from_both_ends_and_counted_at_them(tmp_pat
         (lambda: next(segment.entries(b"hot", 900, None)).seq == 900, 6),
         (lambda: segment.count(b"hot", 1, None) == 2000, 8),
         (lambda: segment.count(b"hot", 700, 1300) == 600, 10),
+        (lambda: list(segment.keys_after(b"hot", None)) == [b"hot"], 8),
+        (lambda: next(segment.keys_after(b"", b"ab99")) == b"hot", 4),
+        (lambda: next(segment.keys_after(b"", b"hot")) == b"z0", 4),
     ]
     for what, blocks in lookups:
         cache.decoded = 0
