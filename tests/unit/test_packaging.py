@@ -2,9 +2,9 @@
 
 import configparser
 import os
+import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -18,19 +18,15 @@ NOT_SHIPPED = {"tests", "scripts", "docs"}
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built from a copy of what git has, so that nothing is written into the tree."""
     place = tmp_path_factory.mktemp("wheel")
-    archive = place / "source.tar"
-    with open(archive, "wb") as out:
-        tracked = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT, check=True, capture_output=True,
-        ).stdout  # fmt: skip
-        names = [name for name in tracked.decode().split("\0") if (ROOT / name).is_file()]
-        with tarfile.open(fileobj=out, mode="w") as packed:
-            for name in names:
-                packed.add(ROOT / name, name)
     source = place / "source"
-    with tarfile.open(archive) as packed:
-        packed.extractall(source, filter="data")
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True,
+    ).stdout  # fmt: skip
+    for name in tracked.decode().split("\0"):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
          "--wheel-dir", str(place), str(source)],
