@@ -47,8 +47,14 @@ class Generations:
             self.checkers[gid] = found
         return found
 
-    def begun(self, node: int, descriptor: Descriptor, state_hash: bytes, next_seq: int) -> None:
-        """A node begins a generation that it never had, with this state."""
+    def begun(
+        self, node: int, descriptor: Descriptor, index: int, state_hash: bytes, next_seq: int
+    ) -> None:
+        """A node begins a generation that it never had, with this state at this entry.
+
+        A late member begins from a base that the generation itself has made since (2.16): what it
+        begins with is compared with the others' state at that entry, not with the parent's end.
+        """
         gid = GroupId(descriptor.range_id, descriptor.generation)
         mark = self._marks.get((node, gid.range_id), 0)
         if gid.generation <= mark:
@@ -57,8 +63,11 @@ class Generations:
         self._marks[node, gid.range_id] = gid.generation
         if gid.range_id == CONTROLLER_RANGE:
             return
+        late = index > SENTINEL_INDEX
+        if late:
+            self.checkers[gid].same_state(node, index, state_hash)
         for parent in descriptor.lineage:
-            if (parent.state_hash, parent.next_seq) != (state_hash, next_seq):
+            if not late and (parent.state_hash, parent.next_seq) != (state_hash, next_seq):
                 raise Violation("x6", "a generation begins with another state than its parent's",
                                 node=node, gid=gid, next_seq=next_seq)  # fmt: skip
             if gid.generation != parent.generation + 1:

@@ -195,7 +195,9 @@ class Replicas:
         replica = made(log)
         state_hash, next_seq = _state_of(replica)
         world = self._host.world
-        world.generations.begun(self._host.node_id, replica.descriptor, state_hash, next_seq)
+        world.generations.begun(
+            self._host.node_id, replica.descriptor, log.base_index, state_hash, next_seq
+        )
         world.trace(self._host.name, "begin", replica.name)
         self._adopt(replica)
         self._start(replica, campaign=campaign)

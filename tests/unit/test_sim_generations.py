@@ -8,7 +8,7 @@ import pytest
 from lognode.chaos.sim.generations import Generations
 from lognode.chaos.sim.violation import Violation
 from lognode.partitions.model import Descriptor, Lineage, Span
-from lognode.raft.types import GroupId
+from lognode.raft.types import SENTINEL_INDEX, GroupId
 
 FIRST = Descriptor(1, 4, 1, Span(b"", None), (1, 2, 3))
 END = Lineage(1, 4, 9, 2, 30, 1_000, b"state at 9")
@@ -21,7 +21,7 @@ def _ended() -> Generations:
     generations = Generations()
     generations.checker(FIRST)
     for node in (1, 2, 3):
-        generations.begun(node, FIRST, b"", 1)
+        generations.begun(node, FIRST, SENTINEL_INDEX, b"", 1)
     generations.sealed(GroupId(1, 4), 9, 2, b"state at 9")
     return generations
 
@@ -33,8 +33,17 @@ def test_a_good_change_passes() -> None:
     generations.decided(NEXT, PREPARED)
     generations.decided(NEXT, {})  # by another controller replica, later
     for node in (1, 2, 3):
-        generations.begun(node, NEXT, b"state at 9", 30)
+        generations.begun(node, NEXT, SENTINEL_INDEX, b"state at 9", 30)
     assert generations.seals == 1
+
+
+def test_a_late_member_begins_from_a_later_base_of_the_generation() -> None:
+    """Seed 6026: the member left out at DECIDE came when the generation had moved on."""
+    generations = _ended()
+    generations.decided(NEXT, PREPARED)
+    generations.begun(1, NEXT, SENTINEL_INDEX, b"state at 9", 30)
+    generations.checker(NEXT).same_state(1, 12, b"state at 12")
+    generations.begun(3, NEXT, 12, b"state at 12", 33)
 
 
 def _acknowledged_behind_the_seal(generations: Generations) -> None:
@@ -50,24 +59,29 @@ def _ends_in_another_state(generations: Generations) -> None:
 
 
 def _begins_in_another_state(generations: Generations) -> None:
-    generations.begun(2, NEXT, b"another", 30)
+    generations.begun(2, NEXT, SENTINEL_INDEX, b"another", 30)
 
 
 def _begins_at_another_seq(generations: Generations) -> None:
-    generations.begun(2, NEXT, b"state at 9", 29)
+    generations.begun(2, NEXT, SENTINEL_INDEX, b"state at 9", 29)
+
+
+def _begins_late_in_another_state(generations: Generations) -> None:
+    generations.checker(NEXT).same_state(1, 12, b"state at 12")
+    generations.begun(3, NEXT, 12, b"another", 33)
 
 
 def _begins_again(generations: Generations) -> None:
-    generations.begun(3, FIRST, b"", 1)
+    generations.begun(3, FIRST, SENTINEL_INDEX, b"", 1)
 
 
 def _begins_what_is_over(generations: Generations) -> None:
-    generations.begun(3, NEXT, b"state at 9", 30)
-    generations.begun(3, FIRST, b"", 1)
+    generations.begun(3, NEXT, SENTINEL_INDEX, b"state at 9", 30)
+    generations.begun(3, FIRST, SENTINEL_INDEX, b"", 1)
 
 
 def _number_too_high(generations: Generations) -> None:
-    generations.begun(1, replace(NEXT, generation=6), b"state at 9", 30)
+    generations.begun(1, replace(NEXT, generation=6), SENTINEL_INDEX, b"state at 9", 30)
 
 
 def _too_few_prepared(generations: Generations) -> None:
@@ -102,6 +116,7 @@ def _two_of_one_number(generations: Generations) -> None:
         ("state-machine-safety", _ends_in_another_state),
         ("x6", _begins_in_another_state),
         ("x6", _begins_at_another_seq),
+        ("state-machine-safety", _begins_late_in_another_state),
         ("x3", _begins_again),
         ("x3", _begins_what_is_over),
         ("x26", _number_too_high),
