@@ -70,6 +70,8 @@ memtable_bytes_max: Final = 64 * MIB
 memtable_hard_bytes_max: Final = 256 * MIB
 """Of a range, frozen ones included. Above it appends are refused: segments cannot be built, or not
 as fast as entries come."""
+frozen_scarce_bytes: Final = 96 * MIB
+"""Of a range's frozen memtables: two that wait. Above it the builder gives way to nobody."""
 memtable_age_s: Final = 600.0
 memtables_bytes_max: Final = 512 * MIB
 """Of a node, frozen ones included; above it the largest are frozen, however small."""

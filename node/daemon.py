@@ -287,7 +287,7 @@ class Node:
         )  # fmt: skip
         self._flusher = Flusher(
             builder=self._builder, tmp=self._directory.tmp, store=self._store, meta=self._meta,
-            sync=self._files, rounds=self._rounds, metrics=self._metrics,
+            sync=self._files, rounds=self._rounds, memory=self._memory, metrics=self._metrics,
         )  # fmt: skip
         fetcher = BaseFetcher(
             host=self._host, store=self._store, tmp=self._directory.tmp, sync=self._files,

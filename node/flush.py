@@ -19,7 +19,9 @@ from ..statemachine.range_state import Frozen
 from ..statemachine.segment_writer import SegmentInfo
 from ..statemachine.segments import SegmentStore
 from .metrics import Metrics
+from .prepare import open_ahead
 from .range_replica import RangeReplica
+from .replica import Memory
 from .rounds import Rounds
 from .rows import replica_key, replica_row
 from .sync_thread import SyncThread
@@ -42,6 +44,7 @@ class Flusher:
         meta: MetaStore,
         sync: SyncThread,
         rounds: Rounds,
+        memory: Memory,
         metrics: Metrics,
     ) -> None:
         self._builder = builder
@@ -50,6 +53,7 @@ class Flusher:
         self._meta = meta
         self._sync = sync
         self._rounds = rounds
+        self._memory = memory
         self._metrics = metrics
         self._turn = asyncio.Lock()
         self._files = 0
@@ -116,11 +120,13 @@ class Flusher:
         self._files += 1
         path = self._tmp / f"build-{self._files}"
         first_seq, sources = frozen.memtable.first_seq, frozen.sources()
+        self._builder.urgent = self._memory.scarce
         info = await asyncio.to_thread(self._builder.build, path, first_seq, sources)
         # Until a manifest in meta names it, the end of some other replica must not remove it.
         self._store.hold(info.content_id)
         try:
             await self._sync.run(lambda: self._store.add(path, info.content_id))
+            await open_ahead(self._store, info.content_id)
         except BaseException:
             self._store.release(info.content_id)
             raise

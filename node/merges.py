@@ -28,6 +28,7 @@ from ..statemachine.visibility import Rules
 from .disk_room import DiskRoom
 from .host import Host
 from .metrics import Metrics
+from .prepare import open_ahead
 from .range_replica import RangeReplica
 from .rows import replica_key, replica_row
 from .sync_thread import SyncThread
@@ -199,6 +200,7 @@ class Merges:
             self._store.hold(merged.content_id)
             try:
                 await self._sync.run(lambda: self._store.add(path, merged.content_id))
+                await open_ahead(self._store, merged.content_id)
             except BaseException:
                 self._store.release(merged.content_id)
                 raise

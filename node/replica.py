@@ -60,6 +60,8 @@ class Confirms(Protocol):
 class Memory:
     """What the memtables of a node hold together."""
 
+    scarce: bool = False
+    """Segments are not built as fast as entries come: they are not to wait for anything else."""
     full: bool = False
     """The bound of the node is reached: appends are refused until segments are built."""
 

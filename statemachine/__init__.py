@@ -18,7 +18,7 @@ Modules: `commands` what an entry may say; `admission` what a leader checks befo
 `producers` idempotence; `memtable`, `segments` the two homes of entries; `segment_format`,
 `segment_block`, `segment_order`, `segment_dictionary`, `bloom` what a segment file consists of,
 `segment_writer`, `segment_output`, `segment_reader` who writes and reads it; `merge_plan`, `merge`,
-`merge_process` how segments become fewer; `removal_commands`, `removal`, `marks`, `steps`,
-`leases`, `visibility` what is removed, and what that hides; `held`, `span_reads`, `reads`, `page`
-what can be asked; `meta` the small rows.
+`merge_process` how segments become fewer; `background` how those processes run that do so;
+`removal_commands`, `removal`, `marks`, `steps`, `leases`, `visibility` what is removed, and what
+that hides; `held`, `span_reads`, `reads`, `page` what can be asked; `meta` the small rows.
 """

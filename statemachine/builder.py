@@ -3,7 +3,8 @@
 py-lmdb takes the GIL per item, and sorting a million keys takes a second; in a thread either
 would stall every append (decision 5 of the design). The child is spawned by `python -m`, speaks
 length-prefixed msgpack on its pipes, opens no file of the node's but the one it writes, and ends
-when its standard input does, which is when the node ends, however it ends.
+when its standard input does, which is when the node ends, however it ends. It gives way to the
+node (`background`).
 
     request    [path, first seq, number of sources], then the sources, some at a time in an array:
                [data, selected, timestamp] each
@@ -25,6 +26,7 @@ import msgpack
 
 from ..client import limits
 from ..client.errors import Unavailable
+from . import background
 from .segment_writer import SegmentInfo, Source, build
 
 _LENGTH: Final = struct.Struct(">I")
@@ -44,6 +46,9 @@ class Builder:
     def __init__(self, *, patience_s: float = limits.builder_patience_s) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._patience_s = patience_s
+        self.urgent = False
+        """Whether what is built from now on is needed so much that it gives way to nobody."""
+        self._gives_way = True
         self._hung = 0
         """So often in a row."""
 
@@ -88,15 +93,12 @@ class Builder:
                 _close_quietly(pipe)
 
     def _running(self) -> "subprocess.Popen[bytes]":
-        if self._process is None or self._process.poll() is not None:
-            self.stop()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is the node's to handle
-            )
-        return self._process
+        process = self._process
+        if process is None or process.poll() is not None or self._gives_way == self.urgent:
+            self.stop()  # how nice it is can only be raised: another takes its place
+            process = self._process = background.spawn(__name__, gives_way=not self.urgent)
+            self._gives_way = not self.urgent
+        return process
 
 
 def serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""A process that merges once: started for it, below others in priority, gone with its answer.
+"""A process that merges once: started for it, gone with its answer. It gives way (`background`).
 
 It is not the builder, which has memtables waiting for it. It ends when the node does.
 
@@ -12,17 +12,16 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 
 from ..client.errors import CorruptData, Unavailable
+from . import background
 from .merge import merge
 from .segment_format import SegmentInfo
 from .segment_output import hash_file
 from .visibility import Rules, kept_of_key
-
-_NICE: Final = 10
 
 
 class Task(NamedTuple):
@@ -64,12 +63,7 @@ class Merger:
         Raises CorruptData, which names the input in `segment`, or Unavailable, with the cause;
         then no file is left, and the same call may be tried again.
         """
-        process = self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is the node's to handle
-        )
+        process = self._process = background.spawn(__name__, str(os.getpid()), gives_way=True)
         if self._stopped:
             process.kill()
         answer, _ = process.communicate(msgpack.packb(task.to_wire()))
@@ -124,7 +118,6 @@ def _check_parent(node: int | None) -> None:
 
 def main() -> None:
     """The child's side."""
-    os.nice(_NICE)
     request = msgpack.unpackb(sys.stdin.buffer.read(), strict_map_key=False)
     answer: list[Any]
     try:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import CorruptData
 from ..log import AsyncLog
+from ..types import Consistency
 from . import pace
 from .report import Recorder
 from .shape import Shape
@@ -19,6 +20,7 @@ class Polling:
     rate: float = 0.0
     window: int = 1
     limit: int = 32
+    consistency: Consistency = "linearizable"
     warmup_s: float = 0.0
     every_s: float | None = None
 
@@ -46,6 +48,7 @@ class Poller:
                 "keys": self._shape.keys,
                 "zipf": self._shape.zipf,
                 "limit": load.limit,
+                "consistency": load.consistency,
                 "rate": load.rate or None,
                 "window": None if load.rate > 0 else load.window,
                 "entries": self._entries,
@@ -56,7 +59,9 @@ class Poller:
 
     async def _poll(self, _: int, __: float) -> int:
         (key,) = self._shape.draw(1, self._rng)
-        page = [entry async for entry in self._log.scan(key, limit=self._load.limit)]
+        load = self._load
+        found = self._log.scan(key, limit=load.limit, consistency=load.consistency)
+        page = [entry async for entry in found]
         seq = 0
         for entry in page:
             if entry.key != key or entry.seq <= seq:

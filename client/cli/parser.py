@@ -77,6 +77,11 @@ def add_replica(parser: Parser) -> None:
 def add_members(parser: Parser) -> None:
     """The flags that say which members may answer, and how new the answer has to be."""
     parser.add_argument("--node", type=int, metavar="ID", help="read that node's own replica")
+    add_consistency(parser)
+
+
+def add_consistency(parser: Parser) -> None:
+    """How new an answer has to be."""
     parser.add_argument(
         "--consistency", choices=("linearizable", "prefix"), default="linearizable",
         help="prefix: any member, without a leader; may lag (default linearizable)",

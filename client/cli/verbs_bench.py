@@ -11,7 +11,7 @@ from ..bench.following import Followers
 from ..bench.polling import Poller, Polling
 from ..bench.shape import Shape, key_bytes_default, value_bytes_default
 from ..errors import LogExists
-from .parser import Parser, age_s, whole
+from .parser import Parser, add_consistency, age_s, whole
 from .verb import Call, Verb
 
 _FIGURES = ("workload", "what", "value")
@@ -50,7 +50,7 @@ def _append_arguments(parser: Parser) -> None:
 
 def _poll_arguments(parser: Parser) -> None:
     _common(parser)
-    _add_limit(parser)
+    _add_page(parser)
     parser.add_argument("--rate", type=float, default=0.0, metavar="R",
                         help="polls a second; 0: as many as go (default)")  # fmt: skip
     parser.add_argument("--window", type=_some, default=1, metavar="N",
@@ -66,7 +66,7 @@ def _follow_arguments(parser: Parser) -> None:
 
 def _mixed_arguments(parser: Parser) -> None:
     _common(parser)
-    _add_limit(parser)
+    _add_page(parser)
     _add_batch(parser, rate="records appended a second (default 10000)", rate_default=10_000.0)
     parser.add_argument("--polls", type=float, default=100.0, metavar="R",
                         help="polls a second (default 100)")  # fmt: skip
@@ -78,9 +78,10 @@ def _add_batch(parser: Parser, *, rate: str, rate_default: float) -> None:
                         help="records of a call (default 1000)")  # fmt: skip
 
 
-def _add_limit(parser: Parser) -> None:
+def _add_page(parser: Parser) -> None:
     parser.add_argument("--limit", type=_some, default=32, metavar="N",
                         help="entries of a page (default 32)")  # fmt: skip
+    add_consistency(parser)
 
 
 def _some(text: str) -> int:
@@ -140,8 +141,8 @@ def _appending(options: Namespace) -> Appending:
 
 def _polling(options: Namespace, rate: float, window: int) -> Polling:
     return Polling(
-        options.seconds, rate=rate, window=window, limit=options.limit, warmup_s=options.warmup,
-        every_s=options.every,
+        options.seconds, rate=rate, window=window, limit=options.limit,
+        consistency=options.consistency, warmup_s=options.warmup, every_s=options.every,
     )  # fmt: skip
 
 

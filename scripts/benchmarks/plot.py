@@ -5,6 +5,7 @@ keys, or the sweeps of growth. NAME.json becomes NAME.svg, or NAME-PART.svg wher
 """
 
 import argparse
+import itertools
 import json
 import statistics
 from collections.abc import Iterator, Sequence
@@ -94,9 +95,14 @@ def _steady(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _polls(rows: Sequence[dict[str, Any]]) -> str:
+    kinds = dict.fromkeys(row["poll consistency"] for row in rows)
     series = {
-        name: [(row["poll keys"], row[f"poll latency_ms {name}"]) for row in rows]
-        for name in ("p50", "p99")
+        f"{kind} {name}": [
+            (row["poll keys"], row[f"poll latency_ms {name}"])
+            for row in rows
+            if row["poll consistency"] == kind
+        ]
+        for kind, name in itertools.product(kinds, ("p50", "p99"))
     }
     return svg.lines("Polls of one key under ingest", "keys", "ms from due", series, log_x=True)
 

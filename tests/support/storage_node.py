@@ -104,7 +104,7 @@ class StorageNode:
         )  # fmt: skip
         self.flusher = Flusher(
             builder=self.builder, tmp=self.directory.tmp, store=self.store, meta=self.meta,
-            sync=self.files, rounds=self.rounds, metrics=Metrics(),
+            sync=self.files, rounds=self.rounds, memory=self.memory, metrics=Metrics(),
         )  # fmt: skip
         self.merges = Merges(
             merger=self.merger, host=self.host, tmp=self.directory.tmp, store=self.store,

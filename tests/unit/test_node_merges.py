@@ -13,6 +13,7 @@ from lognode.statemachine import commands
 from lognode.statemachine.merge_process import Merger, Task
 from lognode.statemachine.range_state import Base
 from lognode.statemachine.segment_writer import SegmentInfo
+from lognode.statemachine.turns import Turns
 
 KEYS = [b"a", b"b", b"a", b"c"]
 Test = Callable[[StorageNode, RangeReplica], Awaitable[None]]
@@ -101,6 +102,22 @@ def test_x13_a_merge_replaces_its_inputs_in_meta_and_on_disk_and_nothing_else(
         assert contents(found) == before
         assert len(ids(found)) == 1
         node.__dict__.update(again.__dict__)
+
+    run(tmp_path, test)
+
+
+def test_the_first_read_of_a_new_segment_waits_for_no_file(tmp_path: Path) -> None:
+    """Its pages are walked and it is opened before a manifest names it, built or merged."""
+
+    def read(node: StorageNode, replica: RangeReplica) -> None:
+        with node.store.on_hand(Turns()):  # raises NotPrepared
+            assert replica.state.scan(b"a", limit=100, bytes_max=1 << 20).seqs
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        read(node, replica)
+        assert await node.merges.try_merge(replica)
+        assert len(ids(replica)) == 1
+        read(node, replica)
 
     run(tmp_path, test)
 

@@ -426,6 +426,26 @@ def test_L3_the_memtables_of_a_node_are_bounded_frozen_ones_included(
     run(tmp_path, test, builder)
 
 
+def test_segments_that_are_waited_for_are_built_before_all_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A builder that gave way under full load let memtables grow until appends were refused."""
+    builder = Builder()
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        urgent = []
+        for most in (1 << 30, 0, 1 << 30):
+            await replica.append(numbered_batch(replica.state.next_seq, [b"a"]))
+            replica.freeze()
+            monkeypatch.setattr(limits, "frozen_scarce_bytes", most)
+            node.memtables.look(time.monotonic())
+            await node.flusher.flush_oldest(replica)
+            urgent.append(builder.urgent)
+        assert urgent == [False, True, False]
+
+    run(tmp_path, test, builder)
+
+
 def other_freeze(replica: RangeReplica) -> bytes:
     """The FREEZE that is the last entry applied, with the time that it has."""
     found = commands.decode(replica.raft_log.entry(replica.applied_index).command)

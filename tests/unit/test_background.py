@@ -1,0 +1,42 @@
+"""What works behind the node's back gives way, and goes with the node's session."""
+
+import os
+from pathlib import Path
+
+from lognode.client.records import encode_batch
+from lognode.statemachine import background
+from lognode.statemachine.builder import Builder
+from lognode.statemachine.segment_writer import Source
+
+
+def niceness_of_a_build(builder: Builder, path: Path) -> int:
+    """Above that of this process."""
+    record = encode_batch([b"k"], [b"v"], producer=1, epoch=1, low=1, numbers=1)
+    builder.build(path, 1, [Source(record, None, 1_000)])
+    process = builder._process
+    assert process is not None
+    return os.getpriority(os.PRIO_PROCESS, process.pid) - os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_the_builder_gives_way_to_the_node_until_memory_is_scarce(tmp_path: Path) -> None:
+    builder = Builder()
+    try:
+        assert niceness_of_a_build(builder, tmp_path / "1") > 0
+        builder.urgent = True
+        assert niceness_of_a_build(builder, tmp_path / "2") == 0
+        assert niceness_of_a_build(builder, tmp_path / "3") == 0
+        builder.urgent = False
+        assert niceness_of_a_build(builder, tmp_path / "4") > 0
+    finally:
+        builder.stop()
+
+
+def test_a_child_is_of_the_session_and_of_no_terminal_group() -> None:
+    """Priorities count among those of one session only; Ctrl-C goes to the node's group."""
+    child = background.spawn("lognode.statemachine.builder", gives_way=True)
+    try:
+        assert os.getsid(child.pid) == os.getsid(0)
+        assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
+    finally:
+        child.kill()
+        child.communicate()
