@@ -22,6 +22,7 @@
     peers, server            links out, connections in
     data_service, follow     what clients ask of ranges
     cluster_service          what clients ask of the cluster
+    load, loads              how much replicas hold and are used, asked of all nodes
     http, metrics, status    for people
 
 One event loop thread runs all of it but the disk's waits and the builder process (decision 5).

@@ -6,7 +6,7 @@ the one. A refusal is final, a missing leader is waited for until the deadline.
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..client.connection import Connection
@@ -53,7 +53,7 @@ class ClusterService:
         host: Host,
         view: View,
         connection: Callable[[int], Connection | None],
-        status: Callable[[], Body],
+        status: Callable[[], Awaitable[Body]],
         rng: random.Random,
         handover: Handover,
         room: DiskRoom,
@@ -151,7 +151,7 @@ class ClusterService:
 
     async def status(self, _: Body) -> Body:
         """The dict of /status.json."""
-        return self._status()
+        return await self._status()
 
     async def health(self, body: Body) -> Body:
         """Whether the cluster is as it should be, and if not, why."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from ..client.errors import LognodeError, NotLeader, Timeout, Unavailable
 from ..partitions import commands
@@ -22,10 +23,12 @@ log = logging.getLogger("lognode.controller")
 
 
 class ControllerDriver:
-    """Runs on every controller member; acts only where the replica leads."""
+    """Runs on every controller member; acts only where the replica leads. `wall_ms` dates the ends
+    of operations."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, wall_ms: Callable[[], int]) -> None:
         self._facts = facts
+        self._wall_ms = wall_ms
         self._wake = asyncio.Event()
         self._settled: object = None
         """The situation in which there was nothing to do, so that nobody goes over all ranges
@@ -67,7 +70,7 @@ class ControllerDriver:
                 told = {name: value for name, value in command.items() if name != "op"}
                 log.log(*shown, extra={"fields": told})
             try:
-                await replica.command(command)
+                await replica.command(commands.dated(command, self._wall_ms()))
             except (NotLeader, Timeout, Unavailable):
                 raise  # so would the others be
             except LognodeError as error:

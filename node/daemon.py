@@ -57,6 +57,7 @@ from .heartbeat import Heartbeat
 from .host import Host
 from .http import HttpServer
 from .joining import found, join, registration
+from .loads import Loads
 from .maintenance import Maintenance
 from .membership import Membership, check_not_refused
 from .memtables import Memtables
@@ -183,7 +184,7 @@ class Node:
             self._memtables.watch(), self._memtables.build(), self._merges.run(),
             self._removals.run(),
             self._changes.run(), self._membership.register(), self._disk_watch.run(),
-            self._scrub.run(),
+            self._scrub.run(), self._loads.run(),
         ):  # fmt: skip
             self._spawn(part)
         self._repair.begin()
@@ -294,6 +295,10 @@ class Node:
             connection=self._links.connection, dial=self._links.dial,
             bucket=TokenBucket(self._config.transfer_bytes_per_s, time.monotonic),
         )  # fmt: skip
+        self._loads = Loads(
+            node_id=node_id, host=self._host, view=self._view, connection=self._links.connection,
+            present=lambda n: not self._pings.liveness.missing(n), metrics=self._metrics,
+        )  # fmt: skip
         self._repair = SegmentRepair(
             node_id=node_id, host=self._host, store=self._store, fetcher=fetcher,
             metrics=self._metrics, on_broken=self._fail,
@@ -317,7 +322,7 @@ class Node:
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,
             connection=self._links.connection, room=self._room,
         )  # fmt: skip
-        self._driver = ControllerDriver(self._facts)
+        self._driver = ControllerDriver(self._facts, self._clocks.wall_ms)
         self._changes = ControllerChanges(
             node_id=node_id, host=self._host, connection=self._links.connection,
             began=self._controller_began, on_broken=self._fail,
@@ -389,6 +394,7 @@ class Node:
                 "report": self._take_report,
                 "command": cluster.peer_command,
                 "image": cluster.peer_image,
+                "loads": self._loads.serve,
                 "controller_install": self._changes.install,
                 "take_over": self._handover.take_over,
                 "hand_over": self._handover.hand_over,
@@ -476,10 +482,11 @@ class Node:
         self._driver.wake()
         return {}
 
-    def _status(self) -> dict[str, Any]:
-        return status(
+    async def _status(self) -> dict[str, Any]:
+        return await status(
             node_id=self.identity.node_id, host=self._host, view=self._view, facts=self._facts,
             heartbeat=self._heartbeat, room=self._room, repair=self._repair,
+            loads=self._loads,
         )  # fmt: skip
 
     def _not_ready(self) -> str | None:

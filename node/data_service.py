@@ -194,6 +194,7 @@ class DataService:
         except CorruptData as error:
             self.on_damaged(replica, error)
             raise self.damage_refusal(replica.gid, error.message, body.get("node")) from None
+        replica.count_read()
         answer.setdefault("applied", replica.applied_index)  # pages and numbers have their own
         if not replica.leads:
             answer["leader"] = replica.leader_hint

@@ -1,6 +1,6 @@
 """HTTP for people and their tools: health, readiness, metrics, status."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from aiohttp import web
@@ -8,6 +8,7 @@ from aiohttp import web
 from ..client.errors import Unavailable
 from ..client.json_text import to_json
 from .metrics import Metrics
+from .slices import in_slices
 
 
 class HttpServer:
@@ -23,7 +24,7 @@ class HttpServer:
         port: int,
         metrics: Metrics,
         not_ready: Callable[[], str | None],
-        status: Callable[[], dict[str, Any]],
+        status: Callable[[], Awaitable[dict[str, Any]]],
     ) -> None:
         self._host = host
         self._port = port
@@ -76,4 +77,20 @@ class HttpServer:
         )
 
     async def _serve_status(self, _: web.Request) -> web.Response:
-        return web.Response(text=to_json(self._status()) + "\n", content_type="application/json")
+        pieces = await in_slices(_pieces(await self._status()))
+        return web.Response(text="".join(pieces), content_type="application/json")
+
+
+def _pieces(status: dict[str, Any]) -> Iterator[str]:
+    """The JSON of it, a row at a time."""
+    between = "{"
+    for name, part in status.items():
+        yield f"{between}{to_json(name)}: "
+        between = ", "
+        if not isinstance(part, list):
+            yield to_json(part)
+            continue
+        for at, row in enumerate(part):
+            yield ("[" if at == 0 else ", ") + to_json(row)
+        yield "]" if part else "[]"
+    yield "}\n"

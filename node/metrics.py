@@ -17,6 +17,14 @@ class Metrics:
             "lognode_appended_records", "Records in answered appends to ranges led here.",
             registry=registry,
         )  # fmt: skip
+        self.appended_bytes = Counter(
+            "lognode_appended_bytes", "Bytes of the log entries of those records, as they came.",
+            registry=registry,
+        )  # fmt: skip
+        self.reads = Counter(
+            "lognode_reads", "Reads of ranges answered here, and pages pushed to who follows.",
+            registry=registry,
+        )  # fmt: skip
         self.requests = Counter(
             "lognode_requests", "Requests by operation and result.", ("op", "result"),
             registry=registry,
@@ -61,6 +69,10 @@ class Metrics:
         self.idle_replicas = Gauge(
             "lognode_idle_replicas", "Replicas here whose groups rest.", registry=registry
         )
+        self.operations = Gauge(
+            "lognode_operations", "Operations on ranges under way in the cluster.",
+            registry=registry,
+        )  # fmt: skip
         self.damaged_replicas = Gauge(
             "lognode_damaged_replicas", "Replicas here that take no part.", registry=registry
         )

@@ -16,6 +16,7 @@ from ..statemachine import commands
 from ..statemachine.admission import admit
 from ..statemachine.range_state import Ahead, Base, RangeState
 from ..statemachine.turns import NotPrepared, TurnOver, Turns
+from .load import LoadMeter
 from .prepare import prepare
 from .producer_use import ProducerUse
 from .replica import Replica, Services
@@ -71,6 +72,8 @@ class RangeReplica(Replica):
         self.memtable_since = time.monotonic()
         """When the live memtable was begun."""
         self._producer_use = ProducerUse(time.monotonic)
+        self.load = LoadMeter(time.monotonic())
+        """Appends are counted where they are acknowledged: by the leader."""
         self._ahead: tuple[int, Ahead, Turns] | None = None
         """The next entry to be applied: its index, itself, what it took so far."""
         self._preparing: asyncio.Task[None] | None = None
@@ -265,13 +268,16 @@ class RangeReplica(Replica):
             self.wake()
 
     def apply(self, entry: LogEntry) -> Sequence[Reply] | None:
-        memtable = self.state.memtable
+        memtable, next_seq = self.state.memtable, self.state.next_seq
         ahead, self._ahead = self._ahead, None
         applied = self.state.apply(
             entry.index, entry.term, entry.command, None if ahead is None else ahead[1]
         )
         if self.state.memtable is not memtable:
             self.memtable_since = time.monotonic()
+        if applied.keys and entry.index in self.proposals:
+            self.load.appended(self.state.next_seq - next_seq, len(entry.command))
+            self.services.metrics.appended_bytes.inc(len(entry.command))
         if applied.keys and (self._keyed or self._spanning):
             self._tell(applied.keys)
         if self.state.sealed is not None and self.state.sealed.final_index == entry.index:
@@ -280,12 +286,18 @@ class RangeReplica(Replica):
 
     def role_changed(self, *, leads: bool) -> None:
         if leads:
+            self.load.begin(time.monotonic())
             self._producer_use.began_to_lead()
         else:
             self._seal_proposed = False
             if not self.resigning:
                 self._refuse_gathered()
         self._on_change(self)
+
+    def count_read(self) -> None:
+        """A read was answered here, or a page pushed to who follows."""
+        self.load.read()
+        self.services.metrics.reads.inc()
 
     def resigned(self) -> None:
         if self.leads:

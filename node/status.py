@@ -1,23 +1,31 @@
-"""The status of the cluster as this node sees it: /status.json and `lognode status`."""
+"""The status of the cluster as this node sees it: /status.json and `lognode status`.
+
+It has a row for each range and replica, and is put together in slices of the loop's time.
+"""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
+from ..partitions.model import LastOperation
 from .disk_room import DiskRoom
 from .heartbeat import Heartbeat
 from .host import Host
+from .loads import ByNode, Loads, of_range
 from .retention import trimmed
 from .segment_repair import SegmentRepair
+from .slices import in_slices
 from .view import View
 
 _ALIVE_S = 3.0
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Rows = list[Row]
 
 
-def status(
+async def status(
     *,
     node_id: int,
     host: Host,
@@ -26,9 +34,13 @@ def status(
     heartbeat: Heartbeat,
     room: DiskRoom,
     repair: SegmentRepair,
+    loads: Loads,
 ) -> dict[str, Any]:
     """`cluster`, `nodes`, `logs`, `ranges`, `operations`, and of this node its `replicas`, its
     `disk` and the `segments_in_doubt`."""
+    by_node = await loads.everywhere()
+    replicas = await in_slices(_replicas(host))
+    ranges = await in_slices(_ranges(view.metadata, view, by_node))
     metadata = view.metadata
     leads = host.controller is not None and host.controller.leads
     alive = facts.alive(time.monotonic(), _ALIVE_S) if leads else None
@@ -43,9 +55,9 @@ def status(
         },
         "nodes": _nodes(metadata, alive, room),
         "logs": _logs(metadata),
-        "ranges": _ranges(metadata, view),
+        "ranges": ranges,
         "operations": _operations(metadata),
-        "replicas": _replicas(host),
+        "replicas": replicas,
         "disk": {"free": room.free, "reserve": room.reserve, "level": room.level.name},
         "segments_in_doubt": sorted(repair.in_doubt),
         "damaged": [
@@ -85,23 +97,37 @@ def _logs(metadata: Metadata) -> Rows:
     ]
 
 
-def _ranges(metadata: Metadata, view: View) -> Rows:
+def _ranges(metadata: Metadata, view: View, by_node: ByNode) -> Iterator[Row]:
     """All ranges, the controller's first."""
     names = {record.log_id: record.name for record in metadata.logs.values()}
-    return [
-        {
+    for range_ in (metadata.controller, *metadata.ranges.values()):
+        leader = view.leader(range_.range_id, range_.generation)
+        yield {
             "id": range_.range_id,
             "log": names.get(range_.log_id, ""),
             "start": range_.span.start,
             "end": range_.span.end,
             "generation": range_.generation,
             "members": list(range_.members),
-            "leader": view.leader(range_.range_id, range_.generation),
+            "leader": leader,
             "state": range_.state,
             "operation": range_.operation,
+            **of_range(range_, leader, by_node),
+            "last_operation": _last(metadata.last_operations.get(range_.range_id)),
         }
-        for range_ in (metadata.controller, *metadata.ranges.values())
-    ]
+
+
+def _last(last: LastOperation | None) -> Row | None:
+    """Null: nothing has changed the range since it was created, or nobody has kept it."""
+    if last is None:
+        return None
+    return {
+        "id": last.operation_id or None,
+        "kind": last.kind,
+        "reason": last.reason,
+        "outcome": last.outcome,
+        "ended_at_ms": last.ended_at_ms or None,
+    }
 
 
 def _operations(metadata: Metadata) -> Rows:
@@ -117,9 +143,9 @@ def _operations(metadata: Metadata) -> Rows:
     ]
 
 
-def _replicas(host: Host) -> Rows:
-    return [
-        {
+def _replicas(host: Host) -> Iterator[Row]:
+    for replica in host.ranges():
+        yield {
             "range": replica.gid.range_id,
             "generation": replica.gid.generation,
             "role": replica.group.role,
@@ -136,5 +162,3 @@ def _replicas(host: Host) -> Rows:
             "memtable_bytes": replica.state.memtable_bytes,
             "sealed": replica.is_sealed,
         }
-        for replica in host.ranges()
-    ]

@@ -72,10 +72,12 @@ def _node_states(metadata: Metadata, facts: Facts, now: float, leads_for_s: floa
 
 def _plans(metadata: Metadata, facts: Facts, now: float) -> list[Command]:
     alive = facts.alive(now, ALIVE_S)
-    members = planner.plan_controller(metadata, alive, facts.damaged)
-    repair = members == metadata.controller.members  # operations may be waiting for it
-    if members is not None and (repair or not metadata.operations):
-        return [{"op": commands.SEAL_CONTROLLER, "members": list(members)}]
+    own = planner.plan_controller(metadata, alive, facts.damaged)
+    # Operations may be waiting for its repair.
+    if own is not None and (own.kind == "repair" or not metadata.operations):
+        members = list(own.members)
+        return [{"op": commands.SEAL_CONTROLLER, "members": members, "kind": own.kind,
+                 "reason": own.reason}]  # fmt: skip
     planned = [
         plan
         for plan in planner.plan(metadata, alive, facts.damaged)

@@ -24,6 +24,15 @@ DONE: Final = "done"
 ABORT: Final = "abort"
 SEAL_CONTROLLER: Final = "seal_controller"
 
+_DATED: Final = frozenset({INSTALLED, DONE, ABORT, SEAL_CONTROLLER})
+"""Those that may end an operation."""
+
+
+def dated(command: dict[str, Any], at_ms: int) -> dict[str, Any]:
+    """The command with the wall clock of who proposes it, where the metadata keeps that: applying
+    it reads no clock."""
+    return {**command, "at_ms": at_ms} if command["op"] in _DATED else command
+
 
 def encode(command: dict[str, Any]) -> bytes:
     """The bytes to propose."""

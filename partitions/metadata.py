@@ -29,6 +29,7 @@ from . import allocate, commands
 from .model import (
     CONTROLLER_RANGE,
     Descriptor,
+    LastOperation,
     Lineage,
     LogRecord,
     NodeRecord,
@@ -41,6 +42,8 @@ from .policy import Policy, altered, of_request
 NODE_STATES = ("JOINING", "ACTIVE", "DRAINING", "DEAD", "REMOVED")
 PRODUCER_BLOCK = 1_024
 """Ids that one anonymous request reserves."""
+REASON_CHARS_MAX = 500
+"""Of a reason that is kept; the rest is left out."""
 
 Command = dict[str, Any]
 Answer = dict[str, Any]
@@ -56,6 +59,8 @@ class Metadata:
         self.logs: dict[int, LogRecord] = {}
         self.ranges: dict[int, Descriptor] = {}
         self.operations: dict[int, Operation] = {}
+        self.last_operations: dict[int, LastOperation] = {}
+        """Per range, 0 being the controller's, what ended last on it."""
         self.producers: dict[str, tuple[int, int]] = {}
         self.done: dict[int, int] = {}
         """Per range, the highest generation whose replicas may go: the positive record that a
@@ -240,6 +245,7 @@ class Metadata:
         for range_ in self.ranges_of(record.log_id):
             self.done[range_.range_id] = range_.generation
             del self.ranges[range_.range_id]
+            self.last_operations.pop(range_.range_id, None)
         del self.logs[record.log_id]
         return {}
 
@@ -264,6 +270,7 @@ class Metadata:
 
     def _plan(self, command: Command, *_: int) -> Answer:
         inputs = tuple((range_id, generation) for range_id, generation in command["inputs"])
+        reason = _text(command, "reason")[:REASON_CHARS_MAX]
         for range_id, given in inputs:
             range_ = self._descriptor(range_id)
             if range_.operation:
@@ -286,9 +293,8 @@ class Metadata:
             outputs.append(Output(range_id, next_generation, span, members))
         operation_id = self._next("operation")
         self.operations[operation_id] = Operation(
-            operation_id, command["kind"], inputs, tuple(outputs), "PLANNED",
-            command.get("reason", ""),
-        )  # fmt: skip
+            operation_id, command["kind"], inputs, tuple(outputs), "PLANNED", reason
+        )
         for range_id, _ in inputs:
             self._lock(range_id, operation_id)
         return {"operation": operation_id}
@@ -301,9 +307,11 @@ class Metadata:
     def _abort(self, command: Command, *_: int) -> Answer:
         """Only a PLANNED operation: after that the input may be sealed (executions 1.25)."""
         operation = self._operation(command["operation"], "PLANNED")
+        at_ms = _number(command, "at_ms")
         del self.operations[operation.operation_id]
         for range_id, _generation in operation.inputs:
             self._lock(range_id, 0)
+            self._remember(range_id, operation, "ABORTED", at_ms)
         return {}
 
     def _decide(self, command: Command, *_: int) -> Answer:
@@ -325,19 +333,23 @@ class Metadata:
                 lineage, "ACTIVE", operation.operation_id,
             )  # fmt: skip
         self._check_log(log_id)
+        reason = operation.reason
+        if tuple(outputs) != operation.outputs:
+            reason += "; the old members go on: the new ones were not ready in time"
         self.operations[operation.operation_id] = replace(
-            operation, phase="DECIDED", outputs=tuple(outputs)
+            operation, phase="DECIDED", outputs=tuple(outputs), reason=reason
         )
         return {}
 
     def _installed(self, command: Command, *_: int) -> Answer:
         operation = self._operation(command["operation"], "DECIDED")
+        at_ms = _number(command, "at_ms")
         installed = tuple(sorted({*operation.installed, command["node"]}))
         needed = {member for output in operation.outputs for member in output.members}
         if not needed <= set(installed):
             self.operations[operation.operation_id] = replace(operation, installed=installed)
             return {}
-        self._end(operation)
+        self._end(operation, at_ms)
         return {"done": True}
 
     def _done(self, command: Command, *_: int) -> Answer:
@@ -346,15 +358,22 @@ class Metadata:
         operation = self._operation(command["operation"], "DECIDED")
         if not operation.is_held_by_majorities:
             raise InvalidArgument("an output is not held by most of its members", what="operation")
-        self._end(operation)
+        self._end(operation, _number(command, "at_ms"))
         return {}
 
-    def _end(self, operation: Operation) -> None:
+    def _end(self, operation: Operation, at_ms: int) -> None:
         del self.operations[operation.operation_id]
-        for output in operation.outputs:
-            self._lock(output.range_id, 0)
         for range_id, generation in operation.inputs:
             self.done[range_id] = generation
+            self.last_operations.pop(range_id, None)
+        for output in operation.outputs:
+            self._lock(output.range_id, 0)
+            self._remember(output.range_id, operation, "DONE", at_ms)
+
+    def _remember(self, range_id: int, operation: Operation, outcome: str, at_ms: int) -> None:
+        self.last_operations[range_id] = LastOperation(
+            operation.operation_id, operation.kind, operation.reason, outcome, at_ms
+        )
 
     def _seal_controller(self, command: Command, index: int, term: int) -> Answer:
         """The last record of this generation: it names the members of the next one."""
@@ -362,6 +381,8 @@ class Metadata:
         self._check_members(members)
         if len(members) % 2 == 0:
             raise InvalidArgument("a controller has an odd number of members", what="members")
+        kind, reason = _text(command, "kind"), _text(command, "reason")[:REASON_CHARS_MAX]
+        last = LastOperation(0, kind, reason, "DONE", _number(command, "at_ms"))
         parent = Lineage(CONTROLLER_RANGE, self.controller.generation, index, term, 0, 0, b"")
         self.controller = replace(
             self.controller,
@@ -369,6 +390,8 @@ class Metadata:
             members=members,
             lineage=(parent,),
         )
+        if kind:  # records of before these reasons have none
+            self.last_operations[CONTROLLER_RANGE] = last
         self.sealed = True
         return {"generation": self.controller.generation}
 
@@ -442,6 +465,9 @@ class Metadata:
             "logs": [asdict(record) for record in self.logs.values()],
             "ranges": [range_.to_wire() for range_ in self.ranges.values()],
             "operations": [asdict(operation) for operation in self.operations.values()],
+            "last_operations": {
+                range_id: list(last) for range_id, last in self.last_operations.items()
+            },
             "producers": {name: list(value) for name, value in self.producers.items()},
             "done": dict(self.done),
             "next_ids": dict(self.next_ids),
@@ -463,6 +489,10 @@ class Metadata:
             }
             metadata.ranges = {r["id"]: Descriptor.from_wire(r) for r in image["ranges"]}
             metadata.operations = {o["operation_id"]: _operation(o) for o in image["operations"]}
+            metadata.last_operations = {
+                range_id: LastOperation(*last)
+                for range_id, last in image.get("last_operations", {}).items()
+            }
             metadata.producers = {
                 name: (value[0], value[1]) for name, value in image["producers"].items()
             }

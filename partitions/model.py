@@ -120,6 +120,20 @@ class LogRecord:
     policy: Policy = field(default_factory=Policy)
 
 
+class LastOperation(NamedTuple):
+    """What ended last on a range, kept after its operation is gone: one a range."""
+
+    operation_id: int
+    """0: a change of the controller's members, which is no operation."""
+    kind: str
+    reason: str
+    """Why it was planned."""
+    outcome: str
+    """DONE, or ABORTED: the range is as it was."""
+    ended_at_ms: int
+    """By the wall clock of the controller's leader; 0 when it was not told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """A range that an operation is to create."""

@@ -83,18 +83,25 @@ def _expansions(metadata: Metadata, alive: Collection[int]) -> list[Planned]:
     return planned
 
 
-def plan_controller(
-    metadata: Metadata, alive: Collection[int], damaged: Damages
-) -> tuple[int, ...] | None:
-    """The members that the controller should have next, or None when all is well; the present
-    ones when it is to be repaired."""
-    if not metadata.sealed and _broken(metadata.controller, alive, damaged) is not None:
-        return metadata.controller.members
+def plan_controller(metadata: Metadata, alive: Collection[int], damaged: Damages) -> Planned | None:
+    """The members that the controller should have next, and why; None when all is well. A repair
+    has the present ones."""
+    controller = metadata.controller
+    if metadata.sealed:
+        return None
+    broken = _broken(controller, alive, damaged)
+    gid = (controller.range_id, controller.generation)
+    if broken is not None:
+        return Planned("repair", *gid, controller.members, broken)
     homes = [node.node_id for node in metadata.active_nodes() if node.node_id in alive]
-    if metadata.sealed or not set(metadata.controller.members) <= set(homes):
+    if not set(controller.members) <= set(homes):
         return None
     size = group_size(CONTROLLER_MEMBERS, len(homes))
-    return _grown(metadata.controller, size, homes, Counter())
+    members = _grown(controller, size, homes, Counter())
+    if members is None:
+        return None
+    reason = f"{CONTROLLER_MEMBERS} members wanted, {len(homes)} nodes active"
+    return Planned("expand", *gid, members, reason)
 
 
 def node_states(metadata: Metadata, heard: Collection[int]) -> list[tuple[int, str]]:

@@ -130,7 +130,8 @@ class ControllerReplica(Member):
         if steps:
             self._open_until = now + _STEP_LASTS_S
             for command in steps:
-                self.propose(commands.encode(command), settled)
+                dated = commands.dated(command, int(now * 1000))
+                self.propose(commands.encode(dated), settled)
             self.host.pump()
 
     def take_report(self, node: int, report: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`lognode status`, `health`, `node list`, `range list` and `range transfer`."""
+"""`lognode status`, `health`, `node list` and `range transfer`."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import LognodeError, Unsupported
 from .parser import Parser, age_s, whole
 from .verb import Call, Verb
-from .verbs_logs import RANGE, ranges_of
+from .verbs_logs import RANGE
 
 _NODE = ("id", "address", "http", "zone", "state")
 _HEALTH_EVERY_S = 0.2
@@ -17,19 +17,11 @@ def _nothing(_: Parser) -> None:
     return None
 
 
-def _range_list_arguments(parser: Parser) -> None:
-    parser.add_argument("log", nargs="?", metavar="LOG")
-
-
 def _health_arguments(parser: Parser) -> None:
     parser.add_argument("--wait", type=age_s, default=0.0, metavar="AGE",
                         help="wait so long for it to become healthy")  # fmt: skip
     parser.add_argument("--nodes", type=whole, default=1, metavar="N",
                         help="so many nodes are wanted (default 1)")  # fmt: skip
-
-
-async def _range_list(call: Call) -> None:
-    call.printer.rows(ranges_of(await call.client.metadata(call.options.log)), RANGE)
 
 
 async def _node_list(call: Call) -> None:
@@ -94,7 +86,6 @@ async def _transfer(call: Call) -> None:
 
 
 VERBS = (
-    Verb("range list", "the ranges of a log, or of all", _range_list, _range_list_arguments),
     Verb("range transfer", "hand the lead of a range over", _transfer, _transfer_arguments),
     Verb("node list", "the nodes of the cluster", _node_list, _nothing),
     Verb("status", "everything a node knows of the cluster", _status, _nothing),

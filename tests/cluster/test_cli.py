@@ -63,7 +63,7 @@ EXAMPLES = {
     "bench poll": _BENCH,
     "bench follow": [*_BENCH, "--followers", "5", "--rate", "100", "--batch", "10"],
     "bench mixed": [*_BENCH, "--rate", "100", "--batch", "10"],
-    "range list": ["verbs"],
+    "range list": ["verbs", "--wide"],
     "range transfer": ["0", "1"],
     "node list": [],
     "status": [],

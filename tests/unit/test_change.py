@@ -202,7 +202,8 @@ def test_a_range_that_breaks_again_and_again_is_repaired_now_and_then() -> None:
 def test_x2_the_controllers_last_record_names_the_same_members_when_one_is_damaged() -> None:
     metadata, facts = cluster()
     facts.damaged = {2: [(0, 1, "its log is not in the WAL"), (1, 1, "its log is not there")]}
-    seal = {"op": "seal_controller", "members": [1, 2, 3]}
+    seal = {"op": "seal_controller", "members": [1, 2, 3], "kind": "repair",
+            "reason": "the replica of node 2: its log is not in the WAL"}  # fmt: skip
     assert next_steps(metadata, facts, 100.0, leads_for_s=100.0) == [seal]
     # An operation that is under way may wait for that very member.
     assert "ok" in metadata.apply(1, 1, {"op": "plan", "kind": "repair", "inputs": [[1, 1]],

@@ -8,7 +8,7 @@ import pytest
 from lognode.client.errors import InvalidArgument, LimitExceeded
 from lognode.partitions import allocate
 from lognode.partitions.commands import decode, encode
-from lognode.partitions.metadata import Metadata, group_size
+from lognode.partitions.metadata import REASON_CHARS_MAX, Metadata, group_size
 from lognode.partitions.planner import node_states, plan, plan_controller
 from lognode.partitions.policy import Policy
 
@@ -186,10 +186,11 @@ def test_x29_the_last_record_names_the_next_members(one: Controller) -> None:
     assert plan_controller(one.metadata, {1}, {}) is None
     for node in (2, 3):
         one.register(node)
-    members = plan_controller(one.metadata, {1, 2, 3}, {})
-    assert members == (1, 2, 3)
+    planned = plan_controller(one.metadata, {1, 2, 3}, {})
+    assert planned is not None
+    assert (planned.kind, planned.members) == ("expand", (1, 2, 3))
     assert "error" in one.do("seal_controller", members=[1, 2])
-    one.do("seal_controller", members=members)
+    one.do("seal_controller", members=planned.members)
     assert one.metadata.sealed
     controller = one.metadata.controller
     assert (controller.generation, controller.members) == (2, (1, 2, 3))
@@ -272,3 +273,90 @@ def test_an_image_of_before_these_rules_is_still_read(one: Controller) -> None:
     for rule in ("delete_retention_ms", "snapshot_delay_ms"):
         del image["logs"][0]["policy"][rule]
     assert Metadata.from_image(image).log_named("a").policy == Policy(retention_ms=86_400_000)
+
+
+def expanded(one: Controller, *, at_ms: int) -> None:
+    """Range 1 of a log goes on with three members."""
+    one.do("plan", kind="expand", inputs=[[1, 1]], reason="3 replicas wanted",
+           outputs=[{"range": 1, "members": [1, 2, 3]}])  # fmt: skip
+    one.do("sealing", operation=1)
+    one.do("decide", operation=1, lineage=lineage(1, 1), members=[[1, 2, 3]])
+    for node in (1, 2, 3):
+        assert 1 not in one.metadata.last_operations, "it has not ended"
+        one.do("installed", operation=1, node=node, at_ms=at_ms + node)
+
+
+def three(one: Controller) -> None:
+    for node in (2, 3):
+        one.register(node)
+    one.do("create_log", name="a", replicas=1)
+
+
+def test_why_a_range_was_changed_last_stays_when_the_operation_is_gone(one: Controller) -> None:
+    three(one)
+    fingerprint = one.metadata.ranges[1].fingerprint()
+    expanded(one, at_ms=1_000)
+    assert one.metadata.last_operations == {1: (1, "expand", "3 replicas wanted", "DONE", 1_003)}
+    grown = one.metadata.ranges[1].fingerprint()
+    assert grown != fingerprint
+    one.do("plan", kind="repair", inputs=[[1, 2]], reason="of node 2: " + "x" * 1_000,
+           outputs=[{"range": 1, "members": [1, 2, 3]}])  # fmt: skip
+    assert one.metadata.last_operations[1].kind == "expand", "until the next one has ended"
+    one.do("abort", operation=2, at_ms=2_000)
+    last = one.metadata.last_operations[1]
+    assert (last.operation_id, last.kind, last.outcome) == (2, "repair", "ABORTED")
+    assert len(last.reason) == REASON_CHARS_MAX
+    assert last.reason.startswith("of node 2: xxx")
+    assert one.metadata.ranges[1].fingerprint() == grown, "no group notices it"
+    one.do("delete_log", name="a")
+    assert one.metadata.last_operations == {}
+
+
+def test_an_operation_that_ends_without_all_members_is_remembered_too(one: Controller) -> None:
+    three(one)
+    one.do("plan", kind="expand", inputs=[[1, 1]], reason="3 replicas wanted",
+           outputs=[{"range": 1, "members": [1, 2, 3]}])  # fmt: skip
+    one.do("sealing", operation=1)
+    one.do("decide", operation=1, lineage=lineage(1, 1), members=[[1, 2, 3]])
+    for node in (1, 2):
+        one.do("installed", operation=1, node=node, at_ms=5)
+    one.do("done", operation=1, at_ms=6)
+    assert one.metadata.last_operations == {1: (1, "expand", "3 replicas wanted", "DONE", 6)}
+
+
+def test_x7_the_reason_says_that_the_new_members_were_left_out(one: Controller) -> None:
+    three(one)
+    one.do("plan", kind="expand", inputs=[[1, 1]], reason="3 replicas wanted",
+           outputs=[{"range": 1, "members": [1, 2, 3]}])  # fmt: skip
+    one.do("sealing", operation=1)
+    one.do("decide", operation=1, lineage=lineage(1, 1), members=[[1]])
+    one.do("installed", operation=1, node=1, at_ms=5)
+    assert one.metadata.last_operations[1].reason == (
+        "3 replicas wanted; the old members go on: the new ones were not ready in time"
+    )
+
+
+def test_why_the_controller_was_changed_goes_into_its_next_generation(one: Controller) -> None:
+    one.do("seal_controller", members=[1], kind="repair", reason="damaged", at_ms=9)
+    one.metadata.begin_generation()
+    assert one.metadata.last_operations == {0: (0, "repair", "damaged", "DONE", 9)}
+
+
+def test_records_and_images_of_before_there_were_reasons_are_still_read(one: Controller) -> None:
+    three(one)
+    one.do("plan", kind="expand", inputs=[[1, 1]], outputs=[{"range": 1, "members": [1, 2, 3]}])
+    one.do("abort", operation=1)
+    assert one.metadata.last_operations == {1: (1, "expand", "", "ABORTED", 0)}
+    one.do("seal_controller", members=[1])
+    assert 0 not in one.metadata.last_operations
+    image = one.metadata.image()
+    del image["last_operations"]
+    assert Metadata.from_image(image).last_operations == {}
+
+
+@pytest.mark.parametrize("at_ms", [-1, "now", 1.5])
+def test_a_time_that_is_none_ends_no_operation(one: Controller, at_ms: Any) -> None:
+    three(one)
+    one.do("plan", kind="expand", inputs=[[1, 1]], outputs=[{"range": 1, "members": [1, 2, 3]}])
+    assert one.do("abort", operation=1, at_ms=at_ms)["error"]["code"] == "INVALID_ARGUMENT"
+    assert 1 in one.metadata.operations

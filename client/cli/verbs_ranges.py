@@ -1,0 +1,84 @@
+"""`lognode range list`: where the ranges of a log are, and with `--wide` how they fare."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .parser import Parser
+from .quantities import age, size
+from .verb import Call, Verb
+from .verbs_logs import RANGE, ranges_of
+
+_WIDE = (*RANGE, "size", "entries", "appends", "reads", "last")
+_FIELDS = (
+    "segment_bytes", "memtable_bytes", "entries_held", "records_per_s", "bytes_per_s",
+    "reads_per_s", "last_operation",
+)  # fmt: skip
+"""What `--wide` adds, by its name in /status.json."""
+_UNKNOWN = "unknown"
+
+Row = dict[str, Any]
+
+
+def _arguments(parser: Parser) -> None:
+    parser.add_argument("log", nargs="?", metavar="LOG")
+    parser.add_argument(
+        "--wide", action="store_true",
+        help="with sizes, rates over the last minute, and what changed each range last, and why",
+    )  # fmt: skip
+
+
+async def _list(call: Call) -> None:
+    rows = ranges_of(await call.client.metadata(call.options.log))
+    if not call.options.wide:
+        call.printer.rows(rows, RANGE)
+        return
+    wide = widened(rows, await call.client.status())
+    if call.printer.tables:
+        now_ms = time.time_ns() // 1_000_000
+        wide = [in_words(row, now_ms) for row in wide]
+    call.printer.rows(wide, _WIDE)
+
+
+def widened(rows: Sequence[Row], status: Mapping[str, Any]) -> list[Row]:
+    """The rows with what the status has of those generations, None where it has nothing."""
+    ranges = {(known["id"], known["generation"]): known for known in status["ranges"]}
+    operations = {operation["id"]: operation for operation in status["operations"]}
+    found = []
+    for row in rows:
+        known = ranges.get((row["id"], row["generation"]), {})
+        more = {name: known.get(name) for name in _FIELDS}
+        running = operations.get(known.get("operation"))
+        found.append({**row, **more, "running_operation": running})
+    return found
+
+
+def in_words(row: Row, now_ms: int) -> Row:
+    """The row of a table: quantities with their units, `unknown` for what nobody could tell."""
+    known = row["segment_bytes"] is not None
+    told = row["records_per_s"] is not None
+    return {
+        **row,
+        "size": size(row["segment_bytes"] + row["memtable_bytes"]) if known else _UNKNOWN,
+        "entries": row["entries_held"] if known else _UNKNOWN,
+        "appends": (
+            f"{row['records_per_s']:.1f}/s {size(row['bytes_per_s'])}/s" if told else _UNKNOWN
+        ),
+        "reads": f"{row['reads_per_s']:.1f}/s" if told else _UNKNOWN,
+        "last": _last(row, now_ms),
+    }
+
+
+def _last(row: Row, now_ms: int) -> str | None:
+    """What changes the range now, or changed it last, and why."""
+    running, last = row["running_operation"], row["last_operation"]
+    if running is not None:
+        return f"{running['kind']} is {running['phase']}: {running['reason']}"
+    if last is None:
+        return None
+    at_ms = last["ended_at_ms"]
+    when = "at an unknown time" if at_ms is None else f"{age(now_ms - at_ms)} ago"
+    return f"{last['kind']} {last['outcome']} {when}: {last['reason']}"
+
+
+VERBS = (Verb("range list", "the ranges of a log, or of all", _list, _arguments),)

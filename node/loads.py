@@ -1,0 +1,154 @@
+"""What the replicas of the cluster hold and how much they are used, asked of all nodes at once.
+
+Only who leads a range knows how much is appended to it, and nobody needs that until somebody asks
+for the status: so it travels in no heartbeat. A node that does not answer in time is left out, and
+what it leads is unknown: never 0.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from ..client.connection import Connection
+from ..client.errors import LognodeError, RemoteProtocolError
+from ..partitions.model import Descriptor
+from .host import Host
+from .load import SAMPLE_S
+from .metrics import Metrics
+from .range_replica import RangeReplica
+from .slices import in_slices
+from .view import View
+
+_ASK_S: Final = 0.5
+"""How long the others are waited for."""
+
+Body = dict[str, Any]
+Gid = tuple[int, int]
+
+
+class Load(NamedTuple):
+    """Of one replica. Rates are per second over the last minute, None while nobody can tell."""
+
+    leads: bool
+    segment_bytes: int
+    memtable_bytes: int
+    entries_held: int
+    """That are stored, also those that nobody sees any more."""
+    records_per_s: float | None
+    bytes_per_s: float | None
+    reads_per_s: float | None
+
+
+ByNode = Mapping[int, Mapping[Gid, Load]]
+"""Per node that answered the loads of its replicas."""
+
+
+class Loads:
+    """`run` samples the counters, `everywhere` asks, `serve` answers. `present` says whether a
+    node is known to be there."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        host: Host,
+        view: View,
+        connection: Callable[[int], Connection | None],
+        present: Callable[[int], bool],
+        metrics: Metrics,
+    ) -> None:
+        self._node_id = node_id
+        self._host = host
+        self._view = view
+        self._connection = connection
+        self._present = present
+        metrics.operations.set_function(lambda: len(view.metadata.operations))
+
+    async def run(self) -> None:
+        """Never returns; cancel it."""
+        while True:
+            await asyncio.sleep(SAMPLE_S)
+            await in_slices(_sampled(self._host.ranges()))
+
+    async def serve(self, _: int, __: Body) -> Body:
+        """Another node asks for the loads of the replicas here."""
+        here = await self.here()
+        return {"loads": [[*gid, *load] for gid, load in here.items()]}
+
+    async def everywhere(self) -> ByNode:
+        """The loads of all replicas on nodes that answer."""
+        nodes = [node for node in self._view.metadata.nodes if node != self._node_id]
+        here, *others = await asyncio.gather(self.here(), *map(self._of, nodes))
+        told = {node: loads for node, loads in zip(nodes, others, strict=True) if loads is not None}
+        return {self._node_id: here or {}, **told}
+
+    async def here(self) -> dict[Gid, Load]:
+        """The loads of the replicas on this node."""
+        return dict(await in_slices(_loads(self._host.ranges())))
+
+    async def _of(self, node: int) -> dict[Gid, Load] | None:
+        connection = self._connection(node) if self._present(node) else None
+        if connection is None:
+            return None
+        deadline = asyncio.get_running_loop().time() + _ASK_S
+        try:
+            answer = await connection.request("loads", {}, deadline=deadline)
+            return from_wire(answer.get("loads"))
+        except LognodeError:
+            return None  # it is busy, gone, or of a version that knows no loads
+
+
+def of_range(range_: Descriptor, leader: int | None, by_node: ByNode) -> Body:
+    """Size and rates of a range: its leader's, and reads by all members that answered. All of
+    them None when the leader did not answer, or says that it does not lead."""
+    gid = (range_.range_id, range_.generation)
+    led = None if leader is None else by_node.get(leader, {}).get(gid)
+    if led is None or not led.leads:
+        return dict.fromkeys(Load._fields[1:])
+    members = [by_node[node].get(gid) for node in range_.members if node in by_node]
+    reads = [load.reads_per_s for load in members if load is not None]
+    told = [rate for rate in reads if rate is not None]
+    row = led._asdict()
+    del row["leads"]
+    return {**row, "reads_per_s": None if led.reads_per_s is None else round(sum(told), 3)}
+
+
+def from_wire(told: object) -> dict[Gid, Load]:
+    """What `Loads.serve` gave elsewhere. Raises RemoteProtocolError for what is none."""
+    if not isinstance(told, list) or not all(map(_is_load, told)):
+        raise RemoteProtocolError("loads that are none")
+    return {(range_id, generation): Load(*load) for range_id, generation, *load in told}
+
+
+def _is_load(row: object) -> bool:
+    if not isinstance(row, list) or len(row) != 2 + len(Load._fields):
+        return False
+    counts, leads, rates = (*row[:2], *row[3:6]), row[2], row[6:]
+    return (
+        type(leads) is bool
+        and all(type(count) is int and count >= 0 for count in counts)
+        and all(rate is None or (type(rate) is float and rate >= 0.0) for rate in rates)
+    )
+
+
+def _loads(replicas: Iterable[RangeReplica]) -> Iterator[tuple[Gid, Load]]:
+    for replica in replicas:
+        state = replica.state
+        rates = replica.load.rates(time.monotonic())
+        yield (
+            replica.gid,
+            Load(
+                replica.leads,
+                sum(info.size for info in state.manifest),
+                state.memtable_bytes,
+                sum(info.entries for info in state.manifest) + sum(map(len, state.memtables())),
+                *((None, None, None) if rates is None else (round(rate, 3) for rate in rates)),
+            ),
+        )
+
+
+def _sampled(replicas: Iterable[RangeReplica]) -> Iterator[None]:
+    for replica in replicas:
+        replica.load.sample(time.monotonic())
+        yield None
