@@ -35,11 +35,11 @@ async def _status(call: Call) -> None:
         call.printer.document(status)
         return
     for name, columns in (
-        ("cluster", None), ("nodes", (*_NODE, "alive")),
+        ("cluster", None), ("nodes", (*_NODE, "alive", "disk_short")),
         ("logs", ("id", "name", "replicas", "ranges", "retention_ms", "retention_bytes",
                   "cleanup")),
         ("ranges", RANGE), ("operations", ("id", "kind", "phase", "ranges", "reason")),
-        ("damaged", ("range", "generation", "reason")),
+        ("damaged", ("node", "range", "generation", "reason")),
     ):  # fmt: skip
         part: Any = status.get(name)
         if columns is None:

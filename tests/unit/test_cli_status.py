@@ -1,0 +1,31 @@
+"""`lognode status` as a table: what an operator has to see is in it."""
+
+import asyncio
+import io
+from argparse import Namespace
+from types import SimpleNamespace
+from typing import Any
+
+from lognode.client.cli.main import VERBS
+from lognode.client.cli.printer import Printer
+from lognode.client.cli.verb import Call
+
+STATUS: dict[str, Any] = {
+    "cluster": {"id": "c"},
+    "nodes": [{"id": 1, "address": "h:1", "http": "h:2", "zone": "", "state": "ACTIVE",
+               "alive": True, "disk_short": True}],
+    "damaged": [{"node": 3, "range": 7, "generation": 2, "reason": "its log is not in the WAL"}],
+}  # fmt: skip
+
+
+def test_the_table_names_nodes_that_are_short_of_disk_and_those_of_damaged_replicas() -> None:
+    async def status() -> dict[str, Any]:
+        return STATUS
+
+    out = io.StringIO()
+    client: Any = SimpleNamespace(status=status)
+    call = Call(client, Namespace(), Printer("table", out), print)
+    asyncio.run(VERBS["status"].run(call))  # type: ignore[arg-type]
+    assert out.getvalue().splitlines() == [
+        "c", "1\th:1\th:2\t-\tACTIVE\tyes\tyes", "3\t7\t2\tits log is not in the WAL",
+    ]  # fmt: skip
