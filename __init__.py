@@ -11,7 +11,8 @@
 `AsyncClient` is the same for asyncio. Importing this loads the client only.
 """
 
-from .client._sync import Client, Feed, Log, Producer, Ticket
+from .client._sync import Admin, Client, Feed, Log, Producer, Ticket
+from .client.admin import AsyncAdmin
 from .client.appends import AsyncTicket
 from .client.client import AsyncClient
 from .client.errors import (
@@ -64,6 +65,8 @@ __all__ = [
     "ANY",
     "UNCHANGED",
     "Ack",
+    "Admin",
+    "AsyncAdmin",
     "AsyncClient",
     "AsyncFeed",
     "AsyncLog",

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from . import address, limits, wire
+from .admin import AsyncAdmin
 from .appends import to_key
 from .cluster import Cluster
 from .errors import InvalidArgument, LimitExceeded, RemoteProtocolError
@@ -32,10 +33,16 @@ class AsyncClient:
         self._cluster = Cluster(address.parse(address_list))
         self._timeout = timeout
         self._logs: dict[str, AsyncLog] = {}
+        self._admin = AsyncAdmin(self._cluster, timeout=timeout)
 
     def __repr__(self) -> str:
         seeds = ",".join(map(str, self._cluster.seeds))
         return f"<AsyncClient lognode://{seeds}>"
+
+    @property
+    def admin(self) -> AsyncAdmin:
+        """The verbs of operators."""
+        return self._admin
 
     def log(self, name: str) -> AsyncLog:
         """The log of that name. Raises LimitExceeded, InvalidArgument for an impossible name."""
@@ -156,18 +163,6 @@ class AsyncClient:
     async def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
         """`ok`, and if not the `reasons`: too few nodes, ranges without leader or members."""
         return await self._ask(wire.HEALTH, {"nodes": nodes}, timeout, writes=False)
-
-    async def transfer_range(
-        self, range_id: int, node: int, *, timeout: float | None = None
-    ) -> dict[str, Any]:
-        """Hand the lead of a range over to a member; 0 is the controller's.
-
-        `leader` is the node that leads then, `changed` whether it did not before. Appends wait a
-        moment and none is lost. Raises NotFound for a range that is none, NodeNotFound when the
-        node is none or has no replica of it, Conflict when it is down, Timeout.
-        """
-        body = {"range": range_id, "node": node}
-        return await self._ask(wire.RANGE_TRANSFER, body, timeout, writes=False)
 
     async def close(self, timeout: float = 5.0) -> None:
         """Deliver what is under way for at most `timeout` seconds, then close; always returns."""

@@ -18,6 +18,7 @@ from .errors import (
     LogNotFound,
     NodeNotFound,
     NotLeader,
+    OperationInProgress,
     RemoteProtocolError,
     Timeout,
     Unavailable,
@@ -303,8 +304,13 @@ class Cluster:
             elif step.delay_s:
                 await asyncio.sleep(step.delay_s)
 
-    async def call_any(self, op: str, body: Body, *, deadline: float, writes: bool) -> Body:
-        """Ask any node; it passes on to the controller what is the controller's."""
+    async def call_any(
+        self, op: str, body: Body, *, deadline: float, writes: bool, waits: bool = True
+    ) -> Body:
+        """Ask any node; it passes on to the controller what is the controller's.
+
+        `waits`: for the end of an operation that is in the way; else that is refused at once.
+        """
         loop = asyncio.get_running_loop()
         attempts = Attempts(op, deadline, writes=writes)
         hint: Address | None = None
@@ -318,6 +324,8 @@ class Cluster:
             except LognodeError as error:
                 if isinstance(error, (Timeout, Unavailable)):
                     self.pool.suspect(address)
+                if isinstance(error, OperationInProgress) and not waits:
+                    raise attempts.settle(error) from None
                 if isinstance(error, NotLeader):
                     hint = self.nodes.get(error.fields.get("hint") or 0)
                 step = attempts.failed(error, loop.time())

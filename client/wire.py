@@ -107,6 +107,9 @@ STATUS: Final = "status"
 """{} -> the dict of /status.json."""
 RANGE_TRANSFER: Final = "range_transfer"
 """{range, node} -> {leader, changed}."""
+RANGE_MOVE: Final = "range_move"
+"""{range, from, to} -> {operation, generation, members, version}: begun, shown by metadata of that
+version and later."""
 HEALTH: Final = "health"
 """{nodes} -> {ok: bool, reasons: [str]}."""
 

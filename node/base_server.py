@@ -48,7 +48,8 @@ class BaseServer:
         self._leases: dict[Lease, asyncio.TimerHandle] = {}
 
     async def describe(self, node: int, body: Body) -> Body:
-        """The durable base of a generation here. Raises RangeNotFound."""
+        """The durable base of a generation here, and what is in memory behind it. Raises
+        RangeNotFound."""
         gid = fields.group(body)
         replica = self._host.replica(gid)
         if replica is None:
@@ -58,7 +59,7 @@ class BaseServer:
         self._host.pinned[lease] = [info.content_id for info in base.manifest]
         replica.log_pins[lease] = base.applied_index
         self._renew(lease)
-        return {"base": base.to_wire()}
+        return {"base": base.to_wire(), "tail_bytes": replica.state.memtable_bytes}
 
     async def piece(self, node: int, body: Body) -> Body:
         """Bytes of a file from `offset` on, at most `bytes`; none at its end.

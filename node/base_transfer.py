@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 from ..client import limits
 from ..client.connection import Connection
 from ..client.errors import CorruptData, LognodeError, Overloaded, Timeout, Unavailable
+from ..partitions.duties import TAIL_BYTES
 from ..raft.types import GroupId
 from ..statemachine.range_state import Base
 from ..statemachine.segment_writer import SegmentInfo, hash_file
@@ -36,6 +37,8 @@ _RETRY_FIRST_S = 0.1
 _SYNC_BYTES = 16 * limits.MIB
 """A received file is synced this often, so that no large write is left to delay a WAL round."""
 _STALE_S = 3_600.0
+_AHEAD_ROUNDS = 4
+_AHEAD_S = 0.5
 
 log = logging.getLogger("lognode.transfer")
 
@@ -74,6 +77,21 @@ class BaseFetcher:
         The files stay until the caller drops `pin` from the host. Raises Unavailable, CorruptData,
         RangeNotFound; what came of a file until then is kept.
         """
+        base, _ = await self._fetch(peer, gid, pin)
+        return base
+
+    async def fetch_ahead(self, peer: int, gid: GroupId, *, pin: object) -> Base:
+        """As `fetch`, and again while the peer has more in memory than may be left for the seal:
+        it flushes that now. Under load there is always more, and a few times are enough."""
+        for _ in range(_AHEAD_ROUNDS):
+            base, tail_bytes = await self._fetch(peer, gid, pin)
+            if tail_bytes <= TAIL_BYTES:
+                break
+            await asyncio.sleep(_AHEAD_S)
+        return base
+
+    async def _fetch(self, peer: int, gid: GroupId, pin: object) -> tuple[Base, int]:
+        """The base, and how many bytes behind it the peer had in memory."""
         connection = self._connection(peer)
         if connection is None:
             raise Unavailable(f"no link to node {peer}")
@@ -90,7 +108,7 @@ class BaseFetcher:
                     async with turn:
                         if not await self._is_sound(info.content_id):
                             await self._fetch_file(_Giver(peer, group, ask), info)
-        return base
+        return base, answer.get("tail_bytes", 0)
 
     async def fetch_file(self, peer: int, gid: GroupId, info: SegmentInfo) -> None:
         """One file that the peer may have too, in the place of the one here.

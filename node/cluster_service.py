@@ -5,6 +5,7 @@ the one. A refusal is final, a missing leader is waited for until the deadline.
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -33,13 +34,14 @@ from .view import View
 
 _DEADLINE_S = 10.0
 _VERSION_WAIT_S = 0.5
-_ONCE = frozenset({commands.CREATE_LOG, commands.DELETE_LOG})
+_ONCE = frozenset({commands.CREATE_LOG, commands.DELETE_LOG, commands.MOVE})
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
 _FORWARDED = frozenset(
     {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
-     commands.REGISTER}
+     commands.REGISTER, commands.MOVE}
 )  # fmt: skip
 
+log = logging.getLogger("lognode.cluster")
 Body = dict[str, Any]
 
 
@@ -76,6 +78,7 @@ class ClusterService:
             "status": self.status,
             "health": self.health,
             "range_transfer": self.range_transfer,
+            "range_move": self.range_move,
         }
 
     # Operations.
@@ -191,6 +194,21 @@ class ClusterService:
             raise Unavailable(f"no link to node {leader}, which leads range {range_id}")
         deadline = asyncio.get_running_loop().time() + _DEADLINE_S
         return await connection.request("hand_over", request, deadline=deadline)
+
+    async def range_move(self, body: Body) -> Body:
+        """Begin to move a replica of a range; answered when that is planned, with the `version`
+        of the metadata from which on it shows.
+
+        Raises NotFound, NodeNotFound, Conflict, OperationInProgress, LimitExceeded.
+        """
+        names = ("range", "from", "to")
+        command = {name: fields.integer(body, name) for name in names}
+        try:
+            answer = await self.command({"op": commands.MOVE, **command})
+        except RangeNotFound as error:
+            raise NotFound(error.message) from None  # who asked meant it, and does not ask again
+        log.info("move planned", extra={"fields": {**command, "operation": answer["operation"]}})
+        return answer
 
     async def _known_range(self, range_id: int) -> Descriptor:
         try:

@@ -34,6 +34,11 @@ _IDLE_PERIOD_S = 30.0
 """While nothing is to be done: changes tell of themselves, this is the net below."""
 _LOOKING_SHARE = 4
 """A look goes over all ranges: at least so many times as long as it took passes to the next."""
+_SEALED_POLL_S = 0.02
+_SEALED_WAIT_S = 2.0
+"""Appends wait while a new member waits for the end of a generation, which its peers flush."""
+_NO_MERGE_S = 5.0
+"""After the last look that saw an operation on a range."""
 _BEGINS = 32
 """Replicas that are made at the same time: they share their syncs, and the loop goes on between."""
 
@@ -107,6 +112,7 @@ class Duties:
             self._host.pinned.pop(("copy", number), None)
             self._pins.discard(number)
         self._copied = {done for done in self._copied if done[0] in metadata.operations}
+        self._hold_merges()
         found = duties.duties(metadata, self._local())
         self._unpin_but(set(map(duties.name_of, found)))
         for duty in found:
@@ -117,6 +123,16 @@ class Duties:
         if not any(isinstance(duty, duties.Begin) for duty in found):  # which may begin with it
             self._forget_prepared(self._prepared - metadata.operations.keys())
         return bool(found or metadata.operations)
+
+    def _hold_merges(self) -> None:
+        """A merged file is one that a new member has not copied, and would fetch while appends
+        wait."""
+        for operation in self._view.metadata.operations.values():
+            for gid in operation.inputs:
+                replica = self._host.replica(GroupId(*gid))
+                if replica is not None:
+                    until = time.monotonic() + _NO_MERGE_S
+                    replica.merge_not_before = max(replica.merge_not_before, until)
 
     def _unpin_but(self, wanted: set[Hashable]) -> None:
         """What came for a duty that nobody asks for any more may go: it ended, or never will."""
@@ -228,13 +244,16 @@ class Duties:
         base = await self._fetch_at(gid, None, pin=self._pin_of(duty))
         await self._host.create_range(duty.range_, base, campaign=False)
 
-    async def _fetch_at(self, gid: GroupId, end: Lineage | None, *, pin: object) -> Base:
+    async def _fetch_at(
+        self, gid: GroupId, end: Lineage | None, *, pin: object, ahead: bool = False
+    ) -> Base:
         """A base of the generation from any other node; with `end`, only one that is there."""
+        fetch = self._fetcher.fetch_ahead if ahead else self._fetcher.fetch
         self._check_room()
         last: LognodeError = Unavailable(f"no other node has {gid}")
         for node in self._others(gid):
             try:
-                base = await self._fetcher.fetch(node, gid, pin=pin)
+                base = await fetch(node, gid, pin=pin)
             except LognodeError as error:
                 last = error
                 continue
@@ -261,19 +280,29 @@ class Duties:
         self._pins.add(operation)
         replica = self._host.replica(gid)
         if replica is None:
-            await self._fetch_at(gid, None, pin=("copy", operation))
+            await self._fetch_at(gid, None, pin=("copy", operation), ahead=True)
         else:
             await self._flusher.flush(replica)
         self._copied.add((operation, gid))
 
     async def _prepare(self, gid: GroupId, operation: int) -> None:
         self._pins.add(operation)
-        base = await self._fetch_at(gid, None, pin=("copy", operation))
-        if not base.tables.get("sealed"):
-            raise Unavailable(f"{gid} is not sealed yet")
+        base = await self._fetch_sealed(gid, pin=("copy", operation))
         row = {"range": gid.range_id, "generation": gid.generation, "base": base.to_wire()}
         self._prepared.add(operation)
         await self._sync.run(lambda: self._host.meta.commit({rows.prepared_key(operation): row}))
+
+    async def _fetch_sealed(self, gid: GroupId, *, pin: object) -> Base:
+        """The base at the generation's end, as soon as it is durable with the peer that was copied
+        from: each flushes for itself, so that another one has other files."""
+        until = time.monotonic() + _SEALED_WAIT_S
+        while True:
+            base = await self._fetch_at(gid, None, pin=pin)
+            if base.tables.get("sealed"):
+                return base
+            if time.monotonic() > until:
+                raise Unavailable(f"{gid} is not sealed yet")
+            await asyncio.sleep(_SEALED_POLL_S)
 
     # Catching up.
 
@@ -295,6 +324,8 @@ def _held(replica: RangeReplica) -> Held:
     state = replica.state
     return Held(
         leads=replica.leads,
+        leader=replica.leader,
+        members=replica.members,
         sealed=state.sealed is not None,
         end=None if state.sealed is None else _end(replica.gid, state.durable_base),
         memtable_bytes=state.memtable_bytes,

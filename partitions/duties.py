@@ -24,6 +24,9 @@ class Held(NamedTuple):
     """A replica that takes part here."""
 
     leads: bool
+    leader: int | None
+    """As far as this member knows."""
+    members: tuple[int, ...]
     sealed: bool
     """The generation's last entry is applied."""
     end: Lineage | None
@@ -199,13 +202,25 @@ def _member_of(range_: Descriptor, metadata: Metadata, local: Local, found: list
         # The same entries gave another state here (executions 1.6).
         reason = "the state at the seal has another hash than its peers'"
         found.append(Damage((parent.range_id, parent.generation), reason))
-    found.append(Begin(range_, source, held is not None and held.leads))
+    found.append(Begin(range_, source, held is not None and _campaigns(range_, held, local)))
+
+
+def _campaigns(range_: Descriptor, held: Held, local: Local) -> bool:
+    """Whoever led the generation that ended leads on, where it is a member of the next one too;
+    else one of those who stay asks for the lead at once, and only one: two would split the votes.
+    """
+    if held.leads or held.leader is None or held.leader in range_.members:
+        return held.leads
+    staying = [node for node in range_.members if node in held.members]
+    return staying[range_.range_id % len(staying)] == local.node_id  # spreads the leaders
 
 
 def _copy_ahead(operation: Operation, local: Local, found: list[Duty]) -> None:
-    if not _is_wanted(operation, local):
+    """Who leaves flushes too: a new member may copy from it, and its seal waits for less."""
+    wanted = _is_wanted(operation, local)
+    if not wanted and local.replicas.keys().isdisjoint(operation.inputs):
         return
-    ready = True
+    ready = wanted
     for gid in operation.inputs:
         done = (operation.operation_id, gid) in local.copied
         held = local.replicas.get(gid)

@@ -25,7 +25,7 @@ from ..client.errors import (
     to_wire,
 )
 from ..client.invariants import invariant
-from . import allocate, commands
+from . import allocate, commands, moves
 from .model import (
     CONTROLLER_RANGE,
     Descriptor,
@@ -78,6 +78,7 @@ class Metadata:
             commands.DELETE_LOG: self._delete_log,
             commands.OPEN_PRODUCER: self._open_producer,
             commands.PLAN: self._plan,
+            commands.MOVE: self._move,
             commands.SEALING: self._sealing,
             commands.DECIDE: self._decide,
             commands.INSTALLED: self._installed,
@@ -291,9 +292,34 @@ class Metadata:
             range_id = output["range"]
             span = self._descriptor(range_id).span
             outputs.append(Output(range_id, next_generation, span, members))
+        return self._begin(command["kind"], inputs, tuple(outputs), reason)
+
+    def _move(self, command: Command, *_: int) -> Answer:
+        """An operator's. One that is asked for again is refused while the first is under way."""
+        range_id, from_node, to_node = (_number(command, name) for name in ("range", "from", "to"))
+        range_ = self.descriptor(range_id)
+        members = moves.members_after(range_, self.nodes, from_node, to_node)
+        moves.check_room(self.operations)
+        output = Output(range_id, range_.generation + 1, range_.span, members)
+        reason = f"an operator moves it from node {from_node} to node {to_node}"
+        answer = self._begin("move", ((range_id, range_.generation),), (output,), reason)
+        return {
+            **answer,
+            "generation": output.generation,
+            "members": list(members),
+            "version": self.version + 1,  # once this command is applied
+        }
+
+    def _begin(
+        self,
+        kind: str,
+        inputs: tuple[tuple[int, int], ...],
+        outputs: tuple[Output, ...],
+        reason: str,
+    ) -> Answer:
         operation_id = self._next("operation")
         self.operations[operation_id] = Operation(
-            operation_id, command["kind"], inputs, tuple(outputs), "PLANNED", reason
+            operation_id, kind, inputs, outputs, "PLANNED", reason
         )
         for range_id, _ in inputs:
             self._lock(range_id, operation_id)

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from .metadata import Metadata, group_size
 from .model import Descriptor
+from .moves import OPERATIONS_MAX
 
-OPERATIONS_MAX = 4
-"""Operations under way at once."""
 CONTROLLER_MEMBERS = 3
 
 

@@ -1,6 +1,6 @@
 """Operations on ranges as somebody asks for them, and when all that they brought about is done."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...partitions import commands
 from ...partitions.metadata import Metadata
@@ -32,12 +32,13 @@ class Operations:
         metadata = leader.metadata
         position = fault.value * len(metadata.ranges)
         range_ = metadata.ranges[sorted(metadata.ranges)[int(position)]]
-        members = list(range_.members)
-        spare = sorted(metadata.nodes.keys() - set(members))
+        spare = sorted(metadata.nodes.keys() - set(range_.members))
         if fault.how == "move" and spare:
-            position = position % 1.0 * len(members)
-            members[int(position)] = spare[int(position % 1.0 * len(spare))]
-        self._plan(leader, range_, members, fault.how)
+            position = position % 1.0 * len(range_.members)
+            goes = range_.members[int(position)]
+            self._move(leader, range_, goes, spare[int(position % 1.0 * len(spare))])
+        else:
+            self._plan(leader, range_, fault.how)
 
     def _leader(self) -> ControllerReplica | None:
         for host in self._world.hosts.values():
@@ -46,17 +47,26 @@ class Operations:
                 return replica
         return None
 
-    def _plan(
-        self, leader: ControllerReplica, range_: Descriptor, members: list[int], kind: str
+    def _move(
+        self, leader: ControllerReplica, range_: Descriptor, from_node: int, to_node: int
     ) -> None:
-        world, name = self._world, f"{range_.range_id}/{range_.generation}"
-        world.trace("world", "change", f"{kind} {name} {list(range_.members)} to {members}")
-        command = {
+        self._ask(leader, range_, f"move from {from_node} to {to_node}", {
+            "op": commands.MOVE, "range": range_.range_id, "from": from_node, "to": to_node,
+        })  # fmt: skip
+
+    def _plan(self, leader: ControllerReplica, range_: Descriptor, kind: str) -> None:
+        self._ask(leader, range_, f"{kind} with the same members", {
             "op": commands.PLAN,
             "kind": kind,
             "inputs": [[range_.range_id, range_.generation]],
-            "outputs": [{"range": range_.range_id, "members": members}],
-        }
+            "outputs": [{"range": range_.range_id, "members": range_.members}],
+        })  # fmt: skip
+
+    def _ask(
+        self, leader: ControllerReplica, range_: Descriptor, what: str, command: dict[str, Any]
+    ) -> None:
+        name = f"{range_.range_id}/{range_.generation} {list(range_.members)}"
+        self._world.trace("world", "change", f"{name} {what}")
         leader.host.now(lambda: leader.propose(commands.encode(command), lambda _: None))
         leader.host.now(leader.host.pump)
 

@@ -76,6 +76,8 @@ class RangeReplica(Member):
         """As the pure part of the duties is told."""
         return Held(
             leads=self.leads,
+            leader=self.group.leader,
+            members=self.descriptor.members,
             sealed=self.is_sealed,
             end=self.end,
             memtable_bytes=self.store.state.memtable_bytes,

@@ -2,10 +2,11 @@
 
 """The blocking SDK: twins of the async classes, on one loop thread a client."""
 
+from .admin import Admin
 from .appends import Ticket
 from .client import Client
 from .follow import Feed
 from .log import Log
 from .producer import Producer
 
-__all__ = ["Client", "Feed", "Log", "Producer", "Ticket"]
+__all__ = ["Admin", "Client", "Feed", "Log", "Producer", "Ticket"]

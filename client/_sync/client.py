@@ -9,6 +9,7 @@ from typing import Any, Self
 from ..client import AsyncClient, default_address, default_timeout_s
 from ..loop_thread import LoopThread
 from ..types import UNCHANGED, Unchanged
+from .admin import Admin
 from .log import Log
 
 
@@ -29,6 +30,11 @@ class Client:
 
     def __repr__(self) -> str:
         return repr(self._twin).replace("AsyncClient", "Client")
+
+    @property
+    def admin(self) -> Admin:
+        """The verbs of operators."""
+        return Admin(self._loop, self._twin.admin)
 
     def log(self, name: str) -> Log:
         """The log of that name. Raises LimitExceeded, InvalidArgument for an impossible name."""
@@ -126,17 +132,6 @@ class Client:
     def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
         """`ok`, and if not the `reasons`: too few nodes, ranges without leader or members."""
         return self._loop.call(self._twin.health(nodes=nodes, timeout=timeout))
-
-    def transfer_range(
-        self, range_id: int, node: int, *, timeout: float | None = None
-    ) -> dict[str, Any]:
-        """Hand the lead of a range over to a member; 0 is the controller's.
-
-        `leader` is the node that leads then, `changed` whether it did not before. Appends wait a
-        moment and none is lost. Raises NotFound for a range that is none, NodeNotFound when the
-        node is none or has no replica of it, Conflict when it is down, Timeout.
-        """
-        return self._loop.call(self._twin.transfer_range(range_id, node, timeout=timeout))
 
     def close(self, timeout: float = 5.0) -> None:
         """Deliver what is under way for at most `timeout` seconds, then close; always returns."""

@@ -78,7 +78,7 @@ def _transfer_arguments(parser: Parser) -> None:
 
 async def _transfer(call: Call) -> None:
     options = call.options
-    answer = await call.client.transfer_range(options.range, options.node)
+    answer = await call.client.admin.transfer(options.range, to_node=options.node)
     if not answer["changed"]:
         call.note(f"note: node {options.node} leads range {options.range} already")
     row = {"range": options.range, "leader": answer["leader"]}

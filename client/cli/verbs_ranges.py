@@ -1,10 +1,10 @@
-"""`lognode range list`: where the ranges of a log are, and with `--wide` how they fare."""
+"""`lognode range list`, where ranges are and how they fare, and `lognode range move`."""
 
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .parser import Parser
+from .parser import Parser, whole
 from .quantities import age, size
 from .verb import Call, Verb
 from .verbs_logs import RANGE, ranges_of
@@ -81,4 +81,29 @@ def _last(row: Row, now_ms: int) -> str | None:
     return f"{last['kind']} {last['outcome']} {when}: {last['reason']}"
 
 
-VERBS = (Verb("range list", "the ranges of a log, or of all", _list, _arguments),)
+def _move_arguments(parser: Parser) -> None:
+    parser.add_argument("range", type=whole, metavar="RANGE", help="its id")
+    parser.add_argument("--from", dest="from_node", type=whole, required=True, metavar="NODE",
+                        help="the member that is to leave")  # fmt: skip
+    parser.add_argument("--to", dest="to_node", type=whole, required=True, metavar="NODE",
+                        help="the node that takes its place")  # fmt: skip
+    parser.add_argument("--no-wait", action="store_true", help="return when the move is planned")
+
+
+async def _move(call: Call) -> None:
+    options = call.options
+    answer = await call.client.admin.move(
+        options.range, from_node=options.from_node, to_node=options.to_node,
+        wait=not options.no_wait,
+    )  # fmt: skip
+    if options.no_wait:
+        call.note(f"note: operation {answer['operation']} goes on; `lognode status` shows it")
+    call.printer.record(
+        {"range": options.range, **answer}, ("range", "generation", "members", "operation")
+    )
+
+
+VERBS = (
+    Verb("range list", "the ranges of a log, or of all", _list, _arguments),
+    Verb("range move", "give a range's replica on a node to another", _move, _move_arguments, True),
+)

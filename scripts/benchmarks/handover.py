@@ -82,7 +82,7 @@ async def _run(cluster: LocalCluster, options: argparse.Namespace) -> int:
             return None
 
         async def transfer(range_id: int, leader: int) -> None:
-            await client.transfer_range(range_id, leader % 3 + 1)
+            await client.admin.transfer(range_id, to_node=leader % 3 + 1)
 
         async def stop(_: int, leader: int) -> None:
             node = cluster.nodes[leader - 1]

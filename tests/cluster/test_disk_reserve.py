@@ -88,7 +88,7 @@ def test_L1_a_leader_without_room_lets_a_member_with_room_lead(
             log = client.create_log("orders")
             testing.wait_healthy(cluster)
             (range_,) = [each for each in client.status()["ranges"] if each["log"] == "orders"]
-            client.transfer_range(range_["id"], victim.number)
+            client.admin.transfer(range_["id"], to_node=victim.number)
             log.append(b"k", b"by the victim")
             filler = fill(small_disk, leave=12 * MIB)
 

@@ -56,11 +56,11 @@ def test_the_named_member_leads_and_mistakes_are_named(three: testing.LocalClust
             assert (wrong.returncode, said in wrong.stderr) == (code, True), wrong.stderr
             assert len(wrong.stderr.splitlines()) == 1
         with pytest.raises(NotFound):
-            client.transfer_range(999, 1)
+            client.admin.transfer(999, to_node=1)
         with pytest.raises(NodeNotFound):
-            client.transfer_range(number, 9)
-        client.transfer_range(0, 3)  # the controller
-        assert client.transfer_range(0, 3) == {"leader": 3, "changed": False}
+            client.admin.transfer(number, to_node=9)
+        client.admin.transfer(0, to_node=3)  # the controller
+        assert client.admin.transfer(0, to_node=3) == {"leader": 3, "changed": False}
 
 
 def test_a_member_that_is_down_is_refused_and_the_leader_goes_on(
@@ -70,11 +70,11 @@ def test_a_member_that_is_down_is_refused_and_the_leader_goes_on(
         log = client.create_log("down")
         testing.wait_healthy(three)
         range_ = range_of(client, "down")
-        client.transfer_range(range_["id"], 1)
+        client.admin.transfer(range_["id"], to_node=1)
         log.append(b"k", b"before")
         three.nodes[2].kill()
         with pytest.raises(Conflict, match=r"cannot be reached|is down"):
-            client.transfer_range(range_["id"], 3)
+            client.admin.transfer(range_["id"], to_node=3)
         log.append(b"k", b"after")
         assert testing.leader_of(client, "down") == 1
         three.nodes[2].start()
@@ -84,7 +84,7 @@ def test_a_member_that_is_down_is_refused_and_the_leader_goes_on(
         try:
             begun = time.monotonic()
             with pytest.raises(lognode.LognodeError):
-                client.transfer_range(range_["id"], 3, timeout=3)
+                client.admin.transfer(range_["id"], to_node=3, timeout=3)
             log.append(b"k", b"meanwhile", timeout=2)
             assert time.monotonic() - begun < 10
         finally:
@@ -145,7 +145,7 @@ def test_S2_S8_no_append_is_lost_or_doubled_when_the_lead_moves_under_load(
                 testing.eventually(lambda: len(load.acknowledged) > seen + 50, what="load")  # noqa: B023
                 leader = testing.leader_of(client, name)
                 if how == "transfer":
-                    client.transfer_range(number, leader % 3 + 1)
+                    client.admin.transfer(number, to_node=leader % 3 + 1)
                 else:
                     node = three.nodes[leader - 1]
                     assert node.stop() == 0, f"turn {turn}"

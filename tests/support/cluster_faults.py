@@ -124,7 +124,7 @@ class Faults:
             range_id = self._rng.choice([0, *(range_["id"] for range_ in self._ranges())])
             target = self._rng.choice(self._nodes).number
             try:
-                self._client.transfer_range(range_id, target, timeout=10)
+                self._client.admin.transfer(range_id, to_node=target, timeout=10)
                 self.count["transferred"] += 1
             except lognode.LognodeError as error:
                 print(f"         range {range_id} not to node {target}: {error}")

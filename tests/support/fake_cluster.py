@@ -58,6 +58,7 @@ class FakeRange:
     producers: Producers = field(default_factory=Producers)
     next_seq: int = 1
     state: str = "ACTIVE"
+    operation: int = 0
 
     def contains(self, key: bytes) -> bool:
         return self.start <= key and (self.end is None or key < self.end)
@@ -66,7 +67,7 @@ class FakeRange:
         return {
             "id": self.range_id, "generation": self.generation, "log": self.log_id,
             "start": self.start, "end": self.end, "members": list(self.members),
-            "leader": self.leader,
+            "leader": self.leader, "operation": self.operation,
         }  # fmt: skip
 
     def last_seq(self, key: bytes) -> int:
@@ -167,6 +168,15 @@ class FakeCluster:
             self.version += 1
         self.notify()
 
+    def move(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Begin one; a test ends it."""
+        (known,) = (each for each in self.ranges if each.range_id == body["range"])
+        known.operation = 7
+        self.version += 1
+        members = sorted({*known.members, body["to"]} - {body["from"]})
+        return {"operation": 7, "generation": known.generation + 1, "members": members,
+                "version": self.version}  # fmt: skip
+
     def lead(self, known: FakeRange, node: int) -> None:
         known.leader = node
         self.notify()
@@ -251,6 +261,9 @@ class FakeNode:
             return self.open_producer(body["name"])
         if op == wire.STATUS:
             return {"nodes": []}
+        if op == wire.RANGE_MOVE:
+            self.fault(request, "move")
+            return cluster.move(body)
         known = self.find(body)
         if op == wire.APPEND:
             return self.append(request, known)

@@ -17,6 +17,7 @@ from lognode.node import base_transfer
 from lognode.node.base_server import BaseServer
 from lognode.node.base_transfer import BaseFetcher
 from lognode.node.rate import TokenBucket
+from lognode.partitions.duties import TAIL_BYTES
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
 
@@ -127,6 +128,7 @@ def _batch(number: int) -> bytes:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base_transfer, "_RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(base_transfer, "_AHEAD_S", 0.02)
 
 
 def test_two_fetches_of_one_file_at_once_do_not_take_it_from_each_other(tmp_path: Path) -> None:
@@ -142,6 +144,35 @@ def test_two_fetches_of_one_file_at_once_do_not_take_it_from_each_other(tmp_path
         assert bases[0] == bases[1]
         assert nodes.holds_all(bases[0])
         assert len(wire.offsets()) == len(bases[0].manifest) == 1
+
+    run(tmp_path, test)
+
+
+def test_what_a_peer_flushes_while_it_is_copied_from_is_copied_too(tmp_path: Path) -> None:
+    """It came with the seal, while appends waited: at a mebibyte a second for longer than a new
+    member is waited for, so that the move was given up."""
+
+    async def test(nodes: Nodes) -> None:
+        replica = nodes.giver.host.replica(G1)
+        assert replica is not None
+        before = list(replica.state.manifest)
+        for number in range(TAIL_BYTES // PIECE + 1):
+            await replica.append(_batch(number))
+        wire = Wire(nodes.server)
+        copying = asyncio.ensure_future(nodes.fetcher(wire, wire).fetch_ahead(1, G1, pin="copy"))
+        while not all(nodes.taker.store.has(info.content_id) for info in before):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await nodes.giver.flusher.flush(replica)
+        base = await copying
+        assert base.manifest == replica.state.manifest
+        assert len(base.manifest) == len(before) + 1
+        assert nodes.holds_all(base)
+        # Under load there is always more: that is no reason never to begin.
+        for number in range(TAIL_BYTES // PIECE + 1):
+            await replica.append(_batch(100 + number))
+        again = Wire(nodes.server)
+        assert await nodes.fetcher(again).fetch_ahead(1, G1, pin="copy") == base
+        assert 1 < len(again.asked) < 10
 
     run(tmp_path, test)
 

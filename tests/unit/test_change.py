@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from lognode.partitions.change import (
     ABORT_AFTER_S,
     DONE_AFTER_S,
@@ -16,24 +18,83 @@ from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Lineage, Operation, Output, Span
 
 GROWS = Operation(5, "expand", ((7, 1),), (Output(7, 2, Span(b"", None), (1, 2, 3)),), "PLANNED")
+MOVES = replace(GROWS, kind="move")
+"""Of nodes 1, 2 and 4; 3 takes the place of 4."""
 ABORT = [{"op": "abort", "operation": 5}]
+each_kind = pytest.mark.parametrize(
+    ("operation", "old"), [(GROWS, [1]), (MOVES, [1, 2, 4])], ids=["expand", "move"]
+)
 
 
-def test_a_planned_operation_waits_for_those_who_copy() -> None:
+@each_kind
+def test_a_planned_operation_waits_for_those_who_copy(operation: Operation, old: list[int]) -> None:
     facts = OperationFacts(copied={1, 2})
-    assert next_commands(GROWS, facts, 1.0, {1, 2, 3}, [1]) == []
+    nodes = {1, 2, 3, 4}
+    assert next_commands(operation, facts, 1.0, nodes, old) == []
     facts.copied.add(3)
-    assert next_commands(GROWS, facts, 1.0, {1, 2, 3}, [1]) == [{"op": "sealing", "operation": 5}]
+    assert next_commands(operation, facts, 1.0, nodes, old) == [{"op": "sealing", "operation": 5}]
 
 
-def test_x25_a_range_is_not_kept_locked_for_a_dead_node() -> None:
+@each_kind
+def test_x25_a_range_is_not_kept_locked_for_a_dead_node(
+    operation: Operation, old: list[int]
+) -> None:
     """It was for a minute, in which members flushed for the copy twice a second."""
-    assert next_commands(GROWS, OperationFacts(copied={1, 2}), 1.0, {1, 2}, [1]) == ABORT
+    facts = OperationFacts(copied={1, 2})
+    assert next_commands(operation, facts, 1.0, {1, 2, 4}, old) == ABORT
 
 
-def test_x25_a_copy_that_takes_too_long_is_given_up() -> None:
+@each_kind
+def test_x25_a_copy_that_takes_too_long_is_given_up(operation: Operation, old: list[int]) -> None:
     facts = OperationFacts(copied={1, 2}, planned_at=1.0)
-    assert next_commands(GROWS, facts, 1.5 + ABORT_AFTER_S, {1, 2, 3}, [1]) == ABORT
+    late = 1.5 + ABORT_AFTER_S
+    assert next_commands(operation, facts, late, {1, 2, 3, 4}, old) == ABORT
+
+
+def test_a_replica_moves_away_from_a_dead_node() -> None:
+    """Who leaves need not copy, seal or say anything."""
+    facts = OperationFacts(copied={1, 2, 3})
+    alive = {1, 2, 3}
+    sealing = [{"op": "sealing", "operation": 5}]
+    assert next_commands(MOVES, facts, 1.0, alive, [1, 2, 4]) == sealing
+    facts.prepared = dict.fromkeys((1, 2, 3), ENDED)
+    facts.sealed = dict.fromkeys((1, 2), ENDED)
+    (decide,) = next_commands(replace(MOVES, phase="SEALING"), facts, 1.0, alive, [1, 2, 4])
+    assert decide["members"] == [[1, 2, 3]]
+
+
+DIES = {
+    "PLANNED": "abort",
+    "SEALING": "decide",
+    "DECIDED": "done",
+}
+
+
+@pytest.mark.parametrize("phase", DIES)
+def test_x7_x25_the_new_member_dies_in_any_phase_of_a_move_and_it_ends(phase: str) -> None:
+    """While it is planned it is given up; after that it goes forwards, with whom there is."""
+    operation = replace(MOVES, phase=phase, installed=(1, 2) if phase == "DECIDED" else ())
+    facts = OperationFacts(copied={1, 2}, prepared=dict.fromkeys((1, 2, 4), ENDED))
+    facts.sealed = dict(facts.prepared)
+    (step,) = next_commands(operation, facts, LEAVE_OUT_AFTER_S + 0.1, {1, 2, 4}, [1, 2, 4])
+    assert step["op"] == DIES[phase]
+    if phase == "SEALING":
+        assert step["members"] == [[1, 2, 4]], "the old members go on"
+
+
+@pytest.mark.parametrize("phase", DIES)
+def test_a_new_controller_leader_goes_on_with_a_move_from_its_record(phase: str) -> None:
+    """What was reported to the last one is told again."""
+    operation = replace(MOVES, phase=phase)
+    nothing = OperationFacts(planned_at=100.0, sealed_at=100.0)
+    assert next_commands(operation, nothing, 100.0, {1, 2, 3, 4}, [1, 2, 4]) == []
+    told = OperationFacts(
+        copied={1, 2, 3}, prepared=dict.fromkeys((1, 2, 3, 4), ENDED),
+        sealed=dict.fromkeys((1, 2, 4), ENDED), installed={1, 2, 3},
+    )  # fmt: skip
+    steps = next_commands(operation, told, 100.0, {1, 2, 3, 4}, [1, 2, 4])
+    expected = {"PLANNED": ["sealing"], "SEALING": ["decide"], "DECIDED": ["installed"] * 3}
+    assert [step["op"] for step in steps] == expected[phase]
 
 
 ENDED = Lineage(7, 1, 40, 3, 100, 5, b"hash")

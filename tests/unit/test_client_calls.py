@@ -302,6 +302,55 @@ def test_bad_records_are_refused_before_anything_is_sent() -> None:
     run_async(test)
 
 
+def test_a_move_returns_when_it_is_over_or_at_once() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        known = cluster.ranges[0]
+        looks: list[int] = []
+
+        def ends(node: FakeNode, request: Request, when: str) -> None:
+            looks.append(request.body["at_least"]) if when == "metadata" else None
+            if len(looks) == 3:
+                known.members, known.generation, known.operation = (1, 2, 9), 2, 0
+
+        begun = {"operation": 7, "generation": 2, "members": [1, 2, 9]}
+        assert await client.admin.move(1, from_node=3, to_node=9, wait=False) == begun
+        cluster.faults.append(ends)
+        assert await client.admin.move(1, from_node=3, to_node=9) == begun
+        assert looks == [cluster.version] * 3, "metadata of before the move says nothing of it"
+
+    run_async(test)
+
+
+def test_a_move_that_was_given_up_or_takes_too_long_says_so() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        with pytest.raises(lognode.Timeout, match=r"operation 7 on range 1 .* goes on") as late:
+            await client.admin.move(1, from_node=3, to_node=9, timeout=0.3)
+        assert late.value.outcome == "unknown"
+
+        def ends(node: FakeNode, request: Request, when: str) -> None:
+            cluster.ranges[0].operation = 0
+
+        cluster.faults.append(ends)
+        with pytest.raises(lognode.Conflict, match=r"given up: node 9 .* members are 1, 2, 3"):
+            await client.admin.move(1, from_node=3, to_node=9)
+
+    run_async(test)
+
+
+def test_a_range_that_is_in_an_operation_is_refused_at_once() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        def busy(node: FakeNode, request: Request, when: str) -> None:
+            raise lognode.OperationInProgress("range 1 is in operation 5", range=1, operation=5)
+
+        cluster.faults.append(busy)
+        with pytest.raises(lognode.OperationInProgress) as refused:
+            await client.admin.move(1, from_node=3, to_node=9)
+        assert (refused.value.operation, refused.value.outcome) == (5, "not_applied")
+        assert [op for _, op, _ in cluster.requests] == [wire.RANGE_MOVE]
+
+    run_async(test)
+
+
 def test_logs_are_created_listed_and_found() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         other = client.log("other")

@@ -119,6 +119,9 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
         "status": (17, wire.STATUS, {}),
         "health": (18, wire.HEALTH, {"nodes": 3}),
         "range transfer": (20, wire.RANGE_TRANSFER, {"range": 7, "node": 3}),
+        "range move": (21, wire.RANGE_MOVE, {"range": 7, "from": 3, "to": 4}),
+        "range move answer": (21, wire.OK, {
+            "operation": 5, "generation": 2, "members": [1, 2, 4], "version": 90}),
         "error": (19, wire.ERROR, errors.to_wire(errors.NotLeader("not here", hint=2))),
         "error with descriptors": (19, wire.ERROR, errors.to_wire(
             errors.GenerationMismatch("older", ranges=[descriptor]))),

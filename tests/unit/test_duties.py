@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from lognode.partitions import commands
 from lognode.partitions.change import next_steps
 from lognode.partitions.duties import (
@@ -21,14 +23,17 @@ from lognode.partitions.duties import (
     duties,
 )
 from lognode.partitions.facts import Facts
-from lognode.partitions.lineage import lineage_of, successor
+from lognode.partitions.lineage import Gid, lineage_of, successor
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Lineage, Span
 from lognode.partitions.policy import Policy
 
 OLD, NEW = (1, 1), (1, 2)
 END = Lineage(*OLD, 40, 3, 100, 5, b"hash")
-SERVES = Held(leads=False, sealed=False, end=None, memtable_bytes=0, base_wanted=False)
+SERVES = Held(
+    leads=False, leader=None, members=(1, 2, 3), sealed=False, end=None, memtable_bytes=0,
+    base_wanted=False,
+)  # fmt: skip
 LEADS = SERVES._replace(leads=True)
 SEALED = SERVES._replace(sealed=True)
 ENDED = SEALED._replace(end=END)
@@ -89,6 +94,16 @@ def test_an_old_member_leaves_little_for_the_seal() -> None:
     assert asked(metadata, 1, replicas={OLD: LEADS}, marks={1: 1}) == [Tell(1, "copied")]
 
 
+def test_who_leaves_flushes_too_and_has_nothing_to_say() -> None:
+    """A new member may copy from it, and appends wait while its last entries go to a file."""
+    metadata = planned((2, 3, 4), of=a_cluster(4, replicas=3))
+    much = LEADS._replace(memtable_bytes=TAIL_BYTES + 1)
+    assert asked(metadata, 1, replicas={OLD: much}) == [Copy(OLD, 1)]
+    assert asked(metadata, 1, replicas={OLD: much}, copied={(1, OLD)}) == [Copy(OLD, 1)]
+    assert asked(metadata, 1, replicas={OLD: LEADS}) == []
+    assert asked(metadata, 2, replicas={OLD: SERVES}) == [Tell(1, "copied")]
+
+
 def test_x8_the_tail_goes_to_a_file_before_it_counts_as_prepared() -> None:
     metadata = planned((2,), of=a_cluster(2), phase="SEALING")
     assert asked(metadata, 1, replicas={OLD: LEADS}) == [Seal(OLD, 1)]
@@ -119,6 +134,28 @@ def test_x2_17_only_the_next_generation_counts_as_installed() -> None:
     assert asked(planned_only, 1, replicas={OLD: SERVES}) == [Tell(1, "copied")]
     sealing = planned((1, 2), of=a_cluster(2), phase="SEALING")
     assert asked(sealing, 1, replicas={OLD: ENDED}) == [Tell(1, "sealed", END)]
+
+
+def test_whoever_led_leads_on_where_it_stays() -> None:
+    metadata = planned((1, 2, 4), of=a_cluster(4, replicas=3), phase="DECIDED")
+    range_ = metadata.ranges[1]
+    leader, follower = ENDED._replace(leads=True, leader=1), ENDED._replace(leader=1)
+    assert asked(metadata, 1, replicas={OLD: leader}) == [Begin(range_, "own", True)]
+    assert asked(metadata, 2, replicas={OLD: follower}) == [Begin(range_, "own", False)]
+    assert asked(metadata, 4, prepared={1: END}) == [Begin(range_, "prepared", False)]
+    unknown = ENDED._replace(leader=None)
+    assert asked(metadata, 2, replicas={OLD: unknown}) == [Begin(range_, "own", False)]
+
+
+def test_L1_where_the_leader_leaves_one_of_those_who_stay_asks_for_the_lead_at_once() -> None:
+    """Not the new member, which knows of no leader, and not two of them."""
+    metadata = planned((1, 2, 4), of=a_cluster(4, replicas=3), phase="DECIDED")
+    range_ = metadata.ranges[1]
+    follower = ENDED._replace(leader=3)
+    assert asked(metadata, 1, replicas={OLD: follower}) == [Begin(range_, "own", False)]
+    assert asked(metadata, 2, replicas={OLD: follower}) == [Begin(range_, "own", True)]
+    assert asked(metadata, 4, prepared={1: END}) == [Begin(range_, "prepared", False)]
+    assert asked(metadata, 3, replicas={OLD: ENDED._replace(leads=True, leader=3)}) == []
 
 
 def test_x6_another_hash_at_the_same_end_is_damage() -> None:
@@ -180,45 +217,95 @@ def test_lineage_is_that_of_a_base_at_the_seal() -> None:
     assert lineage_of(OLD, (40, 3), successor(tables)) is None
 
 
-def test_a_range_moves_by_these_functions_alone() -> None:
+GROWTH = None
+A_FOLLOWER, THE_LEADER = {"range": 1, "from": 1, "to": 4}, {"range": 1, "from": 2, "to": 4}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "move", "members", "leader"),
+    [
+        (1, GROWTH, (1, 2, 3), 1),
+        (3, A_FOLLOWER, (2, 3, 4), 2),
+        (3, THE_LEADER, (1, 3, 4), 3),
+        (1, {"range": 1, "from": 1, "to": 2}, (2,), None),  # who is alone needs to ask nobody
+    ],
+    ids=["growth", "a follower moves", "the leader moves", "the only member moves"],
+)
+def test_a_generation_follows_another_by_these_functions_alone(
+    replicas: int, move: dict[str, int] | None, members: tuple[int, ...], leader: int | None
+) -> None:
     """Each node does at once what it is asked; the controller commits what is next."""
-    metadata, facts = a_cluster(3), Facts()
+    cluster, facts = Cluster(4, replicas), Facts()
+    metadata = cluster.metadata
     metadata.controller = replace(metadata.controller, members=(1, 2, 3))
-    metadata.logs[1] = replace(metadata.logs[1], policy=Policy(replicas=3))
-    nodes = {node: Local(node_id=node) for node in (1, 2, 3)}
+    cluster.look(facts)
+    if move is None:
+        metadata.logs[1] = replace(metadata.logs[1], policy=Policy(replicas=3))
+    else:
+        do(metadata, op=commands.MOVE, **move)
     phases = []
     for tick in range(40):
-        facts.heard = dict.fromkeys(nodes, float(tick))
-        for node, local in nodes.items():
-            for duty in duties(metadata, local):
-                nodes[node] = done(nodes[node], duty, facts)
+        facts.heard = dict.fromkeys(cluster.nodes, float(tick))
+        cluster.look(facts)
         for step in next_steps(metadata, facts, float(tick), leads_for_s=100.0):
             do(metadata, **step)
         phases += [operation.phase for operation in metadata.operations.values()]
     assert list(dict.fromkeys(phases)) == ["PLANNED", "SEALING", "DECIDED"]
     range_ = metadata.ranges[1]
-    assert (range_.members, range_.generation) == ((1, 2, 3), 2)
+    assert (range_.members, range_.generation) == (members, 2)
     assert range_.span == Span(b"", None)
     assert not metadata.operations
-    assert all(list(local.replicas) == [NEW] for local in nodes.values())
+    for node, local in cluster.nodes.items():
+        assert list(local.replicas) == ([NEW] if node in members else []), f"node {node}"
+    assert cluster.leader(NEW) == leader
+
+
+class Cluster:
+    """What nodes have, and a range that is led by whoever asked for it."""
+
+    def __init__(self, nodes: int, replicas: int) -> None:
+        self.metadata = a_cluster(nodes, replicas)
+        self.nodes = {node: Local(node_id=node) for node in range(1, nodes + 1)}
+
+    def leader(self, gid: Gid) -> int | None:
+        for node, local in self.nodes.items():
+            if gid in local.replicas and local.replicas[gid].leads:
+                return node
+        return None
+
+    def look(self, facts: Facts) -> None:
+        """Every node does what it is asked now."""
+        for node in self.nodes:
+            for duty in duties(self.metadata, self.nodes[node]):
+                self.nodes[node] = done(self.nodes[node], duty, facts)
+                if isinstance(duty, Seal):
+                    self._all(duty.gid, sealed=True)
+        for gid in (OLD, NEW):
+            self._all(gid, leader=self.leader(gid))
+
+    def _all(self, gid: Gid, **what: object) -> None:
+        for node, local in self.nodes.items():
+            if gid in local.replicas:
+                held = local.replicas[gid]._replace(**what)  # type: ignore[arg-type]
+                self.nodes[node] = replace(local, replicas={**local.replicas, gid: held})
 
 
 def done(local: Local, duty: Duty, facts: Facts) -> Local:
     """The node after the duty."""
     replicas = dict(local.replicas)
     match duty:
-        case Begin(range_):
+        case Begin(range_, _, campaign):
             gid = (range_.range_id, range_.generation)
-            return replace(local, replicas={**replicas, gid: LEADS}, marks={gid[0]: gid[1]})
+            held = SERVES._replace(leads=campaign, members=range_.members)
+            return replace(local, replicas={**replicas, gid: held}, marks={gid[0]: gid[1]})
         case Tell(operation, kind, lineage):
             told = {} if lineage is None else {"lineage": list(lineage)}
             facts.take(local.node_id, {"operation": operation, "kind": kind, **told}, 0.0)
         case Copy(gid, operation):
             return replace(local, copied={(operation, gid)})
-        case Seal(gid):
-            return replace(local, replicas={**replicas, gid: SEALED})
         case Flush(gid):
-            return replace(local, replicas={**replicas, gid: ENDED})
+            ended = replicas[gid]._replace(end=END)
+            return replace(local, replicas={**replicas, gid: ended})
         case Prepare(_, operation):
             return replace(local, prepared={operation: END})
         case Retire(gids):

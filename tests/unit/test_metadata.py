@@ -1,6 +1,7 @@
 """The metadata state machine and the planner."""
 
 import random
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from lognode.client.errors import InvalidArgument, LimitExceeded
 from lognode.partitions import allocate
 from lognode.partitions.commands import decode, encode
 from lognode.partitions.metadata import REASON_CHARS_MAX, Metadata, group_size
+from lognode.partitions.moves import OPERATIONS_MAX
 from lognode.partitions.planner import node_states, plan, plan_controller
 from lognode.partitions.policy import Policy
 
@@ -182,6 +184,109 @@ def test_x7_a_late_target_is_left_out(one: Controller) -> None:
     assert not one.metadata.operations
 
 
+@pytest.fixture
+def four() -> Controller:
+    """Four nodes and a range on the first three."""
+    controller = Controller().nodes(3)
+    controller.do("create_log", name="a")
+    controller.register(4)
+    return controller
+
+
+def test_a_move_puts_one_node_in_the_place_of_another(four: Controller) -> None:
+    answer = four.do("move_range", **{"range": 1, "from": 2, "to": 4})["ok"]
+    assert answer == {
+        "operation": 1, "generation": 2, "members": [1, 3, 4], "version": four.metadata.version,
+    }  # fmt: skip
+    operation = four.metadata.operations[1]
+    assert (operation.kind, operation.phase, operation.inputs) == ("move", "PLANNED", ((1, 1),))
+    assert operation.reason == "an operator moves it from node 2 to node 4"
+    (output,) = operation.outputs
+    assert (output.range_id, output.generation, output.span) == (1, 2, four.metadata.ranges[1].span)
+    assert four.metadata.ranges[1].operation == 1
+    assert four.metadata.ranges[1].members == (1, 2, 3), "nothing has moved yet"
+    four.do("sealing", operation=1)
+    four.do("decide", operation=1, lineage=lineage(1, 1), members=[[4, 1, 3]])
+    assert four.metadata.ranges[1].members == (1, 3, 4)
+    for node in (1, 3):
+        four.do("installed", operation=1, node=node)
+        assert not four.metadata.is_done(1, 1), "x2.17: who leaves keeps its replica until then"
+    four.do("installed", operation=1, node=4)
+    assert four.metadata.is_done(1, 1)
+    assert four.metadata.ranges[1].operation == 0
+    back = four.do("move_range", **{"range": 1, "from": 4, "to": 2})["ok"]
+    assert (back["generation"], back["members"]) == (3, [1, 2, 3])
+
+
+def test_x25_a_move_may_be_given_up_while_it_is_planned(four: Controller) -> None:
+    four.do("move_range", **{"range": 1, "from": 2, "to": 4})
+    assert "ok" in four.do("abort", operation=1)
+    range_ = four.metadata.ranges[1]
+    assert (range_.generation, range_.members, range_.operation) == (1, (1, 2, 3), 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "told"),
+    [
+        ((9, 1, 4), "RANGE_NOT_FOUND", "no range 9"),
+        ((0, 1, 4), "INVALID_ARGUMENT", "range 0 is the controller's"),
+        ((1, 2, 2), "INVALID_ARGUMENT", "a move from node 2 to itself"),
+        ((1, 4, 5), "NODE_NOT_FOUND", "node 4 has no replica of range 1 .* members are 1, 2, 3"),
+        ((1, 99, 4), "NODE_NOT_FOUND", "node 99 has no replica of range 1"),
+        ((1, 1, 3), "CONFLICT", "node 3 has a replica of range 1 already; choose node 4"),
+        ((1, 1, 99), "NODE_NOT_FOUND", "no node 99 to move to; choose node 4"),
+        ((1, 1, 5), "CONFLICT", "node 5 is DRAINING and takes no replica: .*, or choose node 4"),
+        ((1, 1, 6), "CONFLICT", "node 6 is DEAD and takes no replica: start it"),
+        ((1, 1, 7), "CONFLICT", "node 7 is REMOVED"),
+        ((1, 1, 8), "CONFLICT", "node 8 is JOINING"),
+        ((1, "1", 4), "INVALID_ARGUMENT", "from is '1'; an integer is wanted"),
+    ],
+)
+def test_a_move_that_cannot_be_is_refused_and_says_why(
+    four: Controller, asked: tuple[Any, ...], code: str, told: str
+) -> None:
+    for node, state in enumerate(("DRAINING", "DEAD", "REMOVED", "JOINING"), 5):
+        four.register(node)
+        four.do("node_state", node=node, state=state)
+    error = four.do("move_range", **dict(zip(("range", "from", "to"), asked, strict=True)))["error"]
+    assert error["code"] == code
+    assert re.search(told, error["message"]), error["message"]
+    assert not four.metadata.operations
+
+
+def test_a_move_is_refused_where_nobody_could_take_the_replica(four: Controller) -> None:
+    four.do("node_state", node=4, state="DEAD")
+    error = four.do("move_range", **{"range": 1, "from": 1, "to": 4})["error"]
+    assert "there is no other that could take it" in error["message"]
+
+
+def test_a_move_of_a_range_in_an_operation_names_that(four: Controller) -> None:
+    assert "ok" in four.do("move_range", **{"range": 1, "from": 2, "to": 4})
+    for move in ({"from": 2, "to": 4}, {"from": 3, "to": 4}):
+        error = four.do("move_range", range=1, **move)["error"]
+        assert error["code"] == "OPERATION_IN_PROGRESS"
+        assert error["fields"] == {"range": 1, "operation": 1}
+        assert "range 1 is in operation 1" in error["message"]
+
+
+def test_only_so_many_moves_are_under_way_at_once(four: Controller) -> None:
+    four.do("create_log", name="b", ranges=OPERATIONS_MAX)
+
+    def move(range_id: int) -> dict[str, Any]:
+        members = four.metadata.ranges[range_id].members
+        (spare,) = {1, 2, 3, 4} - set(members)
+        return four.do("move_range", **{"range": range_id, "from": members[0], "to": spare})
+
+    for range_id in range(1, OPERATIONS_MAX + 1):
+        assert "ok" in move(range_id)
+    error = move(OPERATIONS_MAX + 1)["error"]
+    assert error["code"] == "LIMIT_EXCEEDED"
+    assert error["fields"] == {"limit": "operations_max", "value": OPERATIONS_MAX + 1,
+                               "allowed": OPERATIONS_MAX}  # fmt: skip
+    four.do("abort", operation=1)
+    assert "ok" in move(OPERATIONS_MAX + 1)
+
+
 def test_x29_the_last_record_names_the_next_members(one: Controller) -> None:
     assert plan_controller(one.metadata, {1}, {}) is None
     for node in (2, 3):
@@ -210,8 +315,8 @@ def test_group_sizes_are_odd() -> None:
 def test_random_commands_keep_the_invariants(seed: int) -> None:
     rng = random.Random(seed)
     controller = Controller().nodes(3)
-    ops = ["register", "create_log", "alter_log", "delete_log", "plan", "sealing", "decide",
-           "installed", "abort", "open_producer", "node_state", "nonsense"]  # fmt: skip
+    ops = ["register", "create_log", "alter_log", "delete_log", "plan", "move_range", "sealing",
+           "decide", "installed", "abort", "open_producer", "node_state", "nonsense"]  # fmt: skip
     for _ in range(150):
         range_id, generation = rng.randrange(1, 8), rng.randrange(1, 4)
         controller.do(
@@ -224,6 +329,7 @@ def test_random_commands_keep_the_invariants(seed: int) -> None:
             operation=rng.randrange(1, 6), lineage=lineage(range_id, generation),
             members=[rng.sample([1, 2, 3], rng.choice([1, 3]))],
             node=rng.choice([None, 1, 2, 3]), state=rng.choice(["ACTIVE", "DEAD", "odd"]),
+            **{"range": range_id, "from": rng.randrange(1, 4), "to": rng.randrange(1, 7)},
         )  # fmt: skip
     replayed = Metadata()
     for index, data in enumerate(controller.log, 2):

@@ -52,7 +52,7 @@ def run(root: Path, test: Callable[[BaseServer, Any], Awaitable[None]], rate: in
             (root / name).write_bytes(b"segment")
         files = [SegmentInfo(name, 7, 1, 1, 2, b"a", b"a", 1, 1) for name in ("abc", "def")]
         replica = SimpleNamespace(
-            state=SimpleNamespace(durable_base=Base(40, 3, files)), log_pins={}
+            state=SimpleNamespace(durable_base=Base(40, 3, files), memtable_bytes=7), log_pins={}
         )
         host: Any = SimpleNamespace(
             pinned={}, replica=lambda gid: replica if gid == GID else None,

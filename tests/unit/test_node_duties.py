@@ -1,6 +1,7 @@
 """What a node does for its duties: what it keeps for them, and what may happen meanwhile."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from lognode.client.errors import CorruptData, Unavailable
 from lognode.node import rows
 from lognode.node.disk_room import DiskRoom
 from lognode.node.duties import Duties
-from lognode.partitions.model import Descriptor, Lineage, Operation
+from lognode.partitions.model import Descriptor, Lineage, Operation, Output, Span
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
 from lognode.statemachine.segment_writer import SegmentInfo
@@ -80,6 +81,61 @@ def test_files_that_came_for_a_generation_that_never_begins_here_may_go(tmp_path
                 duties.wake()
                 await asyncio.sleep(0.01)
         running.cancel()
+
+    run(tmp_path, test)
+
+
+def test_L1_a_new_member_waits_for_the_seal_and_not_for_its_next_look(tmp_path: Path) -> None:
+    """Its peers flush what the seal left while it asks: half a second went by until it asked again,
+    in which the range took no appends."""
+
+    async def test(node: StorageNode) -> None:
+        class Fetcher:
+            asked = 0
+
+            async def fetch(self, peer: int, gid: GroupId, *, pin: object) -> Base:
+                self.asked += 1
+                return Base(9, 1, tables={"sealed": [5, 9, 1]} if self.asked > 3 else {})
+
+        view: Any = SimpleNamespace(metadata=Metadata(), leader=lambda *_: None)
+        move = Operation(5, "move", ((1, 1),), (Output(1, 2, Span(b"", None), (1,)),), "SEALING")
+        view.metadata.operations[5] = move
+        fetcher: Any = Fetcher()
+        duties = Duties(
+            node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=fetcher,
+            sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
+            on_broken=node._fail,
+        )  # fmt: skip
+        duties._look()
+        (task,) = duties._tasks.values()  # Prepare
+        async with asyncio.timeout(10):
+            await task
+        row = node.meta.get(rows.prepared_key(5))
+        assert row is not None, "one duty that nobody asked for again"
+        assert row["base"] == Base(9, 1, tables={"sealed": [5, 9, 1]}).to_wire()
+        assert fetcher.asked == 4
+
+    run(tmp_path, test)
+
+
+def test_no_files_are_merged_while_others_copy_them(tmp_path: Path) -> None:
+    """The merged one came with the seal, while appends waited, however large it was."""
+
+    async def test(node: StorageNode) -> None:
+        replica = await node.host.create_range(descriptor(1, (1, 2, 3)), Base(), campaign=False)
+        assert replica is not None
+        view: Any = SimpleNamespace(metadata=Metadata(), leader=lambda *_: None)
+        unused: Any = None
+        duties = Duties(
+            node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=unused,
+            sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
+            on_broken=node._fail,
+        )  # fmt: skip
+        duties._look()
+        assert replica.merge_not_before == 0.0
+        view.metadata.operations[5] = Operation(5, "move", ((1, 1),), (), "PLANNED")
+        duties._look()
+        assert replica.merge_not_before > time.monotonic() + 1.0
 
     run(tmp_path, test)
 

@@ -1,0 +1,53 @@
+# Generated from client/admin.py by scripts/unasync; edit that.
+
+"""Blocking twins of those in `client/admin.py`."""
+
+from typing import Any
+
+from ..admin import AsyncAdmin
+from ..loop_thread import LoopThread
+
+
+class Admin:
+    """Operations on ranges. Had from a client, whose connections and default deadline it uses."""
+
+    def __init__(self, loop: LoopThread, twin: AsyncAdmin) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def transfer(
+        self, range_id: int, *, to_node: int, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Hand the lead of a range over to a member; 0 is the controller's.
+
+        `leader` is the node that leads then, `changed` whether it did not before. Appends wait a
+        moment and none is lost. Raises NotFound for a range that is none, NodeNotFound when the
+        node is none or has no replica of it, Conflict when it is down, Timeout.
+        """
+        return self._loop.call(self._twin.transfer(range_id, to_node=to_node, timeout=timeout))
+
+    def move(
+        self,
+        range_id: int,
+        *,
+        from_node: int,
+        to_node: int,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Give the replica of a range on `from_node` to `to_node`, which copies its files first.
+
+        Appends wait for the tail and an election, and none is lost. With `wait=False` it returns
+        as soon as the move is planned. `operation` is its number, `generation` and `members` are
+        those that the range has after it.
+        Raises NotFound for a range that is none, NodeNotFound for a node that is none or
+        `from_node` without a replica, Conflict when `to_node` has one or is not ACTIVE, and when
+        the move was given up, which leaves the members as they were; OperationInProgress,
+        LimitExceeded with too many operations at once, InvalidArgument for one node given twice
+        or the controller's range. Timeout, of outcome unknown: it may still go on.
+        """
+        return self._loop.call(
+            self._twin.move(
+                range_id, from_node=from_node, to_node=to_node, wait=wait, timeout=timeout
+            )
+        )

@@ -1,0 +1,101 @@
+"""What operators ask of a cluster: `client.admin`."""
+
+import asyncio
+from typing import Any, Final
+
+from . import wire
+from .cluster import Body, Cluster
+from .errors import Conflict, NotFound, RemoteProtocolError, Timeout, Unavailable
+
+_LOOK_FIRST_S: Final = 0.02
+_LOOK_MAX_S: Final = 0.5
+"""How often it is looked whether an operation is over: the metadata of all ranges travels."""
+
+
+class AsyncAdmin:
+    """Operations on ranges. Had from a client, whose connections and default deadline it uses."""
+
+    def __init__(self, cluster: Cluster, *, timeout: float) -> None:
+        self._cluster = cluster
+        self._timeout = timeout
+
+    async def transfer(
+        self, range_id: int, *, to_node: int, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Hand the lead of a range over to a member; 0 is the controller's.
+
+        `leader` is the node that leads then, `changed` whether it did not before. Appends wait a
+        moment and none is lost. Raises NotFound for a range that is none, NodeNotFound when the
+        node is none or has no replica of it, Conflict when it is down, Timeout.
+        """
+        body = {"range": range_id, "node": to_node}
+        return await self._cluster.call_any(
+            wire.RANGE_TRANSFER, body, deadline=self._deadline(timeout), writes=False
+        )
+
+    async def move(
+        self,
+        range_id: int,
+        *,
+        from_node: int,
+        to_node: int,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Give the replica of a range on `from_node` to `to_node`, which copies its files first.
+
+        Appends wait for the tail and an election, and none is lost. With `wait=False` it returns
+        as soon as the move is planned. `operation` is its number, `generation` and `members` are
+        those that the range has after it.
+        Raises NotFound for a range that is none, NodeNotFound for a node that is none or
+        `from_node` without a replica, Conflict when `to_node` has one or is not ACTIVE, and when
+        the move was given up, which leaves the members as they were; OperationInProgress,
+        LimitExceeded with too many operations at once, InvalidArgument for one node given twice
+        or the controller's range. Timeout, of outcome unknown: it may still go on.
+        """
+        deadline = self._deadline(timeout)
+        body = {"range": range_id, "from": from_node, "to": to_node}
+        answer = await self._cluster.call_any(
+            wire.RANGE_MOVE, body, deadline=deadline, writes=True, waits=False
+        )
+        try:
+            names = ("operation", "generation", "members")
+            planned, version = {name: answer[name] for name in names}, int(answer["version"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise RemoteProtocolError(f"the answer to a move that is none: {error!r}") from None
+        if wait:
+            self._cluster.version = max(self._cluster.version, version)
+            range_ = await self._after(planned["operation"], range_id, deadline)
+            members = range_["members"]
+            if from_node in members or to_node not in members:
+                raise Conflict(
+                    f"the move of range {range_id} from node {from_node} to node {to_node} was "
+                    f"given up: node {to_node} was gone, or had not copied in time; the members "
+                    f"are {', '.join(map(str, members))}"
+                )
+        return planned
+
+    async def _after(self, operation: int, range_id: int, deadline: float) -> Body:
+        """The range once the operation no longer holds it."""
+        pause_s = _LOOK_FIRST_S
+        while self._cluster.now() < deadline:
+            try:
+                answer = await self._cluster.refresh(None, deadline)
+            except (Timeout, Unavailable):
+                answer = None  # nodes come and go; the deadline is the end of it
+            if answer is not None:
+                found: list[Body] = [each for each in answer["ranges"] if each["id"] == range_id]
+                if not found:
+                    raise NotFound(f"range {range_id} is gone: its log was deleted")
+                if found[0]["operation"] != operation:
+                    return found[0]
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LOOK_MAX_S)
+        raise Timeout(
+            f"operation {operation} on range {range_id} was not over in time and goes on; "
+            "`lognode status` shows it",
+            outcome="unknown",
+        )
+
+    def _deadline(self, timeout: float | None) -> float:
+        return self._cluster.now() + (self._timeout if timeout is None else timeout)

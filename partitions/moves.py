@@ -1,0 +1,86 @@
+"""A move as an operator asks for it: who is a member then, or why it cannot be."""
+
+from collections.abc import Collection, Mapping
+
+from ..client.errors import (
+    Conflict,
+    InvalidArgument,
+    LimitExceeded,
+    NodeNotFound,
+    OperationInProgress,
+)
+from .model import CONTROLLER_RANGE, Descriptor, NodeRecord
+
+OPERATIONS_MAX = 4
+"""Operations under way at once, planned or asked for."""
+
+_ADVICE = {
+    "JOINING": "wait until it is ACTIVE",
+    "DRAINING": "its own replicas are to leave it",
+    "DEAD": "start it",
+    "REMOVED": "it never comes back",
+}
+
+
+def members_after(
+    range_: Descriptor, nodes: Mapping[int, NodeRecord], from_node: int, to_node: int
+) -> tuple[int, ...]:
+    """The range's members once `to_node` has taken the place of `from_node`, in order.
+
+    Raises InvalidArgument for the controller or when both are one node, OperationInProgress,
+    NodeNotFound for a node that is none or `from_node` without a replica, Conflict when `to_node`
+    has one already or is not ACTIVE.
+    """
+    if range_.range_id == CONTROLLER_RANGE:
+        raise InvalidArgument(
+            "range 0 is the controller's: it chooses its members itself; `lognode range transfer` "
+            "hands its lead over", what="range",
+        )  # fmt: skip
+    if from_node == to_node:
+        raise InvalidArgument(
+            f"a move from node {from_node} to itself; give two different nodes", what="to"
+        )
+    if range_.operation:
+        raise OperationInProgress(
+            f"range {range_.range_id} is in operation {range_.operation}; wait for its end, "
+            "`lognode status` shows it", range=range_.range_id, operation=range_.operation,
+        )  # fmt: skip
+    _check_from(range_, from_node)
+    _check_to(range_, nodes, to_node)
+    return tuple(sorted({*range_.members, to_node} - {from_node}))
+
+
+def check_room(operations: Collection[int]) -> None:
+    """Raise LimitExceeded when no further operation may be begun now."""
+    if len(operations) >= OPERATIONS_MAX:
+        raise LimitExceeded(
+            f"{len(operations)} operations are under way, {OPERATIONS_MAX} are allowed at once; "
+            "wait for one to end, `lognode status` shows them",
+            limit="operations_max", value=len(operations) + 1, allowed=OPERATIONS_MAX,
+        )  # fmt: skip
+
+
+def _check_from(range_: Descriptor, node: int) -> None:
+    if node not in range_.members:
+        raise NodeNotFound(
+            f"node {node} has no replica of range {range_.range_id} that could leave it; its "
+            f"members are {', '.join(map(str, range_.members))}", node=node,
+        )  # fmt: skip
+
+
+def _check_to(range_: Descriptor, nodes: Mapping[int, NodeRecord], node: int) -> None:
+    active = {each.node_id for each in nodes.values() if each.state == "ACTIVE"}
+    able = " or ".join(map(str, sorted(active - set(range_.members))))
+    choose = f"choose node {able}" if able else "there is no other that could take it"
+    if node not in nodes:
+        raise NodeNotFound(f"no node {node} to move to; {choose}", node=node)
+    if node in range_.members:
+        raise Conflict(
+            f"node {node} has a replica of range {range_.range_id} already; {choose}", node=node
+        )
+    state = nodes[node].state
+    if state != "ACTIVE":
+        raise Conflict(
+            f"node {node} is {state} and takes no replica: {_ADVICE[state]}, or {choose}",
+            node=node,
+        )
