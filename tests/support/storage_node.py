@@ -44,9 +44,13 @@ class InlineBuilder(Builder):
 
 
 class InlineMerger(Merger):
-    """Merges in this process, as `InlineBuilder` builds. No input may be open."""
+    """Merges in this process, as `InlineBuilder` builds. A file is open once in a process: what the
+    store has open of the inputs is let go."""
+
+    store: SegmentStore
 
     def merge(self, task: Task) -> SegmentInfo | None:
+        self.store.doubt(info.content_id for _, info in task.inputs)
         return run(task)
 
 
@@ -79,6 +83,8 @@ class StorageNode:
         self.disk = OsDisk(self.directory.wal)
         self.wal = Wal.open(self.disk, entropy=os.urandom, file_bytes=WAL_FILE_BYTES)
         self.store = SegmentStore(self.directory.files)
+        if isinstance(self.merger, InlineMerger):
+            self.merger.store = self.store
         turn_ends = TurnEnds(
             begin_round=lambda: self.rounds.begin(), flush=lambda: None, on_broken=self._fail
         )

@@ -1,4 +1,4 @@
-"""What works behind the node's back gives way, and goes with the node's session."""
+"""What works behind the node's back gives way to it."""
 
 import os
 from pathlib import Path
@@ -31,12 +31,14 @@ def test_the_builder_gives_way_to_the_node_until_memory_is_scarce(tmp_path: Path
         builder.stop()
 
 
-def test_a_child_is_of_the_session_and_of_no_terminal_group() -> None:
-    """Priorities count among those of one session only; Ctrl-C goes to the node's group."""
+def test_a_child_hears_no_ctrl_c_and_its_session_gives_way() -> None:
+    """Where the kernel weighs sessions against each other, niceness counts within one only."""
     child = background.spawn("lognode.statemachine.builder", gives_way=True)
     try:
-        assert os.getsid(child.pid) == os.getsid(0)
-        assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
+        assert os.getsid(child.pid) == child.pid != os.getsid(0)
+        weight = Path(f"/proc/{child.pid}/autogroup")
+        if weight.exists():
+            assert weight.read_text("ascii").split()[-1] == "10"
     finally:
         child.kill()
         child.communicate()
