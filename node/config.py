@@ -37,6 +37,8 @@ class Config:
     """0: never."""
     disk_reserve_bytes: int = limits.disk_reserve_bytes
     """With less free, appends are refused (`disk_room.py`). 0: no reserve."""
+    repair_after: float = 300.0
+    """Seconds that a node may be DEAD before others get its replicas. 0: for ever."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Per field, where its value is from."""
 
@@ -69,6 +71,10 @@ _FLAGS = {
     "disk_reserve_bytes": (
         "N",
         "with less room on the disk appends are refused; 0: no reserve (default 512 MiB)",
+    ),
+    "repair_after": (
+        "SECONDS",
+        "how long a node is DEAD before others get its replicas; 0: for ever (default 300)",
     ),
 }
 
@@ -139,7 +145,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             for address in addresses:
                 split_address(address, "join")
             return addresses
-        if name == "join_timeout":
+        if name in ("join_timeout", "repair_after"):
             return _seconds(value)
         if name == "wal_file_bytes":
             return _bytes(value)

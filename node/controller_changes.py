@@ -2,8 +2,10 @@
 
 The last record of a generation names the members of the next (executions 1.29). Whoever has
 applied it holds the state in which the next one begins, stores it, starts, and pushes it to every
-other member until each has it; only then does the old generation go. The same push brings a member
-back whose log no longer continues the leader's.
+other member until each has it; only then does the old generation go. Who is no member of the next
+pushes it too: it may be the only one that holds it. Its own replica goes when it hears from the
+leader of a later generation. The same push brings a member back whose log no longer continues the
+leader's.
 """
 
 import asyncio
@@ -38,12 +40,15 @@ class ControllerChanges:
         node_id: int,
         host: Host,
         connection: Callable[[int], Connection | None],
+        image: Callable[[], Metadata],
         began: Callable[[ControllerReplica], None],
         on_broken: OnBroken,
     ) -> None:
         self._node_id = node_id
         self._host = host
         self._connection = connection
+        self._image = image
+        """The newest that this node knows."""
         self._began = began
         self._have: dict[int, set[int]] = {}
         """Per generation, the members known to have begun it."""
@@ -63,42 +68,62 @@ class ControllerChanges:
             await asyncio.sleep(_PERIOD_S)
 
     async def _look(self, replica: ControllerReplica) -> None:
+        known = self._image()
+        if (
+            known.controller.generation > replica.gid.generation
+            and self._node_id not in known.controller.members
+            and not known.sealed  # else it may be this replica's own
+        ):
+            await self.retire_before(known.controller.generation)
+            return
         if replica.is_sealed:
             await self._begin_next(replica)
             return
         if replica.checkpoint_due:
             await self._host.checkpoint_controller(replica)
         if replica.descriptor.lineage:
-            await self._push(replica, set(replica.members) - {self._node_id})
+            have = self._have.setdefault(replica.gid.generation, set())
+            await self._push(replica, set(replica.members) - {self._node_id} - have)
             await self._retire_old(replica)
         if replica.leads and replica.group.needs_base:
-            await self._send(replica, replica.group.needs_base)
+            await self._push(replica, replica.group.needs_base)
 
     async def _begin_next(self, replica: ControllerReplica) -> None:
+        members = set(replica.metadata.controller.members)
+        if self._node_id not in members:
+            next_ = replica.metadata.controller
+            missing = members - self._have.setdefault(next_.generation, set())
+            await self._send(next_, (1, 0), lambda: _successor(replica.metadata), missing)
+            return
         async with self._turn:
-            metadata = Metadata.from_image(replica.metadata.image())
-            metadata.begin_generation()
-            if self._node_id in metadata.controller.members:
-                began = await self._host.create_controller(
-                    metadata.controller, metadata, (1, 0), campaign=replica.leads
-                )
-                if began is not None:
-                    self._began(began)
+            metadata = _successor(replica.metadata)
+            began = await self._host.create_controller(
+                metadata.controller, metadata, (1, 0), campaign=replica.leads
+            )
+            if began is not None:
+                self._began(began)
 
-    async def _push(self, replica: ControllerReplica, others: set[int]) -> None:
-        have = self._have.setdefault(replica.gid.generation, set())
-        await self._send(replica, others - have)
+    async def _push(self, replica: ControllerReplica, peers: "set[int] | frozenset[int]") -> None:
+        applied = (replica.applied_index, replica.applied_term)
+        await self._send(replica.descriptor, applied, lambda: replica.metadata, peers)
 
-    async def _send(self, replica: ControllerReplica, peers: "set[int] | frozenset[int]") -> None:
+    async def _send(
+        self,
+        descriptor: Descriptor,
+        applied: tuple[int, int],
+        metadata: Callable[[], Metadata],
+        peers: "set[int] | frozenset[int]",
+    ) -> None:
         """To each by itself: one that hangs or refuses keeps it from nobody else."""
+        peers = {peer for peer in peers if self._connection(peer) is not None}
         if not peers:
             return
         body = {
-            "descriptor": replica.descriptor.to_wire(),
-            "applied": [replica.applied_index, replica.applied_term],
-            "image": replica.metadata.image(),
+            "descriptor": descriptor.to_wire(),
+            "applied": list(applied),
+            "image": metadata().image(),
         }
-        have = self._have.setdefault(replica.gid.generation, set())
+        have = self._have.setdefault(descriptor.generation, set())
         deadline = asyncio.get_running_loop().time() + _PUSH_TIMEOUT_S
 
         async def one(peer: int) -> None:
@@ -168,6 +193,13 @@ class ControllerChanges:
     def _install_ended(self, install: "asyncio.Task[None]") -> None:
         self._installs.discard(install)
         bugs.ended(install, self._on_broken)
+
+
+def _successor(sealed: Metadata) -> Metadata:
+    """The state in which the next generation begins."""
+    metadata = Metadata.from_image(sealed.image())
+    metadata.begin_generation()
+    return metadata
 
 
 def _image(told: Any) -> Metadata:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..client.errors import LognodeError, NotLeader, Timeout, Unavailable
 from ..partitions import commands
-from ..partitions.change import ALIVE_S, DEAD_AFTER_S, next_steps
+from ..partitions.change import next_steps, timers
 from ..partitions.facts import Facts
 from .controller_replica import ControllerReplica
 
@@ -24,9 +24,10 @@ log = logging.getLogger("lognode.controller")
 
 class ControllerDriver:
     """Runs on every controller member; acts only where the replica leads. `wall_ms` dates the ends
-    of operations."""
+    of operations; `repair_after_s`: so long a node may be DEAD before others get its replicas."""
 
-    def __init__(self, facts: Facts, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, facts: Facts, wall_ms: Callable[[], int], repair_after_s: float) -> None:
+        self._repair_after_s = repair_after_s
         self._facts = facts
         self._wall_ms = wall_ms
         self._wake = asyncio.Event()
@@ -61,7 +62,7 @@ class ControllerDriver:
         if situation is not None and situation == self._settled:
             return
         self._settled = None
-        steps = next_steps(replica.metadata, self._facts, now, leads_for_s)
+        steps = next_steps(replica.metadata, self._facts, now, leads_for_s, self._repair_after_s)
         if not steps:
             self._settled = situation
         for command in steps:
@@ -82,8 +83,5 @@ class ControllerDriver:
         metadata, facts = replica.metadata, self._facts
         if metadata.operations or any(facts.damaged.values()):
             return None
-        heard = [
-            (leads_for_s >= since, frozenset(facts.alive(now, since)))
-            for since in (ALIVE_S, DEAD_AFTER_S)
-        ]
-        return replica.gid, replica.group.term, metadata.version, heard
+        due = timers(metadata, facts, now, leads_for_s, self._repair_after_s)
+        return replica.gid, replica.group.term, metadata.version, due

@@ -322,10 +322,12 @@ class Node:
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,
             connection=self._links.connection, room=self._room,
         )  # fmt: skip
-        self._driver = ControllerDriver(self._facts, self._clocks.wall_ms)
+        self._driver = ControllerDriver(
+            self._facts, self._clocks.wall_ms, self._config.repair_after
+        )
         self._changes = ControllerChanges(
             node_id=node_id, host=self._host, connection=self._links.connection,
-            began=self._controller_began, on_broken=self._fail,
+            image=lambda: self._view.metadata, began=self._controller_began, on_broken=self._fail,
         )  # fmt: skip
         self._duties = Duties(
             node_id=node_id, host=self._host, view=self._view, flusher=self._flusher,
@@ -391,6 +393,7 @@ class Node:
                 "file": bases.piece,
                 "file_check": bases.check,
                 "heartbeat": self._heartbeat.serve,
+                "known_image": self._heartbeat.known_image,
                 "report": self._take_report,
                 "command": cluster.peer_command,
                 "image": cluster.peer_image,

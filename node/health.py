@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from ..partitions.metadata import Metadata, group_size
 from ..partitions.model import CONTROLLER_RANGE, Descriptor
 from ..partitions.planner import CONTROLLER_MEMBERS, Damages
+from ..partitions.replacing import stranded
 
 
 def reasons(
@@ -34,7 +35,12 @@ def reasons(
     found += [
         f"node {node.node_id} cannot be reached" for node in active if node.node_id in unreachable
     ]
-    for range_ in (metadata.controller, *metadata.ranges.values()):
+    ranges = (metadata.controller, *metadata.ranges.values())
+    found += [
+        f"{count} replicas of node {node} have no other node to go to: start it, or let one join"
+        for node, count in sorted(stranded(ranges, metadata.nodes).items())
+    ]
+    for range_ in ranges:
         name = _name(metadata, range_)
         if leader(range_.range_id, range_.generation) is None:
             found.append(f"{name} has no leader")

@@ -63,7 +63,7 @@ class Heartbeat:
             if replica is not None and replica.leader is not None:
                 # What was forgotten when the leader did not answer may still be so.
                 self._view.learn(replica.gid, replica.group.term, replica.leader)
-            if replica is not None and replica.leads:
+            if replica is not None and replica.leads and not replica.is_sealed:
                 self._facts.heard[self._node_id] = time.monotonic()
                 self.last_answer_at = time.monotonic()
                 await self._view.changed(_WAIT_S / 2)
@@ -76,15 +76,11 @@ class Heartbeat:
 
     async def _ask(self) -> None:
         node = self._view.controller_leader()
-        members = [m for m in self._view.metadata.controller.members if m != self._node_id] or [
-            n for n in self._view.metadata.nodes if n != self._node_id
-        ]
         if node is None or node == self._node_id:
-            if not members:
-                await asyncio.sleep(_RETRY_S)
-                return
-            self._try += 1
-            node = members[self._try % len(members)]
+            node = self._next_to_ask()
+        if node is None:
+            await asyncio.sleep(_RETRY_S)
+            return
         connection = self._connection(node)
         if connection is None:
             self._view.forget_controller_leader()
@@ -109,6 +105,8 @@ class Heartbeat:
             hint = error.fields.get("hint")
             if hint is not None and hint != self._node_id:
                 self._view.learn_leaders({0: (metadata.controller.generation, 0, hint)})
+            if hint is None or self._connection(hint) is None:
+                await self._ask_for_image(connection, deadline)
             raise
         except LognodeError:
             self._view.forget_controller_leader()
@@ -128,6 +126,31 @@ class Heartbeat:
         }
         if answer.get("image") is not None:
             await self._view.take(answer["image"])
+
+    def _next_to_ask(self) -> int | None:
+        """While nobody is known to lead: the controller's members and, since they may be others by
+        now, every other node (executions 1.29), in turn."""
+        metadata = self._view.metadata
+        others = [node for node in metadata.nodes if node != self._node_id]
+        members = [node for node in metadata.controller.members if node != self._node_id]
+        self._try += 1
+        asked = members if members and self._try % 2 else others
+        return asked[self._try // 2 % len(asked)] if asked else None
+
+    async def _ask_for_image(self, connection: Connection, deadline: float) -> None:
+        """Who leads may be a node that this one, long away, has never heard of."""
+        known = self._view.metadata
+        body = {"generation": known.controller.generation, "version": known.version}
+        answer = await connection.request("known_image", body, deadline=deadline)
+        if answer["image"] is not None:
+            await self._view.take(answer["image"])
+
+    async def known_image(self, _: int, body: Body) -> Body:
+        """The image of this node, where it is newer: committed, and maybe no longer the newest."""
+        known = self._view.metadata
+        has = (fields.integer(body, "generation"), fields.integer(body, "version"))
+        newer = (known.controller.generation, known.version) > has
+        return {"image": known.image() if newer else None}
 
     async def serve(self, node: int, body: Body) -> Body:
         """The leader's answer. Raises NotLeader."""

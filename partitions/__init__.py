@@ -4,7 +4,8 @@
 (ranges.md section 2), in two pure functions that the daemon and the simulator run alike:
 `change.next_steps` says what the controller's leader commits next, given what members reported to
 `facts`, and `duties.duties` what a node has to do, given the metadata and what it has. `planner`
-says what should change at all, `moves` what of an operator's moves can be, and `lineage` where one
+says what should change at all: `leaving` which nodes replicas are to leave, `replacing` and
+`placement` who gets them. `moves` says what of an operator's moves can be, and `lineage` where one
 generation ends and the next begins.
 
 1.  A range's generation ends by a `seal` entry in its own log, proposed by its own leader.

@@ -6,18 +6,18 @@ middle of a step harms nobody: the next one goes on from the record.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 from . import commands, planner
 from .facts import Facts, OperationFacts
+from .leaving import DEAD_AFTER_S, NEVER, leaving
 from .metadata import Metadata
 from .model import Lineage, Operation
+from .replacing import Leave
 
 ALIVE_S = 3.0
 """A node heard from within this time is counted on."""
-DEAD_AFTER_S = 10.0
-"""A node not heard from for this long is DEAD until it is heard again (ranges.md section 3)."""
 LEAVE_OUT_AFTER_S = 2.0
 """Members that are not prepared this long after the seal are not waited for (executions 1.7)."""
 ABORT_AFTER_S = 60.0
@@ -30,8 +30,15 @@ REPAIR_AGAIN_AFTER_S = 10.0
 Command = dict[str, Any]
 
 
-def next_steps(metadata: Metadata, facts: Facts, now: float, leads_for_s: float) -> list[Command]:
-    """What to commit now as the controller's leader for so many seconds, in this order.
+def next_steps(
+    metadata: Metadata,
+    facts: Facts,
+    now: float,
+    leads_for_s: float,
+    repair_after_s: float = NEVER,
+) -> list[Command]:
+    """What to commit now as the controller's leader for so many seconds, in this order. Replicas
+    of nodes that are DEAD for `repair_after_s` are given to others.
 
     Empty: nothing, until something is reported or time passes.
     """
@@ -46,7 +53,24 @@ def next_steps(metadata: Metadata, facts: Facts, now: float, leads_for_s: float)
         steps += next_commands(operation, told, now, active - _broken_in(operation, facts), old)
     if steps or leads_for_s < ALIVE_S:
         return steps  # who is alive is not known yet (executions 2.23)
-    return _node_states(metadata, facts, now, leads_for_s) or _plans(metadata, facts, now)
+    states = _node_states(metadata, facts, now, leads_for_s)
+    if states:
+        return states
+    leave = leaving(metadata, facts, now, leads_for_s, repair_after_s)
+    return _plans(metadata, facts, now, leave)
+
+
+def timers(
+    metadata: Metadata, facts: Facts, now: float, leads_for_s: float, repair_after_s: float
+) -> Hashable:
+    """What next steps follow from besides the metadata, damage and reports: as long as it is the
+    same, time alone makes nothing due."""
+    heard = [
+        (leads_for_s >= since, frozenset(facts.alive(now, since)))
+        for since in (ALIVE_S, DEAD_AFTER_S)
+    ]
+    leave = leaving(metadata, facts, now, leads_for_s, repair_after_s)
+    return *heard, frozenset(leave.items()), _resting(facts, now)
 
 
 def _broken_in(operation: Operation, facts: Facts) -> set[int]:
@@ -70,19 +94,18 @@ def _node_states(metadata: Metadata, facts: Facts, now: float, leads_for_s: floa
     ]
 
 
-def _plans(metadata: Metadata, facts: Facts, now: float) -> list[Command]:
+def _plans(
+    metadata: Metadata, facts: Facts, now: float, leave: Mapping[int, Leave]
+) -> list[Command]:
     alive = facts.alive(now, ALIVE_S)
-    own = planner.plan_controller(metadata, alive, facts.damaged)
+    own = planner.plan_controller(metadata, alive, facts.damaged, leave)
     # Operations may be waiting for its repair.
     if own is not None and (own.kind == "repair" or not metadata.operations):
         members = list(own.members)
         return [{"op": commands.SEAL_CONTROLLER, "members": members, "kind": own.kind,
                  "reason": own.reason}]  # fmt: skip
-    planned = [
-        plan
-        for plan in planner.plan(metadata, alive, facts.damaged)
-        if plan.kind != "repair" or _may_repair(plan.range_id, facts, now)
-    ]
+    planned = planner.plan(metadata, alive, facts.damaged, leave, _resting(facts, now))
+    facts.repaired.update({plan.range_id: now for plan in planned if plan.kind != "expand"})
     return [
         {
             "op": commands.PLAN,
@@ -95,12 +118,9 @@ def _plans(metadata: Metadata, facts: Facts, now: float) -> list[Command]:
     ]
 
 
-def _may_repair(range_id: int, facts: Facts, now: float) -> bool:
-    last = facts.repaired.get(range_id)
-    if last is not None and now - last < REPAIR_AGAIN_AFTER_S:
-        return False
-    facts.repaired[range_id] = now
-    return True
+def _resting(facts: Facts, now: float) -> frozenset[int]:
+    """Ranges that were repaired a moment ago, and are not again."""
+    return frozenset(r for r, at in facts.repaired.items() if now - at < REPAIR_AGAIN_AFTER_S)
 
 
 def next_commands(

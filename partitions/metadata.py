@@ -25,7 +25,7 @@ from ..client.errors import (
     to_wire,
 )
 from ..client.invariants import invariant
-from . import allocate, commands, moves
+from . import allocate, commands, moves, placement
 from .model import (
     CONTROLLER_RANGE,
     Descriptor,
@@ -217,13 +217,13 @@ class Metadata:
             spans = allocate.spans_at(split_at)
         else:
             spans = allocate.even_spans(command.get("ranges") or 1)
-        homes = self._homes(policy.replicas)
+        homes = self._homes()
+        size = group_size(policy.replicas, len(homes))
         log_id = self._next("log")
         self.logs[log_id] = LogRecord(log_id, name, replace(policy, ranges_min=len(spans)))
-        for at, span in enumerate(spans):
+        for span in spans:
             range_id = self._next("range")
-            members = tuple(sorted(homes[(at + i) % len(homes)] for i in range(self._size(homes,
-                            policy.replicas))))  # fmt: skip
+            members = tuple(sorted(homes.take(size)))
             self.ranges[range_id] = Descriptor(range_id, 1, log_id, span, members)
         self._check_log(log_id)
         return {"log": log_id, "created": True}
@@ -459,21 +459,12 @@ class Metadata:
             at = range_.span.end
         invariant(at is None, "a log's last range has an end", log=log_id)
 
-    def _homes(self, replicas: int) -> list[int]:
+    def _homes(self) -> placement.Homes:
         """Active nodes, those with the fewest replicas first."""
-        nodes = [node.node_id for node in self.active_nodes()]
+        nodes = self.active_nodes()
         if not nodes:
             raise InvalidArgument("no node is ACTIVE", what="replicas")
-        load = dict.fromkeys(nodes, 0)
-        for range_ in self.ranges.values():
-            for member in range_.members:
-                if member in load:
-                    load[member] += 1
-        return sorted(nodes, key=lambda node: (load[node], node))
-
-    @staticmethod
-    def _size(homes: list[int], replicas: int) -> int:
-        return group_size(replicas, len(homes))
+        return placement.Homes(nodes, placement.load_of(self.ranges, self.operations.values()))
 
     def _next(self, kind: str) -> int:
         value = self.next_ids[kind]

@@ -2,16 +2,19 @@
 
 A range, and the controller, grow to the largest odd number of members that the policy asks for
 and the ACTIVE nodes allow. One of which a member's replica is damaged goes on into its next
-generation with the same members: there the damaged one takes part again (executions 1.2).
+generation with the same members: there the damaged one takes part again (executions 1.2). Members
+whose nodes are gone are replaced.
 """
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from .metadata import Metadata, group_size
 from .model import Descriptor
 from .moves import OPERATIONS_MAX
+from .placement import Homes, load_of
+from .replacing import Leave, replacement
 
 CONTROLLER_MEMBERS = 3
 
@@ -34,57 +37,120 @@ Damages = Mapping[int, Collection[Damage]]
 """Per node what it says is damaged there."""
 
 
-def plan(metadata: Metadata, alive: Collection[int], damaged: Damages) -> list[Planned]:
-    """Operations to begin now, repairs before all; `alive` are the nodes heard from lately."""
-    room = OPERATIONS_MAX - len(metadata.operations)
-    return [*_repairs(metadata, alive, damaged), *_expansions(metadata, alive)][: max(0, room)]
+_URGENCY = ("repair", "expand")
+"""Kinds of operations, those first that come first."""
+_NOBODY: Mapping[int, Leave] = MappingProxyType({})
 
 
-def _repairs(metadata: Metadata, alive: Collection[int], damaged: Damages) -> list[Planned]:
+def plan(
+    metadata: Metadata,
+    alive: Collection[int],
+    damaged: Damages,
+    leave: Mapping[int, Leave] = _NOBODY,
+    resting: Collection[int] = (),
+) -> list[Planned]:
+    """Operations to begin now, repairs before all; `alive` are the nodes heard from lately, `leave`
+    those that replicas are to leave. Ranges that are `resting` were repaired a moment ago."""
+    homes = _homes(metadata, alive)
+    found = {
+        planned.range_id: planned
+        for planned in (
+            *_expansions(metadata, homes),
+            *_replacements(metadata, alive, damaged, leave, resting, homes),
+            *_repairs(metadata, alive, damaged, resting),
+        )
+    }
+    first = sorted(found.values(), key=lambda planned: _URGENCY.index(planned.kind))
+    return first[: max(0, OPERATIONS_MAX - len(metadata.operations))]
+
+
+def _homes(metadata: Metadata, alive: Collection[int]) -> Homes:
+    """Nodes that may get replicas."""
+    nodes = [node for node in metadata.active_nodes() if node.node_id in alive]
+    return Homes(nodes, load_of(metadata.ranges, metadata.operations.values()))
+
+
+def _repairs(
+    metadata: Metadata, alive: Collection[int], damaged: Damages, resting: Collection[int]
+) -> list[Planned]:
     planned = []
     for range_ in metadata.ranges.values():
-        reason = None if range_.operation else _broken(range_, alive, damaged)
+        if range_.operation or range_.range_id in resting:
+            continue
+        reason = _broken(range_, alive, damaged)
         if reason is not None:
             gid = (range_.range_id, range_.generation)
             planned.append(Planned("repair", *gid, range_.members, reason))
     return planned
 
 
+def _replacements(
+    metadata: Metadata,
+    alive: Collection[int],
+    damaged: Damages,
+    leave: Mapping[int, Leave],
+    resting: Collection[int],
+    homes: Homes,
+) -> list[Planned]:
+    planned: list[Planned] = []
+    for range_ in metadata.ranges.values() if leave else ():
+        if range_.operation or range_.range_id in resting:
+            continue
+        sound = _sound(range_, alive, damaged)
+        found = replacement(range_, metadata.nodes, sound, leave, homes)
+        if found is not None:
+            why, members = found
+            gid = (range_.range_id, range_.generation)
+            planned.append(Planned(why.kind, *gid, members, why.reason))
+    return planned
+
+
 def _broken(range_: Descriptor, alive: Collection[int], damaged: Damages) -> str | None:
     """Why the range is to be repaired; None when it need not be, or cannot: its seal and the
     state at it take a majority of sound members."""
-    said = {
+    said = _said(range_, alive, damaged)
+    if not said or 2 * len(_sound(range_, alive, damaged)) <= len(range_.members):
+        return None
+    return "; ".join(f"the replica of node {node}: {reason}" for node, reason in said.items())
+
+
+def _said(range_: Descriptor, alive: Collection[int], damaged: Damages) -> dict[int, str]:
+    """The members that are alive and say that their replica is damaged, and how."""
+    return {
         node: reason
         for node in range_.members
         if node in alive
         for range_id, generation, reason in damaged.get(node, ())
         if (range_id, generation) == (range_.range_id, range_.generation)
     }
-    sound = [node for node in range_.members if node in alive and node not in said]
-    if not said or len(sound) <= len(range_.members) // 2:
-        return None
-    return "; ".join(f"the replica of node {node}: {reason}" for node, reason in said.items())
 
 
-def _expansions(metadata: Metadata, alive: Collection[int]) -> list[Planned]:
-    homes = [node.node_id for node in metadata.active_nodes() if node.node_id in alive]
-    load = Counter(member for range_ in metadata.ranges.values() for member in range_.members)
+def _sound(range_: Descriptor, alive: Collection[int], damaged: Damages) -> list[int]:
+    said = _said(range_, alive, damaged)
+    return [node for node in range_.members if node in alive and node not in said]
+
+
+def _expansions(metadata: Metadata, homes: Homes) -> list[Planned]:
     planned: list[Planned] = []
     for range_ in sorted(metadata.ranges.values(), key=lambda r: r.range_id):
-        if range_.operation or not set(range_.members) <= set(homes):
+        if range_.operation or not all(member in homes for member in range_.members):
             continue
         replicas = metadata.logs[range_.log_id].policy.replicas
-        members = _grown(range_, group_size(replicas, len(homes)), homes, load)
+        members = _grown(range_, group_size(replicas, len(homes)), metadata, homes)
         if members is not None:
-            load.update(set(members) - set(range_.members))
             reason = f"{replicas} replicas wanted, {len(homes)} nodes active"
             planned.append(Planned("expand", range_.range_id, range_.generation, members, reason))
     return planned
 
 
-def plan_controller(metadata: Metadata, alive: Collection[int], damaged: Damages) -> Planned | None:
+def plan_controller(
+    metadata: Metadata,
+    alive: Collection[int],
+    damaged: Damages,
+    leave: Mapping[int, Leave] = _NOBODY,
+) -> Planned | None:
     """The members that the controller should have next, and why; None when all is well. A repair
-    has the present ones."""
+    of a damaged one has the present ones."""
     controller = metadata.controller
     if metadata.sealed:
         return None
@@ -92,15 +158,20 @@ def plan_controller(metadata: Metadata, alive: Collection[int], damaged: Damages
     gid = (controller.range_id, controller.generation)
     if broken is not None:
         return Planned("repair", *gid, controller.members, broken)
-    homes = [node.node_id for node in metadata.active_nodes() if node.node_id in alive]
-    if not set(controller.members) <= set(homes):
+    nodes = [node for node in metadata.active_nodes() if node.node_id in alive]
+    homes = Homes(nodes, {})
+    sound = _sound(controller, alive, damaged)
+    found = replacement(controller, metadata.nodes, sound, leave, homes)
+    if found is not None:
+        why, members = found
+        return Planned(why.kind, *gid, members, why.reason)
+    if not all(member in homes for member in controller.members):
         return None
-    size = group_size(CONTROLLER_MEMBERS, len(homes))
-    members = _grown(controller, size, homes, Counter())
-    if members is None:
+    grown = _grown(controller, group_size(CONTROLLER_MEMBERS, len(homes)), metadata, homes)
+    if grown is None:
         return None
     reason = f"{CONTROLLER_MEMBERS} members wanted, {len(homes)} nodes active"
-    return Planned("expand", *gid, members, reason)
+    return Planned("expand", *gid, grown, reason)
 
 
 def node_states(metadata: Metadata, heard: Collection[int]) -> list[tuple[int, str]]:
@@ -115,9 +186,10 @@ def node_states(metadata: Metadata, heard: Collection[int]) -> list[tuple[int, s
 
 
 def _grown(
-    range_: Descriptor, size: int, homes: list[int], load: "Counter[int]"
+    range_: Descriptor, size: int, metadata: Metadata, homes: Homes
 ) -> tuple[int, ...] | None:
     if size <= len(range_.members):
         return None
-    others = sorted((n for n in homes if n not in range_.members), key=lambda n: (load[n], n))
-    return tuple(sorted((*range_.members, *others[: size - len(range_.members)])))
+    zones = [metadata.nodes[member].zone for member in range_.members]
+    more = homes.take(size - len(range_.members), range_.members, zones)
+    return tuple(sorted((*range_.members, *more)))

@@ -22,7 +22,7 @@ from cluster_load import Load
 
 import lognode
 from lognode import testing
-from lognode.partitions.change import DEAD_AFTER_S
+from lognode.partitions.leaving import DEAD_AFTER_S
 from lognode.partitions.model import CONTROLLER_RANGE
 
 Node = testing.LocalNode

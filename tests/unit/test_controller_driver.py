@@ -41,5 +41,5 @@ def test_L1_a_step_that_is_refused_puts_off_no_other(
         stopped=False, leads=True, is_sealed=False, leads_since=None, metadata=Metadata(),
         gid=(0, 1), group=SimpleNamespace(ready_to_lead=True, term=1),
     )  # fmt: skip
-    asyncio.run(ControllerDriver(Facts(), lambda: 0).run(replica))
+    asyncio.run(ControllerDriver(Facts(), lambda: 0, 0.0).run(replica))
     assert asked == done

@@ -81,8 +81,8 @@ def test_L2_an_install_ends_though_its_asker_has_gone(tmp_path: Path) -> None:
         began: list[ControllerReplica] = []
         broken: list[BaseException] = []
         changes = ControllerChanges(
-            node_id=1, host=node.host, connection=lambda _: None, began=began.append,
-            on_broken=broken.append,
+            node_id=1, host=node.host, connection=lambda _: None, image=Metadata,
+            began=began.append, on_broken=broken.append,
         )  # fmt: skip
         body: dict[str, Any] = {
             "descriptor": NEXT.to_wire(), "image": Metadata().image(), "applied": [1, 0]
@@ -134,8 +134,8 @@ def test_x2_a_push_to_a_damaged_member_is_refused(tmp_path: Path, late: bool) ->
         began: list[ControllerReplica] = []
         broken: list[BaseException] = []
         changes = ControllerChanges(
-            node_id=1, host=node.host, connection=lambda _: None, began=began.append,
-            on_broken=broken.append,
+            node_id=1, host=node.host, connection=lambda _: None, image=Metadata,
+            began=began.append, on_broken=broken.append,
         )  # fmt: skip
         body: dict[str, Any] = {
             "descriptor": NEXT.to_wire(), "image": Metadata().image(), "applied": [1, 0]
@@ -180,8 +180,8 @@ def test_L1_one_member_that_refuses_keeps_the_push_from_nobody_else(tmp_path: Pa
         assert replica is not None
         peers: Any = {number: Peer(number) for number in (2, 3)}
         changes = ControllerChanges(
-            node_id=1, host=node.host, connection=peers.get, began=lambda _: None,
-            on_broken=lambda _: None,
+            node_id=1, host=node.host, connection=peers.get, image=Metadata,
+            began=lambda _: None, on_broken=lambda _: None,
         )  # fmt: skip
         run = asyncio.ensure_future(changes.run())
         while asked.count(2) < 2:  # noqa: ASYNC110

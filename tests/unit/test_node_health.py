@@ -72,6 +72,7 @@ def test_a_dead_node_and_an_operation() -> None:
     found.controller = replace(found.controller, members=(1, 2, 3))
     assert reasons(found, led_by_one, 1) == [
         "node 2 is DEAD",
+        "2 replicas of node 2 have no other node to go to: start it, or let one join",
         "operation 1 (expand) is PLANNED",
     ]
 
@@ -90,6 +91,14 @@ def test_a_node_that_cannot_be_reached_is_named_at_once() -> None:
     found.apply(10, 1, {"op": "node_state", "node": 2, "state": "DEAD"})
     told = reasons(found, led_by_one, 2, unreachable={2, 3})
     assert told[:2] == ["node 2 is DEAD", "node 3 cannot be reached"]
+
+
+def test_a_dead_node_whose_replicas_others_can_take_is_only_dead() -> None:
+    found = metadata(4)
+    found.apply(10, 1, {"op": "node_state", "node": 2, "state": "DEAD"})
+    assert reasons(found, led_by_one, 1) == [
+        "node 2 is DEAD", "the controller has 1 members, 3 are wanted",
+    ]  # fmt: skip
 
 
 def test_a_node_short_of_disk_is_named() -> None:

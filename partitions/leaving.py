@@ -1,0 +1,30 @@
+"""Which nodes replicas are to leave, and when: of what the metadata says and who was heard.
+
+A node that is DEAD may come back: its replicas are given to others only when it has been DEAD for
+`repair_after_s`, by the clock of the controller's leader, which starts anew with every leader
+(executions 2.23).
+"""
+
+from .facts import Facts
+from .metadata import Metadata
+from .replacing import Leave
+
+DEAD_AFTER_S = 10.0
+"""A node not heard from for this long is DEAD until it is heard again (ranges.md section 3)."""
+NEVER = 0.0
+"""As `repair_after_s`: the dead keep their replicas."""
+
+
+def leaving(
+    metadata: Metadata, facts: Facts, now: float, leads_for_s: float, repair_after_s: float
+) -> dict[int, Leave]:
+    """The nodes that replicas are to leave now, and why."""
+    found = {}
+    for node in metadata.nodes.values():
+        if node.state == "DEAD" and repair_after_s != NEVER:
+            heard_at = facts.heard.get(node.node_id, float("-inf"))
+            silent_s = min(leads_for_s, now - heard_at)
+            if silent_s >= DEAD_AFTER_S + repair_after_s:
+                reason = f"node {node.node_id} has been DEAD for {repair_after_s:g} s"
+                found[node.node_id] = Leave("repair", reason)
+    return found

@@ -1,0 +1,66 @@
+"""Where replicas go: the members of a range in as many zones as there are, then the emptiest nodes.
+
+A node without a zone is in the zone of no name, with all others that have none.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+
+from .model import Descriptor, NodeRecord, Operation
+
+
+def load_of(ranges: Mapping[int, Descriptor], operations: Iterable[Operation]) -> "Counter[int]":
+    """Per node how many replicas of ranges it has, or is to get by an operation under way."""
+    load = Counter(member for range_ in ranges.values() for member in range_.members)
+    for operation in operations:
+        for output in operation.outputs:
+            present = ranges.get(output.range_id)
+            old = () if present is None else present.members
+            load.update(set(output.members) - set(old))
+    return load
+
+
+class Homes:
+    """Nodes that may get replicas. What is taken counts for what is taken after it."""
+
+    def __init__(self, nodes: Iterable[NodeRecord], load: Mapping[int, int]) -> None:
+        self._zones: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        """Per zone a heap of replicas and node."""
+        self._zone_of: dict[int, str] = {}
+        for node in nodes:
+            self._zone_of[node.node_id] = node.zone
+            heapq.heappush(self._zones[node.zone], (load.get(node.node_id, 0), node.node_id))
+
+    def __len__(self) -> int:
+        return len(self._zone_of)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._zone_of
+
+    def take(
+        self, count: int, members: Collection[int] = (), zones: Iterable[str] = ()
+    ) -> list[int]:
+        """At most so many nodes for a range that has these members, in these zones.
+
+        Each is in a zone that the members and those before it use least, and has the fewest
+        replicas there; the lower id where all else is equal.
+        """
+        used = Counter(zones)
+        taken: list[tuple[int, int]] = []
+        passed: list[tuple[int, int]] = []
+        while len(taken) < count:
+            for heap in self._zones.values():
+                while heap and heap[0][1] in members:
+                    passed.append(heapq.heappop(heap))
+            free = [(used[zone], heap[0], zone) for zone, heap in self._zones.items() if heap]
+            if not free:
+                break
+            _, _, zone = min(free)
+            taken.append(heapq.heappop(self._zones[zone]))
+            used[zone] += 1
+        for load, node in passed:
+            heapq.heappush(self._zones[self._zone_of[node]], (load, node))
+        for load, node in taken:
+            heapq.heappush(self._zones[self._zone_of[node]], (load + 1, node))
+        return [node for _, node in taken]
