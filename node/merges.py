@@ -102,8 +102,8 @@ class Merges:
         base = replica.state.durable_base
         if replica.merge_seen is base or replica.stopped or replica.is_sealed:
             return False  # what a sealed generation ends with is being taken over by the next one
-        rules = Rules.of(base.tables)
-        gone = [info for info in base.manifest if self._is_gone(replica, rules, info)]
+        rules = Rules.of(base.tables, *replica.descriptor.span)
+        gone = [info for info in base.manifest if rules.unneeded(info)]
         if gone:
             await self._commit(replica, gone, None)
             await self._host.collect_garbage()
@@ -152,15 +152,6 @@ class Merges:
         """Inputs and output are both there for a while."""
         room = self._room
         return room.may_fetch and (not room.reserve or room.free >= size + room.reserve)
-
-    def _is_gone(self, replica: RangeReplica, rules: Rules, info: SegmentInfo) -> bool:
-        """Whether nothing of the segment is visible to anybody, or in the range's span (x8)."""
-        span = replica.descriptor.span
-        return (
-            info.max_key < span.start
-            or (span.end is not None and info.min_key >= span.end)
-            or rules.unneeded(info)
-        )
 
     async def _commit(
         self, replica: RangeReplica, inputs: Sequence[SegmentInfo], merged: SegmentInfo | None

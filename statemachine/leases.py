@@ -6,10 +6,11 @@ log time, on every replica at the same entry of the log.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .marks import Marks, View
+from .spans import common, has
 
 
 @dataclass(slots=True)
@@ -31,7 +32,17 @@ class Lease:
 
     def covers(self, key: bytes) -> bool:
         """Whether the key is in its span."""
-        return key >= self.start and (self.end is None or key < self.end)
+        return has((self.start, self.end), key)
+
+    def clipped(self, start: bytes, end: bytes | None) -> "Lease | None":
+        """What it has of the keys in [start, end); None when that is no key."""
+        span = common((self.start, self.end), (start, end))
+        if span is None:
+            return None
+        floors = {key: floor for key, floor in self.floors.items() if has(span, key)}
+        return replace(
+            self, start=span[0], end=span[1], marks=self.marks.clipped(start, end), floors=floors
+        )
 
     def view(self, floors: dict[bytes, int]) -> View:
         """What it shows, by the floors as they are now."""

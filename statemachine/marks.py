@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from .spans import has
 from .steps import Steps
 
 
@@ -49,6 +50,14 @@ class Marks:
         """The number of spans of the part that has the most of them."""
         return max(map(len, (self.trims.starts, self.compactions.starts, self.snapshots.starts)))
 
+    def clipped(self, start: bytes, end: bytes | None) -> "Marks":
+        """Those of the keys in [start, end)."""
+        return Marks(
+            self.trims.clipped(start, end, 0),
+            self.compactions.clipped(start, end, _NONE),
+            self.snapshots.clipped(start, end, 0),
+        )
+
     def to_wire(self) -> list[Any]:
         """As tables have it."""
         return [self.trims.to_wire(), self.compactions.to_wire(), self.snapshots.to_wire()]
@@ -88,7 +97,7 @@ class View:
 
     def has(self, key: bytes) -> bool:
         """Whether it has the key."""
-        return key >= self.start and (self.end is None or key < self.end)
+        return has((self.start, self.end), key)
 
     @property
     def hides(self) -> bool:

@@ -165,10 +165,12 @@ class Removal:
     ) -> "Removal":
         """Undo `to_wire`, of the keys in [start, end); None: nothing was removed."""
         removal = cls()
+        view = removal.view = View(Marks(), removal.floors, start=start, end=end)
         if body is not None:
-            own = View(Marks.from_wire(body["marks"]), removal.floors, start=start, end=end)
-            removal.floors.update(row for row in body["floors"].items() if own.has(row[0]))
-            removal.view.marks = own.marks
-            leases = map(Lease.from_wire, body["leases"])
-            removal.leases = {lease.lease_id: lease for lease in leases}
+            view.marks = Marks.from_wire(body["marks"]).clipped(start, end)
+            removal.floors.update(row for row in body["floors"].items() if view.has(row[0]))
+            for lease in map(Lease.from_wire, body["leases"]):
+                own = lease.clipped(start, end)
+                if own is not None:
+                    removal.leases[own.lease_id] = own
         return removal

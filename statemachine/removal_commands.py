@@ -13,6 +13,7 @@ from .commands import Command
 from .leases import Lease
 from .marks import Compaction
 from .removal import Removal
+from .spans import common
 
 KINDS: Final = frozenset(
     (
@@ -41,8 +42,8 @@ def apply(
     if command.kind == commands.TRIM_SPANS:
         trims = [
             (*span, min(before, next_seq))
-            for *given, before in payload
-            if (span := _clipped(given, start, end)) is not None
+            for first, last, before in payload
+            if (span := common((first, last), (start, end))) is not None
         ]
         return removal.trim_spans(trims)
     if command.kind == commands.COMPACT_TO:
@@ -65,8 +66,8 @@ def _compact(
     removal: Removal, payload: list[Any], start: bytes, end: bytes | None, next_seq: int,
     log_ms: int,
 ) -> LognodeError | None:  # fmt: skip
-    *given, before, mode, delete_retention_ms = payload
-    span = _clipped(given, start, end)
+    first, last, before, mode, delete_retention_ms = payload
+    span = common((first, last), (start, end))
     if span is None:
         return None
     before = min(before, next_seq)
@@ -79,8 +80,8 @@ def _take_lease(
     removal: Removal, payload: list[Any], start: bytes, end: bytes | None, next_seq: int,
     log_ms: int,
 ) -> LognodeError | None:  # fmt: skip
-    lease_id, *given, through_seq, expires_ms = payload
-    span = _clipped(given, start, end)
+    lease_id, first, last, through_seq, expires_ms = payload
+    span = common((first, last), (start, end))
     if span is None:
         return GenerationMismatch("a span outside the range's", ranges=[])
     if through_seq >= next_seq:
@@ -89,12 +90,3 @@ def _take_lease(
         )
     lease = Lease(lease_id, *span, through_seq, expires_ms, removal.marks)
     return removal.take_lease(lease, log_ms)
-
-
-def _clipped(
-    span: list[Any], start: bytes, end: bytes | None
-) -> tuple[bytes, bytes | None] | None:  # fmt: skip
-    """The part of a span that is within [start, end); None when there is none."""
-    first = max(span[0], start)
-    last = min((bound for bound in (span[1], end) if bound is not None), default=None)
-    return None if last is not None and first >= last else (first, last)

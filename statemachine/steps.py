@@ -27,10 +27,22 @@ class Steps(Generic[Value]):
             return self.values[0]
         return self.values[bisect_right(self.starts, key) - 1]
 
-    def over(self, first: bytes, last: bytes) -> Sequence[Value]:
-        """The values of the keys from `first` to `last`, both included."""
+    def over(self, first: bytes, last: bytes, end: bytes | None = None) -> Sequence[Value]:
+        """The values of the keys from `first` to `last`, both included, as far as they are below
+        `end`, which is above `first`."""
         begin = bisect_right(self.starts, first) - 1
+        if end is not None and end <= last:
+            return self.values[begin : bisect_left(self.starts, end)]
         return self.values[begin : bisect_right(self.starts, last)]
+
+    def clipped(self, start: bytes, end: bytes | None, outside: Value) -> "Steps[Value]":
+        """The same within [start, end), and `outside` everywhere else."""
+        if not start and end is None:
+            return self
+        found = Steps([b""], [outside])
+        for first, last, value in self.within(start, end):
+            found = found.raised(first, last, value, lambda _, to: to)
+        return found
 
     def raised(
         self, start: bytes, end: bytes | None, to: Value, join: Callable[[Value, Value], Value]

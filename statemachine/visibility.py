@@ -41,20 +41,21 @@ class Rules:
     """For a process of its own: see `from_wire`."""
 
     @classmethod
-    def of(cls, tables: Mapping[str, Any]) -> "Rules":
-        """The rules in the tables of a base."""
-        return cls.from_wire([tables.get("removal"), tables.get("last_timestamp_ms", 0)])
+    def of(cls, tables: Mapping[str, Any], start: bytes = b"", end: bytes | None = None) -> "Rules":
+        """The rules in the tables of a base of the keys in [start, end)."""
+        wire = [tables.get("removal"), tables.get("last_timestamp_ms", 0), start, end]
+        return cls.from_wire(wire)
 
     @classmethod
     def from_wire(cls, wire: Sequence[Any]) -> "Rules":
         """The rules of `wire`, which msgpack packs. They share its floors, of which there may be
         100,000: copying them held the loop for 40 ms at each new base."""
-        body, log_ms = wire
+        body, log_ms, start, end = wire
         if body is None:
-            return cls((View(Marks(), {}),), wire)
+            return cls((View(Marks(), {}, start=start, end=end),), wire)
         floors = body["floors"]
         leases = (lease for lease in map(Lease.from_wire, body["leases"]) if lease.lives(log_ms))
-        view = View(Marks.from_wire(body["marks"]), floors)
+        view = View(Marks.from_wire(body["marks"]), floors, start=start, end=end)
         return cls((view, *(lease.view(floors) for lease in leases)), wire)
 
     @property
@@ -64,14 +65,18 @@ class Rules:
 
     def compacts(self, info: _Covered) -> bool:
         """Whether all of a segment lies below marks, so that what is superseded in it may go."""
-        marks, span = self.views[0].marks, (info.min_key, info.max_key)
+        view = self.views[0]
+        if not _meets(view, info):
+            return False
+        marks, span = view.marks, _keys_of(view, info)
         return (
             min(mark.before for mark in marks.compactions.over(*span)) >= info.end_seq
             or min(marks.snapshots.over(*span)) >= info.end_seq
         )
 
     def unneeded(self, info: _Covered) -> bool:
-        """Whether nothing of a segment is visible to anybody, so that its file may go."""
+        """Whether nothing of a segment is visible to anybody, or in the range's span (x8), so that
+        its file may go."""
         return not any(_needs(view, info) for view in self.views)
 
 
@@ -117,19 +122,27 @@ def kept_of_key(
     return sorted(kept)
 
 
+def _meets(view: View, info: _Covered) -> bool:
+    return info.max_key >= view.start and (view.end is None or info.min_key < view.end)
+
+
+def _keys_of(view: View, info: _Covered) -> tuple[bytes, bytes, bytes | None]:
+    """The keys of a segment that a view may have, as `Steps.over` takes them."""
+    return max(info.min_key, view.start), info.max_key, view.end
+
+
 def _needs(view: View, info: _Covered) -> bool:
-    first, last = info.min_key, info.max_key
-    if last < view.start or (view.end is not None and first >= view.end):
+    if not _meets(view, info):
         return False
-    first = max(first, view.start)
-    floor = view.floor(first) if first == last else min(view.marks.trims.over(first, last))
+    keys = first, last, _ = _keys_of(view, info)
+    floor = view.floor(first) if first == last else min(view.marks.trims.over(*keys))
     if floor >= info.end_seq:
         return False
     if view.through is None or info.first_seq <= view.through:
         return True
     # Beyond what the lease sees; but an entry here may decide where its view of a key begins.
     decides = max(
-        *(mark.before for mark in view.marks.compactions.over(first, last)),
-        *view.marks.snapshots.over(first, last),
+        *(mark.before for mark in view.marks.compactions.over(*keys)),
+        *view.marks.snapshots.over(*keys),
     )
     return decides > info.first_seq

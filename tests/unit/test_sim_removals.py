@@ -133,8 +133,8 @@ def test_S7_a_removal_on_one_replica_only_is_found(monkeypatch: pytest.MonkeyPat
 def test_x14_a_merge_that_forgets_leases_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgetful(visibility.Rules):
         @classmethod
-        def of(cls, tables: Any) -> visibility.Rules:
-            rules = visibility.Rules.of(tables)
+        def of(cls, tables: Any, *span: Any) -> visibility.Rules:
+            rules = visibility.Rules.of(tables, *span)
             return replace(rules, views=rules.views[:1])
 
     monkeypatch.setattr(store, "Rules", Forgetful)

@@ -1,5 +1,7 @@
 """Values of spans of keys against a plain map of every key."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,3 +37,11 @@ def test_x12_spans_are_raised_one_by_one(raises: list[tuple[int, int | None, int
             assert (within[0][0], within[-1][1]) == (
                 KEYS[first], KEYS[last + 1] if last < 8 else None,
             )  # fmt: skip
+            if last > first:
+                below = steps.over(KEYS[first], KEYS[8], KEYS[last])
+                assert list(below) == [value for *_, value in steps.within(KEYS[first], KEYS[last])]
+            clipped = steps.clipped(KEYS[first], KEYS[last + 1] if last < 8 else None, 9)
+            assert [clipped.at(key) for key in KEYS[:9]] == [
+                value if first <= at <= last else 9 for at, value in enumerate(plain)
+            ]
+            assert all(a != b for a, b in pairwise(clipped.values))

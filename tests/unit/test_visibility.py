@@ -31,6 +31,7 @@ class Replica(Reads):
 
     def __init__(self, removal: Removal) -> None:
         self.removal = removal
+        self.start, self.end = b"", None
         self.segments: list[list[Entry]] = []
 
     def backwards(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
@@ -209,7 +210,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def _rules(removal: Removal) -> Rules:
-    return Rules.from_wire([removal.to_wire(50), 50])
+    return Rules.of({"removal": removal.to_wire(50), "last_timestamp_ms": 50})
 
 
 def test_x13_an_expired_tombstone_stays_while_older_files_hold_what_it_hides() -> None:
