@@ -2,6 +2,9 @@
 
 Their seqs do not overlap and rise in that order, so a key's history is the concatenation. All of
 it is here, removed or not: what may be seen of it is for `reads`.
+
+A segment may be shared with neighbours since a split, and hold keys outside the range's span: they
+are not the range's, and no read finds them. A memtable never has any.
 """
 
 from collections.abc import Iterator
@@ -11,18 +14,33 @@ from .memtable import Memtable
 from .segment_reader import Segment
 from .segment_writer import SegmentInfo
 from .segments import SegmentStore
+from .spans import Span, common, has
 
 Home = Segment | Memtable
 
 
 class Held:
-    """The homes of a range's entries. The manifest is sorted by seq."""
+    """The homes of the entries of a range of keys [start, end). The manifest is sorted by seq."""
 
-    def __init__(self, store: SegmentStore, manifest: list[SegmentInfo], *, first_seq: int) -> None:
+    def __init__(
+        self,
+        store: SegmentStore,
+        manifest: list[SegmentInfo],
+        *,
+        start: bytes,
+        end: bytes | None,
+        first_seq: int,
+    ) -> None:
+        self.start = start
+        self.end = end
         self.store = store
         self.manifest = manifest
         self.frozen: list[Memtable] = []
         self.memtable = Memtable(first_seq, store.columns)
+
+    def within(self, start: bytes, end: bytes | None) -> Span:
+        """The part of a span that is the range's; an empty one when there is none."""
+        return common((start, end), (self.start, self.end)) or (self.start, self.start)
 
     def memtables(self) -> tuple[Memtable, ...]:
         """Oldest first."""
@@ -30,16 +48,16 @@ class Held:
 
     def homes_of(self, key: bytes, start: int, end: int | None) -> Iterator[Home]:
         """Where entries of the key with seq in [start, end) may be, oldest first."""
-        for info in self.manifest:
-            if _may_hold(info, key, start, end):
+        for info in self._segments_of(key):
+            if info.end_seq > start and (end is None or info.first_seq < end):
                 yield self.store.segment(info.content_id)
         yield from self.memtables()
 
     def homes_back(self, key: bytes, start: int, end: int | None) -> Iterator[Home]:
         """The same, newest first."""
         yield from reversed(self.memtables())
-        for info in reversed(self.manifest):
-            if _may_hold(info, key, start, end):
+        for info in reversed(self._segments_of(key)):
+            if info.end_seq > start and (end is None or info.first_seq < end):
                 yield self.store.segment(info.content_id)
 
     def backwards(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
@@ -61,12 +79,17 @@ class Held:
             seq = memtable.last_seq(key)
             if seq:
                 return seq
-        for info in reversed(self.manifest):
-            if info.min_key <= key <= info.max_key:
-                seq = self.store.segment(info.content_id).last_seq(key)
-                if seq:
-                    return seq
+        for info in reversed(self._segments_of(key)):
+            seq = self.store.segment(info.content_id).last_seq(key)
+            if seq:
+                return seq
         return 0
+
+    def _segments_of(self, key: bytes) -> list[SegmentInfo]:
+        """Those that may hold the key, oldest first."""
+        if not has((self.start, self.end), key):
+            return []
+        return [info for info in self.manifest if info.min_key <= key <= info.max_key]
 
 
 def entries_in(home: Home, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
@@ -74,11 +97,3 @@ def entries_in(home: Home, key: bytes, start: int, end: int | None) -> Iterator[
     if isinstance(home, Memtable):
         return map(home.entry, home.seqs(key, start, end))
     return home.entries(key, start, end)
-
-
-def _may_hold(info: SegmentInfo, key: bytes, start: int, end: int | None) -> bool:
-    return (
-        info.min_key <= key <= info.max_key
-        and info.end_seq > start
-        and (end is None or info.first_seq < end)
-    )

@@ -147,11 +147,9 @@ class RangeState(SpanReads):
         tables = base.tables
         super().__init__(
             store, base.manifest, Removal.from_wire(tables.get("removal"), start, end),
-            first_seq=tables.get("next_seq", 1),
+            start=start, end=end, first_seq=tables.get("next_seq", 1),
             last_timestamp_ms=tables.get("last_timestamp_ms", 0),
         )  # fmt: skip
-        self.start = start
-        self.end = end
         self.applied_index = base.applied_index
         self.applied_term = base.applied_term
         self.next_seq: int = tables.get("next_seq", 1)

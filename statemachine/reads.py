@@ -30,19 +30,22 @@ class Reads(Held):
         manifest: list[SegmentInfo],
         removal: Removal,
         *,
+        start: bytes,
+        end: bytes | None,
         first_seq: int,
         last_timestamp_ms: int,
     ) -> None:
-        super().__init__(store, manifest, first_seq=first_seq)
+        super().__init__(store, manifest, start=start, end=end, first_seq=first_seq)
         self.removal = removal
         self.last_timestamp_ms = last_timestamp_ms
         """Log time: that of the last entry applied."""
 
     def view(self, start: bytes, end: bytes | None, as_of: int | None) -> View:
-        """What a reader of the keys in [start, end) may see. Raises NotFound."""
+        """What a reader of those keys in [start, end) that are the range's may see. Raises
+        NotFound."""
         if as_of is None:
             return self.removal.view
-        return self.removal.leased(as_of, self.last_timestamp_ms, start, end)
+        return self.removal.leased(as_of, self.last_timestamp_ms, *self.within(start, end))
 
     def scan(
         self,

@@ -8,8 +8,9 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -38,6 +39,8 @@ from .turns import Part, TurnOver, Turns
 
 _BLOCKS_A_STEP: Final = 16
 """Blocks that one call decodes for a read by seq: a few milliseconds."""
+_PIECES_A_STEP: Final = 2
+"""Pieces of the order of seq that one call looks through for some of the keys: about 2 ms."""
 _SEQ_MAX: Final = (1 << 64) - 1
 
 
@@ -304,17 +307,51 @@ class Segment:
             raise self._damage(f"block {ordinal + 1} does not follow block {ordinal}")
         return ordinal + 1
 
+    def ranks_of(self, start: bytes, end: bytes | None) -> range:
+        """The ranks of the entries with keys in [start, end); decodes the blocks at both ends."""
+        footer = self.footer
+        low = 0 if start <= footer.min_key else self._rank(start, 0)
+        high = footer.entries if end is None or end > footer.max_key else self._rank(end, 0)
+        return range(low, high)
+
     # By seq.
 
-    def seqs_from(self, start: int, limit: int) -> Sequence[int]:
-        """Seqs that are held and not below `start`, ascending: some, at most `limit`; none only
-        when there is none."""
-        for ordinal in range(self._piece_of(start), len(self.footer.order_seqs)):
+    def seqs_within(
+        self, start_key: bytes, end_key: bytes | None, start: int, limit: int
+    ) -> tuple[Sequence[int], int | None]:
+        """Seqs, not below `start`, of entries with keys in [start_key, end_key), ascending: some,
+        at most `limit`, maybe none; and where to go on, None when there are no more.
+
+        One call looks at a bounded number of entries, however few of them have such keys.
+        """
+        ranks = self.ranks_of(start_key, end_key)
+        pieces = range(self._piece_of(start), len(self.footer.order_seqs))
+        if not ranks:
+            return (), None
+        if len(ranks) == self.footer.entries:
+            return self._seqs_from(pieces, start, limit)
+        found: list[int] = []
+        for ordinal in pieces[:_PIECES_A_STEP]:
+            piece = self.piece(ordinal)
+            at = bisect_left(piece.seqs, start)
+            wanted = map(ranks.__contains__, piece.ranks[at:])
+            found += islice(compress(piece.seqs[at:], wanted), limit - len(found))
+            if len(found) == limit:
+                return found, found[-1] + 1
+        behind = pieces[_PIECES_A_STEP:]
+        return found, self.footer.order_seqs[behind[0]] if behind else None
+
+    def _seqs_from(
+        self, pieces: Iterable[int], start: int, limit: int
+    ) -> tuple[Sequence[int], int | None]:
+        """The same where all keys are wanted."""
+        for ordinal in pieces:
             seqs = self.piece(ordinal).seqs
             at = bisect_left(seqs, start)
             if at < len(seqs):
-                return seqs[at : at + limit]
-        return ()
+                found = seqs[at : at + limit]
+                return found, found[-1] + 1
+        return (), None
 
     def entry_at_seq(self, seq: int) -> Entry:
         """The entry of a seq that is held."""

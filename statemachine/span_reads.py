@@ -1,5 +1,8 @@
 """Reads of a span of keys: which keys there are, and entries in the order of seq or of key.
 
+Of a span that goes beyond the range's own, what is beyond is not there, though a segment that is
+shared since a split may hold it.
+
 A page may be short or empty with `more` set: the caller comes back after it has let others run,
 since blocks have to be decoded, and the beginnings of keys' histories found, first.
 """
@@ -15,6 +18,7 @@ from .marks import View
 from .page import Page
 from .reads import Reads
 from .segment_writer import SegmentInfo
+from .spans import Span, has
 from .turns import ENTRIES_A_TURN
 
 _LOOKUPS_A_STEP = 64
@@ -57,10 +61,15 @@ class SpanReads(Reads):
     ) -> tuple[list[bytes], bytes | None]:
         """Some of the keys, maybe none, and after which key to go on; None: there are no more."""
         view = self.view(prefix, _after(prefix), as_of)
-        least = _least_trim(view, prefix, _after(prefix))
+        span = self.within(prefix, _after(prefix))
+        least = _least_trim(view, *span)
         sources: list[Iterator[tuple[bytes, bool]]] = []
+        if self.start > max(prefix, start_after or b""):
+            if self.start.startswith(prefix):
+                sources.append(iter([(self.start, False)]))
+            start_after = self.start
         for info in self.manifest:
-            if info.max_key >= prefix and info.end_seq > least:
+            if _meets(info, *span) and info.end_seq > least:
                 keys = self.store.segment(info.content_id).keys_after(prefix, start_after)
                 sources.append(zip(keys, repeat(_all_visible(info, view)), strict=False))
         for memtable in self.memtables():
@@ -71,6 +80,8 @@ class SpanReads(Reads):
         for key, homes in groupby(heapq.merge(*sources), _first):
             if len(found) == limit or room <= 0:
                 return found, start_after
+            if self.end is not None and key >= self.end:
+                break
             start_after = key
             room -= 1
             if any(visible for _, visible in homes):
@@ -98,26 +109,33 @@ class SpanReads(Reads):
         `next` is where to go on.
         """
         view = self.view(start_key, end_key, as_of)
+        span = self.within(start_key, end_key)
         page = Page(next=from_seq)
-        sieve = _Sieve(self, view, start_key, end_key)
-        from_seq = max(from_seq, _least_trim(view, start_key, end_key))
+        sieve = _Sieve(self, view, span)
+        from_seq = max(from_seq, _least_trim(view, *span))
         end = view.ending(end_seq)
         for info in self.manifest:
             if info.end_seq <= from_seq:
                 continue
             if end is not None and from_seq >= end:
                 return page
+            if not _meets(info, *span):
+                page.next = from_seq = info.end_seq
+                continue
             segment = self.store.segment(info.content_id)
-            seqs = segment.seqs_from(from_seq, min(limit, _SEQS_A_STEP))
-            if not seqs:  # a merge has left out the last ones
+            seqs, following = segment.seqs_within(*span, from_seq, min(limit, _SEQS_A_STEP))
+            if not seqs and following is None:  # the last ones have other keys, or were merged away
                 page.next = from_seq = info.end_seq
                 continue
             for seq in seqs[: segment.warm(seqs)]:
-                if page.size >= bytes_max or (end is not None and seq >= end):
-                    break
-                if not sieve.pass_on(segment.entry_at_seq(seq), page):
+                if end is not None and seq >= end:
+                    page.next = end
+                    return page
+                if page.size >= bytes_max or not sieve.pass_on(segment.entry_at_seq(seq), page):
                     break
                 page.next = seq + 1
+            if not seqs and following is not None:
+                page.next = following
             page.more = end is None or page.next < end
             return page
         for memtable in self.memtables():
@@ -149,16 +167,17 @@ class SpanReads(Reads):
         of the first key only those from `from_seq` on. With `more` set, `next_key` and `next` are
         the key and the seq to go on with."""
         view = self.view(start_key, end_key, as_of)
+        start, end = self.within(start_key, end_key)
         page = Page()
-        least = _least_trim(view, start_key, end_key)
+        least = _least_trim(view, start, end)
         homes: list[Home] = [
             self.store.segment(info.content_id)
             for info in self.manifest
-            if info.max_key >= start_key and info.end_seq > least
+            if _meets(info, start, end) and info.end_seq > least
         ]
         homes += self.memtables()
-        for looked_at, (key, at) in enumerate(_keys_from(homes, start_key)):
-            if end_key is not None and key >= end_key:
+        for looked_at, (key, at) in enumerate(_keys_from(homes, start)):
+            if end is not None and key >= end:
                 break
             low = from_seq if key == start_key else 1
             if looked_at == _KEYS_A_STEP:
@@ -198,16 +217,15 @@ class SpanReads(Reads):
 class _Sieve:
     """Puts what is visible of a span into a page, with a bounded number of lookups."""
 
-    def __init__(self, reads: Reads, view: View, start: bytes, end: bytes | None) -> None:
+    def __init__(self, reads: Reads, view: View, span: Span) -> None:
         self._reads = reads
         self._view = view
-        self._start = start
-        self._end = end
+        self._span = span
         self._begins: dict[bytes, int] = {}
 
     def wants(self, key: bytes) -> bool:
         """Whether the key is in the span."""
-        return key >= self._start and (self._end is None or key < self._end)
+        return has(self._span, key)
 
     def pass_on(self, entry: Entry, page: Page) -> bool:
         """Add the entry to the page if it is to be seen; False: this takes a lookup too many."""
@@ -227,11 +245,16 @@ class _Sieve:
         return True
 
 
+def _meets(info: SegmentInfo, start: bytes, end: bytes | None) -> bool:
+    """Whether a segment may hold keys in [start, end)."""
+    return info.max_key >= start and (end is None or info.min_key < end)
+
+
 def _all_visible(info: SegmentInfo, view: View) -> bool:
     """Whether every key that a segment has surely has a visible entry."""
     if view.through is not None or view.floors:
         return False
-    marks, span = view.marks, (info.min_key, info.max_key)
+    marks, span = view.marks, (max(info.min_key, view.start), info.max_key, view.end)
     return max(marks.trims.over(*span)) <= info.first_seq and all(
         mark.before <= info.first_seq or mark.cutoff_ms <= info.min_timestamp_ms
         for mark in marks.compactions.over(*span)

@@ -60,10 +60,17 @@ class MemorySegment:
             if key.startswith(prefix) and (after is None or key > after):
                 yield key
 
-    def seqs_from(self, start: int, limit: int) -> Sequence[int]:
-        """Seqs that are held and not below `start`, at most `limit`."""
-        at = bisect_left(self._seqs, start)
-        return self._seqs[at : at + limit]
+    def seqs_within(
+        self, start_key: bytes, end_key: bytes | None, start: int, limit: int
+    ) -> tuple[Sequence[int], int | None]:
+        """Seqs, not below `start`, of entries with keys in [start_key, end_key), at most `limit`,
+        and where to go on; None when there are no more."""
+        found = [
+            entry.seq
+            for entry in self._entries[bisect_left(self._seqs, start) :]
+            if entry.key >= start_key and (end_key is None or entry.key < end_key)
+        ]
+        return found[:limit], found[limit] if len(found) > limit else None
 
     def first_seq_from(self, timestamp_ms: int) -> int:
         """The first seq whose timestamp is not below; the end when there is none."""

@@ -2,7 +2,8 @@
 
 Appends with and without conditions, producers with duplicates, gaps and epochs, keys trimmed and
 deleted, retention, compaction, logical snapshots, leases, memtables frozen, built and committed,
-segments merged and unlinked, restarts from what meta has; and every read, whole and in pages.
+segments merged and unlinked, restarts from what meta has, splits, of which either child goes on;
+and every read, whole and in pages.
 LOGNODE_MODEL_EXAMPLES and LOGNODE_MODEL_STEPS say how much of it.
 """
 
@@ -23,6 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lognode.client.records import encode_batch
 from lognode.client.types import Entry
 from lognode.statemachine import commands
+from lognode.statemachine.clip import clipped
 from lognode.statemachine.merge import merge
 from lognode.statemachine.page import Page
 from lognode.statemachine.range_state import Base, RangeState
@@ -65,6 +67,10 @@ class Lease:
     until_ms: int
     seqs: frozenset[int]
 
+    def clipped(self, start: bytes, end: bytes | None, foreign: set[int]) -> "Lease | None":
+        span = _clipped((self.start, self.end), (start, end))
+        return span and Lease(*span, self.through, self.until_ms, self.seqs - foreign)
+
 
 @dataclass
 class Model:
@@ -90,6 +96,13 @@ class Model:
         """Log time, and what it ends."""
         self.last_ms = max(self.last_ms, ms)
         self.leases = {k: v for k, v in self.leases.items() if v.until_ms > self.last_ms}
+
+    def split(self, start: bytes, end: bytes | None) -> None:
+        """Only the keys in [start, end) are left."""
+        foreign = {e.seq for e in self.entries if not _within(e.key, start, end)}
+        self.removed |= foreign
+        leases = {k: v.clipped(start, end, foreign) for k, v in self.leases.items()}
+        self.leases = {k: v for k, v in leases.items() if v is not None}
 
     def remove(self, start: bytes, end: bytes | None, before: int) -> None:
         self.removed.update(
@@ -164,7 +177,8 @@ class Machine(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp())
         (self.directory / "files").mkdir()
         self.store = SegmentStore(self.directory / "files")
-        self.state = RangeState(start=b"", end=None, store=self.store)
+        self.span: Span = (b"", None)
+        self.state = self._begun(None)
         self.model = Model()
         self.log: list[bytes] = []
         self.next_number = {0: 1, 1: 1, 2: 1}
@@ -173,6 +187,13 @@ class Machine(RuleBasedStateMachine):
         self.store.close()
         shutil.rmtree(self.directory)
 
+    def _begun(self, base: Base | None) -> RangeState:
+        start, end = self.span
+        return RangeState(start=start, end=end, store=self.store, base=base)
+
+    def _own(self, records: list[Any]) -> list[Any]:
+        return [record for record in records if _within(record[0], *self.span)]
+
     def apply(self, command: bytes) -> list[dict[str, Any]]:
         self.log.append(command)
         return list(self.state.apply(len(self.log) + 1, 1, command).replies or ())
@@ -180,6 +201,9 @@ class Machine(RuleBasedStateMachine):
     # Writing.
 
     def _send(self, batches: list[dict[str, Any]], ms: int) -> None:
+        batches = [batch for batch in batches if batch["records"]]
+        if not batches:
+            return
         encoded = [
             encode_batch(
                 [r[0] for r in b["records"]], [r[1] for r in b["records"]],
@@ -218,14 +242,15 @@ class Machine(RuleBasedStateMachine):
 
     @rule(records=RECORDS, ms=st.integers(0, 50))
     def append(self, records: list[Any], ms: int) -> None:
-        self._send([_batch(records)], ms)
+        self._send([_batch(self._own(records))], ms)
 
     @rule(parts=st.lists(RECORDS, min_size=2, max_size=3), ms=st.integers(0, 50))
     def append_several(self, parts: list[Any], ms: int) -> None:
-        self._send([_batch(records) for records in parts], ms)
+        self._send([_batch(self._own(records)) for records in parts], ms)
 
     @rule(records=RECORDS, data=st.data(), ms=st.integers(0, 50))
     def append_if(self, records: list[Any], data: st.DataObject, ms: int) -> None:
+        records = self._own(records)
         newest = {entry.key: entry.seq for entry in self.model.visible}
         expects = [
             data.draw(st.sampled_from([-1, newest.get(key, 0), newest.get(key, 0), 0, 1]))
@@ -242,6 +267,7 @@ class Machine(RuleBasedStateMachine):
         ms: int,
     ) -> None:  # fmt: skip
         """Records with conditions each by itself, also such that may have been applied before."""
+        records = self._own(records)
         newest = {entry.key: entry.seq for entry in self.model.visible}
         expects = [
             data.draw(st.sampled_from([-1, newest.get(key, 0), newest.get(key, 0), 0, 1]))
@@ -269,7 +295,10 @@ class Machine(RuleBasedStateMachine):
         self, records: list[Any], producer: int, epoch: int, back: int, steps: list[int],
         settled: int, gaps: bool, data: st.DataObject,
     ) -> None:  # fmt: skip
+        records = self._own(records)
         number = max(1, self.next_number[producer] - back)
+        if not records:
+            return
         numbers = []
         for step in steps[: len(records)]:
             numbers.append(number)
@@ -315,6 +344,9 @@ class Machine(RuleBasedStateMachine):
         kind=st.sampled_from([commands.TRIM_KEYS, commands.DELETE_KEYS]), ms=st.integers(0, 50),
     )  # fmt: skip
     def trim_keys(self, keys: list[bytes], before: int, kind: int, ms: int) -> None:
+        if any(not _within(key, *self.span) for key in keys):
+            assert self._do(kind, [[key, before] for key in keys], ms) == "GENERATION_MISMATCH"
+            return
         assert self._do(kind, [[key, before] for key in keys], ms) == "ok"
         for key in keys:
             self.model.remove(key, key + b"\0", before)
@@ -355,9 +387,14 @@ class Machine(RuleBasedStateMachine):
         if lease in live or any(through == other.through for other in live.values()):
             return  # which of two views of one seq is meant is another matter
         until_ms = now_ms + length_ms
-        assert self._do(commands.TAKE_LEASE, [lease, *span, through, until_ms], ms) == "ok"
+        outcome = self._do(commands.TAKE_LEASE, [lease, *span, through, until_ms], ms)
+        own = _clipped(span, self.span)
+        if own is None:
+            assert outcome == "GENERATION_MISMATCH"
+            return
+        assert outcome == "ok"
         seqs = [e.seq for e in self.model.visible if e.seq <= through and _within(e.key, *span)]
-        self.model.leases[lease] = Lease(*span, through, until_ms, frozenset(seqs))
+        self.model.leases[lease] = Lease(*own, through, until_ms, frozenset(seqs))
 
     @precondition(lambda self: self.model.leases)
     @rule(lease=st.sampled_from("xyz"))
@@ -414,12 +451,13 @@ class Machine(RuleBasedStateMachine):
         begin = data.draw(st.integers(0, len(base.manifest) - 1))
         end = data.draw(st.integers(begin + 1, min(len(base.manifest), begin + 3)))
         inputs = base.manifest[begin:end]
-        rules = Rules.of(base.tables)
+        rules = Rules.of(base.tables, *self.span)
         path = self.directory / "merging"
         self.store.close()  # an environment is open once in a process; nodes merge in another
         merged = merge(
             path, [(self.store.path(info.content_id), info) for info in inputs],
-            start=b"", end=None, kept=partial(kept_of_key, rules, oldest=begin == 0),
+            start=self.span[0], end=self.span[1],
+            kept=partial(kept_of_key, rules, oldest=begin == 0),
         )  # fmt: skip
         if merged is not None:
             self.store.add(path, merged.content_id)
@@ -430,7 +468,7 @@ class Machine(RuleBasedStateMachine):
     def unlink(self) -> None:
         """Whatever nobody may see any more; the files that nobody names go."""
         base = self.state.durable_base
-        rules = Rules.of(base.tables)
+        rules = Rules.of(base.tables, *self.span)
         for info in base.manifest:
             if rules.unneeded(info):
                 self.state.merged(self.state.base_merged([info], None))
@@ -443,7 +481,7 @@ class Machine(RuleBasedStateMachine):
         base = before.durable_base
         self.store.close()
         self.store = SegmentStore(self.directory / "files")
-        self.state = RangeState(start=b"", end=None, store=self.store, base=base)
+        self.state = self._begun(base)
         for index in range(base.applied_index + 1, len(self.log) + 2):
             self.state.apply(index, 1, self.log[index - 2])
         for name in ("next_seq", "last_timestamp_ms", "state_hash", "applied_index"):
@@ -453,6 +491,23 @@ class Machine(RuleBasedStateMachine):
         assert msgpack.packb(self.state.removal.to_wire(ms)) == msgpack.packb(
             before.removal.to_wire(ms)
         )
+
+    @rule(at=KEYS, right=st.booleans())
+    def split(self, at: bytes, right: bool) -> None:
+        start, end = self.span
+        if at == start or not _within(at, start, end):
+            return
+        self.apply(commands.encode(commands.SEAL, 0, 1))
+        self.state.freeze()
+        while self.state.queue:
+            self.flush_the_oldest()
+        self.span = (at, end) if right else (start, at)
+        base = clipped(self.state.durable_base, *self.span)
+        tables = {**base.tables, "sealed": None}
+        row = msgpack.packb(Base(manifest=base.manifest, tables=tables).to_wire())
+        self.state = self._begun(Base.from_wire(msgpack.unpackb(row, strict_map_key=False)))
+        self.log = []
+        self.model.split(*self.span)
 
     # Reading.
 
@@ -543,6 +598,12 @@ class Machine(RuleBasedStateMachine):
 
 def _within(key: bytes, start: bytes, end: bytes | None) -> bool:
     return key >= start and (end is None or key < end)
+
+
+def _clipped(one: Span, other: Span) -> Span | None:
+    start = max(one[0], other[0])
+    ends = [end for end in (one[1], other[1]) if end is not None]
+    return (start, min(ends, default=None)) if not ends or start < min(ends) else None
 
 
 def _batch(records: list[Any], **fields: Any) -> dict[str, Any]:
