@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, Final
 
 from . import wire
+from .appends import checked_key
 from .cluster import Body, Cluster
 from .errors import Conflict, NotFound, RemoteProtocolError, Timeout, Unavailable
 
@@ -58,21 +59,52 @@ class AsyncAdmin:
         answer = await self._cluster.call_any(
             wire.RANGE_MOVE, body, deadline=deadline, writes=True, waits=False
         )
-        try:
-            names = ("operation", "generation", "members")
-            planned, version = {name: answer[name] for name in names}, int(answer["version"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise RemoteProtocolError(f"the answer to a move that is none: {error!r}") from None
+        planned = self._planned(answer, "operation", "generation", "members")
         if wait:
-            self._cluster.version = max(self._cluster.version, version)
-            range_ = await self._after(planned["operation"], range_id, deadline)
-            members = range_["members"]
+            members = (await self._after(planned["operation"], range_id, deadline))["members"]
             if from_node in members or to_node not in members:
                 raise Conflict(
                     f"the move of range {range_id} from node {from_node} to node {to_node} was "
                     f"given up: node {to_node} was gone, or had not copied in time; the members "
                     f"are {', '.join(map(str, members))}"
                 )
+        return planned
+
+    async def split(
+        self, log: str, *, at: bytes | str, wait: bool = True, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Divide the range of a log that has the key `at` into the keys before it and the rest.
+
+        No entry is copied, whatever the range's size. Appends to it wait for its tail and an
+        election, and none is lost. With `wait=False` it returns as soon as the split is planned.
+        `operation` is its number; the keys before `at` stay with `range`, the others are those of
+        `new_range`, both of `generation`.
+        Raises LogNotFound, InvalidArgument for a key at which a range begins, or that is none,
+        OperationInProgress, LimitExceeded with too many ranges or operations at once, Conflict
+        when the split was given up, which leaves the range as it was. Timeout, of outcome unknown:
+        it may still go on.
+        """
+        deadline = self._deadline(timeout)
+        body = {"log": log, "at": checked_key(at)}
+        answer = await self._cluster.call_any(
+            wire.RANGE_SPLIT, body, deadline=deadline, writes=True, waits=False
+        )
+        planned = self._planned(answer, "operation", "range", "generation", "new_range")
+        if wait:
+            range_ = await self._after(planned["operation"], planned["range"], deadline)
+            if range_["generation"] < planned["generation"]:
+                raise Conflict(f"the split of range {planned['range']} was given up")
+        return planned
+
+    def _planned(self, answer: Body, *names: str) -> dict[str, Any]:
+        """What was planned. Metadata that is older than that is not looked at from now on."""
+        try:
+            planned, version = {name: answer[name] for name in names}, int(answer["version"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise RemoteProtocolError(
+                f"the answer to an operation that is none: {error!r}"
+            ) from None
+        self._cluster.version = max(self._cluster.version, version)
         return planned
 
     async def _after(self, operation: int, range_id: int, deadline: float) -> Body:

@@ -38,6 +38,8 @@ class _Span:
     reached: int = 1
     """As `next`, of what the caller has taken."""
     reached_keys: dict[bytes, int] = field(default_factory=dict)
+    rests: list["_Span"] = field(default_factory=list)
+    """What was cut off, in the order of cuts."""
 
     def within(self, known: Range) -> bool:
         """Whether the range holds all of it."""
@@ -54,11 +56,21 @@ class _Span:
             self.keys = {key: n for key, n in self.keys.items() if key not in rest}
             new = _Span(min(rest), None, keys=rest)
             new.reached_keys = {key: self.reached_keys.pop(key) for key in rest}
-            return new
-        boundary = known.end or b""
-        new = _Span(boundary, self.end, self.next, reached=self.reached)
-        self.end = boundary
+        else:
+            boundary = known.end or b""
+            new = _Span(boundary, self.end, self.next, reached=self.reached)
+            self.end = boundary
+        self.rests.append(new)
         return new
+
+    def taken(self, push: "_Push", cuts: int = 0) -> None:
+        """The caller has taken a push, which was made after so many cuts: what was cut off since
+        has reached as far."""
+        self.reached = max(self.reached, push.next)
+        keys = self.keys or {}
+        self.reached_keys.update((e.key, e.seq + 1) for e in push.entries if e.key in keys)
+        for rest in self.rests[cuts:]:
+            rest.taken(push)
 
 
 @dataclass(slots=True)
@@ -66,6 +78,8 @@ class _Push:
     """What a reader hands over."""
 
     span: _Span
+    cuts: int
+    """Of the span, when it was made."""
     entries: list[Entry]
     next: int
     caught_up: bool
@@ -178,9 +192,7 @@ class AsyncFeed:
                 raise push
             was = self.caught_up
             push.span.caught_up = push.caught_up
-            push.span.reached = push.next
-            if push.span.keys is not None:
-                push.span.reached_keys.update((entry.key, entry.seq + 1) for entry in push.entries)
+            push.span.taken(push, push.cuts)
             if push.entries or self.caught_up != was:
                 return FollowBatch(tuple(push.entries), self.caught_up, self.cursor)
 
@@ -333,7 +345,8 @@ class AsyncFeed:
                 elif type(following) is not int:
                     raise RemoteProtocolError("a push without a position")
                 caught_up = bool(push.get("caught_up"))
-                await self._queue.put(_Push(span, page.entries, following, caught_up))
+                made = _Push(span, len(span.rests), page.entries, following, caught_up)
+                await self._queue.put(made)
                 span.next = following
                 if span.keys is not None:
                     span.keys = span.keys | {e.key: e.seq + 1 for e in page.entries}

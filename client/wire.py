@@ -110,6 +110,8 @@ RANGE_TRANSFER: Final = "range_transfer"
 RANGE_MOVE: Final = "range_move"
 """{range, from, to} -> {operation, generation, members, version}: begun, shown by metadata of that
 version and later."""
+RANGE_SPLIT: Final = "range_split"
+"""{log, at: key} -> {operation, range, generation, new_range, version}: as `range_move`."""
 HEALTH: Final = "health"
 """{nodes} -> {ok: bool, reasons: [str]}."""
 

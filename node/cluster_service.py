@@ -34,11 +34,11 @@ from .view import View
 
 _DEADLINE_S = 10.0
 _VERSION_WAIT_S = 0.5
-_ONCE = frozenset({commands.CREATE_LOG, commands.DELETE_LOG, commands.MOVE})
+_ONCE = frozenset({commands.CREATE_LOG, commands.DELETE_LOG, commands.MOVE, commands.SPLIT})
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
 _FORWARDED = frozenset(
     {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
-     commands.REGISTER, commands.MOVE}
+     commands.REGISTER, commands.MOVE, commands.SPLIT}
 )  # fmt: skip
 
 log = logging.getLogger("lognode.cluster")
@@ -79,6 +79,7 @@ class ClusterService:
             "health": self.health,
             "range_transfer": self.range_transfer,
             "range_move": self.range_move,
+            "range_split": self.range_split,
         }
 
     # Operations.
@@ -124,9 +125,9 @@ class ClusterService:
         return {**range_.to_wire(), "leader": leader}
 
     def describe_range(self, range_id: int) -> list[Body]:
-        """What this node knows of the span of a range: now, the range itself."""
-        range_ = self._view.metadata.ranges.get(range_id)
-        return [] if range_ is None else [self.describe(range_)]
+        """What this node knows of the span of a range: the range itself, and those that came of
+        it when it last changed."""
+        return list(map(self.describe, self._view.metadata.descendants(range_id)))
 
     async def create_log(self, body: Body) -> Body:
         """Create a log; the answer has its id once this node knows it."""
@@ -208,6 +209,16 @@ class ClusterService:
         except RangeNotFound as error:
             raise NotFound(error.message) from None  # who asked meant it, and does not ask again
         log.info("move planned", extra={"fields": {**command, "operation": answer["operation"]}})
+        return answer
+
+    async def range_split(self, body: Body) -> Body:
+        """Begin to split the range of a log that has a key, at that key; answered as `range_move`.
+
+        Raises LogNotFound, InvalidArgument, OperationInProgress, LimitExceeded.
+        """
+        command = {"log": field(body, "log", str), "at": field(body, "at", bytes)}
+        answer = await self.command({"op": commands.SPLIT, **command})
+        log.info("split planned", extra={"fields": {**command, "operation": answer["operation"]}})
         return answer
 
     async def _known_range(self, range_id: int) -> Descriptor:

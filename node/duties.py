@@ -18,6 +18,7 @@ from ..partitions.facts import Report
 from ..partitions.lineage import FIRST_APPLIED, lineage_of, successor
 from ..partitions.model import Lineage
 from ..raft.types import GroupId
+from ..statemachine.clip import clipped
 from ..statemachine.range_state import Base
 from . import bugs, rows
 from .base_transfer import BaseFetcher
@@ -230,6 +231,7 @@ class Duties:
         else:
             sealed = await self._fetch_at(gid, parent, pin=self._pin_of(duty))
         base = Base(*FIRST_APPLIED, list(sealed.manifest), successor(sealed.tables))
+        base = clipped(base, *range_.span)
         await self._host.create_range(range_, base, campaign=duty.campaign)
 
     def _pin_of(self, duty: Duty) -> Hashable:

@@ -159,6 +159,8 @@ def duties(metadata: Metadata, local: Local) -> list[Duty]:
             _copy_ahead(operation, local, found)
         elif operation.phase == "SEALING":
             _seal_and_prepare(operation, local, found)
+        elif _has_begun(operation, local):
+            found.append(Tell(operation.operation_id, INSTALLED))
     found += [
         CatchUp(gid) for gid, held in local.replicas.items() if held.base_wanted and not held.sealed
     ]
@@ -180,13 +182,8 @@ def duties(metadata: Metadata, local: Local) -> list[Duty]:
 
 def _member_of(range_: Descriptor, metadata: Metadata, local: Local, found: list[Duty]) -> None:
     gid = (range_.range_id, range_.generation)
-    if gid in local.replicas:
-        operation = metadata.operations.get(range_.operation)
-        if operation is not None and operation.phase == "DECIDED":
-            found.append(Tell(range_.operation, INSTALLED))
-        return
-    if local.marks.get(range_.range_id, 0) >= range_.generation:
-        return  # it was begun here before: what is gone now takes no part again
+    if gid in local.replicas or local.marks.get(range_.range_id, 0) >= range_.generation:
+        return  # what was begun here before and is gone now takes no part again
     if not range_.lineage:
         first = range_.members[range_.range_id % len(range_.members)]  # spreads the leaders
         found.append(Begin(range_, "empty", first == local.node_id))
@@ -248,6 +245,16 @@ def _seal_and_prepare(operation: Operation, local: Local, found: list[Duty]) -> 
             found.append(Flush(gid))  # the tail always goes to a file (executions 1.8)
         else:
             found.append(Tell(operation.operation_id, SEALED, held.end))
+
+
+def _has_begun(operation: Operation, local: Local) -> bool:
+    """Whether all that comes out of a decided operation, and is to be here, takes part here."""
+    own = {
+        (output.range_id, output.generation)
+        for output in operation.outputs
+        if local.node_id in output.members
+    }
+    return bool(own) and own <= local.replicas.keys()
 
 
 def _is_wanted(operation: Operation, local: Local) -> bool:

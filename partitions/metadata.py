@@ -25,7 +25,7 @@ from ..client.errors import (
     to_wire,
 )
 from ..client.invariants import invariant
-from . import allocate, commands, moves, placement
+from . import allocate, commands, locks, moves, placement, splits
 from .model import (
     CONTROLLER_RANGE,
     Descriptor,
@@ -38,6 +38,7 @@ from .model import (
     Span,
 )
 from .policy import Policy, altered, of_request
+from .spans import printable, union
 
 NODE_STATES = ("JOINING", "ACTIVE", "DRAINING", "DEAD", "REMOVED")
 PRODUCER_BLOCK = 1_024
@@ -79,6 +80,7 @@ class Metadata:
             commands.OPEN_PRODUCER: self._open_producer,
             commands.PLAN: self._plan,
             commands.MOVE: self._move,
+            commands.SPLIT: self._split,
             commands.SEALING: self._sealing,
             commands.DECIDE: self._decide,
             commands.INSTALLED: self._installed,
@@ -125,6 +127,16 @@ class Metadata:
         if range_id == CONTROLLER_RANGE:
             return self.controller
         return self._descriptor(range_id)
+
+    def descendants(self, range_id: int) -> list[Descriptor]:
+        """The range, if it still is one, and then those of which it is a parent."""
+        found = [
+            range_
+            for range_ in self.ranges.values()
+            if range_.range_id == range_id
+            or any(parent.range_id == range_id for parent in range_.lineage)
+        ]
+        return sorted(found, key=lambda range_: range_.range_id != range_id)
 
     def active_nodes(self) -> list[NodeRecord]:
         """Nodes that may get replicas."""
@@ -274,11 +286,7 @@ class Metadata:
         reason = _text(command, "reason")[:REASON_CHARS_MAX]
         for range_id, given in inputs:
             range_ = self._descriptor(range_id)
-            if range_.operation:
-                raise OperationInProgress(
-                    f"range {range_id} is in operation {range_.operation}",
-                    range=range_id, operation=range_.operation,
-                )  # fmt: skip
+            locks.check_free(range_)
             if range_.generation != given:
                 raise InvalidArgument(
                     f"range {range_id} is at generation {range_.generation}, not {given}",
@@ -299,7 +307,7 @@ class Metadata:
         range_id, from_node, to_node = (_number(command, name) for name in ("range", "from", "to"))
         range_ = self.descriptor(range_id)
         members = moves.members_after(range_, self.nodes, from_node, to_node)
-        moves.check_room(self.operations)
+        locks.check_room(self.operations)
         output = Output(range_id, range_.generation + 1, range_.span, members)
         reason = f"an operator moves it from node {from_node} to node {to_node}"
         answer = self._begin("move", ((range_id, range_.generation),), (output,), reason)
@@ -310,6 +318,26 @@ class Metadata:
             "version": self.version + 1,  # once this command is applied
         }
 
+    def _split(self, command: Command, *_: int) -> Answer:
+        """At a key of a log: an operator's, refused while the range is in another operation."""
+        log_id = self.log_named(command["log"]).log_id
+        at = _key(command, "at")
+        range_ = self._range_of(log_id, at)
+        splits.check_key(range_, at)
+        locks.check_free(range_)
+        locks.check_room(self.operations)
+        splits.check_count(len(self.ranges_of(log_id)))
+        outputs = splits.children(range_, at, self._next("range"))
+        inputs = ((range_.range_id, range_.generation),)
+        reason = f"an operator splits it at key {printable(at)}"
+        return {
+            **self._begin("split", inputs, outputs, reason),
+            "range": range_.range_id,
+            "generation": outputs[0].generation,
+            "new_range": outputs[1].range_id,
+            "version": self.version + 1,  # once this command is applied
+        }
+
     def _begin(
         self,
         kind: str,
@@ -317,6 +345,9 @@ class Metadata:
         outputs: tuple[Output, ...],
         reason: str,
     ) -> Answer:
+        spans = [self.ranges[range_id].span for range_id, _ in inputs]
+        if union(spans) != union(output.span for output in outputs):
+            raise InvalidArgument("the outputs do not cover the inputs exactly", what="outputs")
         operation_id = self._next("operation")
         self.operations[operation_id] = Operation(
             operation_id, kind, inputs, outputs, "PLANNED", reason
@@ -422,6 +453,10 @@ class Metadata:
         return {"generation": self.controller.generation}
 
     # Invariants and helpers.
+
+    def _range_of(self, log_id: int, key: bytes) -> Descriptor:
+        """The range of the log that has the key."""
+        return next(range_ for range_ in self.ranges_of(log_id) if key in range_.span)
 
     def _descriptor(self, range_id: int) -> Descriptor:
         range_ = self.ranges.get(range_id)
@@ -569,6 +604,13 @@ def _text(command: Command, name: str) -> str:
     value = command.get(name) or ""
     if type(value) is not str:
         raise InvalidArgument(f"{name} is {value!r}; a text is wanted", what=name)
+    return value
+
+
+def _key(command: Command, name: str) -> bytes:
+    value = command.get(name)
+    if type(value) is not bytes:
+        raise InvalidArgument(f"{name} is {value!r}; a key is wanted", what=name)
     return value
 
 

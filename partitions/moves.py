@@ -1,18 +1,10 @@
 """A move as an operator asks for it: who is a member then, or why it cannot be."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from ..client.errors import (
-    Conflict,
-    InvalidArgument,
-    LimitExceeded,
-    NodeNotFound,
-    OperationInProgress,
-)
+from ..client.errors import Conflict, InvalidArgument, NodeNotFound
+from .locks import check_free
 from .model import CONTROLLER_RANGE, Descriptor, NodeRecord
-
-OPERATIONS_MAX = 4
-"""Operations under way at once, planned or asked for."""
 
 _ADVICE = {
     "JOINING": "wait until it is ACTIVE",
@@ -40,24 +32,10 @@ def members_after(
         raise InvalidArgument(
             f"a move from node {from_node} to itself; give two different nodes", what="to"
         )
-    if range_.operation:
-        raise OperationInProgress(
-            f"range {range_.range_id} is in operation {range_.operation}; wait for its end, "
-            "`lognode status` shows it", range=range_.range_id, operation=range_.operation,
-        )  # fmt: skip
+    check_free(range_)
     _check_from(range_, from_node)
     _check_to(range_, nodes, to_node)
     return tuple(sorted({*range_.members, to_node} - {from_node}))
-
-
-def check_room(operations: Collection[int]) -> None:
-    """Raise LimitExceeded when no further operation may be begun now."""
-    if len(operations) >= OPERATIONS_MAX:
-        raise LimitExceeded(
-            f"{len(operations)} operations are under way, {OPERATIONS_MAX} are allowed at once; "
-            "wait for one to end, `lognode status` shows them",
-            limit="operations_max", value=len(operations) + 1, allowed=OPERATIONS_MAX,
-        )  # fmt: skip
 
 
 def _check_from(range_: Descriptor, node: int) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from .locks import OPERATIONS_MAX
 from .metadata import Metadata, group_size
 from .model import Descriptor
-from .moves import OPERATIONS_MAX
 from .placement import Homes, load_of
 from .replacing import Leave, replacement
 

@@ -10,11 +10,12 @@ to any member; they are linearizable, or prefix reads with the position that the
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
 from ...client import records
+from ...partitions.model import Span
 from .clock import Scheduler
 from .history import History
 from .options import Options
@@ -50,13 +51,19 @@ class _Record:
 
 @dataclass(slots=True)
 class _Append:
-    group: int
     batch: list[_Record]
     started: float
     atomic: bool
     gives_up: bool
+    parts: list[int]
+    """How many appends this was divided into that are not settled yet: shared by them."""
     attempt: int = 0
     open: bool = True
+
+    @property
+    def key(self) -> bytes:
+        """Where it goes."""
+        return self.batch[0].key
 
 
 @dataclass(slots=True)
@@ -70,11 +77,12 @@ class Client:
     rng: random.Random
     trace: Trace
     history: History
-    hints: dict[int, int] = field(default_factory=dict)
+    hints: dict[bytes, int] = field(default_factory=dict)
+    """Per key, who leads its range."""
     open_requests: int = 0
     refusals: int = 0
-    _seen: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Per group, the (generation, applied index) that this client's reads have seen."""
+    _seen: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """Per key, the (generation, applied index) that this client's reads have seen."""
     _shown: dict[bytes, int] = field(default_factory=dict)
     """Per key, the highest seq that they have shown."""
     _number: int = 0
@@ -113,7 +121,7 @@ class Client:
         if self.options.removals and self.rng.random() < _REMOVALS:
             self._remove(group)
         elif self.rng.random() < 0.25:
-            self._read(group)
+            self._read(self._key(group))
         else:
             self._append(group)
 
@@ -121,17 +129,17 @@ class Client:
         self.open_requests -= 1
         self._later(self._think(), self._next)
 
-    def _node(self, group: int) -> int:
-        hint = self.hints.get(group)
+    def _node(self, key: bytes) -> int:
+        hint = self.hints.get(key)
         if hint is None or self.rng.random() < 0.1:
             return self.rng.randint(1, self.options.nodes)
         return hint
 
-    def _reader_node(self, group: int) -> int:
+    def _reader_node(self, key: bytes) -> int:
         """Any member serves a linearizable read."""
         if self.rng.random() < 0.5:
             return self.rng.randint(1, self.options.nodes)
-        return self._node(group)
+        return self._node(key)
 
     def _key(self, group: int) -> bytes:
         return b"%d/k%d" % (group, self.rng.randrange(self.options.keys))
@@ -153,11 +161,11 @@ class Client:
             self.history.invoke(key, value, producer=self.client_id, number=self._number,
                                 expect=record.expect)  # fmt: skip
         append = _Append(
-            group,
             batch,
             self.scheduler.clock.now,
             atomic=self.rng.random() < 0.2,
             gives_up=self.rng.random() < 0.3,
+            parts=[1],
         )
         self.trace(self.name, "invoke", f"append {batch[0].number}+{len(batch)}")
         self._send_append(append)
@@ -166,13 +174,9 @@ class Client:
         if not append.open:
             return
         if append.gives_up and self.scheduler.clock.now - append.started > GIVE_UP_S:
-            self.trace(self.name, "give-up", str(append.batch[0].number))
-            for record in append.batch:
-                self.history.give_up(record.value)
-            self._settle(append)
+            self._give_up(append)
             return
         append.attempt += 1
-        first = append.batch[0]
         expects = [record.expect for record in append.batch]
         data = records.encode_batch(
             [record.key for record in append.batch],
@@ -180,18 +184,24 @@ class Client:
             producer=self.client_id,
             epoch=1,
             low=min(self._unsettled),
-            numbers=first.number,
+            numbers=[record.number for record in append.batch],
             prevs=[record.prev for record in append.batch],
             expects=expects if any(e != records.EXPECT_ANY for e in expects) else None,
             atomic=append.atomic,
             each=not append.atomic,
             compress=False,
         )
-        body = {"op": "append", "group": append.group, "client": self.name, "batch": data}
+        body = {"op": "append", "key": append.key, "batch": data}
         attempt = append.attempt
-        node = self._node(append.group)
+        node = self._node(append.key)
         self.door.request(node, body, partial(self._answered, append, attempt))
         self._later(TIMEOUT_S, partial(self._timed_out, append, attempt))
+
+    def _give_up(self, append: _Append) -> None:
+        self.trace(self.name, "give-up", str(append.batch[0].number))
+        for record in append.batch:
+            self.history.give_up(record.value)
+        self._settle(append)
 
     def _answered(self, append: _Append, attempt: int, reply: Reply) -> None:
         if not append.open:
@@ -212,29 +222,69 @@ class Client:
             for record in append.batch:
                 self.history.refuse(record.value)
             self._settle(append)
+        elif attempt == append.attempt and reply["status"] == "spans":
+            append.attempt += 1
+            self._spans(append, reply["span"])
         elif attempt == append.attempt:
-            self._refused(append.group, reply)
+            self._refused(append.key, reply)
             append.attempt += 1  # the timeout of this attempt is void
             self._later(self.rng.uniform(*BACKOFF_S), partial(self._send_append, append))
 
     def _timed_out(self, append: _Append, attempt: int) -> None:
         if append.open and attempt == append.attempt:
-            self.hints.pop(append.group, None)
+            self.hints.pop(append.key, None)
             self._send_append(append)
 
     def _settle(self, append: _Append) -> None:
         append.open = False
         for record in append.batch:
             del self._unsettled[record.number]
-        self._finished()
+        append.parts[0] -= 1
+        if not append.parts[0]:
+            self._finished()
 
-    def _refused(self, group: int, reply: Reply) -> None:
+    def _refused(self, key: bytes, reply: Reply) -> None:
         self.refusals += 1
         hint = reply.get("hint")
         if hint is None:
-            self.hints.pop(group, None)
+            self.hints.pop(key, None)
         else:
-            self.hints[group] = hint
+            self.hints[key] = hint
+
+    # The range of an append was split.
+
+    def _spans(self, append: _Append, span: Span) -> None:
+        """Each record goes where its key is now, with the same number; what is atomic stays
+        together, and was applied whole before the split or not at all (executions 1.17)."""
+        if append.atomic:
+            body = {"op": "number", "key": append.key, "producer": self.client_id,
+                    "number": append.batch[0].number}  # fmt: skip
+            self._insist(self._node(append.key), body, partial(self._told, append))
+            return
+        inside = [record for record in append.batch if record.key in span]
+        outside = [record for record in append.batch if record.key not in span]
+        append.open = False
+        parts = [
+            replace(append, batch=batch, attempt=0, open=True)
+            for batch in (inside, outside)
+            if batch
+        ]
+        append.parts[0] += len(parts) - 1
+        self.trace(self.name, "regroup", f"{append.batch[0].number} into {len(parts)}")
+        for part in parts:
+            self._send_append(part)
+
+    def _told(self, append: _Append, reply: Reply) -> None:
+        """Whether an atomic append was applied, by its first number."""
+        if not append.open:
+            return
+        self.trace(self.name, "number", f"{append.batch[0].number} seq={reply['seq']}")
+        for at, record in enumerate(append.batch):
+            if reply["seq"] is None:
+                self.history.refuse(record.value)
+            else:
+                self.history.ack(record.value, reply["seq"] + at)
+        self._settle(append)
 
     # Removals.
 
@@ -247,28 +297,35 @@ class Client:
         removal = draw(self.rng, group, self.options.keys, last, key)
         self.trace(self.name, "invoke", f"{removal.how} {key!r} before={removal.before}")
         self.history.removed.asked(removal)
-        body = {"op": "remove", "group": group, "client": self.name, "command": removal.command}
-        self._insist(self._node(group), body, partial(self._removed, removal))
+        self._ask_removal(removal, removal.first)
 
-    def _removed(self, removal: Removal, _: Reply) -> None:
-        self.trace(self.name, "removed", f"{removal.how} before={removal.before}")
-        self.history.removed.done(removal)
-        self._finished()
+    def _ask_removal(self, removal: Removal, key: bytes) -> None:
+        body = {"op": "remove", "key": key, "command": removal.command}
+        self._insist(self._node(key), body, partial(self._removed, removal, key))
+
+    def _removed(self, removal: Removal, key: bytes, reply: Reply) -> None:
+        end, before = reply["end"], min(removal.before, reply["next_seq"])
+        self.trace(self.name, "removed", f"{removal.how} before={before}")
+        self.history.removed.done(removal.part(key, end, before))
+        if removal.spans and end is not None and end < removal.span[1]:
+            self._ask_removal(removal, end)  # the range ends within the span
+        else:
+            self._finished()
 
     def _insist(self, node: int, body: dict[str, Any], done: Callable[[Reply], None]) -> None:
         """Ask until it is done: applied twice it does the same. `done` is told once how it went."""
         settled = [False]
-        group = body["group"]
+        key = body["key"]
 
         def again() -> None:
-            self._insist(self._node(group), body, done)
+            self._insist(self._node(key), body, done)
 
         def answered(reply: Reply) -> None:
             if settled[0]:
                 return
             settled[0] = True
             if reply["status"] == "error":
-                self._refused(group, reply)
+                self._refused(key, reply)
                 self._later(self.rng.uniform(*BACKOFF_S), again)
             else:
                 done(reply)
@@ -276,7 +333,7 @@ class Client:
         def timed_out() -> None:
             if not settled[0]:
                 settled[0] = True
-                self.hints.pop(group, None)
+                self.hints.pop(key, None)
                 again()
 
         self.door.request(node, body, answered)
@@ -293,18 +350,17 @@ class Client:
         self._leases += 1
         lease = Lease(f"{self.name}.{self._leases}", group, key, through)
         self.trace(self.name, "invoke", f"lease {lease.name} through={through}")
-        body = {"op": "remove", "group": group, "client": self.name, "command": lease.take}
-        self._insist(self._node(group), body, partial(self._leased, lease))
+        body = {"op": "remove", "key": key, "command": lease.take}
+        self._insist(self._node(key), body, partial(self._leased, lease))
 
     def _leased(self, lease: Lease, _: Reply) -> None:
         owed = self.history.owed(lease.key, lease.through)
         self._later(2.0 * self._think(), partial(self._read_leased, lease, owed))
 
     def _read_leased(self, lease: Lease, owed: list[tuple[int, bytes]]) -> None:
-        body = {"op": "read", "group": lease.group, "client": self.name, "key": lease.key,
-                "as_of": lease.through}  # fmt: skip
+        body = {"op": "read", "key": lease.key, "as_of": lease.through}
         done = partial(self._leased_read, lease, owed)
-        self._insist(self._reader_node(lease.group), body, done)
+        self._insist(self._reader_node(lease.key), body, done)
 
     def _leased_read(self, lease: Lease, owed: list[tuple[int, bytes]], reply: Reply) -> None:
         self.trace(self.name, "leased", f"{lease.name} {reply['status']}")
@@ -312,23 +368,21 @@ class Client:
             self.history.complete_leased(lease.key, lease.through, owed, reply["entries"])
         elif "clock" not in self.options.faults:
             raise Violation("x14", "a lease ended before its time", lease=lease.name)
-        body = {"op": "remove", "group": lease.group, "client": self.name,
-                "command": lease.release}  # fmt: skip
-        self._insist(self._node(lease.group), body, lambda _: self._finished())
+        body = {"op": "remove", "key": lease.key, "command": lease.release}
+        self._insist(self._node(lease.key), body, lambda _: self._finished())
 
     # Reads.
 
-    def _read(self, group: int) -> None:
-        key, op = self._key(group), self.rng.choice(("read", "read", "prefix"))
+    def _read(self, key: bytes) -> None:
+        op = self.rng.choice(("read", "read", "prefix"))
         self.trace(self.name, "invoke", f"{op} {key!r}")
-        self._send_read(group, key, op)
+        self._send_read(key, op)
 
-    def _send_read(self, group: int, key: bytes, op: str) -> None:
+    def _send_read(self, key: bytes, op: str) -> None:
         seen = self._shown.get(key, 0) if op == "prefix" else None
         read = self.history.invoke_read(key, seen)
         settled = [False]
-        body = {"op": op, "group": group, "client": self.name, "key": key,
-                "seen": self._seen.get(group, (0, 0))}  # fmt: skip
+        body = {"op": op, "key": key, "seen": self._seen.get(key, (0, 0))}
 
         def answered(reply: Reply) -> None:
             if settled[0]:
@@ -337,18 +391,18 @@ class Client:
             if reply["status"] == "ok":
                 self.trace(self.name, op, f"{key!r} last={reply['last']}")
                 self.history.complete_read(read, reply["last"], reply["entries"])
-                self._seen[group] = max(self._seen.get(group, (0, 0)), tuple(reply["seen"]))
+                self._seen[key] = max(self._seen.get(key, (0, 0)), tuple(reply["seen"]))
                 self._shown[key] = max(self._shown.get(key, 0), reply["last"])
                 self._finished()
             else:
-                self._refused(group, reply)
-                self._later(self.rng.uniform(*BACKOFF_S), partial(self._send_read, group, key, op))
+                self._refused(key, reply)
+                self._later(self.rng.uniform(*BACKOFF_S), partial(self._send_read, key, op))
 
         def timed_out() -> None:
             if not settled[0]:
                 settled[0] = True
-                self.hints.pop(group, None)
-                self._send_read(group, key, op)
+                self.hints.pop(key, None)
+                self._send_read(key, op)
 
-        self.door.request(self._reader_node(group), body, answered)
+        self.door.request(self._reader_node(key), body, answered)
         self._later(TIMEOUT_S, timed_out)

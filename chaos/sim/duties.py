@@ -13,6 +13,7 @@ from ...partitions.duties import Duty, Local
 from ...partitions.lineage import FIRST_APPLIED, Gid, successor
 from ...partitions.model import Lineage
 from ...raft.types import GroupId
+from ...statemachine.clip import clipped
 from ...statemachine.range_state import Base
 from .member import BASE, BASE_INSTALLED, BASE_WANTED, REPORT
 from .replica import end_of
@@ -131,6 +132,7 @@ class Duties:
 
     def _begin_from(self, duty: duties.Begin, sealed: Base) -> None:
         base = Base(*FIRST_APPLIED, list(sealed.manifest), successor(sealed.tables))
+        base = clipped(base, *duty.range_.span)
         self._replicas.begin_range(duty.range_, base, campaign=duty.campaign)
 
     def _ask(self, duty: Duty, gid: Gid, peer: int | None = None) -> None:

@@ -9,7 +9,7 @@ comes after the seal has any effect.
 
 from collections.abc import Collection, Mapping
 
-from ...partitions.model import CONTROLLER_RANGE, Descriptor, Lineage
+from ...partitions.model import CONTROLLER_RANGE, Descriptor, Lineage, Span
 from ...raft.types import SENTINEL_INDEX, SENTINEL_TERM, GroupId
 from .safety import SafetyChecker
 from .violation import Violation
@@ -28,11 +28,18 @@ class Generations:
         self._decided: dict[GroupId, Lineage] = {}
         """How a generation that is continued has ended."""
         self._outputs: set[GroupId] = set()
+        self._heirs: dict[GroupId, list[Span]] = {}
+        """Of a generation that is continued, the keys of those that continue it."""
 
     @property
     def seals(self) -> int:
         """How many generations have ended."""
         return len(self._seals)
+
+    @property
+    def splits(self) -> int:
+        """How many generations several ranges have come of."""
+        return sum(len(heirs) > 1 for heirs in self._heirs.values())
 
     def checker(self, descriptor: Descriptor) -> SafetyChecker:
         """The checker of a generation; everybody who takes part must mean the same one."""
@@ -96,8 +103,10 @@ class Generations:
         self._outputs.add(gid)
         for parent in descriptor.lineage:
             first = self._decided.setdefault(GroupId(*parent[:2]), parent)
-            if first != parent:
+            heirs = self._heirs.setdefault(GroupId(*parent[:2]), [])
+            if first != parent or any(map(descriptor.span.overlaps, heirs)):
                 raise Violation("x6", "a generation is continued twice", gid=gid, parent=parent)
+            heirs.append(descriptor.span)
             index, term = self._seals.get(GroupId(*parent[:2]), (0, 0))
             if (index, term) != (parent.final_index, parent.final_term):
                 raise Violation("x6", "decided on another end than the seal's", gid=gid,

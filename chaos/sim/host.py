@@ -381,10 +381,11 @@ class Host:
         self.now(partial(self._request, body, answer))
 
     def _request(self, body: dict[str, Any], answer: Callable[[Reply], None]) -> None:
-        replica = None if self.replicas is None else self.replicas.serving(body["group"] + 1)
+        key = body["key"]
+        replica = None if self.replicas is None else self.replicas.serving(key)
         if replica is None:
-            range_ = self.view.metadata.ranges.get(body["group"] + 1)
-            members = () if range_ is None else range_.members
+            ranges = self.view.metadata.ranges.values()
+            members = next((range_.members for range_ in ranges if key in range_.span), ())
             hint = members[self.rng.randrange(len(members))] if members else None
             answer({"status": "error", "hint": hint})
             return

@@ -1,6 +1,6 @@
 """Operations on ranges as somebody asks for them, and when all that they brought about is done."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...partitions import commands
 from ...partitions.metadata import Metadata
@@ -13,6 +13,8 @@ from .member import Member
 if TYPE_CHECKING:
     from .world import World
 
+_RANGES_MAX: Final = 5
+
 
 class Operations:
     """Of one run."""
@@ -23,8 +25,9 @@ class Operations:
     def begin(self, fault: Fault) -> None:
         """Ask the controller's leader for an operation; without one, nothing happens.
 
-        `how` is `repair` (the same members) or `move` (another node for one of them, where there
-        is one); `value`, 0 to 1, picks the range and who goes.
+        `how` is `repair` (the same members), `move` (another node for one of them, where there is
+        one) or `split` (at a key of a client, where there is one within the range); `value`, 0 to
+        1, picks the range, and who goes or the key.
         """
         leader = self._leader()
         if leader is None:
@@ -37,8 +40,22 @@ class Operations:
             position = position % 1.0 * len(range_.members)
             goes = range_.members[int(position)]
             self._move(leader, range_, goes, spare[int(position % 1.0 * len(spare))])
+            return
+        keys = self._keys_within(range_)
+        if fault.how == "split" and keys and len(metadata.ranges) < _RANGES_MAX:
+            self._split(leader, range_, keys[int(position % 1.0 * len(keys))])
         else:
-            self._plan(leader, range_, fault.how)
+            self._plan(leader, range_, "repair")
+
+    def _keys_within(self, range_: Descriptor) -> list[bytes]:
+        """Keys of clients at which the range can be split."""
+        options = self._world.options
+        keys = [
+            b"%d/k%d" % (group, number)
+            for group in range(options.groups)
+            for number in range(options.keys)
+        ]
+        return [key for key in keys if key in range_.span and key != range_.span.start]
 
     def _leader(self) -> ControllerReplica | None:
         for host in self._world.hosts.values():
@@ -52,6 +69,11 @@ class Operations:
     ) -> None:
         self._ask(leader, range_, f"move from {from_node} to {to_node}", {
             "op": commands.MOVE, "range": range_.range_id, "from": from_node, "to": to_node,
+        })  # fmt: skip
+
+    def _split(self, leader: ControllerReplica, range_: Descriptor, at: bytes) -> None:
+        self._ask(leader, range_, f"split at {at!r}", {
+            "op": commands.SPLIT, "log": "log", "at": at,
         })  # fmt: skip
 
     def _plan(self, leader: ControllerReplica, range_: Descriptor, kind: str) -> None:

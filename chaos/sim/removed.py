@@ -28,6 +28,21 @@ class Removal(NamedTuple):
     span: tuple[bytes, bytes]
 
     @property
+    def spans(self) -> bool:
+        """Whether it is of a span of keys, which may lie in several ranges."""
+        return self.how in ("retention", "compact")
+
+    @property
+    def first(self) -> bytes:
+        """A key of the range that is asked first."""
+        return self.span[0] if self.spans else self.keys[0]
+
+    def part(self, start: bytes, end: bytes | None, before: int) -> "Removal":
+        """What one range did of it: to its own keys, and no further than its last seq."""
+        keys = [key for key in self.keys if key >= start and (end is None or key < end)]
+        return self._replace(keys=tuple(keys), before=before)
+
+    @property
     def command(self) -> tuple[int, Any]:
         """Kind and payload of the Raft entry."""
         kind = _KINDS[self.how]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...client.errors import LognodeError, NotFound
+from ...client.errors import GenerationMismatch, LognodeError, NotFound
 from ...partitions.duties import Held
 from ...partitions.lineage import lineage_of
 from ...partitions.model import Descriptor, Lineage
@@ -39,11 +39,10 @@ Answer = Callable[[Reply], None]
 
 @dataclass(slots=True)
 class _Waiting:
-    """A read whose index is known, until that is applied."""
+    """A read whose index is known, until that is applied; `serve` answers it then."""
 
     index: int
-    key: bytes
-    as_of: int | None
+    serve: Callable[[Answer], None]
     answer: Answer
 
 
@@ -97,10 +96,9 @@ class RangeReplica(Member):
         if self.stopped or self.is_sealed or (self._seal_proposed and writes):
             answer({"status": "error", "hint": None})
         elif body["op"] == "read":
-            try:
-                self.ask_read(partial(self._read_at, body["key"], body.get("as_of"), answer))
-            except NotLeaderError:
-                answer({"status": "error", "hint": None})
+            self._read(partial(self._serve, body["key"], body.get("as_of")), answer)
+        elif body["op"] == "number":
+            self._read(partial(self._serve_number, body["producer"], body["number"]), answer)
         elif body["op"] == "prefix":
             self._serve_prefix(body["key"], body["seen"], answer)
         elif group.role != "leader":
@@ -111,16 +109,23 @@ class RangeReplica(Member):
                 log_ms = max(self.host.wall_ms(), self.store.state.last_timestamp_ms)
                 payload = [*payload, log_ms + _LEASE_MS]
             command = commands.encode(kind, self.host.wall_ms(), payload)
-            self.propose(command, partial(self._appended, [answer]))
+            self.propose(command, partial(self._appended, [partial(self._removed, answer)]))
         else:
             try:
                 self.store.admit(body["batch"])
+            except GenerationMismatch:
+                answer({"status": "spans", "span": self.descriptor.span})
+                return
             except LognodeError:
                 answer({"status": "error", "hint": None})
                 return
             self._queue.append((body["batch"], answer))
             if len(self._queue) == 1:
                 self.host.later(_LINGER_S, self._propose_queue)
+
+    def _removed(self, answer: Answer, reply: Reply) -> None:
+        """A removal goes as far as the range does, in keys and in seqs."""
+        answer({**reply, "end": self.descriptor.span.end, "next_seq": self.store.state.next_seq})
 
     def _propose_queue(self) -> None:
         queue, self._queue = self._queue, []
@@ -194,11 +199,17 @@ class RangeReplica(Member):
 
     # Reads.
 
-    def _read_at(self, key: bytes, as_of: int | None, answer: Answer, index: int | None) -> None:
-        if index is None:
+    def _read(self, serve: Callable[[Answer], None], answer: Answer) -> None:
+        def settled(index: int | None) -> None:
+            if index is None:
+                answer({"status": "error", "hint": None})
+            else:
+                self._ready.append(_Waiting(index, serve, answer))
+
+        try:
+            self.ask_read(settled)
+        except NotLeaderError:
             answer({"status": "error", "hint": None})
-        else:
-            self._ready.append(_Waiting(index, key, as_of, answer))
 
     def _serve_reads(self) -> None:
         later = []
@@ -208,7 +219,7 @@ class RangeReplica(Member):
             elif waiting.index > self.applied_index:
                 later.append(waiting)
             else:
-                self._serve(waiting.key, waiting.as_of, waiting.answer)
+                waiting.serve(waiting.answer)
         self._ready = later
 
     def _serve_prefix(self, key: bytes, seen: tuple[int, int], answer: Answer) -> None:
@@ -226,6 +237,12 @@ class RangeReplica(Member):
             return
         seen = (self.gid.generation, self.applied_index)
         answer({"status": "ok", "last": last, "entries": entries, "seen": seen})
+
+    def _serve_number(self, producer: int, number: int, answer: Answer) -> None:
+        """Whether a producer's number was applied (executions 1.17)."""
+        row = self.store.state.producers.rows.get(producer)
+        seq = None if row is None else row.applied.get(number)
+        answer({"status": "ok", "seq": seq})
 
     # Checkpoints and bases.
 

@@ -56,10 +56,10 @@ class Replicas:
         found = self.groups.get(gid)
         return found if isinstance(found, RangeReplica) else None
 
-    def serving(self, range_id: int) -> RangeReplica | None:
-        """The newest replica of a range."""
-        found = [replica for replica in self.ranges() if replica.gid.range_id == range_id]
-        return max(found, key=lambda replica: replica.gid, default=None)
+    def serving(self, key: bytes) -> RangeReplica | None:
+        """The newest replica of a key's range."""
+        found = [replica for replica in self.ranges() if key in replica.descriptor.span]
+        return max(found, key=lambda replica: replica.gid.generation, default=None)
 
     # Recovery.
 

@@ -69,6 +69,7 @@ class Summary:
     leased: int = 0
     merges: int = 0
     seals: int = 0
+    splits: int = 0
     failures: list[Outcome] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
@@ -88,6 +89,7 @@ class Summary:
         self.leased += outcome.leased
         self.merges += outcome.merges
         self.seals += outcome.seals
+        self.splits += outcome.splits
         if outcome.violation is not None:
             self.failures.append(outcome)
 
@@ -114,7 +116,8 @@ class Summary:
             f"faults={self.faults} checkpoints={self.checkpoints} bases={self.bases} "
             f"wakes={self.wakes} removals={self.removals} leased={self.leased} "
             f"merges={self.merges} "
-            f"seals={self.seals} wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"
+            f"seals={self.seals} splits={self.splits} "
+            f"wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"
         )
 
 

@@ -61,6 +61,7 @@ class Outcome:
     leased: int = 0
     merges: int = 0
     seals: int = 0
+    splits: int = 0
     events: int = 0
     trace: str = ""
     violation: str | None = None
@@ -295,6 +296,7 @@ def judge(world: World) -> Outcome:
     outcome.leased = world.history.leased
     outcome.merges = world.merges
     outcome.seals = world.generations.seals
+    outcome.splits = world.generations.splits
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()
     if outcome.violation is not None:

@@ -51,3 +51,19 @@ class Admin:
                 range_id, from_node=from_node, to_node=to_node, wait=wait, timeout=timeout
             )
         )
+
+    def split(
+        self, log: str, *, at: bytes | str, wait: bool = True, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Divide the range of a log that has the key `at` into the keys before it and the rest.
+
+        No entry is copied, whatever the range's size. Appends to it wait for its tail and an
+        election, and none is lost. With `wait=False` it returns as soon as the split is planned.
+        `operation` is its number; the keys before `at` stay with `range`, the others are those of
+        `new_range`, both of `generation`.
+        Raises LogNotFound, InvalidArgument for a key at which a range begins, or that is none,
+        OperationInProgress, LimitExceeded with too many ranges or operations at once, Conflict
+        when the split was given up, which leaves the range as it was. Timeout, of outcome unknown:
+        it may still go on.
+        """
+        return self._loop.call(self._twin.split(log, at=at, wait=wait, timeout=timeout))

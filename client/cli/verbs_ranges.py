@@ -1,4 +1,4 @@
-"""`lognode range list`, where ranges are and how they fare, and `lognode range move`."""
+"""`lognode range list`, where ranges are and how they fare, and `lognode range split|move`."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -103,7 +103,23 @@ async def _move(call: Call) -> None:
     )
 
 
+def _split_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("--at", required=True, metavar="KEY",
+                        help="the first key of the new range")  # fmt: skip
+    parser.add_argument("--no-wait", action="store_true", help="return when the split is planned")
+
+
+async def _split(call: Call) -> None:
+    options = call.options
+    answer = await call.client.admin.split(options.log, at=options.at, wait=not options.no_wait)
+    if options.no_wait:
+        call.note(f"note: operation {answer['operation']} goes on; `lognode status` shows it")
+    call.printer.record(answer, ("range", "new_range", "generation", "operation"))
+
+
 VERBS = (
     Verb("range list", "the ranges of a log, or of all", _list, _arguments),
+    Verb("range split", "divide a range in two at a key", _split, _split_arguments, True),
     Verb("range move", "give a range's replica on a node to another", _move, _move_arguments, True),
 )

@@ -177,6 +177,14 @@ class FakeCluster:
         return {"operation": 7, "generation": known.generation + 1, "members": members,
                 "version": self.version}  # fmt: skip
 
+    def plan_split(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Begin one; a test ends it."""
+        known = self.range_of(body["at"])
+        known.operation = 7
+        self.version += 1
+        return {"operation": 7, "range": known.range_id, "generation": known.generation + 1,
+                "new_range": self.next_range, "version": self.version}  # fmt: skip
+
     def lead(self, known: FakeRange, node: int) -> None:
         known.leader = node
         self.notify()
@@ -264,6 +272,9 @@ class FakeNode:
         if op == wire.RANGE_MOVE:
             self.fault(request, "move")
             return cluster.move(body)
+        if op == wire.RANGE_SPLIT:
+            self.fault(request, "split")
+            return cluster.plan_split(body)
         known = self.find(body)
         if op == wire.APPEND:
             return self.append(request, known)

@@ -337,6 +337,33 @@ def test_a_move_that_was_given_up_or_takes_too_long_says_so() -> None:
     run_async(test)
 
 
+def test_a_split_returns_when_it_is_over_or_at_once_and_says_when_it_was_given_up() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        known = cluster.range_of(b"k")
+        begun = {"operation": 7, "range": known.range_id, "generation": 2,
+                 "new_range": cluster.next_range}  # fmt: skip
+        assert await client.admin.split("log", at="k", wait=False) == begun
+        with pytest.raises(lognode.Timeout, match=r"operation 7 on range .* goes on") as late:
+            await client.admin.split("log", at=b"k", timeout=0.3)
+        assert late.value.outcome == "unknown"
+        generation = 1
+
+        def ends(node: FakeNode, request: Request, when: str) -> None:
+            if when == "metadata":
+                known.operation, known.generation = 0, generation
+
+        cluster.faults.append(ends)
+        with pytest.raises(lognode.Conflict, match=r"the split of range .* was given up"):
+            await client.admin.split("log", at=b"k")
+        generation = 2
+        assert (await client.admin.split("log", at=b"k"))["generation"] == 2
+        for wrong in (b"", b"k" * 481, 5):
+            with pytest.raises((lognode.InvalidArgument, lognode.LimitExceeded)):
+                await client.admin.split("log", at=wrong)  # type: ignore[arg-type]
+
+    run_async(test)
+
+
 def test_a_range_that_is_in_an_operation_is_refused_at_once() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         def busy(node: FakeNode, request: Request, when: str) -> None:

@@ -1,6 +1,7 @@
 """The SDK against scripted nodes that fail: what faults make of its calls."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from fake_cluster import Drop, FakeCluster, FakeNode
@@ -595,6 +596,43 @@ def test_follow_the_whole_log_through_a_split_and_lost_connections() -> None:
         for k in range(20):
             key = b"%c" % (97 + k)
             assert [e.value for e in got if e.key == key] == [b"%d" % i for i in range(k, 120, 20)]
+
+    run(test)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110  nobody tells of it
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("keys", [None, [b"%c" % (97 + i) for i in range(9)]], ids=["log", "keys"])
+def test_a_cursor_from_before_a_split_that_is_taken_after_it_skips_and_repeats_nothing(
+    keys: list[bytes] | None,
+) -> None:
+    """What was read of the whole span counts for both of its halves."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        def values(first: int) -> list[tuple[bytes, bytes]]:
+            return [(b"%c" % (97 + i % 9), b"%d" % i) for i in range(first, first + 9)]
+
+        await log.append_many(values(0))
+        async with log.follow(keys=keys, start="earliest") as feed:
+            spans = len(feed._spans)
+            await until(lambda: feed._queue.qsize() >= 3)  # the fake's pages have 3 entries
+            cluster.split(b"c")
+            for node in cluster.nodes.values():
+                for connection in list(node.connections):
+                    connection.abort(Unavailable("test"))
+            await until(lambda: len(feed._spans) > spans)
+            seen: list[Entry] = []
+            while len(seen) < 9:
+                batch = await anext(feed)
+                seen += batch.entries
+        await log.append_many(values(9))
+        async with log.follow(start=batch.cursor) as feed:
+            seen += await take(feed, 9)
+        assert sorted((e.key, e.value) for e in seen) == sorted(values(0) + values(9))
 
     run(test)
 

@@ -122,6 +122,9 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
         "range move": (21, wire.RANGE_MOVE, {"range": 7, "from": 3, "to": 4}),
         "range move answer": (21, wire.OK, {
             "operation": 5, "generation": 2, "members": [1, 2, 4], "version": 90}),
+        "range split": (22, wire.RANGE_SPLIT, {"log": "flights", "at": b"k"}),
+        "range split answer": (22, wire.OK, {
+            "operation": 5, "range": 7, "generation": 2, "new_range": 9, "version": 90}),
         "error": (19, wire.ERROR, errors.to_wire(errors.NotLeader("not here", hint=2))),
         "error with descriptors": (19, wire.ERROR, errors.to_wire(
             errors.GenerationMismatch("older", ranges=[descriptor]))),

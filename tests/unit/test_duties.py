@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from pure_nodes import Nodes, do
 
 from lognode.partitions import commands
 from lognode.partitions.change import next_steps
@@ -23,7 +24,7 @@ from lognode.partitions.duties import (
     duties,
 )
 from lognode.partitions.facts import Facts
-from lognode.partitions.lineage import Gid, lineage_of, successor
+from lognode.partitions.lineage import lineage_of, successor
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Lineage, Span
 from lognode.partitions.policy import Policy
@@ -46,10 +47,6 @@ def a_cluster(nodes: int, replicas: int = 1) -> Metadata:
         do(metadata, op=commands.REGISTER, incarnation=node, boot=1, process=1, address="a:1")
     do(metadata, op=commands.CREATE_LOG, name="orders", replicas=replicas)
     return metadata
-
-
-def do(metadata: Metadata, **command: object) -> None:
-    assert "ok" in metadata.apply(1, 1, command)
 
 
 def planned(to: tuple[int, ...], *, of: Metadata, phase: str = "PLANNED") -> Metadata:
@@ -227,7 +224,7 @@ A_FOLLOWER, THE_LEADER = {"range": 1, "from": 1, "to": 4}, {"range": 1, "from": 
         (1, GROWTH, (1, 2, 3), 1),
         (3, A_FOLLOWER, (2, 3, 4), 2),
         (3, THE_LEADER, (1, 3, 4), 3),
-        (1, {"range": 1, "from": 1, "to": 2}, (2,), None),  # who is alone needs to ask nobody
+        (1, {"range": 1, "from": 1, "to": 2}, (2,), 2),
     ],
     ids=["growth", "a follower moves", "the leader moves", "the only member moves"],
 )
@@ -235,18 +232,17 @@ def test_a_generation_follows_another_by_these_functions_alone(
     replicas: int, move: dict[str, int] | None, members: tuple[int, ...], leader: int | None
 ) -> None:
     """Each node does at once what it is asked; the controller commits what is next."""
-    cluster, facts = Cluster(4, replicas), Facts()
+    cluster, facts = Nodes(a_cluster(4, replicas)), Facts()
     metadata = cluster.metadata
     metadata.controller = replace(metadata.controller, members=(1, 2, 3))
-    cluster.look(facts)
+    cluster.look(facts, 0.0)
     if move is None:
         metadata.logs[1] = replace(metadata.logs[1], policy=Policy(replicas=3))
     else:
         do(metadata, op=commands.MOVE, **move)
     phases = []
     for tick in range(40):
-        facts.heard = dict.fromkeys(cluster.nodes, float(tick))
-        cluster.look(facts)
+        cluster.look(facts, float(tick))
         for step in next_steps(metadata, facts, float(tick), leads_for_s=100.0):
             do(metadata, **step)
         phases += [operation.phase for operation in metadata.operations.values()]
@@ -258,57 +254,3 @@ def test_a_generation_follows_another_by_these_functions_alone(
     for node, local in cluster.nodes.items():
         assert list(local.replicas) == ([NEW] if node in members else []), f"node {node}"
     assert cluster.leader(NEW) == leader
-
-
-class Cluster:
-    """What nodes have, and a range that is led by whoever asked for it."""
-
-    def __init__(self, nodes: int, replicas: int) -> None:
-        self.metadata = a_cluster(nodes, replicas)
-        self.nodes = {node: Local(node_id=node) for node in range(1, nodes + 1)}
-
-    def leader(self, gid: Gid) -> int | None:
-        for node, local in self.nodes.items():
-            if gid in local.replicas and local.replicas[gid].leads:
-                return node
-        return None
-
-    def look(self, facts: Facts) -> None:
-        """Every node does what it is asked now."""
-        for node in self.nodes:
-            for duty in duties(self.metadata, self.nodes[node]):
-                self.nodes[node] = done(self.nodes[node], duty, facts)
-                if isinstance(duty, Seal):
-                    self._all(duty.gid, sealed=True)
-        for gid in (OLD, NEW):
-            self._all(gid, leader=self.leader(gid))
-
-    def _all(self, gid: Gid, **what: object) -> None:
-        for node, local in self.nodes.items():
-            if gid in local.replicas:
-                held = local.replicas[gid]._replace(**what)  # type: ignore[arg-type]
-                self.nodes[node] = replace(local, replicas={**local.replicas, gid: held})
-
-
-def done(local: Local, duty: Duty, facts: Facts) -> Local:
-    """The node after the duty."""
-    replicas = dict(local.replicas)
-    match duty:
-        case Begin(range_, _, campaign):
-            gid = (range_.range_id, range_.generation)
-            held = SERVES._replace(leads=campaign, members=range_.members)
-            return replace(local, replicas={**replicas, gid: held}, marks={gid[0]: gid[1]})
-        case Tell(operation, kind, lineage):
-            told = {} if lineage is None else {"lineage": list(lineage)}
-            facts.take(local.node_id, {"operation": operation, "kind": kind, **told}, 0.0)
-        case Copy(gid, operation):
-            return replace(local, copied={(operation, gid)})
-        case Flush(gid):
-            ended = replicas[gid]._replace(end=END)
-            return replace(local, replicas={**replicas, gid: ended})
-        case Prepare(_, operation):
-            return replace(local, prepared={operation: END})
-        case Retire(gids):
-            kept = {gid: held for gid, held in replicas.items() if gid not in gids}
-            return replace(local, replicas=kept)
-    return local

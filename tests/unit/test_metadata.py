@@ -9,8 +9,8 @@ import pytest
 from lognode.client.errors import InvalidArgument, LimitExceeded
 from lognode.partitions import allocate
 from lognode.partitions.commands import decode, encode
+from lognode.partitions.locks import OPERATIONS_MAX
 from lognode.partitions.metadata import REASON_CHARS_MAX, Metadata, group_size
-from lognode.partitions.moves import OPERATIONS_MAX
 from lognode.partitions.planner import node_states, plan, plan_controller
 from lognode.partitions.policy import Policy
 
@@ -315,8 +315,9 @@ def test_group_sizes_are_odd() -> None:
 def test_random_commands_keep_the_invariants(seed: int) -> None:
     rng = random.Random(seed)
     controller = Controller().nodes(3)
-    ops = ["register", "create_log", "alter_log", "delete_log", "plan", "move_range", "sealing",
-           "decide", "installed", "abort", "open_producer", "node_state", "nonsense"]  # fmt: skip
+    ops = ["register", "create_log", "alter_log", "delete_log", "plan", "move_range",
+           "split_range", "sealing", "decide", "installed", "abort", "open_producer",
+           "node_state", "nonsense"]  # fmt: skip
     for _ in range(150):
         range_id, generation = rng.randrange(1, 8), rng.randrange(1, 4)
         controller.do(
@@ -329,6 +330,7 @@ def test_random_commands_keep_the_invariants(seed: int) -> None:
             operation=rng.randrange(1, 6), lineage=lineage(range_id, generation),
             members=[rng.sample([1, 2, 3], rng.choice([1, 3]))],
             node=rng.choice([None, 1, 2, 3]), state=rng.choice(["ACTIVE", "DEAD", "odd"]),
+            log=rng.choice("abc"), at=rng.choice([b"", b"k", b"m", b"t", 5]),
             **{"range": range_id, "from": rng.randrange(1, 4), "to": rng.randrange(1, 7)},
         )  # fmt: skip
     replayed = Metadata()

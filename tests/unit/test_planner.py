@@ -10,9 +10,9 @@ import pytest
 from lognode.partitions.change import REPAIR_AGAIN_AFTER_S, next_steps, timers
 from lognode.partitions.facts import Facts
 from lognode.partitions.leaving import DEAD_AFTER_S, leaving
+from lognode.partitions.locks import OPERATIONS_MAX
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import NodeRecord
-from lognode.partitions.moves import OPERATIONS_MAX
 from lognode.partitions.placement import Homes
 from lognode.partitions.planner import plan, plan_controller
 from lognode.partitions.replacing import Leave

@@ -37,6 +37,14 @@ def test_a_good_change_passes() -> None:
     assert generations.seals == 1
 
 
+def test_a_split_continues_one_generation_by_two_of_other_keys() -> None:
+    generations = _ended()
+    left, right = Span(NEXT.span.start, b"m"), Span(b"m", NEXT.span.end)
+    generations.decided(replace(NEXT, span=left), PREPARED)
+    generations.decided(replace(NEXT, range_id=2, span=right), PREPARED)
+    assert (generations.seals, generations.splits) == (1, 1)
+
+
 def test_a_late_member_begins_from_a_later_base_of_the_generation() -> None:
     """Seed 6026: the member left out at DECIDE came when the generation had moved on."""
     generations = _ended()
@@ -104,6 +112,11 @@ def _continued_twice(generations: Generations) -> None:
     generations.decided(replace(NEXT, range_id=2, lineage=(end,)), {1: [end], 2: [end]})
 
 
+def _continued_twice_by_one_end(generations: Generations) -> None:
+    generations.decided(NEXT, PREPARED)
+    generations.decided(replace(NEXT, range_id=2), PREPARED)
+
+
 def _two_of_one_number(generations: Generations) -> None:
     generations.checker(replace(FIRST, members=(1, 2, 4)))
 
@@ -124,6 +137,7 @@ def _two_of_one_number(generations: Generations) -> None:
         ("x6", _another_end),
         ("state-machine-safety", _another_hash),
         ("x6", _continued_twice),
+        ("x6", _continued_twice_by_one_end),
         ("x6", _two_of_one_number),
     ],
 )

@@ -1,0 +1,28 @@
+"""Whether an operation may begin: one at a time on a range, and few in all."""
+
+from collections.abc import Collection
+
+from ..client.errors import LimitExceeded, OperationInProgress
+from .model import Descriptor
+
+OPERATIONS_MAX = 4
+"""Operations under way at once, planned or asked for."""
+
+
+def check_free(range_: Descriptor) -> None:
+    """Raise OperationInProgress when another operation has the range."""
+    if range_.operation:
+        raise OperationInProgress(
+            f"range {range_.range_id} is in operation {range_.operation}; wait for its end, "
+            "`lognode status` shows it", range=range_.range_id, operation=range_.operation,
+        )  # fmt: skip
+
+
+def check_room(operations: Collection[int]) -> None:
+    """Raise LimitExceeded when no further operation may be begun now."""
+    if len(operations) >= OPERATIONS_MAX:
+        raise LimitExceeded(
+            f"{len(operations)} operations are under way, {OPERATIONS_MAX} are allowed at once; "
+            "wait for one to end, `lognode status` shows them",
+            limit="operations_max", value=len(operations) + 1, allowed=OPERATIONS_MAX,
+        )  # fmt: skip

@@ -1,0 +1,42 @@
+"""A split: the two ranges that take the place of one, or why they cannot.
+
+The left child keeps the range's id, the right one gets a new id; both are one generation later and
+have the members of the parent, whose files they share (ranges.md section 2).
+"""
+
+from ..client import limits
+from ..client.errors import InvalidArgument, LimitExceeded
+from .model import Descriptor, Output, Span
+from .spans import printable
+
+
+def check_key(range_: Descriptor, at: bytes) -> None:
+    """Raise InvalidArgument when the range, which has the key, cannot be split at it."""
+    if not 1 <= len(at) <= limits.key_bytes_max:
+        raise InvalidArgument(
+            f"split key of {len(at)} bytes; 1 to {limits.key_bytes_max} are allowed", what="at"
+        )
+    if at == range_.span.start:
+        raise InvalidArgument(
+            f"range {range_.range_id} begins at key {printable(at)} already: give a key within it",
+            what="at",
+        )
+
+
+def check_count(ranges: int) -> None:
+    """Raise LimitExceeded when a log of so many ranges can have no more."""
+    if ranges >= limits.ranges_per_log_max:
+        raise LimitExceeded(
+            f"the log has {ranges} ranges; at most {limits.ranges_per_log_max} are allowed",
+            limit="ranges_per_log_max", value=ranges + 1, allowed=limits.ranges_per_log_max,
+        )  # fmt: skip
+
+
+def children(range_: Descriptor, at: bytes, new_id: int) -> tuple[Output, Output]:
+    """What the range is split into at a key of `check_key`."""
+    generation, members = range_.generation + 1, range_.members
+    left, right = Span(range_.span.start, at), Span(at, range_.span.end)
+    return (
+        Output(range_.range_id, generation, left, members),
+        Output(new_id, generation, right, members),
+    )
