@@ -120,7 +120,7 @@ class ReplicaStore:
         base = self.state.durable_base
         if self.state.sealed is not None:
             return False  # the next generation is taking it over
-        rules = Rules.of(base.tables)
+        rules = Rules.of(base.tables, self.state.start, self.state.end)
         gone = [info for info in base.manifest if rules.unneeded(info)]
         merged = None
         if not gone:
