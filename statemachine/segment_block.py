@@ -280,6 +280,17 @@ class Block:
             return None
         return self._data[self._ends[at] : self._ends[at + 1]]
 
+    def sizes(self, begin: int, end: int) -> list[tuple[bytes, int]]:
+        """The keys of the entries at these positions, and the bytes of each with its values."""
+        found = []
+        for at in range(bisect_right(self._starts, begin) - 1, len(self.keys)):
+            low, high = max(begin, self._starts[at]), min(end, self._starts[at + 1])
+            if low >= high:
+                break
+            key = self.keys[at]
+            found.append((key, (high - low) * len(key) + self._ends[high] - self._ends[low]))
+        return found
+
     def entry(self, at: int) -> Entry:
         """The entry at a position of the block."""
         return Entry(

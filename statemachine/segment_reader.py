@@ -314,6 +314,35 @@ class Segment:
         high = footer.entries if end is None or end > footer.max_key else self._rank(end, 0)
         return range(low, high)
 
+    def key_at(self, rank: int) -> bytes:
+        """The key of the entry with this rank."""
+        ordinal = self.footer.block_of(rank)
+        return self.block(ordinal).entry(rank - self.footer.ranks[ordinal]).key
+
+    def stored(self, ordinals: range) -> list[tuple[bytes, int]]:
+        """First key and bytes in the file of each of these blocks, of which only the first is
+        decoded: some hundreds take a millisecond."""
+        key, seq = self.block(ordinals[0]).first
+        found: list[tuple[bytes, int]] = []
+        self._check_size()
+        with (
+            self._reading(),
+            self._environment.begin(buffers=True) as transaction,
+            transaction.cursor(db=self._index) as index,
+            transaction.cursor(db=self._databases[BLOCK]) as blocks,
+        ):
+            held = index.set_key_dup(key, POSITION.pack(seq, ordinals[0]))
+            held = held and blocks.set_key(ORDINAL.pack(ordinals[0]))
+            for ordinal in ordinals:
+                position = index.value()
+                if not held or len(position) != POSITION.size:
+                    raise self._damage(f"block {ordinal} is not in its index")
+                if POSITION.unpack(position)[1] != ordinal:
+                    raise self._damage(f"its index has another block in the place of {ordinal}")
+                found.append((bytes(index.key()), len(blocks.value())))
+                held = index.next() and blocks.next()
+        return found
+
     # By seq.
 
     def seqs_within(
