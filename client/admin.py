@@ -1,12 +1,20 @@
 """What operators ask of a cluster: `client.admin`."""
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 from . import wire
 from .appends import checked_key
 from .cluster import Body, Cluster
-from .errors import Conflict, NotFound, RemoteProtocolError, Timeout, Unavailable
+from .errors import (
+    Conflict,
+    NodeNotFound,
+    NotFound,
+    RemoteProtocolError,
+    Timeout,
+    Unavailable,
+)
 
 _LOOK_FIRST_S: Final = 0.02
 _LOOK_MAX_S: Final = 0.5
@@ -14,7 +22,8 @@ _LOOK_MAX_S: Final = 0.5
 
 
 class AsyncAdmin:
-    """Operations on ranges. Had from a client, whose connections and default deadline it uses."""
+    """Operations on ranges and nodes. Had from a client, whose connections and default deadline it
+    uses."""
 
     def __init__(self, cluster: Cluster, *, timeout: float) -> None:
         self._cluster = cluster
@@ -106,6 +115,68 @@ class AsyncAdmin:
             ) from None
         self._cluster.version = max(self._cluster.version, version)
         return planned
+
+    async def nodes(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, and how many `replicas` each
+        has or is to get, the controller's counted. Raises Unavailable, Timeout."""
+        answer = await self._cluster.refresh(None, self._deadline(timeout))
+        found: list[dict[str, Any]] = answer["nodes"]
+        return sorted(found, key=lambda node: int(node["id"]))
+
+    async def drain(
+        self, node: int, *, undo: bool = False, wait: bool = True, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Empty a node: it hands over what it leads, then its replicas go to other nodes, and it
+        gets nothing new. Returns when nothing is left there, with `wait=False` once it is begun.
+
+        With `undo` it is given up: the node is ACTIVE again, what has left stays where it is.
+        `node`, its `state`, and how many `replicas` it has, the controller's counted.
+        Raises NodeNotFound, Conflict when it could never end for lack of other nodes, when the node
+        is DEAD or REMOVED, and when somebody else gave it up; Timeout, of outcome unknown: it
+        may still go on.
+        """
+        deadline = self._deadline(timeout)
+        body = {"node": node, "undo": undo}
+        answer = await self._cluster.call_any(wire.NODE_DRAIN, body, deadline=deadline, writes=True)
+        now = self._planned(answer, "node", "state", "replicas")
+        pause_s = _LOOK_FIRST_S
+        while wait and not undo and now["replicas"]:
+            if self._cluster.now() + pause_s >= deadline:
+                raise Timeout(
+                    f"node {node} has {now['replicas']} replicas left and is being drained still; "
+                    "`lognode node list` shows how many, and the same command waits on",
+                    outcome="unknown",
+                )
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LOOK_MAX_S)
+            with contextlib.suppress(Timeout, Unavailable):  # nodes come and go
+                now = await self._drained_so_far(node, deadline)
+        return now
+
+    async def _drained_so_far(self, node: int, deadline: float) -> Body:
+        answer = await self._cluster.refresh(None, deadline)
+        for row in answer["nodes"]:
+            if row["id"] == node:
+                if row["state"] not in ("DRAINING", "REMOVED"):
+                    raise Conflict(f"node {node} is {row['state']}: draining it was given up")
+                return {"node": node, "state": row["state"], "replicas": row["replicas"]}
+        raise NodeNotFound(f"no node {node}", node=node)
+
+    async def remove(
+        self, node: int, *, dead: bool = False, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Take a node out of the cluster for good: one that is drained, or with `dead` one that is
+        DEAD and never comes back, whose replicas others get at once. Its process ends if it runs.
+
+        `node`, its `state`, and how many `replicas` others have still to get.
+        Raises NodeNotFound, Conflict with the reason: it is ACTIVE or not drained yet, it holds
+        the last copy of a range or too much for a majority to be left, or no other is ACTIVE.
+        """
+        body = {"node": node, "dead": dead}
+        answer = await self._cluster.call_any(
+            wire.NODE_REMOVE, body, deadline=self._deadline(timeout), writes=True
+        )
+        return self._planned(answer, "node", "state", "replicas")
 
     async def _after(self, operation: int, range_id: int, deadline: float) -> Body:
         """The range once the operation no longer holds it."""

@@ -128,7 +128,10 @@ class Cluster:
         try:
             self.version = max(self.version, answer["version"])
             for node in answer["nodes"]:
-                self.nodes[node["id"]] = addresses.parse_one(node["address"])
+                if node.get("state") == "REMOVED":
+                    self.nodes.pop(node["id"], None)
+                else:
+                    self.nodes[node["id"]] = addresses.parse_one(node["address"])
             ids = {log["name"]: log["id"] for log in answer["logs"]}
             ranges = [Range.from_wire(body) for body in answer["ranges"]]
         except (KeyError, TypeError) as error:

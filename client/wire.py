@@ -51,8 +51,8 @@ ALIVE: Final = "alive"
 PING: Final = "ping"
 """{} -> {}. Answered by the connection itself."""
 METADATA: Final = "metadata"
-"""{log?: name, at_least: version} -> {cluster, version, nodes: [{id, address, http, zone, state}],
-logs: [{id, name, policy}], ranges: [descriptor + leader: id | nil]}."""
+"""{log?: name, at_least: version} -> {cluster, version, nodes: [{id, address, http, zone, state,
+replicas?}], logs: [{id, name, policy}], ranges: [descriptor + leader: id | nil]}."""
 CREATE_LOG: Final = "create_log"
 """{name, ranges | split_at: [key], replicas, policy..., exist_ok} -> {log}."""
 ALTER_LOG: Final = "alter_log"
@@ -112,6 +112,11 @@ RANGE_MOVE: Final = "range_move"
 version and later."""
 RANGE_SPLIT: Final = "range_split"
 """{log, at: key} -> {operation, range, generation, new_range, version}: as `range_move`."""
+NODE_DRAIN: Final = "node_drain"
+"""{node, undo} -> {node, state, replicas, version}: begun, or given up. Doing it twice is doing it
+once; `replicas` is what is left there, shown by metadata of that version and later."""
+NODE_REMOVE: Final = "node_remove"
+"""{node, dead} -> {node, state, replicas, version}. Doing it twice is doing it once."""
 HEALTH: Final = "health"
 """{nodes} -> {ok: bool, reasons: [str]}."""
 

@@ -18,6 +18,7 @@
     base_server, rate        the giving side of it, and how fast
     segment_repair, scrub    damaged files mended in place from a peer, and looked for
     disk_room, disk_watch    appends refused, and leads given away, before the disk is full
+    draining                 leads handed over while the node is being emptied
     view, heartbeat          the newest image, who leads, who is alive
     peers, server            links out, connections in
     data_service, follow     what clients ask of ranges

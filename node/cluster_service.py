@@ -38,7 +38,8 @@ _ONCE = frozenset({commands.CREATE_LOG, commands.DELETE_LOG, commands.MOVE, comm
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
 _FORWARDED = frozenset(
     {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
-     commands.REGISTER, commands.MOVE, commands.SPLIT}
+     commands.REGISTER, commands.MOVE, commands.SPLIT, commands.DRAIN_NODE,
+     commands.REMOVE_NODE}
 )  # fmt: skip
 
 log = logging.getLogger("lognode.cluster")
@@ -80,6 +81,8 @@ class ClusterService:
             "range_transfer": self.range_transfer,
             "range_move": self.range_move,
             "range_split": self.range_split,
+            "node_drain": self.node_drain,
+            "node_remove": self.node_remove,
         }
 
     # Operations.
@@ -87,7 +90,8 @@ class ClusterService:
     async def metadata(self, body: Body) -> Body:
         """The cluster as a client needs it: nodes, logs, ranges with their leaders.
 
-        At least as new as `at_least` if that can be had soon; the answer says how new it is.
+        At least as new as `at_least` if that can be had soon; the answer says how new it is. Of
+        all logs it also says how many replicas each node has.
         """
         name = fields.optional_text(body, "log")
         at_least = fields.integer(body, "at_least", 0)
@@ -101,12 +105,13 @@ class ClusterService:
                 metadata = self._view.metadata
             logs = [metadata.log_named(name)]
         wanted = {record.log_id for record in logs}
+        held = metadata.replicas_by_node() if name is None else None
         return {
             "cluster": metadata.cluster_id,
             "version": metadata.version,
             "nodes": [
                 {"id": n.node_id, "address": n.address, "http": n.http, "zone": n.zone,
-                 "state": n.state}
+                 "state": n.state, **({} if held is None else {"replicas": held[n.node_id]})}
                 for n in metadata.nodes.values()
             ],
             "logs": [
@@ -221,6 +226,23 @@ class ClusterService:
         log.info("split planned", extra={"fields": {**command, "operation": answer["operation"]}})
         return answer
 
+    async def node_drain(self, body: Body) -> Body:
+        """Begin to empty a node, or with `undo` give that up; its state and how many replicas it
+        has, shown by the metadata of that `version` and later. Raises NodeNotFound, Conflict."""
+        return await self._of_node(commands.DRAIN_NODE, body, "undo")
+
+    async def node_remove(self, body: Body) -> Body:
+        """Take a node out of the cluster that is drained or, with `dead`, DEAD.
+
+        Raises NodeNotFound, Conflict."""
+        return await self._of_node(commands.REMOVE_NODE, body, "dead")
+
+    async def _of_node(self, op: str, body: Body, option: str) -> Body:
+        asked = {"node": fields.integer(body, "node"), option: bool(body.get(option))}
+        answer = await self.command({"op": op, **asked})
+        log.info("node state", extra={"fields": {**asked, "state": answer["state"]}})
+        return answer
+
     async def _known_range(self, range_id: int) -> Descriptor:
         try:
             return self._view.metadata.descriptor(range_id)
@@ -243,6 +265,8 @@ class ClusterService:
             )
         if record.state == "DEAD":
             raise Conflict(f"node {node} is down: start it, or choose one of the other members")
+        if record.state in ("DRAINING", "REMOVED"):
+            raise Conflict(f"node {node} is {record.state}: choose one of the other members")
 
     async def join(self, body: Body) -> Body:
         """A node that wants to join: its id, and the image to begin with."""

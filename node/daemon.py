@@ -50,6 +50,7 @@ from .data_directory import (
 from .data_service import DataService
 from .disk_room import DiskRoom
 from .disk_watch import DiskWatch
+from .draining import Draining
 from .duties import Duties
 from .flush import Flusher
 from .handover import Handover
@@ -184,7 +185,7 @@ class Node:
             self._memtables.watch(), self._memtables.build(), self._merges.run(),
             self._removals.run(),
             self._changes.run(), self._membership.register(), self._disk_watch.run(),
-            self._scrub.run(), self._loads.run(),
+            self._scrub.run(), self._loads.run(), self._draining.run(),
         ):  # fmt: skip
             self._spawn(part)
         self._repair.begin()
@@ -318,9 +319,12 @@ class Node:
             room=self._room, places=places, host=self._host, handover=self._handover,
             on_change=self._replica_changed, metrics=self._metrics,
         )  # fmt: skip
+        self._draining = Draining(
+            node_id=node_id, host=self._host, view=self._view, handover=self._handover
+        )
         self._heartbeat = Heartbeat(
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,
-            connection=self._links.connection, room=self._room,
+            connection=self._links.connection, room=self._room, draining=self._draining,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after

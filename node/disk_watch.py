@@ -95,7 +95,7 @@ class DiskWatch:
             if not self._room.level:
                 return
             with contextlib.suppress(LognodeError):  # the next look tries again
-                await self._handover.spare(replica, self._roomy(replica))
+                await self._handover.spare(replica, self._roomy(replica), why="lack of room")
 
     def _roomy(self, replica: RangeReplica) -> set[int]:
         others = set(replica.members) - {self._room.node_id}

@@ -273,7 +273,11 @@ class Duties:
         metadata = self._view.metadata
         range_ = metadata.ranges.get(gid.range_id)
         members = range_.members if range_ is not None else ()
-        nodes = [node for node in metadata.nodes if node != self._node_id]
+        nodes = [
+            node.node_id
+            for node in metadata.nodes.values()
+            if node.node_id != self._node_id and node.state != "REMOVED"
+        ]
         return sorted(nodes, key=lambda node: node not in members)
 
     # Operations.

@@ -78,19 +78,17 @@ class Handover:
         linked = {peer for peer in replica.members if self._connection(peer) is not None}
         return linked - self._unwilling
 
-    # For lack of room.
+    # By itself.
 
-    async def spare(self, replica: Replica, roomy: set[int]) -> None:
-        """Let one of these members lead, if one can now: this node takes no appends.
+    async def spare(self, replica: Replica, members: set[int], *, why: str) -> None:
+        """Let one of these members lead, if one can now: this node should not.
 
         Raises Conflict while another hand-over is under way.
         """
-        able = roomy & self._able(replica)
+        able = members & self._able(replica)
         if replica.leads and able and await self._attempt(replica, able):
-            log.info(
-                "handed over for lack of room",
-                extra={"fields": {"range": replica.gid.range_id, "to": replica.leader}},
-            )
+            told = {"range": replica.gid.range_id, "to": replica.leader, "why": why}
+            log.info("handed over", extra={"fields": told})
 
     # Asked for.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 
 from ..partitions.metadata import Metadata, group_size
-from ..partitions.model import CONTROLLER_RANGE, Descriptor
+from ..partitions.model import CONTROLLER_RANGE
 from ..partitions.planner import CONTROLLER_MEMBERS, Damages
 from ..partitions.replacing import stranded
 
@@ -30,18 +30,18 @@ def reasons(
     found += [
         f"node {node.node_id} is {node.state}"
         for node in metadata.nodes.values()
-        if node.state != "ACTIVE"
+        if node.state not in ("ACTIVE", "REMOVED")
     ]
     found += [
         f"node {node.node_id} cannot be reached" for node in active if node.node_id in unreachable
     ]
     ranges = (metadata.controller, *metadata.ranges.values())
     found += [
-        f"{count} replicas of node {node} have no other node to go to: start it, or let one join"
+        f"{count} replicas of node {node} have no other node to go to: let another one join"
         for node, count in sorted(stranded(ranges, metadata.nodes).items())
     ]
     for range_ in ranges:
-        name = _name(metadata, range_)
+        name = metadata.name_of(range_)
         if leader(range_.range_id, range_.generation) is None:
             found.append(f"{name} has no leader")
         replicas = CONTROLLER_MEMBERS
@@ -51,7 +51,7 @@ def reasons(
         if len(range_.members) < size:
             found.append(f"{name} has {len(range_.members)} members, {size} are wanted")
     found += [
-        f"node {node}'s replica of {_name(metadata, range_)} is damaged: {reason}"
+        f"node {node}'s replica of {metadata.name_of(range_)} is damaged: {reason}"
         for node, replicas in sorted(damaged.items())
         for range_id, generation, reason in replicas
         for range_ in (metadata.controller, *metadata.ranges.values())
@@ -68,9 +68,3 @@ def reasons(
         for operation in metadata.operations.values()
     ]
     return found
-
-
-def _name(metadata: Metadata, range_: Descriptor) -> str:
-    if range_.range_id == CONTROLLER_RANGE:
-        return "the controller"
-    return f"range {range_.range_id} of log {metadata.logs[range_.log_id].name}"

@@ -18,6 +18,7 @@ from ..partitions.facts import Facts
 from ..partitions.planner import Damage
 from . import fields
 from .disk_room import DiskRoom
+from .draining import Draining
 from .host import Host
 from .view import View
 
@@ -40,8 +41,10 @@ class Heartbeat:
         facts: Facts,
         connection: Callable[[int], Connection | None],
         room: DiskRoom,
+        draining: Draining,
     ) -> None:
         self._room = room
+        self._draining = draining
         self._node_id = node_id
         self._host = host
         self._view = view
@@ -64,7 +67,7 @@ class Heartbeat:
                 # What was forgotten when the leader did not answer may still be so.
                 self._view.learn(replica.gid, replica.group.term, replica.leader)
             if replica is not None and replica.leads and not replica.is_sealed:
-                self._facts.heard[self._node_id] = time.monotonic()
+                self._hear(self._node_id, self._draining.leads_left)
                 self.last_answer_at = time.monotonic()
                 await self._view.changed(_WAIT_S / 2)
                 continue
@@ -96,6 +99,7 @@ class Heartbeat:
             "seen": self._seen,
             "damaged": self._own_damage(),
             "disk_free": self._room.free if self._room.level else None,
+            "leads_left": self._draining.leads_left,
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
         try:
@@ -131,7 +135,11 @@ class Heartbeat:
         """While nobody is known to lead: the controller's members and, since they may be others by
         now, every other node (executions 1.29), in turn."""
         metadata = self._view.metadata
-        others = [node for node in metadata.nodes if node != self._node_id]
+        others = [
+            node.node_id
+            for node in metadata.nodes.values()
+            if node.node_id != self._node_id and node.state != "REMOVED"
+        ]
         members = [node for node in metadata.controller.members if node != self._node_id]
         self._try += 1
         asked = members if members and self._try % 2 else others
@@ -160,10 +168,11 @@ class Heartbeat:
         leaders = field(body, "leaders", dict)
         damaged = fields.parsed("damaged", _damage, body.get("damaged", []))
         disk_free = fields.optional_integer(body, "disk_free")
+        leads_left = fields.optional_integer(body, "leads_left")
         *seen, seen_number = fields.integers(body, "seen", 3)
         has = (fields.integer(body, "generation"), fields.integer(body, "version"))
         await replica.ready()
-        self._facts.heard[node] = time.monotonic()
+        self._hear(node, leads_left)
         self._view.learn_leaders(leaders)
         self._facts.damaged[node] = self._view.damaged[node] = damaged
         self._room.told(node, disk_free)
@@ -179,6 +188,11 @@ class Heartbeat:
             "damaged": self._view.damaged,
             "short": self._room.short,
         }
+
+    def _hear(self, node: int, leads_left: int | None) -> None:
+        self._facts.heard[node] = time.monotonic()
+        if leads_left is not None:
+            self._facts.leads_left[node] = leads_left
 
     def _note_own_damage(self) -> None:
         mine = self._own_damage()

@@ -4,7 +4,8 @@ Each start has a boot number, one higher and durable, and a random process numbe
 takes a later boot and refuses an older one, or the same one of another process: that is a data
 directory which was copied or restored. A directory that was refused stays refused, since starting
 it again and again would raise its boot past the true one's (executions 2.24). A process that sees
-a later one registered in its place ends: it is fenced (ranges.md section 3).
+a later one registered in its place ends: it is fenced (ranges.md section 3). So does one whose node
+was removed.
 """
 
 import asyncio
@@ -78,7 +79,16 @@ class Membership:
     def look(self, record: NodeRecord | None) -> None:
         """What the newest image says of this node."""
         mine = self._identity
-        if record is None or record.boot < mine.boot or self._ending is not None:
+        if record is None or self._ending is not None:
+            return
+        if record.state == "REMOVED":
+            error = Conflict(
+                f"node {mine.node_id} was removed from the cluster; for another node give it an "
+                "empty data directory and --join"
+            )
+            self._ending = asyncio.ensure_future(self._end(error))
+            return
+        if record.boot < mine.boot:
             return
         theirs = (record.incarnation, record.boot, record.process)
         if theirs != (mine.incarnation, mine.boot, self._process):

@@ -70,7 +70,7 @@ async def status(
 
 def _nodes(metadata: Metadata, alive: set[int] | None, room: DiskRoom) -> Rows:
     """`alive` is null where only the controller's leader would know."""
-    short = room.short
+    short, held = room.short, metadata.replicas_by_node()
     return [
         {
             "id": node.node_id,
@@ -78,6 +78,7 @@ def _nodes(metadata: Metadata, alive: set[int] | None, room: DiskRoom) -> Rows:
             "http": node.http,
             "zone": node.zone,
             "state": node.state,
+            "replicas": held[node.node_id],
             "alive": None if alive is None else node.node_id in alive,
             "disk_short": node.node_id in short,
         }

@@ -44,13 +44,17 @@ def next_steps(
     """
     facts.forget_except(set(metadata.operations))
     active = {node.node_id for node in metadata.active_nodes()}
+    # What drains takes part where it does already, and in nothing new.
+    draining = {n.node_id for n in metadata.nodes.values() if n.state == "DRAINING"}
+    draining &= facts.alive(now, DEAD_AFTER_S)
     steps = []
     for operation in metadata.operations.values():
         old = metadata.ranges[operation.inputs[0][0]].members
         told = facts.of(operation.operation_id, now)
         if operation.phase == "DECIDED" and told.decided_at is None:
             told.decided_at = now
-        steps += next_commands(operation, told, now, active - _broken_in(operation, facts), old)
+        here = (active | draining & set(old)) - _broken_in(operation, facts)
+        steps += next_commands(operation, told, now, here, old)
     if steps or leads_for_s < ALIVE_S:
         return steps  # who is alive is not known yet (executions 2.23)
     states = _node_states(metadata, facts, now, leads_for_s)
@@ -99,8 +103,8 @@ def _plans(
 ) -> list[Command]:
     alive = facts.alive(now, ALIVE_S)
     own = planner.plan_controller(metadata, alive, facts.damaged, leave)
-    # Operations may be waiting for its repair.
-    if own is not None and (own.kind == "repair" or not metadata.operations):
+    # Operations may be waiting for its repair, and what drains is not to wait for what grows.
+    if own is not None and (own.kind != "expand" or not metadata.operations):
         members = list(own.members)
         return [{"op": commands.SEAL_CONTROLLER, "members": members, "kind": own.kind,
                  "reason": own.reason}]  # fmt: skip

@@ -46,7 +46,11 @@ class Facts:
         self.damaged: dict[int, list[Damage]] = {}
         """Node to what it says of its replicas."""
         self.repaired: dict[int, float] = {}
-        """Range to when its last repair was planned."""
+        """Range to when its last repair was planned, or the last move of it off a node."""
+        self.drains: dict[int, float] = {}
+        """DRAINING node to when this leader first saw that it is."""
+        self.leads_left: dict[int, int] = {}
+        """DRAINING node to how many leads it has still to hand over, as it says."""
 
     def of(self, operation_id: int, now: float) -> OperationFacts:
         """The facts of an operation; empty at first."""
@@ -74,6 +78,11 @@ class Facts:
                 facts.sealed[node] = lineage
         else:
             facts.installed.add(node)
+
+    def follow_drains(self, draining: set[int], now: float) -> None:
+        """These nodes are DRAINING, and no others."""
+        self.drains = {node: self.drains.get(node, now) for node in draining}
+        self.leads_left = {n: left for n, left in self.leads_left.items() if n in draining}
 
     def alive(self, now: float, within_s: float) -> set[int]:
         """Nodes heard from lately."""

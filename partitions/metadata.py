@@ -5,12 +5,14 @@ nothing changes; what is accepted is checked against the invariants of ranges.md
 the next one. `version` counts the changes.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
 from ..client import limits
 from ..client.errors import (
+    Conflict,
     CorruptData,
     InvalidArgument,
     LimitExceeded,
@@ -25,7 +27,7 @@ from ..client.errors import (
     to_wire,
 )
 from ..client.invariants import invariant
-from . import allocate, commands, locks, moves, placement, splits
+from . import allocate, commands, lifecycle, locks, moves, placement, splits
 from .model import (
     CONTROLLER_RANGE,
     Descriptor,
@@ -74,6 +76,8 @@ class Metadata:
             commands.FOUND: self._found,
             commands.REGISTER: self._register,
             commands.NODE_STATE: self._node_state,
+            commands.DRAIN_NODE: self._drain_node,
+            commands.REMOVE_NODE: self._remove_node,
             commands.CREATE_LOG: self._create_log,
             commands.ALTER_LOG: self._alter_log,
             commands.DELETE_LOG: self._delete_log,
@@ -142,6 +146,16 @@ class Metadata:
         """Nodes that may get replicas."""
         return [node for node in self.nodes.values() if node.state == "ACTIVE"]
 
+    def replicas_by_node(self) -> "Counter[int]":
+        """How many replicas each node has or is to get, the controller's counted."""
+        return lifecycle.replicas(self.controller, self.ranges, self.operations.values())
+
+    def name_of(self, range_: Descriptor) -> str:
+        """What people call it."""
+        if range_.range_id == CONTROLLER_RANGE:
+            return "the controller"
+        return f"range {range_.range_id} of log {self.logs[range_.log_id].name}"
+
     def is_done(self, range_id: int, generation: int) -> bool:
         """Whether that generation's replicas may be deleted."""
         return self.done.get(range_id, 0) >= generation
@@ -171,12 +185,13 @@ class Metadata:
                     node_id = known.node_id  # the answer to its first registration was lost
                     break
             else:
-                node_id = self._next("node")
-                if len(self.nodes) >= limits.nodes_max:
+                here = sum(known.state != "REMOVED" for known in self.nodes.values())
+                if here >= limits.nodes_max:
                     raise LimitExceeded(
                         f"a cluster has at most {limits.nodes_max} nodes",
-                        limit="nodes_max", value=len(self.nodes) + 1, allowed=limits.nodes_max,
+                        limit="nodes_max", value=here + 1, allowed=limits.nodes_max,
                     )  # fmt: skip
+                node_id = self._next("node")
         known_node = self.nodes.get(node_id)
         if known_node is None:
             if node_id > self.next_ids["node"]:
@@ -210,8 +225,43 @@ class Metadata:
             raise NodeNotFound(f"no node {command['node']}", node=command["node"])
         if command["state"] not in NODE_STATES:
             raise InvalidArgument(f"no node state {command['state']!r}", what="state")
+        if node.state in ("DRAINING", "REMOVED"):  # an operator was faster than the heartbeats
+            raise Conflict(f"node {node.node_id} is {node.state}, whether it is heard or not")
         self.nodes[node.node_id] = replace(node, state=command["state"])
         return {}
+
+    def _drain_node(self, command: Command, *_: int) -> Answer:
+        """Doing it twice is doing it once; `undo` makes it ACTIVE again."""
+        node = lifecycle.known(self.nodes, _number(command, "node"))
+        lifecycle.check_drainable(node)
+        undo = bool(command.get("undo"))
+        if not undo and node.state == "ACTIVE":
+            lifecycle.check_drain(node, self.nodes, self._groups())
+        state = "ACTIVE" if undo else "DRAINING"
+        self.nodes[node.node_id] = replace(node, state=state)
+        return self._node_now(node.node_id)
+
+    def _remove_node(self, command: Command, *_: int) -> Answer:
+        """Doing it twice is doing it once."""
+        node = lifecycle.known(self.nodes, _number(command, "node"))
+        if node.state != "REMOVED":
+            left, dead = self.replicas_by_node()[node.node_id], bool(command.get("dead"))
+            lifecycle.check_remove(node, self.nodes, self._groups(), left, dead=dead)
+            self.nodes[node.node_id] = replace(node, state="REMOVED")
+        return self._node_now(node.node_id)
+
+    def _node_now(self, node: int) -> Answer:
+        return {
+            "node": node,
+            "state": self.nodes[node].state,
+            "replicas": self.replicas_by_node()[node],
+            "version": self.version + 1,  # once this command is applied
+        }
+
+    def _groups(self) -> Iterator[tuple[str, Descriptor]]:
+        """The controller and all ranges, by name."""
+        for range_ in (self.controller, *self.ranges.values()):
+            yield self.name_of(range_), range_
 
     # Logs and producers.
 

@@ -3,7 +3,7 @@
 A range, and the controller, grow to the largest odd number of members that the policy asks for
 and the ACTIVE nodes allow. One of which a member's replica is damaged goes on into its next
 generation with the same members: there the damaged one takes part again (executions 1.2). Members
-whose nodes are gone are replaced.
+whose nodes are gone, or drain, are replaced.
 """
 
 from collections.abc import Collection, Mapping
@@ -37,7 +37,7 @@ Damages = Mapping[int, Collection[Damage]]
 """Per node what it says is damaged there."""
 
 
-_URGENCY = ("repair", "expand")
+_URGENCY = ("repair", "move", "expand")
 """Kinds of operations, those first that come first."""
 _NOBODY: Mapping[int, Leave] = MappingProxyType({})
 

@@ -1,4 +1,4 @@
-"""Members that are replaced, since their nodes are gone: who comes in their place.
+"""Members that are replaced, since their nodes are gone or to go: who comes in their place.
 
 A range goes on from the state that most of its members hold at the seal, so that nobody is replaced
 without a majority of sound ones, nor where there is no node for the replica to go to.
@@ -29,9 +29,12 @@ def replacement(
 ) -> tuple[Leave, tuple[int, ...]] | None:
     """Why members of the range are replaced, and its members after that; None when nobody leaves,
     or nobody can. `sound` are the members that are alive and not damaged; `leave` has the nodes
-    that replicas are to leave.
+    that replicas are to leave; those that are gone before those that drain, should not all find
+    a place.
     """
-    leavers = sorted(leave.keys() & set(range_.members))
+    leavers = sorted(
+        leave.keys() & set(range_.members), key=lambda node: (leave[node].kind != "repair", node)
+    )
     if not leavers or 2 * len(sound) <= len(range_.members):
         return None
     zones = [nodes[member].zone for member in range_.members if member not in leave]

@@ -9,7 +9,8 @@ from ..loop_thread import LoopThread
 
 
 class Admin:
-    """Operations on ranges. Had from a client, whose connections and default deadline it uses."""
+    """Operations on ranges and nodes. Had from a client, whose connections and default deadline it
+    uses."""
 
     def __init__(self, loop: LoopThread, twin: AsyncAdmin) -> None:
         self._loop = loop
@@ -67,3 +68,34 @@ class Admin:
         it may still go on.
         """
         return self._loop.call(self._twin.split(log, at=at, wait=wait, timeout=timeout))
+
+    def nodes(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, and how many `replicas` each
+        has or is to get, the controller's counted. Raises Unavailable, Timeout."""
+        return self._loop.call(self._twin.nodes(timeout=timeout))
+
+    def drain(
+        self, node: int, *, undo: bool = False, wait: bool = True, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Empty a node: it hands over what it leads, then its replicas go to other nodes, and it
+        gets nothing new. Returns when nothing is left there, with `wait=False` once it is begun.
+
+        With `undo` it is given up: the node is ACTIVE again, what has left stays where it is.
+        `node`, its `state`, and how many `replicas` it has, the controller's counted.
+        Raises NodeNotFound, Conflict when it could never end for lack of other nodes, when the node
+        is DEAD or REMOVED, and when somebody else gave it up; Timeout, of outcome unknown: it
+        may still go on.
+        """
+        return self._loop.call(self._twin.drain(node, undo=undo, wait=wait, timeout=timeout))
+
+    def remove(
+        self, node: int, *, dead: bool = False, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Take a node out of the cluster for good: one that is drained, or with `dead` one that is
+        DEAD and never comes back, whose replicas others get at once. Its process ends if it runs.
+
+        `node`, its `state`, and how many `replicas` others have still to get.
+        Raises NodeNotFound, Conflict with the reason: it is ACTIVE or not drained yet, it holds
+        the last copy of a range or too much for a majority to be left, or no other is ACTIVE.
+        """
+        return self._loop.call(self._twin.remove(node, dead=dead, timeout=timeout))

@@ -12,7 +12,15 @@ from collections.abc import Sequence
 
 from ..client import AsyncClient
 from ..errors import Conflict, LognodeError, NotFound
-from . import verbs_bench, verbs_cluster, verbs_logs, verbs_ranges, verbs_read, verbs_write
+from . import (
+    verbs_bench,
+    verbs_cluster,
+    verbs_logs,
+    verbs_nodes,
+    verbs_ranges,
+    verbs_read,
+    verbs_write,
+)
 from .parser import UsageError
 from .printer import Printer
 from .verb import Call, Verb
@@ -21,7 +29,7 @@ VERBS = {
     verb.name: verb
     for verb in (
         *verbs_logs.VERBS, *verbs_write.VERBS, *verbs_read.VERBS, *verbs_ranges.VERBS,
-        *verbs_cluster.VERBS, *verbs_bench.VERBS,
+        *verbs_nodes.VERBS, *verbs_cluster.VERBS, *verbs_bench.VERBS,
     )
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""`lognode status`, `health`, `node list` and `range transfer`."""
+"""`lognode status`, `health` and `range transfer`."""
 
 import asyncio
 import time
@@ -8,8 +8,8 @@ from ..errors import LognodeError, Unsupported
 from .parser import Parser, age_s, whole
 from .verb import Call, Verb
 from .verbs_logs import RANGE
+from .verbs_nodes import NODE
 
-_NODE = ("id", "address", "http", "zone", "state")
 _HEALTH_EVERY_S = 0.2
 
 
@@ -24,18 +24,13 @@ def _health_arguments(parser: Parser) -> None:
                         help="so many nodes are wanted (default 1)")  # fmt: skip
 
 
-async def _node_list(call: Call) -> None:
-    answer = await call.client.metadata()
-    call.printer.rows(sorted(answer["nodes"], key=lambda node: int(node["id"])), _NODE)
-
-
 async def _status(call: Call) -> None:
     status = await call.client.status()
     if not call.printer.tables:
         call.printer.document(status)
         return
     for name, columns in (
-        ("cluster", None), ("nodes", (*_NODE, "alive", "disk_short")),
+        ("cluster", None), ("nodes", (*NODE, "alive", "disk_short")),
         ("logs", ("id", "name", "replicas", "ranges", "retention_ms", "retention_bytes",
                   "cleanup")),
         ("ranges", RANGE), ("operations", ("id", "kind", "phase", "ranges", "reason")),
@@ -87,7 +82,6 @@ async def _transfer(call: Call) -> None:
 
 VERBS = (
     Verb("range transfer", "hand the lead of a range over", _transfer, _transfer_arguments),
-    Verb("node list", "the nodes of the cluster", _node_list, _nothing),
     Verb("status", "everything a node knows of the cluster", _status, _nothing),
     Verb("health", "exit code 0 when all is well, else 3", _health, _health_arguments),
 )

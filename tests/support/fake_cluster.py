@@ -185,6 +185,14 @@ class FakeCluster:
         return {"operation": 7, "range": known.range_id, "generation": known.generation + 1,
                 "new_range": self.next_range, "version": self.version}  # fmt: skip
 
+    def leave(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A node drains or is removed; a test takes its replicas away."""
+        node, self.version = self.nodes[body["node"]], self.version + 1
+        left = "ACTIVE" if body.get("undo") else "DRAINING"
+        node.state = left if op == wire.NODE_DRAIN else "REMOVED"
+        return {"node": node.node_id, "state": node.state, "replicas": node.replicas,
+                "version": self.version}  # fmt: skip
+
     def lead(self, known: FakeRange, node: int) -> None:
         known.leader = node
         self.notify()
@@ -213,6 +221,8 @@ class FakeNode:
         self.connections: set[ServerConnection] = set()
         self.failures: list[Exception] = []
         self.address = ""
+        self.state = "ACTIVE"
+        self.replicas = 0
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, cluster="fake", node=self.node_id)
@@ -275,6 +285,9 @@ class FakeNode:
         if op == wire.RANGE_SPLIT:
             self.fault(request, "split")
             return cluster.plan_split(body)
+        if op in (wire.NODE_DRAIN, wire.NODE_REMOVE):
+            self.fault(request, "node")
+            return cluster.leave(op, body)
         known = self.find(body)
         if op == wire.APPEND:
             return self.append(request, known)
@@ -292,7 +305,8 @@ class FakeNode:
         cluster = self.cluster
         return {
             "cluster": "fake", "version": cluster.version,
-            "nodes": [{"id": n.node_id, "address": n.address} for n in cluster.nodes.values()],
+            "nodes": [{"id": n.node_id, "address": n.address, "state": n.state,
+                       "replicas": n.replicas} for n in cluster.nodes.values()],
             "logs": [{"id": i, "name": name, "policy": cluster.policies.get(name, {})}
                      for name, i in cluster.logs.items()],
             "ranges": [self.describe(known) for known in cluster.ranges],

@@ -380,6 +380,57 @@ def test_a_range_that_is_in_an_operation_is_refused_at_once() -> None:
     run_sync(test)
 
 
+def test_a_drain_returns_when_nothing_is_left_or_at_once() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        node = cluster.nodes[3]
+        node.replicas = 4
+        looks: list[int] = []
+
+        def leaves(asked: FakeNode, request: Request, when: str) -> None:
+            if when == "metadata":
+                looks.append(request.body["at_least"])
+                node.replicas -= 2
+
+        begun = client.admin.drain(3, wait=False)
+        assert begun == {"node": 3, "state": "DRAINING", "replicas": 4}
+        cluster.faults.append(leaves)
+        done = {"node": 3, "state": "DRAINING", "replicas": 0}
+        assert client.admin.drain(3) == done
+        assert looks == [cluster.version] * 2, "metadata of before the drain says nothing of it"
+        assert client.admin.drain(3) == done
+        assert (client.admin.drain(3, undo=True))["state"] == "ACTIVE"
+        assert client.admin.remove(3) == {"node": 3, "state": "REMOVED", "replicas": 0}
+        assert [n["state"] for n in client.admin.nodes()] == ["ACTIVE", "ACTIVE", "REMOVED"]
+
+    run_sync(test)
+
+
+def test_a_drain_that_is_given_up_or_takes_too_long_says_so() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        node = cluster.nodes[3]
+        node.replicas = 4
+        with pytest.raises(lognode.Timeout, match="node 3 has 4 replicas left") as late:
+            client.admin.drain(3, timeout=0.3)
+        assert late.value.outcome == "unknown"
+
+        def undone(asked: FakeNode, request: Request, when: str) -> None:
+            if when == "metadata":
+                node.state = "ACTIVE"
+
+        cluster.faults.append(undone)
+        with pytest.raises(lognode.Conflict, match="node 3 is ACTIVE: draining it was given up"):
+            client.admin.drain(3)
+
+        def refused(asked: FakeNode, request: Request, when: str) -> None:
+            raise lognode.Conflict("node 3 is ACTIVE: drain it first")
+
+        cluster.faults[:] = [refused]
+        with pytest.raises(lognode.Conflict, match="drain it first"):
+            client.admin.remove(3)
+
+    run_sync(test)
+
+
 def test_logs_are_created_listed_and_found() -> None:
     def test(cluster: FakeCluster, client: Client, log: Log) -> None:
         other = client.log("other")

@@ -125,6 +125,10 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
         "range split": (22, wire.RANGE_SPLIT, {"log": "flights", "at": b"k"}),
         "range split answer": (22, wire.OK, {
             "operation": 5, "range": 7, "generation": 2, "new_range": 9, "version": 90}),
+        "node drain": (24, wire.NODE_DRAIN, {"node": 3, "undo": False}),
+        "node drain answer": (24, wire.OK, {
+            "node": 3, "state": "DRAINING", "replicas": 5, "version": 90}),
+        "node remove": (25, wire.NODE_REMOVE, {"node": 3, "dead": True}),
         "error": (19, wire.ERROR, errors.to_wire(errors.NotLeader("not here", hint=2))),
         "error with descriptors": (19, wire.ERROR, errors.to_wire(
             errors.GenerationMismatch("older", ranges=[descriptor]))),

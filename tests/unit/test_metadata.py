@@ -5,44 +5,15 @@ import re
 from typing import Any
 
 import pytest
+from metadata_log import Controller
 
 from lognode.client.errors import InvalidArgument, LimitExceeded
 from lognode.partitions import allocate
-from lognode.partitions.commands import decode, encode
+from lognode.partitions.commands import decode
 from lognode.partitions.locks import OPERATIONS_MAX
 from lognode.partitions.metadata import REASON_CHARS_MAX, Metadata, group_size
 from lognode.partitions.planner import node_states, plan, plan_controller
 from lognode.partitions.policy import Policy
-
-
-class Controller:
-    """A Metadata that replays itself after every command."""
-
-    def __init__(self) -> None:
-        self.metadata = Metadata()
-        self.log: list[bytes] = []
-
-    def do(self, op: str, **fields: Any) -> dict[str, Any]:
-        data = encode({"op": op, **fields})
-        self.log.append(data)
-        before = self.metadata.image()
-        command = decode(data)
-        assert command is not None
-        answer = self.metadata.apply(len(self.log) + 1, 1, command)
-        if "error" in answer:
-            assert self.metadata.image() == before, "a refused command changed something"
-        assert Metadata.from_image(self.metadata.image()).image() == self.metadata.image()
-        return answer
-
-    def nodes(self, count: int) -> "Controller":
-        self.do("found", cluster="c", node=1)
-        for node in range(1, count + 1):
-            self.register(node)
-        return self
-
-    def register(self, incarnation: int, node: int | None = None, boot: int = 1) -> dict[str, Any]:
-        return self.do("register", incarnation=incarnation, boot=boot, node=node, zone="",
-                       address=f"h{incarnation}:1", http="")  # fmt: skip
 
 
 @pytest.fixture
@@ -275,7 +246,10 @@ def test_only_so_many_moves_are_under_way_at_once(four: Controller) -> None:
     def move(range_id: int) -> dict[str, Any]:
         members = four.metadata.ranges[range_id].members
         (spare,) = {1, 2, 3, 4} - set(members)
-        return four.do("move_range", **{"range": range_id, "from": members[0], "to": spare})
+        answer: dict[str, Any] = four.do(
+            "move_range", **{"range": range_id, "from": members[0], "to": spare}
+        )
+        return answer
 
     for range_id in range(1, OPERATIONS_MAX + 1):
         assert "ok" in move(range_id)
@@ -317,7 +291,7 @@ def test_random_commands_keep_the_invariants(seed: int) -> None:
     controller = Controller().nodes(3)
     ops = ["register", "create_log", "alter_log", "delete_log", "plan", "move_range",
            "split_range", "sealing", "decide", "installed", "abort", "open_producer",
-           "node_state", "nonsense"]  # fmt: skip
+           "node_state", "drain_node", "remove_node", "nonsense"]  # fmt: skip
     for _ in range(150):
         range_id, generation = rng.randrange(1, 8), rng.randrange(1, 4)
         controller.do(
@@ -329,7 +303,8 @@ def test_random_commands_keep_the_invariants(seed: int) -> None:
             outputs=[{"range": range_id, "members": rng.sample([1, 2, 3], rng.choice([1, 3]))}],
             operation=rng.randrange(1, 6), lineage=lineage(range_id, generation),
             members=[rng.sample([1, 2, 3], rng.choice([1, 3]))],
-            node=rng.choice([None, 1, 2, 3]), state=rng.choice(["ACTIVE", "DEAD", "odd"]),
+            node=rng.choice([None, 1, 2, 3]), undo=rng.random() < 0.5,
+            dead=rng.random() < 0.5, state=rng.choice(["ACTIVE", "DEAD", "odd"]),
             log=rng.choice("abc"), at=rng.choice([b"", b"k", b"m", b"t", 5]),
             **{"range": range_id, "from": rng.randrange(1, 4), "to": rng.randrange(1, 7)},
         )  # fmt: skip

@@ -15,7 +15,7 @@ from lognode.client.errors import CorruptData, Unavailable
 from lognode.node import rows
 from lognode.node.disk_room import DiskRoom
 from lognode.node.duties import Duties
-from lognode.partitions.model import Descriptor, Lineage, Operation, Output, Span
+from lognode.partitions.model import Descriptor, Lineage, NodeRecord, Operation, Output, Span
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
 from lognode.statemachine.segment_writer import SegmentInfo
@@ -42,7 +42,7 @@ class Metadata:
     def __init__(self, *ranges: Descriptor) -> None:
         self.ranges = {range_.range_id: range_ for range_ in ranges}
         self.operations: dict[int, Any] = {}
-        self.nodes = {1: None, 2: None}
+        self.nodes = {n: NodeRecord(n, "", "", "", n, 1, "ACTIVE") for n in (1, 2)}
 
     def is_done(self, range_id: int, generation: int) -> bool:
         return False

@@ -72,7 +72,7 @@ def test_a_dead_node_and_an_operation() -> None:
     found.controller = replace(found.controller, members=(1, 2, 3))
     assert reasons(found, led_by_one, 1) == [
         "node 2 is DEAD",
-        "2 replicas of node 2 have no other node to go to: start it, or let one join",
+        "2 replicas of node 2 have no other node to go to: let another one join",
         "operation 1 (expand) is PLANNED",
     ]
 

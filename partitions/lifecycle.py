@@ -1,0 +1,125 @@
+"""A node's way out of the cluster as an operator asks for it: drained, then removed.
+
+    JOINING -> ACTIVE <-> DEAD            by heartbeats
+               ACTIVE <-> DRAINING        by an operator, and back
+                          DRAINING -> REMOVED    once nothing is left on it
+                          DEAD -> REMOVED        by an operator who knows that it never returns
+
+Nothing is taken that a range would lose for good, and nothing is begun that could not end.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+
+from ..client.errors import Conflict, NodeNotFound
+from .model import Descriptor, NodeRecord, Operation
+from .placement import load_of
+
+Nodes = Mapping[int, NodeRecord]
+
+
+def replicas(
+    controller: Descriptor, ranges: Mapping[int, Descriptor], operations: Iterable[Operation]
+) -> "Counter[int]":
+    """Per node how many replicas it has, or is to get by an operation under way; the controller's
+    is one of them."""
+    found = load_of(ranges, operations)
+    found.update(controller.members)
+    return found
+
+
+def known(nodes: Nodes, number: int) -> NodeRecord:
+    """The node's record. Raises NodeNotFound."""
+    node = nodes.get(number)
+    if node is None:
+        raise NodeNotFound(f"no node {number}; `lognode node list` shows all", node=number)
+    return node
+
+
+def check_drain(node: NodeRecord, nodes: Nodes, groups: Iterable[tuple[str, Descriptor]]) -> None:
+    """Raise Conflict when an ACTIVE node cannot be drained to the end, by what is known now.
+
+    `groups` are the controller and all ranges, by their names. Each replica that is to leave, of
+    other draining nodes too, takes an ACTIVE node that has none of that range.
+    """
+    number = node.node_id
+    others = {each.node_id for each in nodes.values() if each.state == "ACTIVE"} - {number}
+    if not others:
+        raise Conflict(f"node {number} is the last that is ACTIVE: its replicas could go nowhere")
+    for name, range_ in groups:
+        if number in range_.members:
+            leave = [m for m in range_.members if m == number or nodes[m].state == "DRAINING"]
+            free = others.difference(range_.members)
+            if len(free) < len(leave):
+                raise Conflict(
+                    f"node {number} cannot be drained: {name} has the members "
+                    f"{_listed(range_.members)}, {len(leave)} of them would have to leave, and "
+                    f"{len(free)} other nodes are ACTIVE; let another node join first"
+                )
+
+
+def check_drainable(node: NodeRecord) -> None:
+    """Raise Conflict for a node whose state lets nobody drain it."""
+    advice = {
+        "JOINING": "wait until it is ACTIVE",
+        "DEAD": f"start it, or `lognode node remove {node.node_id} --dead` if it never comes back",
+        "REMOVED": "it never comes back",
+    }.get(node.state)
+    if advice is not None:
+        raise Conflict(f"node {node.node_id} is {node.state} and cannot be drained: {advice}")
+
+
+def check_remove(
+    node: NodeRecord,
+    nodes: Nodes,
+    groups: Iterable[tuple[str, Descriptor]],
+    left: int,
+    *,
+    dead: bool,
+) -> None:
+    """Raise Conflict when the node, of which so many replicas are left, is not to be removed.
+
+    With `dead` a DEAD one is, as long as most members of each of its ranges are left: without them
+    the range could never go on.
+    """
+    number, state = node.node_id, node.state
+    if not any(each.state == "ACTIVE" for each in nodes.values() if each.node_id != number):
+        raise Conflict(f"node {number} is not removed: no other node is ACTIVE")
+    if state == "DRAINING":
+        if left:
+            raise Conflict(
+                f"node {number} is being drained and has {left} replicas left; wait until it has "
+                f"none: `lognode node list` shows them. If it is gone for good, give up draining "
+                f"with `lognode node drain {number} --undo` and remove it with --dead"
+            )
+    elif state != "DEAD":
+        only = " (--dead is for nodes that are DEAD)" if dead else ""
+        raise Conflict(f"node {number} is {state}: `lognode node drain {number}` first{only}")
+    elif not dead:
+        raise Conflict(
+            f"node {number} is DEAD: start it and drain it, or remove it with --dead if it never "
+            "comes back"
+        )
+    else:
+        _check_not_needed(number, nodes, groups)
+
+
+def _check_not_needed(number: int, nodes: Nodes, groups: Iterable[tuple[str, Descriptor]]) -> None:
+    for name, range_ in groups:
+        if number not in range_.members:
+            continue
+        left = [m for m in range_.members if m != number and nodes[m].state != "REMOVED"]
+        if not left:
+            raise Conflict(
+                f"node {number} holds the last copy of {name}: start it, or delete the log"
+            )
+        if 2 * len(left) <= len(range_.members):
+            raise Conflict(
+                f"node {number} is needed by {name}: of its members {_listed(range_.members)} only "
+                f"{_listed(left)} would be left, no majority, and it could never go on; start "
+                f"node {number}"
+            )
+
+
+def _listed(nodes: Collection[int]) -> str:
+    return ", ".join(map(str, nodes))
