@@ -2,6 +2,7 @@
 
     main, config, dev        the program, its settings, a local cluster of real processes
     daemon                   parts in order: lock, meta, identity, WAL, replicas, listener, loops
+    joining, bootstrap       how a node comes to a cluster, or several found one
     replica                  one Raft group between its messages, syncs, entries and the loop
     range_replica            appends gathered into entries, and those who follow
     controller_replica       the metadata, replicated the same way

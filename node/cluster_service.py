@@ -269,7 +269,11 @@ class ClusterService:
             raise Conflict(f"node {node} is {record.state}: choose one of the other members")
 
     async def join(self, body: Body) -> Body:
-        """A node that wants to join: its id, and the image to begin with."""
+        """A node that wants to join: its id, and the image to begin with.
+
+        Raises Unavailable before the founder has registered: the id would be the founder's."""
+        if not self._view.metadata.nodes:
+            raise Unavailable("the cluster is being founded", reason="founding")
         answer = await self.command(register_command({**body, "node": None}))
         await self._refresh()
         return {**answer, "image": self._view.metadata.image()}

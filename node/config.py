@@ -25,6 +25,8 @@ class Config:
     http: str = "127.0.0.1:4680"
     join: tuple[str, ...] = ()
     join_timeout: float = 60.0
+    bootstrap_expect: int = 0
+    """So many empty nodes, those of `join`, agree on a founder. 0: whoever has no `join` founds."""
     zone: str = ""
     secret_file: Path | None = None
     dial_map: Path | None = None
@@ -55,6 +57,10 @@ _FLAGS = {
     "http": ("H:P", "address for health, metrics and status (default 127.0.0.1:4680)"),
     "join": ("H:P,...", "nodes of the cluster to join; none: found one"),
     "join_timeout": ("SECONDS", "how long to go on trying to join (default 60)"),
+    "bootstrap_expect": (
+        "N",
+        "the nodes of --join, this one too, are so many: started empty, one of them founds",
+    ),
     "zone": ("Z", "failure domain of this node"),
     "secret_file": ("FILE", "the secret that the nodes of the cluster share"),
     "dial_map": ("FILE", 'TOML of "advertised host:port" = "host:port to dial"'),
@@ -147,6 +153,8 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return addresses
         if name in ("join_timeout", "repair_after"):
             return _seconds(value)
+        if name == "bootstrap_expect":
+            return _nodes(value)
         if name == "wal_file_bytes":
             return _bytes(value)
         if name in ("transfer_bytes_per_s", "scrub_bytes_per_s"):
@@ -168,6 +176,13 @@ def _seconds(value: Any) -> float:
     number = float(value)
     if not 0 <= number < math.inf:
         raise ValueError("give seconds, 0 or more")
+    return number
+
+
+def _nodes(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number <= limits.nodes_max:
+        raise ValueError(f"give a number of nodes of 1 to {limits.nodes_max}, or 0")
     return number
 
 

@@ -11,11 +11,12 @@ import threading
 import time
 import tomllib
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..client import acceptor
-from ..client.errors import InvalidArgument, LognodeError, Unavailable
+from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..partitions import commands
 from ..partitions.facts import Facts
@@ -32,6 +33,7 @@ from . import logs, rows
 from .addresses import split_address
 from .base_server import BaseServer
 from .base_transfer import BaseFetcher
+from .bootstrap import Found, agree
 from .bugs import is_bug
 from .clocks import Clocks
 from .cluster_service import ClusterService
@@ -197,6 +199,8 @@ class Node:
         identity = load_identity(self._meta)
         if identity is None:
             self._directory.check_fresh()
+            if config.bootstrap_expect:
+                config = await self._agree()
         if identity is None and config.join:
             identity, image = await join(config, self._secret, self._process)
             await self._store_rows({**identity_row(identity), rows.IMAGE: image})
@@ -211,6 +215,15 @@ class Node:
         self._clean = self._meta.get(rows.CLEAN) is not None
         await self._store_rows({**identity_row(self.identity), rows.CLEAN: None})
         self._founding = identity.node_id == 1
+
+    async def _agree(self) -> Config:
+        """With whom to join, as the nodes that are started together agreed; nobody: found."""
+
+        async def store(cluster: str) -> None:
+            await self._store_rows({rows.JOINS: cluster})
+
+        step = await agree(self._config, self._secret, self._meta.get(rows.JOINS), store)
+        return replace(self._config, join=() if isinstance(step, Found) else step.addresses)
 
     async def _store_rows(self, puts: dict[str, Any]) -> None:
         await self._files.run(lambda: self._meta.commit(puts))
@@ -407,6 +420,7 @@ class Node:
                 "hand_over": self._handover.hand_over,
             },
             metrics=self._metrics,
+            on_stranger=self._stranger,
             on_broken=self._fail,
         )
         host, port = split_address(self._config.listen, "listen")
@@ -451,6 +465,18 @@ class Node:
             }
         )
         self._duties.wake()
+
+    def _stranger(self, cluster: str) -> None:
+        """Somebody takes this node for one of another cluster. Where it has founded one, and that
+        is empty still, its directory is not the one that it is known by (executions 1.24)."""
+        metadata = self._view.metadata
+        if self._founding and len(metadata.nodes) <= 1 and not metadata.logs:
+            error = Conflict(
+                f"a node or client of cluster {cluster} has asked for {self._config.advertised}, "
+                f"and this node has just founded cluster {self.identity.cluster_id} in "
+                f"{self._config.data}: is that the right directory, and its volume mounted?"
+            )
+            self._fail(error)
 
     def _replica_changed(self) -> None:
         controller = self._host.controller

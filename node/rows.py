@@ -8,6 +8,7 @@ controller/<generation>         descriptor, applied, image, damaged, installed: 
 image                           the newest metadata image this node has acted on
 clean                           true after an orderly stop, until the next start
 refused                         why the cluster refuses this directory, for good
+joins                           the cluster that this directory, of none yet, is about to join
 sound/<content id>              true: the segment file was read from the disk, and was sound
 prepared/<operation>            range, generation, base: a parent's state at its final index
 """
@@ -26,6 +27,7 @@ SOUND = "sound/"
 IMAGE = "image"
 CLEAN = "clean"
 REFUSED = "refused"
+JOINS = "joins"
 
 
 def replica_key(gid: GroupId) -> str:

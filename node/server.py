@@ -48,9 +48,12 @@ class Server:
         join: Operation,
         peer_operations: Mapping[str, PeerOperation],
         metrics: Metrics,
+        on_stranger: Callable[[str], None],
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self._who = who
+        self._on_stranger = on_stranger
+        """Gets the cluster of whoever takes this node for one of it."""
         self._raft_in = raft_in
         self._data = data
         self._operations = {**data.operations, **operations}
@@ -65,6 +68,7 @@ class Server:
         cluster, node = self._who()
         version = hello.agreed_version()
         if hello.cluster is not None and hello.cluster != cluster:
+            self._on_stranger(hello.cluster)
             raise Unauthorized(
                 f"this node belongs to cluster {cluster}, the other side to {hello.cluster}: "
                 "check the address"

@@ -190,3 +190,79 @@ def test_L1_one_member_that_refuses_keeps_the_push_from_nobody_else(tmp_path: Pa
         assert asked == [2, 3, 2]
 
     run(tmp_path, test)
+
+
+def sealed_for(*members: int) -> Metadata:
+    """At its last record, which names the members of generation 3."""
+    metadata = Metadata()
+    metadata.cluster_id = "c"
+    metadata.controller = NEXT
+    for number in (1, 2, 3, 4):
+        register = {"op": "register", "incarnation": number, "boot": 1}
+        assert "ok" in metadata.apply(number, 1, register)
+    seal = {"op": "seal_controller", "members": list(members)}
+    assert "ok" in metadata.apply(9, 1, seal)
+    return metadata
+
+
+def test_x29_who_leaves_the_controller_pushes_until_a_later_leader_is_heard(tmp_path: Path) -> None:
+    """The only member held the last record alone when another node was to take its place: nobody
+    began the next generation. Then its replica goes, and not before."""
+    asked: list[int] = []
+    bodies: list[dict[str, Any]] = []
+
+    class Peer:
+        async def request(self, op: str, body: dict[str, Any], *, deadline: float) -> None:
+            assert op == "controller_install"
+            asked.append(4)
+            if len(asked) == 1:
+                raise Unavailable("not yet")
+            bodies.append(body)
+
+    async def test(node: StorageNode) -> None:
+        metadata = sealed_for(4)
+        replica = await node.host.create_controller(NEXT, metadata, (9, 1), campaign=False)
+        assert replica is not None
+        image = metadata  # what a node knows first is its own replica's
+        peers: Any = {4: Peer()}
+        changes = ControllerChanges(
+            node_id=1, host=node.host, connection=peers.get, image=lambda: image,
+            began=lambda _: None, on_broken=lambda _: None,
+        )  # fmt: skip
+        run = asyncio.ensure_future(changes.run())
+        while not bodies:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        (body,) = bodies
+        assert (body["descriptor"]["generation"], body["descriptor"]["members"]) == (3, [4])
+        assert (body["applied"], body["image"]["sealed"]) == ([1, 0], False)
+        await asyncio.sleep(0.3)  # three looks
+        assert len(asked) == 2, "it has it"
+        assert GID in node.host.groups, "nobody has said that the next generation goes on"
+        image = Metadata.from_image(metadata.image())
+        image.begin_generation()
+        while GID in node.host.groups:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        run.cancel()
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(("members", "goes"), [((2, 3, 4), True), ((1, 2, 4), False)])
+def test_x29_a_replica_of_the_controller_that_was_away_goes_where_it_is_no_member(
+    tmp_path: Path, members: tuple[int, ...], goes: bool
+) -> None:
+    async def test(node: StorageNode) -> None:
+        replica = await node.host.create_controller(NEXT, Metadata(), (1, 0), campaign=False)
+        assert replica is not None
+        image = sealed_for(*members)
+        image.begin_generation()
+        changes = ControllerChanges(
+            node_id=1, host=node.host, connection=lambda _: None, image=lambda: image,
+            began=lambda _: None, on_broken=lambda _: None,
+        )  # fmt: skip
+        run = asyncio.ensure_future(changes.run())
+        await asyncio.sleep(0.3)  # three looks
+        run.cancel()
+        assert (GID not in node.host.groups) == goes
+
+    run(tmp_path, test)
