@@ -18,10 +18,14 @@ from .load import SAMPLE_S
 from .metrics import Metrics
 from .range_replica import RangeReplica
 from .slices import in_slices
+from .turns import in_turns
 from .view import View
 
 _ASK_S: Final = 0.5
 """How long the others are waited for."""
+_MEASURE_S: Final = 1.0
+_MEASURE_AGAIN_S: Final = 300.0
+"""After a file could not be read: who finds damage is not this."""
 
 Body = dict[str, Any]
 Gid = tuple[int, int]
@@ -31,10 +35,11 @@ class Load(NamedTuple):
     """Of one replica. Rates are per second over the last minute, None while nobody can tell."""
 
     leads: bool
-    segment_bytes: int
+    segment_bytes: int | None
+    """Of files that are shared since a split what is the range's, and None until that is known."""
     memtable_bytes: int
-    entries_held: int
-    """That are stored, also those that nobody sees any more."""
+    entries_held: int | None
+    """That are stored, also those that nobody sees any more. None as above."""
     records_per_s: float | None
     bytes_per_s: float | None
     reads_per_s: float | None
@@ -45,8 +50,8 @@ ByNode = Mapping[int, Mapping[Gid, Load]]
 
 
 class Loads:
-    """`run` samples the counters, `everywhere` asks, `serve` answers. `present` says whether a
-    node is known to be there."""
+    """`run` samples the counters and measures shared files, `everywhere` asks, `serve` answers.
+    `present` says whether a node is known to be there."""
 
     def __init__(
         self,
@@ -67,9 +72,15 @@ class Loads:
 
     async def run(self) -> None:
         """Never returns; cancel it."""
+        due = time.monotonic() + SAMPLE_S
         while True:
-            await asyncio.sleep(SAMPLE_S)
-            await in_slices(_sampled(self._host.ranges()))
+            await asyncio.sleep(_MEASURE_S)
+            for replica in self._host.ranges():
+                if replica.measure_not_before <= time.monotonic():
+                    await _measure(replica)
+            if time.monotonic() >= due:
+                due += SAMPLE_S
+                await in_slices(_sampled(self._host.ranges()))
 
     async def serve(self, _: int, __: Body) -> Body:
         """Another node asks for the loads of the replicas here."""
@@ -124,7 +135,9 @@ def from_wire(told: object) -> dict[Gid, Load]:
 def _is_load(row: object) -> bool:
     if not isinstance(row, list) or len(row) != 2 + len(Load._fields):
         return False
-    counts, leads, rates = (*row[:2], *row[3:6]), row[2], row[6:]
+    counts, leads, rates = [*row[:2], *row[3:6]], row[2], row[6:]
+    if row[3] is None and row[5] is None:
+        counts = [*row[:2], row[4]]
     return (
         type(leads) is bool
         and all(type(count) is int and count >= 0 for count in counts)
@@ -140,12 +153,22 @@ def _loads(replicas: Iterable[RangeReplica]) -> Iterator[tuple[Gid, Load]]:
             replica.gid,
             Load(
                 replica.leads,
-                sum(info.size for info in state.manifest),
+                state.segment_bytes,
                 state.memtable_bytes,
-                sum(info.entries for info in state.manifest) + sum(map(len, state.memtables())),
+                state.entries_held,
                 *((None, None, None) if rates is None else (round(rate, 3) for rate in rates)),
             ),
         )
+
+
+async def _measure(replica: RangeReplica) -> None:
+    """Find the range's share of files that others share."""
+    measure = replica.state.measure
+    try:
+        while not await in_turns(replica, measure):  # noqa: ASYNC110  waits for nobody
+            await asyncio.sleep(0)
+    except LognodeError:  # it has stopped, or a file is damaged: reads and the scrub see to that
+        replica.measure_not_before = time.monotonic() + _MEASURE_AGAIN_S
 
 
 def _sampled(replicas: Iterable[RangeReplica]) -> Iterator[None]:

@@ -160,12 +160,17 @@ class Maintenance:
         )
         metrics.wal_files.set_function(lambda: self._wal.file_count)
         metrics.damaged_replicas.set_function(lambda: len(host.damaged))
-        metrics.segment_bytes.set_function(
-            lambda: sum(info.size for replica in host.ranges() for info in replica.state.manifest)
-        )
+        metrics.segment_bytes.set_function(lambda: sum(_sizes_of_files(host).values()))
         metrics.memtable_bytes.set_function(
             lambda: sum(replica.state.memtable_bytes for replica in host.ranges())
         )
 
     def _count(self, role: str) -> int:
         return sum(replica.group.role == role for replica in self._host.groups.values())
+
+
+def _sizes_of_files(host: Host) -> dict[str, int]:
+    """Each once, however many ranges share it."""
+    return {
+        info.content_id: info.size for replica in host.ranges() for info in replica.state.manifest
+    }

@@ -110,7 +110,7 @@ class Metrics:
             "lognode_merged_bytes", "Bytes of segments written by merges here.", registry=registry
         )
         self.segment_bytes = Gauge(
-            "lognode_segment_bytes", "Bytes of the segments of the replicas here.",
+            "lognode_segment_bytes", "Bytes of the segment files of the replicas here.",
             registry=registry,
         )  # fmt: skip
         self.segments_removed = Counter(

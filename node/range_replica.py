@@ -64,6 +64,8 @@ class RangeReplica(Replica):
         self.merge_failed = 0
         """So often in a row."""
         self.merge_not_before = 0.0
+        self.measure_not_before = 0.0
+        """After a file could not be looked at for what of it is the range's."""
         self.cut_next: int | None = None
         """What was flushed last: the log up to there goes with the next flush."""
         self.log_pins: dict[object, int] = {}

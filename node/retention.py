@@ -15,6 +15,7 @@ from ..partitions.policy import Policy
 from ..statemachine import commands
 from ..statemachine.marks import Compaction, Marks
 from ..statemachine.range_state import RangeState
+from ..statemachine.segment_format import SegmentInfo
 
 NEVER: Final = Compaction()
 
@@ -120,7 +121,7 @@ def holding(state: RangeState) -> Holding:
     return Holding(
         start=state.start,
         end=state.end,
-        segments=[Piece(s.end_seq, s.size, s.max_timestamp_ms) for s in state.manifest],
+        segments=[_piece(state, info) for info in state.manifest],
         unflushed=Piece(state.next_seq, 0, state.last_timestamp_ms),
         trimmed=trimmed(marks, *span),
         compacted=Compaction(
@@ -128,6 +129,12 @@ def holding(state: RangeState) -> Holding:
         ),
         snapshots=min(before for _, _, before in marks.snapshots.within(*span)),
     )
+
+
+def _piece(state: RangeState, info: SegmentInfo) -> Piece:
+    """A file whose share is unknown counts nothing: what is removed too late does no harm."""
+    share = state.shares.of(info)
+    return Piece(info.end_seq, 0 if share is None else share.size, info.max_timestamp_ms)
 
 
 def trimmed(marks: Marks, start: bytes, end: bytes | None) -> int:

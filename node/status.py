@@ -155,7 +155,7 @@ def _replicas(host: Host) -> Iterator[Row]:
             "applied": replica.applied_index,
             "entries": replica.state.next_seq - 1,
             "segments": len(replica.state.manifest),
-            "segment_bytes": sum(info.size for info in replica.state.manifest),
+            "segment_bytes": replica.state.segment_bytes,
             "trimmed_below": trimmed(
                 replica.state.removal.marks, replica.state.start, replica.state.end
             ),

@@ -20,6 +20,7 @@ Modules: `commands` what an entry may say; `admission` what a leader checks befo
 `segment_writer`, `segment_output`, `segment_reader` who writes and reads it; `merge_plan`, `merge`,
 `merge_process` how segments become fewer; `background` how those processes run that do so;
 `removal_commands`, `removal`, `marks`, `steps`, `leases`, `visibility` what is removed, and what
-that hides; `split_key` where to split; `spans`, `clip` what a child of a split begins with;
-`held`, `span_reads`, `reads`, `page` what can be asked; `meta` the small rows.
+that hides; `split_key` where to split; `spans`, `clip`, `shares` what a child of a split begins
+with, and how much that is; `held`, `span_reads`, `reads`, `page` what can be asked; `meta` the
+small rows.
 """

@@ -29,6 +29,7 @@ from .producers import Producers
 from .removal import Removal
 from .segment_writer import SegmentInfo, Source
 from .segments import SegmentStore
+from .shares import Shares
 from .span_reads import SpanReads
 from .turns import LOOKUP_COST
 
@@ -150,6 +151,7 @@ class RangeState(SpanReads):
             start=start, end=end, first_seq=tables.get("next_seq", 1),
             last_timestamp_ms=tables.get("last_timestamp_ms", 0),
         )  # fmt: skip
+        self.shares = Shares(start, end)
         self.applied_index = base.applied_index
         self.applied_term = base.applied_term
         self.next_seq: int = tables.get("next_seq", 1)
@@ -342,6 +344,25 @@ class RangeState(SpanReads):
     def frozen_bytes(self) -> int:
         """Bytes of the frozen memtables, which wait for the builder or are with it."""
         return sum(memtable.size for memtable in self.frozen)
+
+    @property
+    def segment_bytes(self) -> int | None:
+        """Bytes of the segments, of shared ones what is the range's; None while one is unknown."""
+        shares = list(map(self.shares.of, self.manifest))
+        return None if None in shares else sum(share.size for share in shares if share)
+
+    @property
+    def entries_held(self) -> int | None:
+        """Entries in segments and memory, also those that nobody sees; None while unknown."""
+        shares = list(map(self.shares.of, self.manifest))
+        held = sum(map(len, self.memtables()))
+        return None if None in shares else held + sum(share.entries for share in shares if share)
+
+    def measure(self) -> bool:
+        """A step towards the range's share of its segments; whether all are known. In a turn that
+        is bounded (see `SegmentStore.on_hand`) this raises NotPrepared and TurnOver; the same call
+        gets further. Raises CorruptData."""
+        return self.shares.look(self.manifest, self.store.segment)
 
     @property
     def unpacked_bytes(self) -> int:

@@ -117,6 +117,12 @@ class Footer:
         """The ordinal of the block in which the entry of this rank is."""
         return bisect_right(self.ranks, rank) - 1
 
+    def blocks_of(self, ranks: range) -> range:
+        """The ordinals of the blocks in which the entries of these ranks are."""
+        if not ranks:
+            return range(0)
+        return range(self.block_of(ranks[0]), self.block_of(ranks[-1]) + 1)
+
     def pack(self) -> bytes:
         """The bytes of the footer, with their checksum."""
         packed: bytes = msgpack.packb(

@@ -319,9 +319,11 @@ class Segment:
         ordinal = self.footer.block_of(rank)
         return self.block(ordinal).entry(rank - self.footer.ranks[ordinal]).key
 
-    def stored(self, ordinals: range) -> list[tuple[bytes, int]]:
-        """First key and bytes in the file of each of these blocks, of which only the first is
-        decoded: some hundreds take a millisecond."""
+    def stored(self, ordinals: range, ranks: range) -> list[tuple[bytes, int]]:
+        """First key of each of these blocks, and its bytes in the file as far as its entries have
+        these ranks. Only the first is decoded: some hundreds take a millisecond."""
+        if not ordinals:
+            return []
         key, seq = self.block(ordinals[0]).first
         found: list[tuple[bytes, int]] = []
         self._check_size()
@@ -339,7 +341,9 @@ class Segment:
                     raise self._damage(f"block {ordinal} is not in its index")
                 if POSITION.unpack(position)[1] != ordinal:
                     raise self._damage(f"its index has another block in the place of {ordinal}")
-                found.append((bytes(index.key()), len(blocks.value())))
+                begin, count = self.footer.ranks[ordinal], self.footer.length(ordinal)
+                wanted = min(begin + count, ranks.stop) - max(begin, ranks.start)
+                found.append((bytes(index.key()), len(blocks.value()) * wanted // count))
                 held = index.next() and blocks.next()
         return found
 

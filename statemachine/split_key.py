@@ -88,8 +88,7 @@ class SplitKey:
         if not ranks:
             return
         keys = [segment.key_at(ranks[0]), segment.key_at(ranks[-1])]
-        first, last = segment.footer.block_of(ranks[0]), segment.footer.block_of(ranks[-1])
-        ordinals = range(first, last + 1)
+        ordinals = segment.footer.blocks_of(ranks)
         few = len(ordinals) <= _DECODED_BLOCKS
         weigh, step = (self._decode, 1) if few else (self._walk, _BLOCKS_A_STEP)
         for at in range(0, len(ordinals), step):
@@ -99,26 +98,20 @@ class SplitKey:
     def _decode(self, info: SegmentInfo, ordinals: range, ranks: range) -> None:
         """One block, key by key; its bytes in the file go to the keys by what they have."""
         segment = self._state.store.segment(info.content_id)
-        ((_, stored),) = segment.stored(ordinals)
+        ((_, stored),) = segment.stored(ordinals, ranks)
         block, begin = segment.block(ordinals[0]), segment.footer.ranks[ordinals[0]]
-        low, high = max(ranks[0] - begin, 0), min(ranks[-1] + 1 - begin, block.count)
-        whole = sum(size for _, size in block.sizes(0, block.count)) or 1
-        own = block.sizes(low, high)
+        own = block.sizes(max(ranks.start - begin, 0), min(ranks.stop - begin, block.count))
+        whole = sum(size for _, size in own) or 1
         self._add(Weight(key, 1 + size * stored // whole, True) for key, size in own)
 
     def _walk(self, info: SegmentInfo, ordinals: range, ranks: range) -> None:
         """Some blocks, none of which is decoded but the first."""
-        segment = self._state.store.segment(info.content_id)
-        footer = segment.footer
-        rows = segment.stored(ordinals)
-        weights = []
-        for (key, stored), following, ordinal in zip(
-            rows, [*(key for key, _ in rows[1:]), None], ordinals, strict=True
-        ):
-            begin, count = footer.ranks[ordinal], footer.length(ordinal)
-            own = min(begin + count, ranks[-1] + 1) - max(begin, ranks[0])
-            weights.append(Weight(key, stored * own // count, key == following))
-        self._add(weights)
+        rows = self._state.store.segment(info.content_id).stored(ordinals, ranks)
+        followed = [*(key for key, _ in rows[1:]), None]
+        self._add(
+            Weight(key, stored, key == following)
+            for (key, stored), following in zip(rows, followed, strict=True)
+        )
 
     def _sample(self, memtable: Memtable, seq: int, size: int) -> None:
         key = memtable.key_at(seq)

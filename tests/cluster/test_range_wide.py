@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -163,3 +164,37 @@ def test_entries_replayed_by_a_start_are_nobodys_appends(tmp_path: Path) -> None
             assert registry.get_sample_value("lognode_appended_bytes_total") == 0
 
     asyncio.run(run())
+
+
+def test_x8_the_children_of_a_split_count_their_part_of_the_files_that_they_share(
+    tmp_path: Path, listed: Any
+) -> None:
+    with (
+        testing.cluster(tmp_path, 1) as cluster,
+        lognode.Client(cluster.servers, timeout=30) as client,
+    ):
+        testing.wait_healthy(cluster)
+        (node,) = cluster.nodes
+        log = client.create_log("orders")
+        for at in range(300):
+            log.append(b"a%03d" % at, os.urandom(1_000))
+            log.append(b"x%03d" % at, os.urandom(4_000))
+        client.admin.split("orders", at=b"m")
+        testing.wait_healthy(cluster)
+
+        def told() -> bool:
+            return all(row["entries_held"] is not None for row in listed(node))
+
+        for _ in range(2):
+            testing.eventually(told, what="the shares are known")
+            lower, upper = listed(node)
+            assert (lower["entries_held"], upper["entries_held"]) == (300, 300)
+            whole = metric(node, "lognode_segment_bytes")
+            files = [file.stat().st_size for file in (node.data / "files").iterdir()]
+            assert whole == sum(files)
+            assert 0.9 * whole < lower["segment_bytes"] + upper["segment_bytes"] <= whole
+            assert 0.15 < lower["segment_bytes"] / whole < 0.25
+            node.stop()
+            node.start()
+            node.wait_ready()
+            testing.wait_healthy(cluster)

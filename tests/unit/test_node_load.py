@@ -78,7 +78,8 @@ def test_a_leader_that_has_only_begun_knows_its_size_and_no_rates() -> None:
 
 
 def test_loads_travel() -> None:
-    loads = {GID: load(leads=True), (8, 1): load(leads=False, reads=None)}
+    shared = load(leads=True)._replace(segment_bytes=None, entries_held=None)
+    loads = {GID: load(leads=True), (8, 1): load(leads=False, reads=None), (9, 2): shared}
     assert from_wire([[*gid, *each] for gid, each in loads.items()]) == loads
 
 
@@ -89,7 +90,8 @@ def test_loads_travel() -> None:
         [[7, 3, 1, 1, 1, 1, None, None, None]], [[7, -3, True, 1, 1, 1, None, None, None]],
         [[7, 3, True, 1, "1", 1, None, None, None]], [[7, 3, True, 1, 1, 1, -0.5, None, None]],
         [[7, 3, True, 1, 1, 1, float("nan"), None, None]],
-        [[7, 3, True, True, 1, 1, None, None, None]],
+        [[7, 3, True, True, 1, 1, None, None, None]], [[7, 3, True, None, 1, 1, None, None, None]],
+        [[7, 3, True, None, None, None, None, None, None]],
     ],
 )  # fmt: skip
 def test_loads_that_are_none_are_refused(told: Any) -> None:
