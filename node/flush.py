@@ -85,7 +85,7 @@ class Flusher:
         frozen = state.queue[0]
         info = None
         try:
-            info = await self._build(frozen)
+            info = await self._build(frozen, hurried=replica.is_sealed)
             async with replica.base_turn:
                 if replica.stopped:
                     # Retired, or gone on from a later base: its row is no longer ours to write.
@@ -114,13 +114,13 @@ class Flusher:
                 },
             )
 
-    async def _build(self, frozen: Frozen) -> SegmentInfo | None:
+    async def _build(self, frozen: Frozen, *, hurried: bool) -> SegmentInfo | None:
         if not len(frozen.memtable):
             return None
         self._files += 1
         path = self._tmp / f"build-{self._files}"
         first_seq, sources = frozen.memtable.first_seq, frozen.sources()
-        self._builder.urgent = self._memory.scarce
+        self._builder.urgent, self._builder.hurried = self._memory.scarce, hurried
         info = await asyncio.to_thread(self._builder.build, path, first_seq, sources)
         # Until a manifest in meta names it, the end of some other replica must not remove it.
         self._store.hold(info.content_id)

@@ -21,6 +21,24 @@ def load_of(ranges: Mapping[int, Descriptor], operations: Iterable[Operation]) -
     return load
 
 
+def changing(
+    ranges: Mapping[int, Descriptor], operations: Iterable[Operation]
+) -> "Counter[tuple[str, int]]":
+    """How many replicas are on their way "to" each node, and "from" it, by operations under way."""
+    changes: Counter[tuple[str, int]] = Counter()
+    for operation in operations:
+        old = {
+            member
+            for range_id, _ in operation.inputs
+            if range_id in ranges
+            for member in ranges[range_id].members
+        }
+        new = {member for output in operation.outputs for member in output.members}
+        changes.update(("to", node) for node in new - old)
+        changes.update(("from", node) for node in old - new)
+    return changes
+
+
 class Homes:
     """Nodes that may get replicas. What is taken counts for what is taken after it."""
 

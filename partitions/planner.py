@@ -13,7 +13,7 @@ from types import MappingProxyType
 from .locks import OPERATIONS_MAX
 from .metadata import Metadata, group_size
 from .model import Descriptor
-from .placement import Homes, load_of
+from .placement import Homes, changing, load_of
 from .replacing import Leave, replacement
 
 CONTROLLER_MEMBERS = 3
@@ -39,6 +39,9 @@ Damages = Mapping[int, Collection[Damage]]
 
 _URGENCY = ("repair", "move", "expand")
 """Kinds of operations, those first that come first."""
+AT_ONCE = 2
+"""Replicas that come to a node, or leave one that is to be emptied, by operations under way: each
+of them makes its range wait for the others' flushes."""
 _NOBODY: Mapping[int, Leave] = MappingProxyType({})
 
 
@@ -93,13 +96,20 @@ def _replacements(
     homes: Homes,
 ) -> list[Planned]:
     planned: list[Planned] = []
+    changes = changing(metadata.ranges, metadata.operations.values())
     for range_ in metadata.ranges.values() if leave else ():
         if range_.operation or range_.range_id in resting:
             continue
         sound = _sound(range_, alive, damaged)
         found = replacement(range_, metadata.nodes, sound, leave, homes)
-        if found is not None:
-            why, members = found
+        if found is None:
+            continue
+        why, members = found
+        change = {("to", node) for node in set(members) - set(range_.members)}
+        if why.kind == "move":  # of what is gone nobody takes anything away
+            change |= {("from", node) for node in set(range_.members) - set(members)}
+        if all(changes[each] < AT_ONCE for each in change):
+            changes.update(change)
             gid = (range_.range_id, range_.generation)
             planned.append(Planned(why.kind, *gid, members, why.reason))
     return planned

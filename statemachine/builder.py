@@ -48,6 +48,9 @@ class Builder:
         self._patience_s = patience_s
         self.urgent = False
         """Whether what is built from now on is needed so much that it gives way to nobody."""
+        self.hurried = False
+        """Whether appends wait for what is built now: the process that is there is kept, since
+        another takes its time to begin, and one that is made for it gives way to nobody."""
         self._gives_way = True
         self._hung = 0
         """So often in a row."""
@@ -94,10 +97,11 @@ class Builder:
 
     def _running(self) -> "subprocess.Popen[bytes]":
         process = self._process
-        if process is None or process.poll() is not None or self._gives_way == self.urgent:
+        fits = not self._gives_way if self.urgent else self.hurried or self._gives_way
+        if process is None or process.poll() is not None or not fits:
             self.stop()  # how nice it is can only be raised: another takes its place
-            process = self._process = background.spawn(__name__, gives_way=not self.urgent)
-            self._gives_way = not self.urgent
+            self._gives_way = not (self.urgent or self.hurried)
+            process = self._process = background.spawn(__name__, gives_way=self._gives_way)
         return process
 
 

@@ -144,12 +144,27 @@ def test_a_range_is_planned_once_and_those_in_operation_or_resting_are_left_alon
 
 
 def test_ranges_that_fail_again_and_again_keep_none_of_the_others_waiting() -> None:
-    metadata = cluster(4, ranges=OPERATIONS_MAX + 1)
+    metadata = cluster(5, ranges=OPERATIONS_MAX + 1)
     alive = died(metadata, 3)
     first = [p.range_id for p in plan(metadata, alive, {}, {3: DEAD})]
     assert len(first) == OPERATIONS_MAX
     (other,) = plan(metadata, alive, {}, {3: DEAD}, resting=first)
     assert other.range_id not in first
+
+
+def test_two_replicas_at_once_come_to_a_node_and_leave_one_that_drains() -> None:
+    """Their ranges wait for each other's flushes: of four at once one paused for 4.8 s."""
+    metadata = cluster(4, ranges=5)
+    alive = died(metadata, 3)
+    first, second = plan(metadata, alive, {}, {3: DEAD})
+    assert (first.range_id, second.range_id) == (1, 2)
+    move = {"op": "move_range", "range": 5, "from": 1, "to": 4}
+    assert "ok" in metadata.apply(1, 1, move)
+    assert [p.range_id for p in plan(metadata, alive, {}, {3: DEAD})] == [1]
+    metadata = cluster(6, ranges=5)
+    leaves = Leave("move", "node 3 is draining")
+    assert len(plan(metadata, set(metadata.nodes), {}, {3: leaves})) == 2
+    assert len(plan(metadata, died(metadata, 3), {}, {3: DEAD})) == OPERATIONS_MAX
 
 
 def test_repairs_come_before_growth() -> None:

@@ -481,3 +481,21 @@ def test_an_old_memtable_is_frozen_by_its_leader_and_much_later_by_the_member_it
         assert len(follower.state.queue) == 1
 
     run(tmp_path, test)
+
+
+def test_what_appends_wait_for_at_a_seal_is_built_in_a_hurry(tmp_path: Path) -> None:
+    builder = Builder()
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        hurried = []
+        for seals in (False, True):
+            await replica.append(numbered_batch(replica.state.next_seq, [b"a"]))
+            if seals:
+                replica.propose_seal(5)
+                while not replica.is_sealed:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            await node.flusher.flush(replica)
+            hurried.append(builder.hurried)
+        assert hurried == [False, True]
+
+    run(tmp_path, test, builder)
