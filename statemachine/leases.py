@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .marks import Marks, View
-from .spans import common, has
+from .spans import common, has, rows_in
 
 
 @dataclass(slots=True)
@@ -39,10 +39,8 @@ class Lease:
         span = common((self.start, self.end), (start, end))
         if span is None:
             return None
-        floors = {key: floor for key, floor in self.floors.items() if has(span, key)}
-        return replace(
-            self, start=span[0], end=span[1], marks=self.marks.clipped(start, end), floors=floors
-        )
+        marks, floors = self.marks.clipped(start, end), rows_in(self.floors, span)
+        return replace(self, start=span[0], end=span[1], marks=marks, floors=floors)
 
     def view(self, floors: dict[bytes, int]) -> View:
         """What it shows, by the floors as they are now."""

@@ -18,6 +18,7 @@ from ..client import limits
 from ..client.errors import Conflict, InvalidArgument, LognodeError, NotFound, Overloaded
 from .leases import Lease
 from .marks import Compaction, Marks, View
+from .spans import rows_in
 
 _SWEPT_BY_KEYS: Final = 4 * limits.removal_keys_max
 _SWEPT_BY_SPANS: Final = 4_096
@@ -168,7 +169,7 @@ class Removal:
         view = removal.view = View(Marks(), removal.floors, start=start, end=end)
         if body is not None:
             view.marks = Marks.from_wire(body["marks"]).clipped(start, end)
-            removal.floors.update(row for row in body["floors"].items() if view.has(row[0]))
+            removal.floors.update(rows_in(body["floors"], (start, end)))
             for lease in map(Lease.from_wire, body["leases"]):
                 own = lease.clipped(start, end)
                 if own is not None:

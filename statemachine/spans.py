@@ -1,5 +1,9 @@
 """Spans of keys: half-open; without an end where that is None."""
 
+from collections.abc import Mapping
+from typing import TypeVar
+
+Value = TypeVar("Value")
 Span = tuple[bytes, bytes | None]
 
 
@@ -8,6 +12,14 @@ def common(one: Span, other: Span) -> Span | None:
     start = max(one[0], other[0])
     end = min((end for end in (one[1], other[1]) if end is not None), default=None)
     return None if end is not None and start >= end else (start, end)
+
+
+def rows_in(rows: Mapping[bytes, Value], span: Span) -> dict[bytes, Value]:
+    """A copy of the rows whose keys are in the span, in their order: there may be 100,000."""
+    start, end = span
+    if end is not None:
+        return {key: row for key, row in rows.items() if start <= key < end}
+    return {key: row for key, row in rows.items() if start <= key} if start else dict(rows)
 
 
 def has(span: Span, key: bytes) -> bool:
