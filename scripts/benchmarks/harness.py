@@ -33,11 +33,11 @@ def parser(name: str, about: str | None) -> argparse.ArgumentParser:
 
 
 @contextlib.contextmanager
-def cluster(data: Path, flags: Sequence[str] = ()) -> Iterator[LocalCluster]:
-    """Three healthy nodes under `data`, whose directories are removed after."""
+def cluster(data: Path, flags: Sequence[str] = (), count: int = NODES) -> Iterator[LocalCluster]:
+    """So many healthy nodes under `data`, whose directories are removed after."""
     with (
         tempfile.TemporaryDirectory(dir=data) as directory,
-        LocalCluster(Path(directory), NODES, flags=flags) as started,
+        LocalCluster(Path(directory), count, flags=flags) as started,
     ):
         wait_healthy(started)
         yield started
@@ -48,7 +48,7 @@ def wait_healthy(started: LocalCluster) -> None:
 
     async def wait() -> None:
         async with lognode.AsyncClient(started.servers, timeout=60) as client:
-            await nodes.healthy(client)
+            await nodes.healthy(client, len(started.nodes))
 
     asyncio.run(wait())
 

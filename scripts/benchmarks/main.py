@@ -16,6 +16,7 @@ NAMES = {
     "peers": "peers.run",
     "plot": "plot",
     "poll": "polls",
+    "ranges": "ranges",
     "readback": "readback",
     "reads": "reads",
     "restart": "restart",

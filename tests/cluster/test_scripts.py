@@ -149,3 +149,19 @@ def test_P9_a_short_restart_benchmark_starts_a_node_on_more_and_more(tmp_path: P
     assert results[-1]["segments_mib"] > results[1]["segments_mib"]
     assert all(result["cpu_s"] > 0 for result in results)
     assert out.count(" CPU ") == len(results)
+
+
+def test_ranges_change_under_load_and_every_record_is_read_back(tmp_path: Path) -> None:
+    json_path = tmp_path / "figures.json"
+    run("bench", "ranges", "--quick", "--data", str(tmp_path), "--json", str(json_path))
+    rows = json.loads(json_path.read_text())["results"]
+    assert [(row["operation"], row["count"]) for row in rows] == [
+        ("nothing", 2), ("split", 2), ("transfer", 1), ("move of a follower", 1),
+        ("move of the leader", 1), ("kill -9 of a leader", 1), ("split of 2 MB", 1),
+        ("split of 4 MB", 1),
+    ]  # fmt: skip
+    for row in rows:
+        assert row["verified"] >= row["delivered"] > 0
+        assert row["producer pause max ms"] > 0
+        assert row["follower pause max ms"] > 0
+        assert len(row["each"]["producer pause ms"]) == row["count"]
