@@ -1,14 +1,19 @@
 """Who founds a cluster when several empty nodes are started together, and who waits for what."""
 
+import asyncio
+import random
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lognode.client.errors import Conflict, InvalidArgument
+from lognode.client.errors import Conflict, InvalidArgument, Unavailable
 from lognode.node.bootstrap import Found, Heard, Join, Wait, decide, members_of
+from lognode.node.cluster_service import ClusterService
 from lognode.node.config import Config
+from lognode.partitions.metadata import Metadata
 
 ALL = frozenset({"a:1", "b:1", "c:1"})
 EMPTY = Heard(members=ALL)
@@ -74,3 +79,15 @@ def test_as_many_addresses_as_nodes(join: tuple[str, ...], expect: int, told: st
     else:
         with pytest.raises(InvalidArgument, match=re.escape(told)):
             members_of(config)
+
+
+def test_nobody_joins_before_the_founder_has_registered() -> None:
+    """It got the founder's id, and the founder was refused as a copy of it and ended."""
+    view: Any = SimpleNamespace(metadata=Metadata())
+    unused: Any = None
+    service = ClusterService(
+        node_id=lambda: 1, host=unused, view=view, connection=lambda _: None, status=unused,
+        rng=random.Random(1), handover=unused, room=unused,
+    )  # fmt: skip
+    with pytest.raises(Unavailable, match="is being founded"):
+        asyncio.run(service.join({"incarnation": 7}))

@@ -25,7 +25,8 @@ def run(root: Path, test: Callable[[StorageNode], Awaitable[None]]) -> None:
         node = StorageNode(root)
         await node.start()
         try:
-            await test(node)
+            async with asyncio.timeout(20):
+                await test(node)
             assert node.failure is None
         finally:
             node.stop()
