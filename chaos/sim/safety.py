@@ -126,7 +126,7 @@ class SafetyChecker:
         self._read_log(node, replica, log)
         self._read_commit(node, replica, log, commit)
         replica.durable = DurableLog(replica.base, list(replica.terms))
-        if before is not None:
+        if before is not None and not self._is_replaced(before.durable, log):
             self._check_recovery(node, before, replica.durable)
         self._check_acknowledged()
 
@@ -241,6 +241,16 @@ class SafetyChecker:
         if len(held) < self.majority:
             raise Violation("S2", "an acknowledged entry left a majority of disks",
                             entry=self._acked, durable_on=held)  # fmt: skip
+
+    def _is_replaced(self, synced: DurableLog, log: LogView) -> bool:
+        """Whether a committed base says other than the log that was synced: the crash came between
+        the base in meta and the reset of the log to it, which the start made up for (2.10)."""
+        entry = self.committed.get(log.base_index)
+        return (
+            entry is not None
+            and entry.term == log.base_term
+            and not synced.holds(log.base_index, log.base_term)
+        )
 
     @staticmethod
     def _check_recovery(node: int, before: _Replica, after: DurableLog) -> None:

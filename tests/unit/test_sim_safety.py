@@ -68,6 +68,38 @@ def test_a_good_run_passes() -> None:
     assert checker.leaders == {1: 1, 2: 2}
 
 
+def _base_before_its_log_is_reset(checker: SafetyChecker, *, committed: bool) -> None:
+    """Node 2 has synced entries of a lead that nobody followed; 1 and 3 have another one there."""
+    checker.voted(1, 2, 2)
+    checker.observe(2, _Log(A, B, C, (2, b"d")), term=2, commit=1, leads=True)
+    checker.collected(2, 2)
+    checker.synced(2, 2)
+    other = (3, b"other")
+    checker.voted(3, 3, 1)
+    checker.observe(1, _Log(A, B, other), term=3, commit=3, leads=True)
+    checker.observe(3, _Log(A, B, other), term=3, commit=1, leads=False)
+    for node in (1, 3):
+        checker.collected(node, 3)
+        checker.synced(node, 3)
+    if committed:
+        checker.observe(1, _Log(A, B, other), term=3, commit=4, leads=True)
+    checker.started(2, _Log(base=(4, 3)), term=3, commit=4, applied=4)
+
+
+def test_a_base_that_is_in_meta_replaces_the_log_at_the_next_start() -> None:
+    """Seed 33825 of commit 4017a3d: the power went between meta and the reset of the log."""
+    _base_before_its_log_is_reset(_checker(), committed=True)
+
+
+def _base_of_what_is_not_committed(checker: SafetyChecker) -> None:
+    _base_before_its_log_is_reset(checker, committed=False)
+
+
+def _synced_entry_behind_a_base_lost(checker: SafetyChecker) -> None:
+    """A base that the log holds cuts only the front (executions 1.1)."""
+    checker.started(2, _Log(base=(2, 1)), term=1, commit=2, applied=2)
+
+
 def _two_leaders(checker: SafetyChecker) -> None:
     checker.observe(2, _Log(A, B), term=1, commit=1, leads=True)
 
@@ -211,6 +243,8 @@ def _term_forgotten(checker: SafetyChecker) -> None:
         ("S1", _ack_of_a_round_under_way),
         ("S2", _acked_entry_leaves_the_majority),
         ("S1", _recovery_loses_a_synced_entry),
+        ("S1", _synced_entry_behind_a_base_lost),
+        ("S1", _base_of_what_is_not_committed),
         ("base-install", _base_from_nowhere),
         ("base-install", _base_below_applied),
         ("one-vote", _two_votes),
