@@ -151,7 +151,7 @@ async def producer_number(replica: RangeReplica, body: Body) -> Body:
     """Whether a producer's number was applied here, and its seq (executions 1.17)."""
     row = replica.state.producers.rows.get(fields.integer(body, "producer"))
     number = fields.integer(body, "number")
-    seq = None if row is None else row.applied.get(number)
+    seq = None if row is None else row.seq_of(number)
     return {"applied": seq is not None or (row is not None and number < row.low), "seq": seq}
 
 

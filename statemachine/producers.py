@@ -15,6 +15,7 @@ from typing import Any, Final
 from ..client import limits
 from ..client.errors import Fenced, LimitExceeded, LognodeError, OutOfOrder, Overloaded
 from ..client.records import Batch
+from .number_runs import NumberRuns
 
 _SETTLED_KEPT: Final = 64
 """Settled numbers beyond what `settle` needs to be cheap; nobody asks for them any more."""
@@ -28,24 +29,40 @@ class Row:
     low: int = 1
     highest: int = 0
     applied: dict[int, int] = field(default_factory=dict)
-    """Number to seq, for numbers at or above `low` and some below."""
+    """Number to seq, for numbers at or above `low` and some below, as far as they are not in
+    `inherited`."""
     last_ms: int = 0
     fence_token: int = 0
+    inherited: NumberRuns = field(default_factory=lambda: NumberRuns((), ()))
+    """Those that the base had with which this replica began."""
     ordered: list[int] = field(default_factory=list)
     """The numbers in `applied`, ascending."""
 
+    def seq_of(self, number: int) -> int | None:
+        """The seq that a number was given, None where it was not applied or is forgotten."""
+        seq = self.applied.get(number)
+        return self.inherited.get(number) if seq is None else seq
+
+    def numbers(self) -> dict[int, int]:
+        """All that it remembers, ascending, with their seqs."""
+        own = zip(self.ordered, map(self.applied.__getitem__, self.ordered), strict=True)
+        if not self.inherited.count:
+            return dict(own)
+        return dict(sorted((*self.inherited.items(), *own)))
+
     def to_wire(self) -> list[Any]:
         """The row as meta stores it."""
-        numbers = sorted(self.applied)
-        seqs = list(map(self.applied.__getitem__, numbers))
-        return [self.epoch, self.low, self.highest, numbers, seqs, self.last_ms, self.fence_token]
+        runs = self.inherited
+        if self.ordered:
+            known = self.numbers()
+            runs = NumberRuns(list(known), list(known.values()))
+        return [self.epoch, self.low, self.highest, runs.to_wire(), self.last_ms, self.fence_token]
 
     @classmethod
     def from_wire(cls, body: Sequence[Any]) -> "Row":
         """Undo `to_wire`."""
-        epoch, low, highest, numbers, seqs, last_ms, token = body
-        applied = dict(zip(numbers, seqs, strict=True))
-        return cls(epoch, low, highest, applied, last_ms, token, sorted(numbers))
+        epoch, low, highest, runs, last_ms, token = body
+        return cls(epoch, low, highest, {}, last_ms, token, NumberRuns.from_wire(runs))
 
     def settle(self, low: int) -> None:
         """Nothing below `low` is ever sent again; what is remembered of it goes in bulk.
@@ -56,7 +73,10 @@ class Row:
         """
         self.low = max(self.low, low)
         settled = bisect_left(self.ordered, self.low)
-        if 2 * settled > len(self.ordered) + _SETTLED_KEPT:
+        inherited = self.inherited
+        passed = inherited.below(self.low) if inherited.count else 0
+        if 2 * (settled + passed) > len(self.ordered) + inherited.count + _SETTLED_KEPT:
+            inherited.settle(self.low)
             deque(map(self.applied.pop, self.ordered[:settled], repeat(None)), maxlen=0)
             del self.ordered[:settled]
 
@@ -114,26 +134,27 @@ class Producers:
         if numbers[0] > row.highest and numbers[0] >= low:
             # All new, as nearly always: few records follow one of their key that is not settled.
             wanted = {prev for prev in set(prevs or ()) if prev >= low}
-            if wanted <= applied.keys():
+            if wanted <= applied.keys() or None not in map(row.seq_of, wanted):
                 return None
         fresh: list[int] = []
         earlier: set[int] = set()
         for position, number in enumerate(numbers):
             prev = prevs[position] if prevs is not None else 0
-            if prev >= low and prev not in applied and prev not in earlier:
+            if prev >= low and prev not in earlier and row.seq_of(prev) is None:
                 return OutOfOrder(
                     f"record {prev} of the same key has not arrived here", number=prev
                 )
             earlier.add(number)
-            if number >= low and number not in applied:
+            if number >= low and row.seq_of(number) is None:
                 fresh.append(position)
         return None if len(fresh) == len(numbers) else fresh
 
     def duplicate_seqs(self, batch: Batch) -> list[int | None]:
         """Per record, the seq it was given, None where that is no longer known."""
         row = self.rows.get(batch.producer)
-        applied = row.applied if row is not None else {}
-        return [applied.get(number) for number in batch.numbers]
+        if row is None:
+            return [None] * batch.count
+        return list(map(row.seq_of, batch.numbers))
 
     def record(
         self, batch: Batch, numbers: Sequence[int], first_seq: int, timestamp_ms: int

@@ -241,7 +241,7 @@ class RangeReplica(Member):
     def _serve_number(self, producer: int, number: int, answer: Answer) -> None:
         """Whether a producer's number was applied (executions 1.17)."""
         row = self.store.state.producers.rows.get(producer)
-        seq = None if row is None else row.applied.get(number)
+        seq = None if row is None else row.seq_of(number)
         answer({"status": "ok", "seq": seq})
 
     # Checkpoints and bases.

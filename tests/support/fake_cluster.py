@@ -366,7 +366,7 @@ class FakeNode:
     def read(self, op: str, body: dict[str, Any], known: FakeRange) -> dict[str, Any]:
         if op == wire.PRODUCER_NUMBER:
             row = known.producers.rows.get(body["producer"])
-            seq = row.applied.get(body["number"]) if row is not None else None
+            seq = row.seq_of(body["number"]) if row is not None else None
             return {"applied": seq is not None, "seq": seq}
         if op == wire.KEYS:
             after = body["start_after"]

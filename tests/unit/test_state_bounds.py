@@ -141,7 +141,7 @@ def test_S8_numbers_that_come_late_are_known_and_forgotten_as_others(tmp_path: P
     row = state.producers.rows[7]
     assert row.ordered == [100, 200, 300, 350, 400]
     again = Row.from_wire(row.to_wire())
-    assert (again.applied, again.ordered) == (row.applied, row.ordered)
+    assert again.numbers() == row.numbers() == row.applied
     applied([*range(500, 600)], low=400)
     assert applied([*range(600, 700)], low=600)["first_seq"] == 106
     assert min(row.applied) == 600, "all below low went at once"
@@ -156,7 +156,7 @@ def test_frozen_tables_are_no_view_of_the_live_ones_x16(tmp_path: Path) -> None:
             frozen = state.freeze()
     assert frozen is not None
     assert frozen.tables["next_seq"] == 2
-    assert frozen.tables["producers"][7][3:5] == [[1], [1]]
+    assert frozen.tables["producers"][7][3] == [[1], [1], [0, 1]]
 
 
 def test_the_builder_takes_a_bounded_multiple_of_what_it_builds(tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""Numbers in runs: the same answers as a dict, whenever a replica began with a base."""
+
+import random
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lognode.client.errors import LognodeError
+from lognode.client.records import decode_batch, encode_batch
+from lognode.statemachine.number_runs import NumberRuns
+from lognode.statemachine.producers import Producers, Row
+
+NUMBERS = st.dictionaries(st.integers(1, 60), st.integers(1, 90), max_size=40)
+
+
+@given(NUMBERS, st.lists(st.integers(0, 70), max_size=4))
+def test_runs_answer_as_a_dict_does(known: dict[int, int], lows: list[int]) -> None:
+    numbers = sorted(known)
+    runs = NumberRuns(numbers, [known[number] for number in numbers])
+    for low in (0, *lows):
+        assert runs.below(low) == sum(number < low for number in known)
+        runs.settle(low)
+        known = {number: seq for number, seq in known.items() if number >= low}
+        assert runs.count == len(known)
+        assert dict(runs.items()) == known
+        again = NumberRuns.from_wire(runs.to_wire())
+        assert dict(again.items()) == known
+        assert again.to_wire() == runs.to_wire()
+        assert [runs.get(number) for number in range(70)] == [known.get(n) for n in range(70)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_S8_a_replica_that_begins_anew_decides_and_remembers_as_one_that_goes_on(seed: int) -> None:
+    """At whatever moments; and what it would store is the same too."""
+    rng = random.Random(seed)
+    stays, anew = Producers(), Producers()
+    low = next_ = seq = 1
+    sent: list[list[int]] = []
+    applied = [0]
+    for _ in range(150):
+        if sent and rng.random() < 0.3:
+            numbers = rng.choice(sent)  # a retry
+        else:
+            count = rng.randint(1, 40)
+            numbers = sorted(rng.sample(range(next_, next_ + 2 * count), count))
+            next_ = numbers[-1] + 1
+            sent = [*sent[-5:], numbers]
+        if rng.random() < 0.2:
+            low = max(low, rng.choice(sent)[0] - rng.randint(0, 30))
+        prev = rng.choice(applied) if rng.random() < 0.9 else numbers[0] - 1
+        batch = decode_batch(
+            encode_batch([b"k"] * len(numbers), [b"v"] * len(numbers), producer=7, epoch=1,
+                         low=low, numbers=numbers, prevs=[prev] * len(numbers))
+        )  # fmt: skip
+        fresh = [table.check(batch) for table in (stays, anew)]
+        if isinstance(fresh[0], LognodeError):
+            assert str(fresh[1]) == str(fresh[0])
+            continue
+        assert fresh[1] == fresh[0]
+        assert anew.duplicate_seqs(batch) == stays.duplicate_seqs(batch)
+        new = numbers if fresh[0] is None else [numbers[at] for at in fresh[0]]
+        for table in (stays, anew):
+            table.record(batch, new, seq, 5)
+        seq += len(new)
+        applied = [0, *applied[-40:], *new]
+        assert anew.to_wire() == stays.to_wire()
+        if rng.random() < 0.2:
+            anew = Producers.from_wire(anew.to_wire())
+    assert seq > 500
+
+
+def test_what_was_written_in_a_row_takes_hardly_any_memory() -> None:
+    """Each child of a split has the numbers of its parent."""
+    numbers = list(range(1, 500_001))
+    row = Row.from_wire(
+        Row(applied=dict(zip(numbers, numbers, strict=True)), ordered=numbers).to_wire()
+    )
+    runs = row.inherited
+    columns = (runs._firsts, runs._seqs, runs._ranks)
+    assert sum(map(sys.getsizeof, columns)) < 1_000
+    assert not row.applied
+    assert not row.ordered
+    assert row.seq_of(250_000) == 250_000
