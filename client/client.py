@@ -65,6 +65,7 @@ class AsyncClient:
         cleanup: str = "delete",
         delete_retention_ms: int | None = None,
         snapshot_delay_ms: int | None = None,
+        split_bytes: int | None = limits.split_bytes_default,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> AsyncLog:
@@ -76,6 +77,7 @@ class AsyncClient:
         snapshot goes so long after it. Both go by whole segments, so that entries may stay longer.
         `cleanup="compact"`, instead of these: of each key the last entry stays, tombstones for
         `delete_retention_ms`, a day by default. Seqs never change (S6).
+        `split_bytes`: a range with more bytes of segments is split by itself; None: never.
         Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
         """
         log = self.log(name)
@@ -101,6 +103,7 @@ class AsyncClient:
             "cleanup": cleanup,
             "delete_retention_ms": delete_retention_ms,
             "snapshot_delay_ms": snapshot_delay_ms,
+            "split_bytes": split_bytes,
             "exist_ok": exist_ok,
         }
         await self._ask(wire.CREATE_LOG, body, timeout, writes=True)
@@ -115,11 +118,12 @@ class AsyncClient:
         cleanup: str | Unchanged = UNCHANGED,
         delete_retention_ms: int | Unchanged | None = UNCHANGED,
         snapshot_delay_ms: int | Unchanged | None = UNCHANGED,
+        split_bytes: int | Unchanged | None = UNCHANGED,
         timeout: float | None = None,
     ) -> dict[str, Any]:
         """Change the policy of a log; None takes a rule away. The whole policy as it is then.
 
-        What is already removed does not come back. Ranges and replicas stay as they were created.
+        What is already removed does not come back. Ranges and replicas stay as they are.
         Doing it twice is doing it once. Raises LogNotFound, InvalidArgument for a policy that
         contradicts itself.
         """
@@ -130,6 +134,7 @@ class AsyncClient:
             "cleanup": cleanup,
             "delete_retention_ms": delete_retention_ms,
             "snapshot_delay_ms": snapshot_delay_ms,
+            "split_bytes": split_bytes,
         }
         changes = {rule: value for rule, value in given.items() if value is not UNCHANGED}
         body = {"name": name, "changes": changes}

@@ -125,6 +125,9 @@ transfer_bytes_per_s: Final = 64 * MIB
 
 # Placement.
 ranges_per_log_max: Final = 4_096
+split_bytes_default: Final = 512 * MIB
+"""Of segments: a range that has more is split, unless the log's policy says otherwise."""
+split_bytes_min: Final = MIB
 replicas_max: Final = 7
 nodes_max: Final = 1_024
 

@@ -15,6 +15,7 @@ _STEP_S = 0.1
 _SHOWN = {
     commands.NODE_STATE: (logging.WARNING, "node state"),
     commands.PLAN: (logging.INFO, "operation planned"),
+    commands.SPLIT: (logging.INFO, "operation planned"),
     commands.SEAL_CONTROLLER: (logging.INFO, "controller changes"),
 }
 """Steps that an operator wants to read of."""

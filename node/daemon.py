@@ -60,6 +60,7 @@ from .heartbeat import Heartbeat
 from .host import Host
 from .http import HttpServer
 from .joining import found, join, registration
+from .large import LargeRanges
 from .loads import Loads
 from .maintenance import Maintenance
 from .membership import Membership, check_not_refused
@@ -171,6 +172,7 @@ class Node:
         self._memory = Memory()
         self._assemble()
         self._assemble_work()
+        self._assemble_control()
         self._assemble_cluster()
         self._view.load()
         await self._disk_watch.look()
@@ -187,7 +189,7 @@ class Node:
             self._memtables.watch(), self._memtables.build(), self._merges.run(),
             self._removals.run(),
             self._changes.run(), self._membership.register(), self._disk_watch.run(),
-            self._scrub.run(), self._loads.run(), self._draining.run(),
+            self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
         ):  # fmt: skip
             self._spawn(part)
         self._repair.begin()
@@ -332,20 +334,6 @@ class Node:
             room=self._room, places=places, host=self._host, handover=self._handover,
             on_change=self._replica_changed, metrics=self._metrics,
         )  # fmt: skip
-        self._draining = Draining(
-            node_id=node_id, host=self._host, view=self._view, handover=self._handover
-        )
-        self._heartbeat = Heartbeat(
-            node_id=node_id, host=self._host, view=self._view, facts=self._facts,
-            connection=self._links.connection, room=self._room, draining=self._draining,
-        )  # fmt: skip
-        self._driver = ControllerDriver(
-            self._facts, self._clocks.wall_ms, self._config.repair_after
-        )
-        self._changes = ControllerChanges(
-            node_id=node_id, host=self._host, connection=self._links.connection,
-            image=lambda: self._view.metadata, began=self._controller_began, on_broken=self._fail,
-        )  # fmt: skip
         self._duties = Duties(
             node_id=node_id, host=self._host, view=self._view, flusher=self._flusher,
             fetcher=fetcher, sync=self._files, report=self._report, room=self._room,
@@ -360,6 +348,28 @@ class Node:
             room=self._room,
         )  # fmt: skip
         self._removals = Removals(host=self._host, clocks=self._clocks, policy=self._view.policy)
+
+    def _assemble_control(self) -> None:
+        """What is told to the controller, and its work where it is led here."""
+        node_id = self.identity.node_id
+        self._draining = Draining(
+            node_id=node_id, host=self._host, view=self._view, handover=self._handover
+        )
+        self._large = LargeRanges(
+            host=self._host, policy=self._view.policy, on_damaged=self._repair.read_found
+        )
+        self._heartbeat = Heartbeat(
+            node_id=node_id, host=self._host, view=self._view, facts=self._facts,
+            connection=self._links.connection, room=self._room, draining=self._draining,
+            large=self._large,
+        )  # fmt: skip
+        self._driver = ControllerDriver(
+            self._facts, self._clocks.wall_ms, self._config.repair_after
+        )
+        self._changes = ControllerChanges(
+            node_id=node_id, host=self._host, connection=self._links.connection,
+            image=lambda: self._view.metadata, began=self._controller_began, on_broken=self._fail,
+        )  # fmt: skip
 
     def _assemble_cluster(self) -> None:
         """What replicas call back into as soon as they are recovered."""

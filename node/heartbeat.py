@@ -15,11 +15,12 @@ from ..client.connection import Connection
 from ..client.errors import LognodeError, NotLeader
 from ..client.wire import field
 from ..partitions.facts import Facts
-from ..partitions.planner import Damage
+from ..partitions.planner import Damage, Large
 from . import fields
 from .disk_room import DiskRoom
 from .draining import Draining
 from .host import Host
+from .large import LargeRanges
 from .view import View
 
 _WAIT_S = 0.5
@@ -42,9 +43,11 @@ class Heartbeat:
         connection: Callable[[int], Connection | None],
         room: DiskRoom,
         draining: Draining,
+        large: LargeRanges,
     ) -> None:
         self._room = room
         self._draining = draining
+        self._large = large
         self._node_id = node_id
         self._host = host
         self._view = view
@@ -61,7 +64,7 @@ class Heartbeat:
     async def run(self) -> None:
         """Never returns; cancel it."""
         while True:
-            self._note_own_damage()
+            self._note_own()
             replica = self._host.controller
             if replica is not None and replica.leader is not None:
                 # What was forgotten when the leader did not answer may still be so.
@@ -100,6 +103,7 @@ class Heartbeat:
             "damaged": self._own_damage(),
             "disk_free": self._room.free if self._room.level else None,
             "leads_left": self._draining.leads_left,
+            "large": [list(told) for told in self._large.told],
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
         try:
@@ -167,6 +171,7 @@ class Heartbeat:
             raise NotLeader("not the controller's leader", hint=self._view.controller_leader())
         leaders = field(body, "leaders", dict)
         damaged = fields.parsed("damaged", _damage, body.get("damaged", []))
+        large = fields.parsed("large", _large, body.get("large", []))
         disk_free = fields.optional_integer(body, "disk_free")
         leads_left = fields.optional_integer(body, "leads_left")
         *seen, seen_number = fields.integers(body, "seen", 3)
@@ -175,6 +180,7 @@ class Heartbeat:
         self._hear(node, leads_left)
         self._view.learn_leaders(leaders)
         self._facts.damaged[node] = self._view.damaged[node] = damaged
+        self._facts.large[node] = large
         self._room.told(node, disk_free)
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
@@ -194,14 +200,22 @@ class Heartbeat:
         if leads_left is not None:
             self._facts.leads_left[node] = leads_left
 
-    def _note_own_damage(self) -> None:
+    def _note_own(self) -> None:
         mine = self._own_damage()
         self._facts.damaged[self._node_id] = self._view.damaged[self._node_id] = mine
+        self._facts.large[self._node_id] = self._large.told
 
     def _own_damage(self) -> list[Damage]:
         return [
             (gid.range_id, gid.generation, reason) for gid, reason in self._host.damaged.items()
         ]
+
+
+def _large(told: Any) -> list[Large]:
+    found = [Large(*each) for each in told]
+    if any(list(map(type, each)) != [int, int, int, bytes] for each in found):
+        raise ValueError("a large range that is none")
+    return found
 
 
 def _damage(told: Any) -> list[Damage]:

@@ -14,6 +14,7 @@ from .facts import Facts, OperationFacts
 from .leaving import DEAD_AFTER_S, NEVER, leaving
 from .metadata import Metadata
 from .model import Lineage, Operation
+from .planner import Large, Planned
 from .replacing import Leave
 
 ALIVE_S = 3.0
@@ -74,7 +75,7 @@ def timers(
         for since in (ALIVE_S, DEAD_AFTER_S)
     ]
     leave = leaving(metadata, facts, now, leads_for_s, repair_after_s)
-    return *heard, frozenset(leave.items()), _resting(facts, now)
+    return *heard, frozenset(leave.items()), _resting(facts, now), frozenset(_large(facts))
 
 
 def _broken_in(operation: Operation, facts: Facts) -> set[int]:
@@ -108,22 +109,32 @@ def _plans(
         members = list(own.members)
         return [{"op": commands.SEAL_CONTROLLER, "members": members, "kind": own.kind,
                  "reason": own.reason}]  # fmt: skip
-    planned = planner.plan(metadata, alive, facts.damaged, leave, _resting(facts, now))
+    planned = planner.plan(
+        metadata, alive, facts.damaged, leave, _resting(facts, now), _large(facts)
+    )
     facts.repaired.update({plan.range_id: now for plan in planned if plan.kind != "expand"})
-    return [
-        {
-            "op": commands.PLAN,
-            "kind": plan.kind,
-            "inputs": [[plan.range_id, plan.generation]],
-            "outputs": [{"range": plan.range_id, "members": list(plan.members)}],
-            "reason": plan.reason,
-        }
-        for plan in planned
-    ]
+    return [_command(metadata, plan) for plan in planned]
+
+
+def _command(metadata: Metadata, plan: Planned) -> Command:
+    if plan.kind == "split":
+        log = metadata.logs[metadata.ranges[plan.range_id].log_id]
+        return {"op": commands.SPLIT, "log": log.name, "at": plan.at, "reason": plan.reason}
+    return {
+        "op": commands.PLAN,
+        "kind": plan.kind,
+        "inputs": [[plan.range_id, plan.generation]],
+        "outputs": [{"range": plan.range_id, "members": list(plan.members)}],
+        "reason": plan.reason,
+    }
+
+
+def _large(facts: Facts) -> list[Large]:
+    return [told for node in facts.large.values() for told in node]
 
 
 def _resting(facts: Facts, now: float) -> frozenset[int]:
-    """Ranges that were repaired a moment ago, and are not again."""
+    """Ranges that were repaired or split a moment ago, and are not again."""
     return frozenset(r for r, at in facts.repaired.items() if now - at < REPAIR_AGAIN_AFTER_S)
 
 

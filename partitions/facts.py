@@ -9,7 +9,7 @@ from typing import Any
 
 from ..client.errors import InvalidArgument
 from .model import Lineage
-from .planner import Damage
+from .planner import Damage, Large
 
 COPIED, SEALED, PREPARED, INSTALLED = "copied", "sealed", "prepared", "installed"
 """Kinds of reports: the files that exist are here; so is, durably, the end of the generation, of
@@ -45,8 +45,10 @@ class Facts:
         """Node to the time of its last heartbeat."""
         self.damaged: dict[int, list[Damage]] = {}
         """Node to what it says of its replicas."""
+        self.large: dict[int, list[Large]] = {}
+        """Node to ranges that it leads and finds too large."""
         self.repaired: dict[int, float] = {}
-        """Range to when its last repair was planned, or the last move of it off a node."""
+        """Range to when its last repair or split was planned, or the last move of it off a node."""
         self.drains: dict[int, float] = {}
         """DRAINING node to when this leader first saw that it is."""
         self.leads_left: dict[int, int] = {}

@@ -369,7 +369,8 @@ class Metadata:
         }
 
     def _split(self, command: Command, *_: int) -> Answer:
-        """At a key of a log: an operator's, refused while the range is in another operation."""
+        """At a key of a log, for a reason or since an operator wants it; refused while the range
+        is in another operation."""
         log_id = self.log_named(command["log"]).log_id
         at = _key(command, "at")
         range_ = self._range_of(log_id, at)
@@ -379,7 +380,7 @@ class Metadata:
         splits.check_count(len(self.ranges_of(log_id)))
         outputs = splits.children(range_, at, self._next("range"))
         inputs = ((range_.range_id, range_.generation),)
-        reason = f"an operator splits it at key {printable(at)}"
+        reason = _text(command, "reason") or f"an operator splits it at key {printable(at)}"
         return {
             **self._begin("split", inputs, outputs, reason),
             "range": range_.range_id,

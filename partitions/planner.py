@@ -9,6 +9,7 @@ whose nodes are gone, or drain, are replaced.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from .locks import OPERATIONS_MAX
 from .metadata import Metadata, group_size
@@ -28,6 +29,19 @@ class Planned:
     generation: int
     members: tuple[int, ...]
     reason: str
+    at: bytes = b""
+    """Of a split: the first key of the new range."""
+
+
+class Large(NamedTuple):
+    """What the leader of a range says of it when it has more bytes than it should."""
+
+    range_id: int
+    generation: int
+    size: int
+    """Bytes that it has."""
+    at: bytes
+    """The key that halves them."""
 
 
 Damage = tuple[int, int, str]
@@ -37,7 +51,7 @@ Damages = Mapping[int, Collection[Damage]]
 """Per node what it says is damaged there."""
 
 
-_URGENCY = ("repair", "move", "expand")
+_URGENCY = ("repair", "move", "expand", "split")
 """Kinds of operations, those first that come first."""
 AT_ONCE = 2
 """Replicas that come to a node, or leave one that is to be emptied, by operations under way: each
@@ -51,13 +65,16 @@ def plan(
     damaged: Damages,
     leave: Mapping[int, Leave] = _NOBODY,
     resting: Collection[int] = (),
+    large: Collection[Large] = (),
 ) -> list[Planned]:
     """Operations to begin now, repairs before all; `alive` are the nodes heard from lately, `leave`
-    those that replicas are to leave. Ranges that are `resting` were repaired a moment ago."""
+    those that replicas are to leave. Ranges that are `resting` were repaired or split a moment ago;
+    `large` are those that leaders find larger than the policy of their log wants."""
     homes = _homes(metadata, alive)
     found = {
         planned.range_id: planned
         for planned in (
+            *_splits(metadata, alive, resting, large),
             *_expansions(metadata, homes),
             *_replacements(metadata, alive, damaged, leave, resting, homes),
             *_repairs(metadata, alive, damaged, resting),
@@ -150,6 +167,26 @@ def _expansions(metadata: Metadata, homes: Homes) -> list[Planned]:
         if members is not None:
             reason = f"{replicas} replicas wanted, {len(homes)} nodes active"
             planned.append(Planned("expand", range_.range_id, range_.generation, members, reason))
+    return planned
+
+
+def _splits(
+    metadata: Metadata, alive: Collection[int], resting: Collection[int], large: Collection[Large]
+) -> list[Planned]:
+    """Nothing waits for a split by size, so that all members are there for it."""
+    planned = []
+    for told in large:
+        range_ = metadata.ranges.get(told.range_id)
+        if range_ is None or range_.generation != told.generation or range_.operation:
+            continue
+        bound = metadata.logs[range_.log_id].policy.split_bytes
+        if bound is None or told.size <= bound or told.range_id in resting:
+            continue
+        within = told.at in range_.span and told.at != range_.span.start
+        if within and set(range_.members) <= set(alive):
+            reason = f"{told.size} bytes, more than {bound}: at its half"
+            gid = (range_.range_id, range_.generation)
+            planned.append(Planned("split", *gid, range_.members, reason, told.at))
     return planned
 
 

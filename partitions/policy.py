@@ -34,6 +34,8 @@ class Policy:
     """With `compact`: how long tombstones stay; None: `delete_retention_default_ms`."""
     snapshot_delay_ms: int | None = None
     """What a key had before a logical snapshot goes so long after the snapshot."""
+    split_bytes: int | None = limits.split_bytes_default
+    """A range with more bytes of segments is split; None: never by itself."""
     ranges_min: int = 1
 
     @property
@@ -56,13 +58,12 @@ class Policy:
 
 
 _ALTERABLE: Final = ("retention_ms", "retention_bytes", "cleanup", "delete_retention_ms",
-                     "snapshot_delay_ms")  # fmt: skip
+                     "snapshot_delay_ms", "split_bytes")  # fmt: skip
 
 
 def of_request(body: Mapping[str, Any]) -> Policy:
-    """The policy of a log that is created: what is missing or nil has its default.
-
-    Raises InvalidArgument.
+    """The policy of a log that is created: what is missing has its default, and so has what is nil
+    but for `split_bytes`, whose default is no absence. Raises InvalidArgument.
     """
     replicas = body.get("replicas") or 3
     if type(replicas) is not int or not 1 <= replicas <= limits.replicas_max:
@@ -70,6 +71,8 @@ def of_request(body: Mapping[str, Any]) -> Policy:
             f"{replicas!r} replicas; 1 to {limits.replicas_max} are allowed", what="replicas"
         )
     given = {name: body[name] for name in _ALTERABLE if body.get(name) is not None}
+    if "split_bytes" in body:
+        given["split_bytes"] = body["split_bytes"]
     return _checked(replace(Policy(replicas=replicas), **given))
 
 
@@ -106,7 +109,8 @@ def _checked(policy: Policy) -> Policy:
             f"cleanup {policy.cleanup!r}; {' or '.join(CLEANUPS)} is allowed", what="cleanup"
         )
     for name, least in (("retention_ms", 1), ("retention_bytes", 1), ("delete_retention_ms", 0),
-                        ("snapshot_delay_ms", 0)):  # fmt: skip
+                        ("snapshot_delay_ms", 0), ("split_bytes", limits.split_bytes_min),
+                        ):  # fmt: skip
         value = getattr(policy, name)
         if value is not None and (type(value) is not int or value < least):
             raise InvalidArgument(

@@ -39,9 +39,9 @@ class SplitKey:
     """The search of one range, step by step.
 
     `step` until it returns True (`in_turns(replica, search.step)` of a node, again and again); then
-    `key` is a key inside the range's span, not its start, with
-    entries of the range on both sides, or None: there is one key alone, or nothing. What is in
-    files when a step runs counts, though it may be hidden.
+    `key` is a key inside the range's span, not its start, with entries of the range on both sides,
+    or None: there is one key alone, or nothing. What is in files when a step runs counts, though
+    it may be hidden.
 
     A step is a few milliseconds of work within `SegmentStore.on_hand`. When it raises NotPrepared
     or TurnOver, the same call gets further. It raises CorruptData. Between steps anything may
@@ -50,6 +50,8 @@ class SplitKey:
 
     def __init__(self, state: RangeState) -> None:
         self.key: bytes | None = None
+        self.size = 0
+        """The bytes that the key halves, about: of files, and of what memtables would make."""
         self._state = state
         self._begin()
 
@@ -80,6 +82,7 @@ class SplitKey:
             self._state.store.moved_on()
         if not self._jobs:
             self.key = _halving(self._weights, self._keys)
+            self.size = sum(weight.size for weight in self._weights)
         return not self._jobs
 
     def _weigh(self, info: SegmentInfo) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from .. import limits
 from ..client import AsyncClient, default_address, default_timeout_s
 from ..loop_thread import LoopThread
 from ..types import UNCHANGED, Unchanged
@@ -52,6 +53,7 @@ class Client:
         cleanup: str = "delete",
         delete_retention_ms: int | None = None,
         snapshot_delay_ms: int | None = None,
+        split_bytes: int | None = limits.split_bytes_default,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> Log:
@@ -63,6 +65,7 @@ class Client:
         snapshot goes so long after it. Both go by whole segments, so that entries may stay longer.
         `cleanup="compact"`, instead of these: of each key the last entry stays, tombstones for
         `delete_retention_ms`, a day by default. Seqs never change (S6).
+        `split_bytes`: a range with more bytes of segments is split by itself; None: never.
         Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
         """
         return Log(
@@ -78,6 +81,7 @@ class Client:
                     cleanup=cleanup,
                     delete_retention_ms=delete_retention_ms,
                     snapshot_delay_ms=snapshot_delay_ms,
+                    split_bytes=split_bytes,
                     exist_ok=exist_ok,
                     timeout=timeout,
                 )
@@ -93,11 +97,12 @@ class Client:
         cleanup: str | Unchanged = UNCHANGED,
         delete_retention_ms: int | Unchanged | None = UNCHANGED,
         snapshot_delay_ms: int | Unchanged | None = UNCHANGED,
+        split_bytes: int | Unchanged | None = UNCHANGED,
         timeout: float | None = None,
     ) -> dict[str, Any]:
         """Change the policy of a log; None takes a rule away. The whole policy as it is then.
 
-        What is already removed does not come back. Ranges and replicas stay as they were created.
+        What is already removed does not come back. Ranges and replicas stay as they are.
         Doing it twice is doing it once. Raises LogNotFound, InvalidArgument for a policy that
         contradicts itself.
         """
@@ -109,6 +114,7 @@ class Client:
                 cleanup=cleanup,
                 delete_retention_ms=delete_retention_ms,
                 snapshot_delay_ms=snapshot_delay_ms,
+                split_bytes=split_bytes,
                 timeout=timeout,
             )
         )

@@ -3,12 +3,13 @@
 import sys
 from typing import Any
 
+from .. import limits
 from ..types import UNCHANGED
 from .parser import Parser, UsageError, rule_bytes, rule_ms, whole
 from .verb import Call, Verb
 
 _LOG = ("id", "name", "replicas", "retention_ms", "retention_bytes", "cleanup")
-_POLICY = (*_LOG, "delete_retention_ms", "snapshot_delay_ms")
+_POLICY = (*_LOG, "delete_retention_ms", "snapshot_delay_ms", "split_bytes")
 RANGE = ("id", "log", "start", "end", "generation", "members", "leader", "state")
 """Columns of ranges in tables."""
 
@@ -44,6 +45,11 @@ def _policy_arguments(parser: Parser, unset: Any, cleanup: Any) -> None:
     ):  # fmt: skip
         parser.add_argument(flag, type=type_, default=unset, metavar=metavar, help=help_)
     parser.add_argument(
+        "--split-bytes", type=rule_bytes, metavar="SIZE",
+        default=limits.split_bytes_default if unset is None else unset,
+        help="a range with more is split by itself (default 512MiB); none: never",
+    )  # fmt: skip
+    parser.add_argument(
         "--cleanup", choices=("delete", "compact"), default=cleanup,
         help="delete: what is old goes (default); compact: of each key the last entry stays",
     )  # fmt: skip
@@ -57,6 +63,7 @@ def _policy(call: Call) -> dict[str, Any]:
         "cleanup": options.cleanup,
         "delete_retention_ms": options.delete_retention,
         "snapshot_delay_ms": options.snapshot_delay,
+        "split_bytes": options.split_bytes,
     }
 
 
@@ -76,8 +83,8 @@ async def _alter(call: Call) -> None:
     changes = _policy(call)
     if all(value is UNCHANGED for value in changes.values()):
         raise UsageError(
-            "nothing to alter; give --retention, --retention-bytes, --cleanup, --delete-retention "
-            "or --snapshot-delay"
+            "nothing to alter; give --retention, --retention-bytes, --cleanup, "
+            "--delete-retention, --snapshot-delay or --split-bytes"
         )
     await call.client.alter_log(name, **changes)
     call.printer.record(_row(await call.client.log(name).describe()), _POLICY)

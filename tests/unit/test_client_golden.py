@@ -61,7 +61,8 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
         "create_log": (3, wire.CREATE_LOG, {
             "name": "flights", "ranges": 4, "split_at": None, "replicas": 3,
             "retention_ms": None, "retention_bytes": None, "cleanup": "delete",
-            "delete_retention_ms": None, "snapshot_delay_ms": None, "exist_ok": True,
+            "delete_retention_ms": None, "snapshot_delay_ms": None, "split_bytes": 536_870_912,
+            "exist_ok": True,
         }),
         "alter_log": (3, wire.ALTER_LOG, {
             "name": "flights", "changes": {"retention_ms": 5, "retention_bytes": None}}),

@@ -8,6 +8,8 @@ import pytest
 from pure_nodes import Nodes, do, end_of
 
 from lognode.client import limits
+from lognode.client.errors import InvalidArgument
+from lognode.node import fields, heartbeat
 from lognode.partitions import commands
 from lognode.partitions.change import next_steps
 from lognode.partitions.duties import Begin, Damage, Local, Tell, duties
@@ -16,6 +18,7 @@ from lognode.partitions.lineage import Gid
 from lognode.partitions.locks import OPERATIONS_MAX
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Span
+from lognode.partitions.planner import Large, Planned, plan
 
 PARENT, LEFT, RIGHT = (1, 1), (1, 2), (2, 2)
 
@@ -226,3 +229,74 @@ def test_whoever_dies_in_whatever_phase_the_split_ends_forwards(
         assert set(nodes.nodes[node].replicas) == {LEFT, RIGHT}, f"node {node}"
     children: tuple[Gid, Gid] = (LEFT, RIGHT)
     assert all(nodes.leader(gid) is not None for gid in children)
+
+
+# By itself.
+
+MIB = limits.MIB
+LARGE = Large(1, 1, 600 * MIB, b"m")
+
+
+def asked(metadata: Metadata, *large: Large, alive: Any = (1, 2, 3), **more: Any) -> list[Planned]:
+    return plan(metadata, set(alive), more.pop("damaged", {}), large=large, **more)
+
+
+def test_a_range_that_is_too_large_is_split_at_its_half_and_says_why() -> None:
+    metadata, facts = cluster(), Facts()
+    (planned,) = asked(metadata, LARGE)
+    assert (planned.kind, planned.range_id, planned.at) == ("split", 1, b"m")
+    facts.heard, facts.large = dict.fromkeys((1, 2, 3), 100.0), {2: [LARGE]}
+    (step,) = next_steps(metadata, facts, 100.0, leads_for_s=100.0)
+    do(metadata, **step)
+    (operation,) = metadata.operations.values()
+    assert operation.reason == (f"{600 * MIB} bytes, more than {512 * MIB}: at its half")
+    assert [output.span for output in operation.outputs] == [Span(b"", b"m"), Span(b"m", None)]
+    do(metadata, op=commands.ABORT, operation=1)
+    assert next_steps(metadata, facts, 101.0, leads_for_s=100.0) == [], "not at once again"
+    facts.heard = dict.fromkeys((1, 2, 3), 120.0)
+    assert next_steps(metadata, facts, 120.0, leads_for_s=100.0) == [step]
+
+
+@pytest.mark.parametrize(
+    ("large", "more"),
+    [
+        (LARGE._replace(size=512 * MIB), {}),
+        (LARGE._replace(generation=2), {}),
+        (LARGE._replace(range_id=9), {}),
+        (LARGE._replace(at=b""), {}),
+        (LARGE._replace(range_id=2, at=b"c"), {}),
+        (LARGE, {"resting": {1}}),
+        (LARGE, {"alive": {1, 2}}),
+    ],
+    ids=["not larger", "generation", "range", "no key", "another's key", "just split",
+         "a member is away"],
+)  # fmt: skip
+def test_no_split_is_planned(large: Large, more: dict[str, Any]) -> None:
+    assert asked(cluster(split_at=[b"n"]), large, **more) == []
+
+
+def test_no_split_is_planned_where_the_policy_has_another_bound_or_none() -> None:
+    for bound, count in ((None, 0), (700 * MIB, 0), (599 * MIB, 1)):
+        metadata = cluster(split_bytes=bound)
+        assert len(asked(metadata, LARGE)) == count, bound
+    metadata = cluster()
+    do(metadata, op=commands.ALTER_LOG, name="orders", changes={"split_bytes": None})
+    assert asked(metadata, LARGE) == []
+
+
+def test_a_repair_comes_before_a_split_and_an_operation_is_waited_for() -> None:
+    metadata = cluster(split_at=[b"n"])
+    broken = {2: [(2, 1, "rotten")]}
+    found = asked(metadata, LARGE, damaged=broken)
+    assert [(each.kind, each.range_id) for each in found] == [("repair", 2), ("split", 1)]
+    found = asked(metadata, LARGE._replace(range_id=2, at=b"x"), damaged=broken)
+    assert [(each.kind, each.range_id) for each in found] == [("repair", 2)]
+    assert "ok" in split(metadata, b"c")
+    assert asked(metadata, LARGE) == []
+
+
+@pytest.mark.parametrize("wrong", [5, [5], [[1, 1, 9]], [[1, 1, 9, "m"]], [[1, True, 9, b"m"]]])
+def test_a_peer_that_tells_of_large_ranges_in_no_known_way_is_refused(wrong: object) -> None:
+    assert fields.parsed("large", heartbeat._large, [[1, 1, 9, b"m"]]) == [Large(1, 1, 9, b"m")]
+    with pytest.raises(InvalidArgument):
+        fields.parsed("large", heartbeat._large, wrong)
