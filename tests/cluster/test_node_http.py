@@ -113,7 +113,8 @@ def test_the_loop_is_not_blocked_while_entries_are_applied(tmp_path: Path) -> No
     """Applying is sliced: what waits on the loop is not held up by a large batch for long.
 
     A busy machine holds up everything; so the test compares the pump's own turns, in CPU time,
-    with what as many new keys cost a loop in plain Python there.
+    with what as many new keys cost a loop in plain Python right after each: how fast a processor is
+    changes from second to second where others share it.
     """
 
     def plainly() -> float:
@@ -132,15 +133,15 @@ def test_the_loop_is_not_blocked_while_entries_are_applied(tmp_path: Path) -> No
             def timed() -> None:
                 began, applied = time.thread_time(), replica.applied_index
                 inner()
+                took = time.thread_time() - began
                 if replica.applied_index > applied:
-                    turns.append(time.thread_time() - began)
+                    turns.append(took / plainly())
 
             replica._apply_slice = timed
             for _ in range(8):
                 await log.append_many([(b"k%d" % n, bytes(100)) for n in range(20_000)])
             assert len(turns) >= 16  # no turn has two of these batches of 10,000
-            unit = statistics.median(plainly() for _ in range(16))
-            assert statistics.median(turns) < 3 * unit, (unit, turns)
+            assert statistics.median(turns) < 1.8, turns
 
     asyncio.run(run())
 
@@ -158,7 +159,7 @@ def test_status_json_is_the_status_that_clients_get(tmp_path: Path) -> None:
             assert found["cluster"]["id"] == node.node.identity.cluster_id
             assert found["nodes"] == [
                 {"id": 1, "address": node.config.listen, "http": node.config.http, "zone": "",
-                 "state": "ACTIVE", "alive": True, "disk_short": False}
+                 "state": "ACTIVE", "replicas": 3, "alive": True, "disk_short": False}
             ]  # fmt: skip
             assert [range_["id"] for range_ in found["ranges"]] == [0, 1, 2]
             assert {"id", "log", "start", "end", "generation", "members", "leader", "state"} <= (
