@@ -409,6 +409,7 @@ class Listener:
         self._secret = secret
         self._entropy = entropy
         self._open: set[_Accepted] = set()
+        self.closed = False
 
     @property
     def port(self) -> int:
@@ -425,7 +426,7 @@ class Listener:
 
     def accept(self) -> FrameTransport:
         """The protocol factory that asyncio calls for each connection."""
-        accepted = _Accepted(self._open)
+        accepted = _Accepted(self, self._open)
         connection = ServerConnection(
             accepted, self._handler, secret=self._secret, entropy=self._entropy
         )
@@ -434,6 +435,7 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening, close every connection; returns within two seconds."""
+        self.closed = True
         if self.server is not None:
             self.server.close()
         closing = [accepted for accepted in self._open if accepted.connection is not None]
@@ -446,13 +448,17 @@ class Listener:
 class _Accepted(FrameTransport):
     """A transport that its listener counts."""
 
-    def __init__(self, among: set["_Accepted"]) -> None:
+    def __init__(self, listener: Listener, among: set["_Accepted"]) -> None:
         super().__init__()
         self.connection: ServerConnection | None = None
+        self._listener = listener
         self._among = among
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if self._listener.closed:  # it was accepted in the very moment of that
+            self.abort(Unavailable("this node stops", reason="stopping"))
+            return
         if len(self._among) >= limits.connections_max:
             self.refuse(
                 Overloaded(f"this node has {limits.connections_max} connections", retry_after=1.0)

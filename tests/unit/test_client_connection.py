@@ -1,6 +1,7 @@
 """Both sides of a connection against each other, on a real loopback socket."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -343,6 +344,27 @@ def test_bad_bytes_close_the_connection_with_an_error_frame_and_hurt_nobody_else
         assert await link.request("op", {"n": 1}) == {"echo": {"n": 1}}
 
     run(test)
+
+
+def test_L4_what_is_accepted_in_the_moment_of_the_end_is_closed_too() -> None:
+    """It was left open until somebody collected garbage."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        listener = await acceptor.serve(Server(), "127.0.0.1", 0)
+        accepted = listener.accept()
+        await listener.close()
+        with socket.create_server(("127.0.0.1", 0)) as door:
+            theirs = socket.create_connection(door.getsockname())
+            ours, _ = door.accept()
+        with theirs:
+            theirs.setblocking(False)
+            await loop.create_connection(lambda: accepted, sock=ours)
+            async with asyncio.timeout(5):
+                assert await loop.sock_recv(theirs, 1) == b""
+        assert listener.connections == 0
+
+    asyncio.run(main())
 
 
 def test_nodes_prove_the_secret_both_ways() -> None:
