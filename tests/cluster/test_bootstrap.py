@@ -100,7 +100,9 @@ def test_x1_24_nobody_founds_without_all_of_them(tmp_path: Path) -> None:
             node.start()
         for node in found[:2]:
             told = end_of(node)
-            assert f"no cluster of 3 nodes within 2 s: no answer from {found[2].address}" in told
+            assert "no cluster of 3 nodes within 2 s: no answer from " in told
+            # The other one may have ended before.
+            assert found[2].address in told.partition("no answer from ")[2]
 
 
 def test_as_many_addresses_as_nodes_are_wanted(tmp_path: Path) -> None:
