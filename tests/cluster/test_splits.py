@@ -29,23 +29,6 @@ KEYS = (b"own", b"register-1", b"shared", b"own-1", b"named-0-2", b"shared-2")
 each."""
 
 
-@pytest.fixture(scope="module")
-def shared_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("three"), 3) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def three(shared_three: testing.LocalCluster) -> testing.LocalCluster:
-    """Three nodes that all run; each test takes a log of its own."""
-    for node in shared_three.nodes:
-        node.start()
-    for node in shared_three.nodes:
-        node.wait_ready()
-    testing.wait_healthy(shared_three)
-    return shared_three
-
-
 @pytest.fixture
 def client(three: testing.LocalCluster) -> Iterator[lognode.Client]:
     with lognode.Client(three.servers, timeout=30) as found:
