@@ -66,6 +66,7 @@ class AsyncClient:
         delete_retention_ms: int | None = None,
         snapshot_delay_ms: int | None = None,
         split_bytes: int | None = limits.split_bytes_default,
+        split_rate: int | None = limits.split_rate_default,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> AsyncLog:
@@ -78,6 +79,8 @@ class AsyncClient:
         `cleanup="compact"`, instead of these: of each key the last entry stays, tombstones for
         `delete_retention_ms`, a day by default. Seqs never change (S6).
         `split_bytes`: a range with more bytes of segments is split by itself; None: never.
+        `split_rate`: so is one that appends more records and answers more reads a second, for ten
+        seconds and where they halve; at least 100. None: never.
         Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
         """
         log = self.log(name)
@@ -104,6 +107,7 @@ class AsyncClient:
             "delete_retention_ms": delete_retention_ms,
             "snapshot_delay_ms": snapshot_delay_ms,
             "split_bytes": split_bytes,
+            "split_rate": split_rate,
             "exist_ok": exist_ok,
         }
         await self._ask(wire.CREATE_LOG, body, timeout, writes=True)
@@ -119,6 +123,7 @@ class AsyncClient:
         delete_retention_ms: int | Unchanged | None = UNCHANGED,
         snapshot_delay_ms: int | Unchanged | None = UNCHANGED,
         split_bytes: int | Unchanged | None = UNCHANGED,
+        split_rate: int | Unchanged | None = UNCHANGED,
         timeout: float | None = None,
     ) -> dict[str, Any]:
         """Change the policy of a log; None takes a rule away. The whole policy as it is then.
@@ -135,6 +140,7 @@ class AsyncClient:
             "delete_retention_ms": delete_retention_ms,
             "snapshot_delay_ms": snapshot_delay_ms,
             "split_bytes": split_bytes,
+            "split_rate": split_rate,
         }
         changes = {rule: value for rule, value in given.items() if value is not UNCHANGED}
         body = {"name": name, "changes": changes}

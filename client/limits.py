@@ -128,6 +128,10 @@ ranges_per_log_max: Final = 4_096
 split_bytes_default: Final = 512 * MIB
 """Of segments: a range that has more is split, unless the log's policy says otherwise."""
 split_bytes_min: Final = MIB
+split_rate_default: Final = 20_000
+"""Records appended and reads answered a second: about a fifth of what a node takes."""
+split_rate_min: Final = 100
+"""Of less there is too little to sample."""
 replicas_max: Final = 7
 nodes_max: Final = 1_024
 

@@ -138,7 +138,7 @@ class ClusterService:
         """Create a log; the answer has its id once this node knows it."""
         names = ("name", "ranges", "split_at", "replicas", "retention_ms", "retention_bytes",
                  "cleanup", "delete_retention_ms", "snapshot_delay_ms", "split_bytes",
-                 "exist_ok")  # fmt: skip
+                 "split_rate", "exist_ok")  # fmt: skip
         command = {name: body[name] for name in names if name in body}
         answer = await self.command({"op": commands.CREATE_LOG, **command})
         await self._refresh()

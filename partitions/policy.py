@@ -36,6 +36,9 @@ class Policy:
     """What a key had before a logical snapshot goes so long after the snapshot."""
     split_bytes: int | None = limits.split_bytes_default
     """A range with more bytes of segments is split; None: never by itself."""
+    split_rate: int | None = limits.split_rate_default
+    """A range whose leader appends more records and answers more reads a second is split where
+    they halve; None: never for its load."""
     ranges_min: int = 1
 
     @property
@@ -58,12 +61,14 @@ class Policy:
 
 
 _ALTERABLE: Final = ("retention_ms", "retention_bytes", "cleanup", "delete_retention_ms",
-                     "snapshot_delay_ms", "split_bytes")  # fmt: skip
+                     "snapshot_delay_ms", "split_bytes", "split_rate")  # fmt: skip
+_ABSENT_WHEN_NIL: Final = ("split_bytes", "split_rate")
+"""Rules that are there by default, so that nil takes them away."""
 
 
 def of_request(body: Mapping[str, Any]) -> Policy:
     """The policy of a log that is created: what is missing has its default, and so has what is nil
-    but for `split_bytes`, whose default is no absence. Raises InvalidArgument.
+    but for rules whose default is no absence. Raises InvalidArgument.
     """
     replicas = body.get("replicas") or 3
     if type(replicas) is not int or not 1 <= replicas <= limits.replicas_max:
@@ -71,8 +76,7 @@ def of_request(body: Mapping[str, Any]) -> Policy:
             f"{replicas!r} replicas; 1 to {limits.replicas_max} are allowed", what="replicas"
         )
     given = {name: body[name] for name in _ALTERABLE if body.get(name) is not None}
-    if "split_bytes" in body:
-        given["split_bytes"] = body["split_bytes"]
+    given |= {name: None for name in _ABSENT_WHEN_NIL if name in body and body[name] is None}
     return _checked(replace(Policy(replicas=replicas), **given))
 
 
@@ -110,7 +114,7 @@ def _checked(policy: Policy) -> Policy:
         )
     for name, least in (("retention_ms", 1), ("retention_bytes", 1), ("delete_retention_ms", 0),
                         ("snapshot_delay_ms", 0), ("split_bytes", limits.split_bytes_min),
-                        ):  # fmt: skip
+                        ("split_rate", limits.split_rate_min)):  # fmt: skip
         value = getattr(policy, name)
         if value is not None and (type(value) is not int or value < least):
             raise InvalidArgument(

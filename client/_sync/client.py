@@ -54,6 +54,7 @@ class Client:
         delete_retention_ms: int | None = None,
         snapshot_delay_ms: int | None = None,
         split_bytes: int | None = limits.split_bytes_default,
+        split_rate: int | None = limits.split_rate_default,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> Log:
@@ -66,6 +67,8 @@ class Client:
         `cleanup="compact"`, instead of these: of each key the last entry stays, tombstones for
         `delete_retention_ms`, a day by default. Seqs never change (S6).
         `split_bytes`: a range with more bytes of segments is split by itself; None: never.
+        `split_rate`: so is one that appends more records and answers more reads a second, for ten
+        seconds and where they halve; at least 100. None: never.
         Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
         """
         return Log(
@@ -82,6 +85,7 @@ class Client:
                     delete_retention_ms=delete_retention_ms,
                     snapshot_delay_ms=snapshot_delay_ms,
                     split_bytes=split_bytes,
+                    split_rate=split_rate,
                     exist_ok=exist_ok,
                     timeout=timeout,
                 )
@@ -98,6 +102,7 @@ class Client:
         delete_retention_ms: int | Unchanged | None = UNCHANGED,
         snapshot_delay_ms: int | Unchanged | None = UNCHANGED,
         split_bytes: int | Unchanged | None = UNCHANGED,
+        split_rate: int | Unchanged | None = UNCHANGED,
         timeout: float | None = None,
     ) -> dict[str, Any]:
         """Change the policy of a log; None takes a rule away. The whole policy as it is then.
@@ -115,6 +120,7 @@ class Client:
                 delete_retention_ms=delete_retention_ms,
                 snapshot_delay_ms=snapshot_delay_ms,
                 split_bytes=split_bytes,
+                split_rate=split_rate,
                 timeout=timeout,
             )
         )

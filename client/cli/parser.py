@@ -125,6 +125,11 @@ def rule_bytes(text: str) -> int | None:
     return int(match[1]) * _UNITS_BYTES[match[2] or ""]
 
 
+def rule_whole(text: str) -> int | None:
+    """A whole number, or `none`."""
+    return None if text == "none" else whole(text)
+
+
 def bound(text: str) -> int | tuple[str, int]:
     """A seq, or `-10m`: so long ago, as ("ago", milliseconds)."""
     if text.startswith("-"):

@@ -155,7 +155,9 @@ async def _begin(call: Call) -> Shape:
     )  # fmt: skip
     if options.ranges is not None:
         try:
-            await call.client.create_log(options.log, split_at=shape.splits(options.ranges))
+            await call.client.create_log(
+                options.log, split_at=shape.splits(options.ranges), split_rate=None
+            )
         except LogExists:
             call.note(f"log {options.log!r} is there already and stays as it is")
     return shape

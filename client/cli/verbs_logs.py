@@ -5,11 +5,11 @@ from typing import Any
 
 from .. import limits
 from ..types import UNCHANGED
-from .parser import Parser, UsageError, rule_bytes, rule_ms, whole
+from .parser import Parser, UsageError, rule_bytes, rule_ms, rule_whole, whole
 from .verb import Call, Verb
 
 _LOG = ("id", "name", "replicas", "retention_ms", "retention_bytes", "cleanup")
-_POLICY = (*_LOG, "delete_retention_ms", "snapshot_delay_ms", "split_bytes")
+_POLICY = (*_LOG, "delete_retention_ms", "snapshot_delay_ms", "split_bytes", "split_rate")
 RANGE = ("id", "log", "start", "end", "generation", "members", "leader", "state")
 """Columns of ranges in tables."""
 
@@ -50,6 +50,11 @@ def _policy_arguments(parser: Parser, unset: Any, cleanup: Any) -> None:
         help="a range with more is split by itself (default 512MiB); none: never",
     )  # fmt: skip
     parser.add_argument(
+        "--split-rate", type=rule_whole, metavar="N",
+        default=limits.split_rate_default if unset is None else unset,
+        help="so is one with more appends and reads a second (default 20000); none: never",
+    )  # fmt: skip
+    parser.add_argument(
         "--cleanup", choices=("delete", "compact"), default=cleanup,
         help="delete: what is old goes (default); compact: of each key the last entry stays",
     )  # fmt: skip
@@ -64,6 +69,7 @@ def _policy(call: Call) -> dict[str, Any]:
         "delete_retention_ms": options.delete_retention,
         "snapshot_delay_ms": options.snapshot_delay,
         "split_bytes": options.split_bytes,
+        "split_rate": options.split_rate,
     }
 
 
@@ -84,7 +90,7 @@ async def _alter(call: Call) -> None:
     if all(value is UNCHANGED for value in changes.values()):
         raise UsageError(
             "nothing to alter; give --retention, --retention-bytes, --cleanup, "
-            "--delete-retention, --snapshot-delay or --split-bytes"
+            "--delete-retention, --snapshot-delay, --split-bytes or --split-rate"
         )
     await call.client.alter_log(name, **changes)
     call.printer.record(_row(await call.client.log(name).describe()), _POLICY)

@@ -53,7 +53,7 @@ async def run(servers: str, sweep: str, point: int, seconds: float) -> dict[str,
     try:
         names = [f"growth-{number}" for number in range(count["logs"])]
         for name in names:
-            await clients[0].create_log(name, split_at=shape.splits(ranges))
+            await clients[0].create_log(name, split_at=shape.splits(ranges), split_rate=None)
         await nodes.healthy(clients[0])
         appenders = [
             Appender(client.log(name), shape, load) for client in clients for name in names

@@ -101,7 +101,7 @@ async def _under_load(
     keys = [stamps.key(number) for number in range(load.keys)]
     async with lognode.AsyncClient(cluster.servers, timeout=60) as client:
         begins = [keys[load.keys * n // options.ranges] for n in range(1, options.ranges)]
-        log = await client.create_log(_LOG, split_at=begins)
+        log = await client.create_log(_LOG, split_at=begins, split_rate=None)
         await nodes.healthy(client, NODES)
         async with Clients(cluster.servers, _LOG, load) as clients:
             changes = Changes(cluster, client, _LOG, clients)

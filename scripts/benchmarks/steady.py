@@ -56,7 +56,10 @@ def main(arguments: Sequence[str]) -> int:
 async def _create(servers: str, keys: int, ranges: int, retention: float) -> None:
     async with lognode.AsyncClient(servers, timeout=60) as client:
         await client.create_log(
-            _LOG, split_at=Shape(keys).splits(ranges), retention_ms=int(retention * 1_000)
+            _LOG,
+            split_at=Shape(keys).splits(ranges),
+            split_rate=None,
+            retention_ms=int(retention * 1_000),
         )
         await nodes.healthy(client)
 

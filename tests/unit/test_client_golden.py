@@ -62,7 +62,7 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
             "name": "flights", "ranges": 4, "split_at": None, "replicas": 3,
             "retention_ms": None, "retention_bytes": None, "cleanup": "delete",
             "delete_retention_ms": None, "snapshot_delay_ms": None, "split_bytes": 536_870_912,
-            "exist_ok": True,
+            "split_rate": 20_000, "exist_ok": True,
         }),
         "alter_log": (3, wire.ALTER_LOG, {
             "name": "flights", "changes": {"retention_ms": 5, "retention_bytes": None}}),

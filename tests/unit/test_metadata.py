@@ -342,6 +342,7 @@ def test_a_log_is_altered_by_a_command_that_may_come_twice(one: Controller) -> N
         assert answer["policy"] == {
             "replicas": 3, "retention_ms": 5, "retention_bytes": None, "cleanup": "delete",
             "delete_retention_ms": None, "snapshot_delay_ms": None, "split_bytes": 512 << 20,
+            "split_rate": 20_000,
         }  # fmt: skip
     assert one.metadata.log_named("a").policy.ranges_min == 2
     assert one.do("alter_log", name="b", changes={})["error"]["code"] == "LOG_NOT_FOUND"
