@@ -41,6 +41,8 @@ class Config:
     """With less free, appends are refused (`disk_room.py`). 0: no reserve."""
     repair_after: float = 300.0
     """Seconds that a node may be DEAD before others get its replicas. 0: for ever."""
+    split_rest: float = 600.0
+    """Seconds after a split before a range led here is split again for its load."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Per field, where its value is from."""
 
@@ -81,6 +83,10 @@ _FLAGS = {
     "repair_after": (
         "SECONDS",
         "how long a node is DEAD before others get its replicas; 0: for ever (default 300)",
+    ),
+    "split_rest": (
+        "SECONDS",
+        "how long a range rests after a split before it is split for its load (default 600)",
     ),
 }
 
@@ -151,7 +157,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             for address in addresses:
                 split_address(address, "join")
             return addresses
-        if name in ("join_timeout", "repair_after"):
+        if name in ("join_timeout", "repair_after", "split_rest"):
             return _seconds(value)
         if name == "bootstrap_expect":
             return _nodes(value)

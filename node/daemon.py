@@ -58,6 +58,7 @@ from .flush import Flusher
 from .handover import Handover
 from .heartbeat import Heartbeat
 from .host import Host
+from .hot import HotRanges
 from .http import HttpServer
 from .joining import found, join, registration
 from .large import LargeRanges
@@ -190,6 +191,7 @@ class Node:
             self._removals.run(),
             self._changes.run(), self._membership.register(), self._disk_watch.run(),
             self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
+            self._hot.run(),
         ):  # fmt: skip
             self._spawn(part)
         self._repair.begin()
@@ -358,10 +360,14 @@ class Node:
         self._large = LargeRanges(
             host=self._host, policy=self._view.policy, on_damaged=self._repair.read_found
         )
+        self._hot = HotRanges(
+            host=self._host, view=self._view, rng=self._rng, wall_ms=self._clocks.wall_ms,
+            rest_s=self._config.split_rest, metrics=self._metrics,
+        )  # fmt: skip
         self._heartbeat = Heartbeat(
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,
             connection=self._links.connection, room=self._room, draining=self._draining,
-            large=self._large,
+            large=self._large, hot=self._hot,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after

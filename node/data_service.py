@@ -30,7 +30,7 @@ from ..statemachine import commands
 from . import fields
 from .metrics import Metrics
 from .range_replica import RangeReplica
-from .reads import READS, Read
+from .reads import READS, Read, show
 
 _READ_TIMEOUT_MS = 10_000
 _READ_TIMEOUT_MAX_MS = 60_000
@@ -195,6 +195,7 @@ class DataService:
             self.on_damaged(replica, error)
             raise self.damage_refusal(replica.gid, error.message, body.get("node")) from None
         replica.count_read()
+        show(replica, body)
         answer.setdefault("applied", replica.applied_index)  # pages and numbers have their own
         if not replica.leads:
             answer["leader"] = replica.leader_hint

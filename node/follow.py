@@ -58,7 +58,7 @@ class Follow:
                 if len(page) or (not more and not told_caught_up):
                     await request.wait_credit()
                     request.push(self._push_body(page, caught_up=not more))
-                    replica.count_read()
+                    replica.count_push()
                     told_caught_up = not more
                 if more:
                     await asyncio.sleep(0)

@@ -20,11 +20,14 @@ from . import fields
 from .disk_room import DiskRoom
 from .draining import Draining
 from .host import Host
+from .hot import HotRanges
 from .large import LargeRanges
 from .view import View
 
 _WAIT_S = 0.5
 _RETRY_S = 0.1
+_LARGE = 4
+"""Fields of a range that travel: whether it is large or busy is said of all of them."""
 
 log = logging.getLogger("lognode.heartbeat")
 Body = dict[str, Any]
@@ -44,10 +47,12 @@ class Heartbeat:
         room: DiskRoom,
         draining: Draining,
         large: LargeRanges,
+        hot: HotRanges,
     ) -> None:
         self._room = room
         self._draining = draining
         self._large = large
+        self._hot = hot
         self._node_id = node_id
         self._host = host
         self._view = view
@@ -103,7 +108,8 @@ class Heartbeat:
             "damaged": self._own_damage(),
             "disk_free": self._room.free if self._room.level else None,
             "leads_left": self._draining.leads_left,
-            "large": [list(told) for told in self._large.told],
+            "large": [list(told[:_LARGE]) for told in self._large.told],
+            "busy": [list(told[:_LARGE]) for told in self._hot.told],
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
         try:
@@ -172,6 +178,7 @@ class Heartbeat:
         leaders = field(body, "leaders", dict)
         damaged = fields.parsed("damaged", _damage, body.get("damaged", []))
         large = fields.parsed("large", _large, body.get("large", []))
+        busy = fields.parsed("busy", _large, body.get("busy", []))
         disk_free = fields.optional_integer(body, "disk_free")
         leads_left = fields.optional_integer(body, "leads_left")
         *seen, seen_number = fields.integers(body, "seen", 3)
@@ -180,7 +187,7 @@ class Heartbeat:
         self._hear(node, leads_left)
         self._view.learn_leaders(leaders)
         self._facts.damaged[node] = self._view.damaged[node] = damaged
-        self._facts.large[node] = large
+        self._facts.large[node] = large + [told._replace(by_load=True) for told in busy]
         self._room.told(node, disk_free)
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
@@ -203,7 +210,7 @@ class Heartbeat:
     def _note_own(self) -> None:
         mine = self._own_damage()
         self._facts.damaged[self._node_id] = self._view.damaged[self._node_id] = mine
-        self._facts.large[self._node_id] = self._large.told
+        self._facts.large[self._node_id] = self._large.told + self._hot.told
 
     def _own_damage(self) -> list[Damage]:
         return [
@@ -212,10 +219,9 @@ class Heartbeat:
 
 
 def _large(told: Any) -> list[Large]:
-    found = [Large(*each) for each in told]
-    if any(list(map(type, each)) != [int, int, int, bytes] for each in found):
+    if any(list(map(type, each)) != [int, int, int, bytes] for each in told):
         raise ValueError("a large range that is none")
-    return found
+    return [Large(*each) for each in told]
 
 
 def _damage(told: Any) -> list[Damage]:

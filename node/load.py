@@ -30,14 +30,14 @@ class LoadMeter:
     Times are those of one monotonic clock, in seconds, the caller's.
     """
 
-    __slots__ = ("_bytes", "_reads", "_records", "_samples")
+    __slots__ = ("_bytes", "_pushes", "_reads", "_records", "_samples")
 
     def __init__(self, now: float) -> None:
         self.begin(now)
 
     def begin(self, now: float) -> None:
         """Count from 0 again: what a member counted before it led tells nothing of its lead."""
-        self._records = self._bytes = self._reads = 0
+        self._records = self._bytes = self._reads = self._pushes = 0
         self._samples: deque[tuple[float, int, int, int]] = deque(maxlen=_SAMPLES)
         self.sample(now)
 
@@ -47,8 +47,18 @@ class LoadMeter:
         self._bytes += size
 
     def read(self) -> None:
-        """A read was answered, or a page pushed to who follows."""
+        """A read was answered."""
         self._reads += 1
+
+    def pushed(self) -> None:
+        """A page was pushed to who follows."""
+        self._reads += 1
+        self._pushes += 1
+
+    @property
+    def used(self) -> int:
+        """Records appended and reads answered: what the replica was asked for."""
+        return self._records + self._reads - self._pushes
 
     def sample(self, now: float) -> None:
         """Remember where the counters are."""

@@ -7,11 +7,12 @@ what it leads is unknown: never 0.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..client.connection import Connection
 from ..client.errors import LognodeError, RemoteProtocolError
+from ..partitions.load_sample import HotKey
 from ..partitions.model import Descriptor
 from .host import Host
 from .load import SAMPLE_S
@@ -43,6 +44,8 @@ class Load(NamedTuple):
     records_per_s: float | None
     bytes_per_s: float | None
     reads_per_s: float | None
+    hot_key: HotKey | None
+    """None also while the range is not busy."""
 
 
 ByNode = Mapping[int, Mapping[Gid, Load]]
@@ -111,8 +114,8 @@ class Loads:
 
 
 def of_range(range_: Descriptor, leader: int | None, by_node: ByNode) -> Body:
-    """Size and rates of a range: its leader's, and reads by all members that answered. All of
-    them None when the leader did not answer, or says that it does not lead."""
+    """Size, rates and hot key of a range: its leader's, and reads by all members that answered. All
+    of them None when the leader did not answer, or says that it does not lead."""
     gid = (range_.range_id, range_.generation)
     led = None if leader is None else by_node.get(leader, {}).get(gid)
     if led is None or not led.leads:
@@ -122,24 +125,34 @@ def of_range(range_: Descriptor, leader: int | None, by_node: ByNode) -> Body:
     told = [rate for rate in reads if rate is not None]
     row = led._asdict()
     del row["leads"]
-    return {**row, "reads_per_s": None if led.reads_per_s is None else round(sum(told), 3)}
+    return {
+        **row,
+        "reads_per_s": None if led.reads_per_s is None else round(sum(told), 3),
+        "hot_key": None if led.hot_key is None else led.hot_key._asdict(),
+    }
 
 
 def from_wire(told: object) -> dict[Gid, Load]:
     """What `Loads.serve` gave elsewhere. Raises RemoteProtocolError for what is none."""
     if not isinstance(told, list) or not all(map(_is_load, told)):
         raise RemoteProtocolError("loads that are none")
-    return {(range_id, generation): Load(*load) for range_id, generation, *load in told}
+    return {(range_id, generation): _load(load) for range_id, generation, *load in told}
+
+
+def _load(told: Sequence[Any]) -> Load:
+    load = Load(*told)
+    return load if load.hot_key is None else load._replace(hot_key=HotKey(*load.hot_key))
 
 
 def _is_load(row: object) -> bool:
     if not isinstance(row, list) or len(row) != 2 + len(Load._fields):
         return False
-    counts, leads, rates = [*row[:2], *row[3:6]], row[2], row[6:]
+    counts, leads, rates, hot = [*row[:2], *row[3:6]], row[2], row[6:9], row[9]
     if row[3] is None and row[5] is None:
         counts = [*row[:2], row[4]]
     return (
         type(leads) is bool
+        and (hot is None or (isinstance(hot, list) and list(map(type, hot)) == [bytes, float]))
         and all(type(count) is int and count >= 0 for count in counts)
         and all(rate is None or (type(rate) is float and rate >= 0.0) for rate in rates)
     )
@@ -147,18 +160,25 @@ def _is_load(row: object) -> bool:
 
 def _loads(replicas: Iterable[RangeReplica]) -> Iterator[tuple[Gid, Load]]:
     for replica in replicas:
-        state = replica.state
-        rates = replica.load.rates(time.monotonic())
-        yield (
-            replica.gid,
-            Load(
-                replica.leads,
-                state.segment_bytes,
-                state.memtable_bytes,
-                state.entries_held,
-                *((None, None, None) if rates is None else (round(rate, 3) for rate in rates)),
-            ),
+        state, hot = replica.state, replica.hot_key
+        load = Load(
+            leads=replica.leads,
+            segment_bytes=state.segment_bytes,
+            memtable_bytes=state.memtable_bytes,
+            entries_held=state.entries_held,
+            records_per_s=None,
+            bytes_per_s=None,
+            reads_per_s=None,
+            hot_key=None if hot is None else hot._replace(share=round(hot.share, 2)),
         )
+        rates = replica.load.rates(time.monotonic())
+        if rates is not None:
+            load = load._replace(
+                records_per_s=round(rates.records, 3),
+                bytes_per_s=round(rates.bytes, 3),
+                reads_per_s=round(rates.reads, 3),
+            )
+        yield replica.gid, load
 
 
 async def _measure(replica: RangeReplica) -> None:

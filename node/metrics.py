@@ -69,14 +69,21 @@ class Metrics:
         self.idle_replicas = Gauge(
             "lognode_idle_replicas", "Replicas here whose groups rest.", registry=registry
         )
+        self._of_ranges(registry)
+        self._of_storage(registry)
+
+    def _of_ranges(self, registry: CollectorRegistry) -> None:
         self.operations = Gauge(
             "lognode_operations", "Operations on ranges under way in the cluster.",
+            registry=registry,
+        )  # fmt: skip
+        self.hot_ranges = Gauge(
+            "lognode_hot_ranges", "Busy ranges led here of which one key has most of the load.",
             registry=registry,
         )  # fmt: skip
         self.damaged_replicas = Gauge(
             "lognode_damaged_replicas", "Replicas here that take no part.", registry=registry
         )
-        self._of_storage(registry)
 
     def _of_storage(self, registry: CollectorRegistry) -> None:
         self.disk_free_bytes = Gauge(

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..client import limits
 from ..client.errors import InvalidArgument, LognodeError, Overloaded, Sealed
+from ..partitions.load_sample import HotKey, Sample
 from ..partitions.model import Descriptor
 from ..raft.group_log import GroupLog
 from ..raft.types import LogEntry
@@ -76,6 +77,10 @@ class RangeReplica(Replica):
         self._producer_use = ProducerUse(time.monotonic)
         self.load = LoadMeter(time.monotonic())
         """Appends are counted where they are acknowledged: by the leader."""
+        self.sample: Sample | None = None
+        """Is shown what is appended and read, while `hot` wants to know."""
+        self.hot_key: HotKey | None = None
+        """What it has found."""
         self._ahead: tuple[int, Ahead, Turns] | None = None
         """The next entry to be applied: its index, itself, what it took so far."""
         self._preparing: asyncio.Task[None] | None = None
@@ -105,6 +110,8 @@ class RangeReplica(Replica):
         _check_size(data)
         if batch.producer:
             self._producer_use.used(batch.producer)
+        if self.sample is not None:
+            self.sample.appended(batch.keys, together=batch.atomic)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._gathered.append((data, batch.count, future))
         self._gathered_bytes += len(data)
@@ -297,8 +304,13 @@ class RangeReplica(Replica):
         self._on_change(self)
 
     def count_read(self) -> None:
-        """A read was answered here, or a page pushed to who follows."""
+        """A read was answered here."""
         self.load.read()
+        self.services.metrics.reads.inc()
+
+    def count_push(self) -> None:
+        """A page was pushed to who follows."""
+        self.load.pushed()
         self.services.metrics.reads.inc()
 
     def resigned(self) -> None:

@@ -166,6 +166,23 @@ READS: Final[Mapping[str, Read]] = {
 }
 
 
+def show(replica: RangeReplica, body: Body) -> None:
+    """Show a read that was answered to the sample of what its range is asked for, if there is one:
+    it was about a key, or about those of a span, at most. Fields that it has no use for may hold
+    anything."""
+    if replica.sample is None:
+        return
+    span = replica.descriptor.span
+    key, *begins, end = (
+        value if type(value) is bytes else None
+        for value in map(body.get, ("key", "start_key", "start_after", "prefix", "end_key"))
+    )
+    if key is None:
+        replica.sample.read(max([span.start, *filter(None, begins)]), end)
+    elif key in span:
+        replica.sample.read(key, key + b"\0")
+
+
 async def _in_parts(replica: RangeReplica, part: Callable[[int], bool]) -> int:
     """Call `part`, in a turn each, until it says that there is enough, or until something was
     removed since the first. It is given the end of what was applied at the first; returns the index

@@ -46,7 +46,7 @@ class Facts:
         self.damaged: dict[int, list[Damage]] = {}
         """Node to what it says of its replicas."""
         self.large: dict[int, list[Large]] = {}
-        """Node to ranges that it leads and finds too large."""
+        """Node to ranges that it leads and finds too large, or too busy."""
         self.repaired: dict[int, float] = {}
         """Range to when its last repair or split was planned, or the last move of it off a node."""
         self.drains: dict[int, float] = {}

@@ -16,6 +16,7 @@ from .metadata import Metadata, group_size
 from .model import Descriptor
 from .placement import Homes, changing, load_of
 from .replacing import Leave, replacement
+from .spans import printable
 
 CONTROLLER_MEMBERS = 3
 
@@ -34,14 +35,15 @@ class Planned:
 
 
 class Large(NamedTuple):
-    """What the leader of a range says of it when it has more bytes than it should."""
+    """What the leader of a range says of it when it has more bytes or load than it should."""
 
     range_id: int
     generation: int
     size: int
-    """Bytes that it has."""
+    """Bytes that it has, or how often a second it is asked for something."""
     at: bytes
-    """The key that halves them."""
+    """The key that halves that."""
+    by_load: bool = False
 
 
 Damage = tuple[int, int, str]
@@ -69,7 +71,7 @@ def plan(
 ) -> list[Planned]:
     """Operations to begin now, repairs before all; `alive` are the nodes heard from lately, `leave`
     those that replicas are to leave. Ranges that are `resting` were repaired or split a moment ago;
-    `large` are those that leaders find larger than the policy of their log wants."""
+    `large` are those that leaders find larger, or busier, than the policy of their log wants."""
     homes = _homes(metadata, alive)
     found = {
         planned.range_id: planned
@@ -173,21 +175,28 @@ def _expansions(metadata: Metadata, homes: Homes) -> list[Planned]:
 def _splits(
     metadata: Metadata, alive: Collection[int], resting: Collection[int], large: Collection[Large]
 ) -> list[Planned]:
-    """Nothing waits for a split by size, so that all members are there for it."""
+    """Nothing waits for a split that nobody asks for, so that all members are there for it."""
     planned = []
     for told in large:
         range_ = metadata.ranges.get(told.range_id)
         if range_ is None or range_.generation != told.generation or range_.operation:
             continue
-        bound = metadata.logs[range_.log_id].policy.split_bytes
+        policy = metadata.logs[range_.log_id].policy
+        bound = policy.split_rate if told.by_load else policy.split_bytes
         if bound is None or told.size <= bound or told.range_id in resting:
             continue
         within = told.at in range_.span and told.at != range_.span.start
         if within and set(range_.members) <= set(alive):
-            reason = f"{told.size} bytes, more than {bound}: at its half"
+            reason = _why_split(told, bound)
             gid = (range_.range_id, range_.generation)
             planned.append(Planned("split", *gid, range_.members, reason, told.at))
     return planned
+
+
+def _why_split(told: Large, bound: int) -> str:
+    if told.by_load:
+        return f"load: {told.size:,}/s, more than {bound:,}/s: halves at key {printable(told.at)}"
+    return f"{told.size} bytes, more than {bound}: at its half"
 
 
 def plan_controller(

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..json_text import to_json
 from .parser import Parser, whole
 from .quantities import age, size
 from .verb import Call, Verb
@@ -12,7 +13,7 @@ from .verbs_logs import RANGE, ranges_of
 _WIDE = (*RANGE, "size", "entries", "appends", "reads", "last")
 _FIELDS = (
     "segment_bytes", "memtable_bytes", "entries_held", "records_per_s", "bytes_per_s",
-    "reads_per_s", "last_operation",
+    "reads_per_s", "hot_key", "last_operation",
 )  # fmt: skip
 """What `--wide` adds, by its name in /status.json."""
 _UNKNOWN = "unknown"
@@ -59,6 +60,7 @@ def in_words(row: Row, now_ms: int) -> Row:
     told = row["records_per_s"] is not None
     return {
         **row,
+        "state": _state(row),
         "size": size(row["segment_bytes"] + row["memtable_bytes"]) if known else _UNKNOWN,
         "entries": row["entries_held"] if known else _UNKNOWN,
         "appends": (
@@ -67,6 +69,13 @@ def in_words(row: Row, now_ms: int) -> Row:
         "reads": f"{row['reads_per_s']:.1f}/s" if told else _UNKNOWN,
         "last": _last(row, now_ms),
     }
+
+
+def _state(row: Row) -> str:
+    hot = row["hot_key"]
+    if hot is None:
+        return str(row["state"])
+    return f"{row['state']}, hot key {to_json(hot['key'])} has {hot['share']:.0%} of the load"
 
 
 def _last(row: Row, now_ms: int) -> str | None:

@@ -28,6 +28,15 @@ def test_quantities_have_their_units() -> None:
     assert row["last"] == "repair DONE 3m ago: the replica of node 2: lost"
 
 
+def test_a_hot_key_is_shown_with_the_state() -> None:
+    assert words(KNOWN)["state"] == "ACTIVE"
+    row = words({**KNOWN, "hot_key": {"key": b"user-7", "share": 0.716}})
+    assert row["state"] == 'ACTIVE, hot key "user-7" has 72% of the load'
+    row = words({**KNOWN, "hot_key": {"key": b"\xff", "share": 1.0}})
+    assert row["state"] == 'ACTIVE, hot key {"b64": "/w=="} has 100% of the load'
+    assert row["hot_key"] == {"key": b"\xff", "share": 1.0}
+
+
 def test_what_runs_is_shown_before_what_ended() -> None:
     running = {"id": 5, "kind": "expand", "phase": "SEALING", "reason": "3 replicas wanted"}
     row = words({**KNOWN, "operation": 5}, running)

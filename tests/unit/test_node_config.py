@@ -26,6 +26,7 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "disk_reserve_bytes": ("0", "1", "2", 0),
     "bootstrap_expect": ("3", "5", "1", 3),
     "repair_after": ("0", "1.5", "2", 0.0),
+    "split_rest": ("0", "1.5", "2", 0.0),
 }
 
 

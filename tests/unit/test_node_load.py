@@ -2,23 +2,26 @@
 
 from typing import Any
 
+import msgpack
 import pytest
 
 from lognode.client.errors import RemoteProtocolError
 from lognode.node.load import SAMPLE_S, WINDOW_S, LoadMeter
 from lognode.node.loads import Load, from_wire, of_range
+from lognode.partitions.load_sample import HotKey
 from lognode.partitions.model import Descriptor, Span
 
 RANGE = Descriptor(7, 3, 1, Span(b"", None), (1, 2, 3))
 GID = (7, 3)
 UNKNOWN = dict.fromkeys(
     ["segment_bytes", "memtable_bytes", "entries_held", "records_per_s", "bytes_per_s",
-     "reads_per_s"]
+     "reads_per_s", "hot_key"]
 )  # fmt: skip
 
 
 def load(*, leads: bool, reads: float | None = 1.0, records: float | None = 10.0) -> Load:
-    return Load(leads, 1000, 200, 30, records, None if records is None else 100.0, reads)
+    size = None if records is None else 100.0
+    return Load(leads, 1000, 200, 30, records, size, reads, None)
 
 
 def test_rates_are_over_what_there_is_and_then_over_the_last_minute() -> None:
@@ -36,6 +39,19 @@ def test_rates_are_over_what_there_is_and_then_over_the_last_minute() -> None:
     rates = meter.rates(now + 1.0)
     assert rates is not None
     assert rates.records == 610 / (WINDOW_S + 1.0)
+
+
+def test_what_a_replica_is_asked_for_is_no_page_that_it_pushes() -> None:
+    meter = LoadMeter(0.0)
+    meter.appended(20, 4_000)
+    meter.read()
+    meter.pushed()
+    assert meter.used == 21
+    rates = meter.rates(2.0)
+    assert rates is not None
+    assert rates.reads == 1.0
+    meter.begin(2.0)
+    assert meter.used == 0
 
 
 def test_a_member_that_takes_the_lead_counts_from_then_on() -> None:
@@ -56,10 +72,13 @@ def test_size_and_appends_are_the_leaders_reads_those_of_all_that_answered() -> 
     }
     assert of_range(RANGE, 2, by_node) == {
         "segment_bytes": 1000, "memtable_bytes": 200, "entries_held": 30,
-        "records_per_s": 10.0, "bytes_per_s": 100.0, "reads_per_s": 1.25,
+        "records_per_s": 10.0, "bytes_per_s": 100.0, "reads_per_s": 1.25, "hot_key": None,
     }  # fmt: skip
     del by_node[1]
     assert of_range(RANGE, 2, by_node)["reads_per_s"] == 1.0
+    by_node[3][GID] = load(leads=False)._replace(hot_key=HotKey(b"old", 0.9))
+    by_node[2][GID] = load(leads=True)._replace(hot_key=HotKey(b"k", 0.75))
+    assert of_range(RANGE, 2, by_node)["hot_key"] == {"key": b"k", "share": 0.75}
 
 
 @pytest.mark.parametrize("leader", [None, 1, 3, 9])
@@ -79,19 +98,32 @@ def test_a_leader_that_has_only_begun_knows_its_size_and_no_rates() -> None:
 
 def test_loads_travel() -> None:
     shared = load(leads=True)._replace(segment_bytes=None, entries_held=None)
-    loads = {GID: load(leads=True), (8, 1): load(leads=False, reads=None), (9, 2): shared}
-    assert from_wire([[*gid, *each] for gid, each in loads.items()]) == loads
+    hot = load(leads=True)._replace(hot_key=HotKey(b"\xff", 0.25))
+    loads = {
+        GID: load(leads=True), (8, 1): load(leads=False, reads=None), (9, 2): shared, (5, 1): hot,
+    }  # fmt: skip
+    sent = msgpack.unpackb(msgpack.packb([[*gid, *each] for gid, each in loads.items()]))
+    assert from_wire(sent) == loads
 
 
 @pytest.mark.parametrize(
     "told",
     [
-        None, {}, [1], [[]], [[7, 3, True, 1, 1, 1, None, None]],
-        [[7, 3, 1, 1, 1, 1, None, None, None]], [[7, -3, True, 1, 1, 1, None, None, None]],
-        [[7, 3, True, 1, "1", 1, None, None, None]], [[7, 3, True, 1, 1, 1, -0.5, None, None]],
-        [[7, 3, True, 1, 1, 1, float("nan"), None, None]],
-        [[7, 3, True, True, 1, 1, None, None, None]], [[7, 3, True, None, 1, 1, None, None, None]],
-        [[7, 3, True, None, None, None, None, None, None]],
+        None, {}, [1], [[]], *(
+            [[*row, None]] for row in (
+                [7, 3, True, 1, 1, 1, None, None], [7, 3, 1, 1, 1, 1, None, None, None],
+                [7, -3, True, 1, 1, 1, None, None, None], [7, 3, True, 1, "1", 1, None, None, None],
+                [7, 3, True, 1, 1, 1, -0.5, None, None],
+                [7, 3, True, 1, 1, 1, float("nan"), None, None],
+                [7, 3, True, True, 1, 1, None, None, None],
+                [7, 3, True, None, 1, 1, None, None, None],
+                [7, 3, True, None, None, None, None, None, None],
+            )
+        ),
+        *(
+            [[7, 3, True, 1, 1, 1, None, None, None, hot]]
+            for hot in (5, b"k", [], [b"k"], ["k", 0.5], [b"k", 1], [b"k", 0.5, 0.5])
+        ),
     ],
 )  # fmt: skip
 def test_loads_that_are_none_are_refused(told: Any) -> None:
