@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
-from . import commands, planner
+from . import commands, planner, recovery
 from .facts import Facts, OperationFacts
 from .leaving import DEAD_AFTER_S, NEVER, leaving
 from .metadata import Metadata
@@ -50,7 +50,7 @@ def next_steps(
     draining &= facts.alive(now, DEAD_AFTER_S)
     steps = []
     for operation in metadata.operations.values():
-        old = metadata.ranges[operation.inputs[0][0]].members
+        old = recovery.witnesses(operation, metadata.ranges[operation.inputs[0][0]].members)
         told = facts.of(operation.operation_id, now)
         if operation.phase == "DECIDED" and told.decided_at is None:
             told.decided_at = now

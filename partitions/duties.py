@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ..client import limits
+from . import recovery
 from .facts import COPIED, INSTALLED, PREPARED, SEALED
 from .lineage import Gid, same_end
 from .metadata import Metadata
@@ -34,6 +35,8 @@ class Held(NamedTuple):
     memtable_bytes: int
     base_wanted: bool
     """The leader's log no longer continues this one's."""
+    stopped: bool = False
+    """It takes no part any more, until the next start of the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,11 @@ class Local:
     ended."""
 
 
-Source = Literal["empty", "own", "prepared", "peers", "late"]
-"""Where a generation's first state is: nowhere, in the parent's replica here, where `Prepare` put
-it, with other nodes; or, the parent being over and gone, any later base of the generation itself,
-of which this node, that has had no part in it, is then a follower far behind (2.16)."""
+Source = Literal["empty", "own", "recovered", "prepared", "peers", "late"]
+"""Where a generation's first state is: nowhere, in the parent's replica here, there too but without
+what only others had, where `Prepare` put it, with other nodes; or, the parent being over and gone,
+any later base of the generation itself, of which this node, that has had no part in it, is then a
+follower far behind (2.16)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,21 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
+class GoAlone:
+    """Go on as the generation's only member, to end it and for nothing else (see `recovery`)."""
+
+    gid: Gid
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class StandDown:
+    """Take no part in the generation: its range goes on from another member alone."""
+
+    gid: Gid
+
+
+@dataclass(frozen=True, slots=True)
 class Retire:
     """Free these generations: the metadata says positively that they are over, and what came of
     them has begun here (2.17)."""
@@ -132,7 +151,9 @@ class Retire:
     gids: tuple[Gid, ...]
 
 
-Duty = Begin | Tell | Copy | Flush | Seal | Prepare | CatchUp | Damage | Retire
+Duty = (
+    Begin | Tell | Copy | Flush | Seal | Prepare | CatchUp | Damage | GoAlone | StandDown | Retire
+)
 
 
 def name_of(duty: Duty) -> Hashable:
@@ -155,6 +176,8 @@ def duties(metadata: Metadata, local: Local) -> list[Duty]:
         if local.node_id in range_.members:
             _member_of(range_, metadata, local, found)
     for operation in metadata.operations.values():
+        if operation.kind == recovery.KIND and _parts(operation, local, found):
+            continue
         if operation.phase == "PLANNED":
             _copy_ahead(operation, local, found)
         elif operation.phase == "SEALING":
@@ -162,7 +185,9 @@ def duties(metadata: Metadata, local: Local) -> list[Duty]:
         elif _has_begun(operation, local):
             found.append(Tell(operation.operation_id, INSTALLED))
     found += [
-        CatchUp(gid) for gid, held in local.replicas.items() if held.base_wanted and not held.sealed
+        CatchUp(gid)
+        for gid, held in local.replicas.items()
+        if held.base_wanted and not held.sealed and not held.stopped
     ]
     parents = {
         (parent.range_id, parent.generation)
@@ -194,7 +219,9 @@ def _member_of(range_: Descriptor, metadata: Metadata, local: Local, found: list
     if local.prepared.get(range_.operation) == parent:
         source = "prepared"
     elif held is not None and held.end == parent:
-        source = "own"
+        operation = metadata.operations.get(range_.operation)
+        lost = operation is not None and operation.kind == recovery.KIND
+        source = "recovered" if lost else "own"
     elif held is not None and held.end is not None and same_end(held.end, parent):
         # The same entries gave another state here (executions 1.6).
         reason = "the state at the seal has another hash than its peers'"
@@ -245,6 +272,23 @@ def _seal_and_prepare(operation: Operation, local: Local, found: list[Duty]) -> 
             found.append(Flush(gid))  # the tail always goes to a file (executions 1.8)
         else:
             found.append(Tell(operation.operation_id, SEALED, held.end))
+
+
+def _parts(operation: Operation, local: Local, found: list[Duty]) -> bool:
+    """Unsafe recovery: whether the node has still to leave the other members of the generation, or
+    has nothing else to do for it. Who is sealed already has left: nothing follows."""
+    (gid,) = operation.inputs
+    held = local.replicas.get(gid)
+    if not _is_wanted(operation, local):
+        if held is not None and not held.stopped:
+            found.append(StandDown(gid))
+        return True
+    if held is None:
+        return operation.phase == "SEALING"  # it is damaged, or waits for a file: nobody has it
+    if not held.stopped and (held.sealed or held.members == (local.node_id,)):
+        return False
+    found.append(GoAlone(gid, operation.operation_id))
+    return True
 
 
 def _has_begun(operation: Operation, local: Local) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .model import Lineage
+from .recovery import SEQS_LEFT_OUT
 
 Gid = tuple[int, int]
 """Range and generation."""
@@ -35,3 +36,8 @@ def same_end(one: Lineage, other: Lineage) -> bool:
 def successor(tables: Mapping[str, Any]) -> dict[str, Any]:
     """The tables with which the next generation begins, at `FIRST_APPLIED` of its own log."""
     return {**tables, "sealed": None}
+
+
+def recovered(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """As `successor`, where entries may be lost whose seqs somebody has seen."""
+    return {**successor(tables), "next_seq": tables["next_seq"] + SEQS_LEFT_OUT}

@@ -27,7 +27,11 @@ from ..client.errors import (
     to_wire,
 )
 from ..client.invariants import invariant
-from . import allocate, commands, lifecycle, locks, moves, placement, splits
+from . import allocate, commands, lifecycle, locks, moves, placement, recovery, splits
+from .command_fields import key as _key
+from .command_fields import number as _number
+from .command_fields import numbers as _numbers
+from .command_fields import text as _text
 from .model import (
     CONTROLLER_RANGE,
     Descriptor,
@@ -85,6 +89,7 @@ class Metadata:
             commands.PLAN: self._plan,
             commands.MOVE: self._move,
             commands.SPLIT: self._split,
+            commands.RECOVER: self._recover,
             commands.SEALING: self._sealing,
             commands.DECIDE: self._decide,
             commands.INSTALLED: self._installed,
@@ -389,19 +394,40 @@ class Metadata:
             "version": self.version + 1,  # once this command is applied
         }
 
+    def _recover(self, command: Command, *_: int) -> Answer:
+        """An operator's: the range goes on from one member alone (see `recovery`). What waits for
+        the others gives way."""
+        range_ = self.descriptor(_number(command, "range"))
+        node, damaged = _number(command, "from"), _numbers(command, "damaged")
+        operation = self.operations.get(range_.operation)
+        recovery.check(range_, self.nodes, operation, damaged, node)
+        if operation is not None and operation.phase == "DECIDED":
+            self._end(operation, 0)
+        elif operation is not None:
+            self._drop(operation, 0)
+        output = Output(range_.range_id, range_.generation + 1, range_.span, (node,))
+        inputs = ((range_.range_id, range_.generation),)
+        reason = f"an operator goes on from node {node} alone"
+        return {
+            **self._begin(recovery.KIND, inputs, (output,), reason, "SEALING"),
+            "generation": output.generation,
+            "version": self.version + 1,  # once this command is applied
+        }
+
     def _begin(
         self,
         kind: str,
         inputs: tuple[tuple[int, int], ...],
         outputs: tuple[Output, ...],
         reason: str,
+        phase: str = "PLANNED",
     ) -> Answer:
         spans = [self.ranges[range_id].span for range_id, _ in inputs]
         if union(spans) != union(output.span for output in outputs):
             raise InvalidArgument("the outputs do not cover the inputs exactly", what="outputs")
         operation_id = self._next("operation")
         self.operations[operation_id] = Operation(
-            operation_id, kind, inputs, outputs, "PLANNED", reason
+            operation_id, kind, inputs, outputs, phase, reason
         )
         for range_id, _ in inputs:
             self._lock(range_id, operation_id)
@@ -415,12 +441,14 @@ class Metadata:
     def _abort(self, command: Command, *_: int) -> Answer:
         """Only a PLANNED operation: after that the input may be sealed (executions 1.25)."""
         operation = self._operation(command["operation"], "PLANNED")
-        at_ms = _number(command, "at_ms")
+        self._drop(operation, _number(command, "at_ms"))
+        return {}
+
+    def _drop(self, operation: Operation, at_ms: int) -> None:
         del self.operations[operation.operation_id]
         for range_id, _generation in operation.inputs:
             self._lock(range_id, 0)
             self._remember(range_id, operation, "ABORTED", at_ms)
-        return {}
 
     def _decide(self, command: Command, *_: int) -> Answer:
         operation = self._operation(command["operation"], "SEALING")
@@ -642,27 +670,6 @@ def check_log_name(name: object) -> None:
 def _follows(known: NodeRecord, boot: int, process: int) -> bool:
     """Whether this is a later boot, or the same one asking again, and not that of a copy."""
     return boot > known.boot or (boot == known.boot and process == known.process)
-
-
-def _number(command: Command, name: str) -> int:
-    value = command.get(name) or 0
-    if type(value) is not int or value < 0:
-        raise InvalidArgument(f"{name} is {value!r}; an integer is wanted", what=name)
-    return value
-
-
-def _text(command: Command, name: str) -> str:
-    value = command.get(name) or ""
-    if type(value) is not str:
-        raise InvalidArgument(f"{name} is {value!r}; a text is wanted", what=name)
-    return value
-
-
-def _key(command: Command, name: str) -> bytes:
-    value = command.get(name)
-    if type(value) is not bytes:
-        raise InvalidArgument(f"{name} is {value!r}; a key is wanted", what=name)
-    return value
 
 
 def _operation(body: dict[str, Any]) -> Operation:

@@ -8,11 +8,13 @@ from lognode.partitions.duties import (
     Copy,
     Duty,
     Flush,
+    GoAlone,
     Held,
     Local,
     Prepare,
     Retire,
     Seal,
+    StandDown,
     Tell,
     duties,
 )
@@ -55,18 +57,35 @@ class Nodes:
             facts.heard[node] = now
             for duty in duties(self.metadata, self.nodes[node]):
                 self._done(node, duty, facts, now)
-        for gid in {gid for local in self.nodes.values() for gid in local.replicas}:
-            self._elect(gid)
+        groups = {
+            (gid, held.members)
+            for local in self.nodes.values()
+            for gid, held in local.replicas.items()
+        }
+        for gid, members in groups:
+            self._elect(gid, members)
 
-    def _elect(self, gid: Gid) -> None:
-        holders = [node for node, local in self.nodes.items() if gid in local.replicas]
-        up = [node for node in holders if node not in self.down]
-        members = self.nodes[holders[0]].replicas[gid].members
-        leader = self.leader(gid)
+    def _elect(self, gid: Gid, members: tuple[int, ...]) -> None:
+        """Among those who have the generation with these members, and take part."""
+        up = [node for node in self._holders(gid, members) if node not in self.down]
+        leader = next((node for node in up if self.nodes[node].replicas[gid].leads), None)
         if leader is None and 2 * len(up) > len(members):
             leader = up[-1]
         for node in up:
             self._set(node, gid, leads=node == leader, leader=leader)
+
+    def _holders(self, gid: Gid, members: tuple[int, ...]) -> list[int]:
+        held = {node: local.replicas.get(gid) for node, local in self.nodes.items()}
+        return [
+            node for node, has in held.items()
+            if has is not None and has.members == members and not has.stopped
+        ]  # fmt: skip
+
+    def restart(self, node: int) -> None:
+        """What was stopped takes part until the node is asked again."""
+        self.down.discard(node)
+        for gid in self.nodes[node].replicas:
+            self._set(node, gid, stopped=False, leads=False)
 
     def _set(self, node: int, gid: Gid, **what: object) -> None:
         local = self.nodes[node]
@@ -97,9 +116,14 @@ class Nodes:
             case Flush(gid):
                 self._set(node, gid, end=end_of(gid))
             case Seal(gid):
-                for other in self.nodes.keys() - self.down:
-                    if gid in self.nodes[other].replicas:
+                members = local.replicas[gid].members
+                for other in self._holders(gid, members):
+                    if other not in self.down:
                         self._set(other, gid, sealed=True)
+            case GoAlone(gid):
+                self._set(node, gid, members=(node,), stopped=False, leads=True, leader=node)
+            case StandDown(gid):
+                self._set(node, gid, stopped=True, leads=False, leader=None)
             case Prepare(gid, operation):
                 prepared = {**local.prepared, operation: end_of(gid)}
                 self.nodes[node] = replace(local, prepared=prepared)

@@ -1,0 +1,39 @@
+"""Fields of a metadata command, each of the type that it should have, or a refusal that says so."""
+
+from typing import Any
+
+from ..client.errors import InvalidArgument
+
+Command = dict[str, Any]
+
+
+def number(command: Command, name: str) -> int:
+    """An integer that is not negative, 0 when it is not there. Raises InvalidArgument."""
+    value = command.get(name) or 0
+    if type(value) is not int or value < 0:
+        raise InvalidArgument(f"{name} is {value!r}; an integer is wanted", what=name)
+    return value
+
+
+def numbers(command: Command, name: str) -> list[int]:
+    """Integers, none when they are not there. Raises InvalidArgument."""
+    values = command.get(name) or []
+    if type(values) is not list or not all(type(value) is int for value in values):
+        raise InvalidArgument(f"{name} is {values!r}; integers are wanted", what=name)
+    return values
+
+
+def text(command: Command, name: str) -> str:
+    """A text, empty when it is not there. Raises InvalidArgument."""
+    value = command.get(name) or ""
+    if type(value) is not str:
+        raise InvalidArgument(f"{name} is {value!r}; a text is wanted", what=name)
+    return value
+
+
+def key(command: Command, name: str) -> bytes:
+    """A key of any length. Raises InvalidArgument."""
+    value = command.get(name)
+    if type(value) is not bytes:
+        raise InvalidArgument(f"{name} is {value!r}; a key is wanted", what=name)
+    return value
