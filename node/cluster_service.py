@@ -30,15 +30,18 @@ from . import fields, health
 from .disk_room import DiskRoom
 from .handover import Handover
 from .host import Host
+from .recoveries import Recoveries
 from .view import View
 
 _DEADLINE_S = 10.0
 _VERSION_WAIT_S = 0.5
-_ONCE = frozenset({commands.CREATE_LOG, commands.DELETE_LOG, commands.MOVE, commands.SPLIT})
+_ONCE = frozenset(
+    {commands.CREATE_LOG, commands.DELETE_LOG, commands.MOVE, commands.SPLIT, commands.RECOVER}
+)
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
 _FORWARDED = frozenset(
     {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
-     commands.REGISTER, commands.MOVE, commands.SPLIT, commands.DRAIN_NODE,
+     commands.REGISTER, commands.MOVE, commands.SPLIT, commands.RECOVER, commands.DRAIN_NODE,
      commands.REMOVE_NODE}
 )  # fmt: skip
 
@@ -59,9 +62,11 @@ class ClusterService:
         status: Callable[[], Awaitable[Body]],
         rng: random.Random,
         handover: Handover,
+        recoveries: Recoveries,
         room: DiskRoom,
     ) -> None:
         self._room = room
+        self._recoveries = recoveries
         self._node_id = node_id
         self._host = host
         self._view = view
@@ -81,6 +86,8 @@ class ClusterService:
             "range_transfer": self.range_transfer,
             "range_move": self.range_move,
             "range_split": self.range_split,
+            "range_recovery": recoveries.report,
+            "range_recover": self.range_recover,
             "node_drain": self.node_drain,
             "node_remove": self.node_remove,
         }
@@ -225,6 +232,23 @@ class ClusterService:
         command = {"log": field(body, "log", str), "at": field(body, "at", bytes)}
         answer = await self.command({"op": commands.SPLIT, **command})
         log.info("split planned", extra={"fields": {**command, "operation": answer["operation"]}})
+        return answer
+
+    async def range_recover(self, body: Body) -> Body:
+        """Begin unsafe recovery of a range from one of its members; answered as `range_move`.
+
+        Raises NotFound, NodeNotFound, InvalidArgument, Conflict, OperationInProgress.
+        """
+        command = {name: fields.integer(body, name) for name in ("range", "from")}
+        if body.get("accept_loss") is not True:
+            raise InvalidArgument(
+                "acknowledged entries may be lost: say that you accept it", what="accept_loss"
+            )
+        range_ = await self._known_range(command["range"])
+        damaged = list(self._recoveries.damaged(range_))
+        answer = await self.command({"op": commands.RECOVER, **command, "damaged": damaged})
+        told = {**command, "operation": answer["operation"]}
+        log.warning("unsafe recovery begun", extra={"fields": told})
         return answer
 
     async def node_drain(self, body: Body) -> Body:

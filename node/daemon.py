@@ -72,6 +72,7 @@ from .peers import PeerLinks
 from .pings import Pings
 from .raft_in import Boot, RaftIn
 from .rate import TokenBucket
+from .recoveries import Recoveries
 from .removals import Removals
 from .replica import Memory, Services
 from .rounds import Rounds
@@ -380,10 +381,14 @@ class Node:
     def _assemble_cluster(self) -> None:
         """What replicas call back into as soon as they are recovered."""
         identity = self.identity
+        self._recoveries = Recoveries(
+            node_id=identity.node_id, host=self._host, view=self._view,
+            connection=self._links.connection,
+        )  # fmt: skip
         self._cluster = ClusterService(
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection, status=self._status, rng=self._rng,
-            handover=self._handover, room=self._room,
+            handover=self._handover, recoveries=self._recoveries, room=self._room,
         )  # fmt: skip
         self._membership = Membership(
             identity=identity,
@@ -431,6 +436,7 @@ class Node:
                 "command": cluster.peer_command,
                 "image": cluster.peer_image,
                 "loads": self._loads.serve,
+                "replica_end": self._recoveries.serve,
                 "controller_install": self._changes.install,
                 "take_over": self._handover.take_over,
                 "hand_over": self._handover.hand_over,

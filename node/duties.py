@@ -15,7 +15,7 @@ from ..client.errors import CorruptData, LognodeError, RangeNotFound, Unavailabl
 from ..partitions import duties
 from ..partitions.duties import Duty, Held, Local
 from ..partitions.facts import Report
-from ..partitions.lineage import FIRST_APPLIED, lineage_of, successor
+from ..partitions.lineage import FIRST_APPLIED, lineage_of, recovered, successor
 from ..partitions.model import Lineage
 from ..raft.types import GroupId
 from ..statemachine.clip import clipped
@@ -199,6 +199,10 @@ class Duties:
                 await self._catch_up(self._replica(gid), pin=self._pin_of(duty))
             case duties.Damage(gid, reason):
                 self._host.damage(self._replica(gid), CorruptData(reason))
+            case duties.GoAlone(gid):
+                await self._host.go_on_alone(self._replica(gid))
+            case duties.StandDown(gid):
+                self._stand_down(self._replica(gid))
             case duties.Retire(gids):
                 await self._host.retire([GroupId(*gid) for gid in gids])
         self.wake()  # it may have made the next one due
@@ -221,7 +225,7 @@ class Duties:
             return
         (parent,) = range_.lineage
         gid = GroupId(parent.range_id, parent.generation)
-        if duty.source == "own":
+        if duty.source in ("own", "recovered"):
             sealed = self._replica(gid).state.durable_base
         elif duty.source == "prepared":
             row = self._host.meta.get(rows.prepared_key(range_.operation))
@@ -230,7 +234,8 @@ class Duties:
             sealed = Base.from_wire(row["base"])
         else:
             sealed = await self._fetch_at(gid, parent, pin=self._pin_of(duty))
-        base = Base(*FIRST_APPLIED, list(sealed.manifest), successor(sealed.tables))
+        follow = recovered if duty.source == "recovered" else successor
+        base = Base(*FIRST_APPLIED, list(sealed.manifest), follow(sealed.tables))
         base = clipped(base, *range_.span)
         await self._host.create_range(range_, base, campaign=duty.campaign)
 
@@ -310,6 +315,13 @@ class Duties:
                 raise Unavailable(f"{gid} is not sealed yet")
             await asyncio.sleep(_SEALED_POLL_S)
 
+    def _stand_down(self, replica: RangeReplica) -> None:
+        """What it has stays where it is until the metadata says that the generation is over."""
+        replica.stop()
+        gid = {"range": replica.gid.range_id, "generation": replica.gid.generation}
+        log.warning("replica takes no part: its range is recovered without it",
+                    extra={"fields": gid})  # fmt: skip
+
     # Catching up.
 
     async def _catch_up(self, replica: RangeReplica, *, pin: Hashable) -> None:
@@ -336,6 +348,7 @@ def _held(replica: RangeReplica) -> Held:
         end=None if state.sealed is None else _end(replica.gid, state.durable_base),
         memtable_bytes=state.memtable_bytes,
         base_wanted=replica.group.base_wanted,
+        stopped=replica.stopped,
     )
 
 

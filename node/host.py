@@ -8,7 +8,7 @@ the replica is damaged (1.2), and a base is in meta before its replica takes par
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -435,6 +435,34 @@ class Host:
         return self._begin_controller(
             replica.descriptor, replica.raft_log, metadata, applied, campaign=False
         )
+
+    async def go_on_alone(self, replica: RangeReplica) -> None:
+        """Unsafe recovery: the replica goes on from its log and base as the only member of its
+        generation, which it leads at once, to seal it; it serves nobody.
+
+        The row first: from then on it shares no descriptor with the other members, so that
+        neither side takes a message of the other, after a restart neither (executions 2.24).
+        Nothing is committed alone before that. Raises Unavailable when the replica has ended.
+        """
+        gid, key, raft_log = replica.gid, rows.replica_key(replica.gid), replica.raft_log
+        async with replica.base_turn:  # what is being stored of it names the members of before
+            self._end_to_go_on(replica)
+            members = (self._services.node_id,)
+            descriptor = replace(replica.descriptor, members=members, state="SEALING")
+            row = self.meta.get(key)
+            if row is None:
+                raise Unavailable(f"{gid} was retired meanwhile")
+            row["descriptor"] = descriptor.to_wire()
+            await self._sync.run(lambda: self.meta.commit({key: row}))
+            self._check_not_retired(replica)
+            log.warning(
+                "replica goes on alone to end its generation: its range is recovered from it",
+                extra={"fields": {"range": gid.range_id, "generation": gid.generation,
+                                  "last_index": raft_log.last_index,
+                                  "last_term": raft_log.last_term}},
+            )  # fmt: skip
+            base = Base.from_wire(row["base"])
+            self._begin_range(descriptor, raft_log, base, campaign=True)
 
     def _end_to_go_on(self, replica: Replica) -> None:
         """A base took its time to come: the replica may be damaged or retired since."""

@@ -150,7 +150,7 @@ class RangeReplica(Replica):
 
     def propose_seal(self, operation: int) -> None:
         """End this generation, if this member leads and has not done so yet (idempotent)."""
-        if self.leads and not self.is_sealed and not self._seal_proposed:
+        if self.leads and self.state.sealed is None and not self._seal_proposed:
             self.propose_gathered()
             self.propose(commands.encode(commands.SEAL, self.services.stamp_ms(), operation), ())
             self._seal_proposed = True
@@ -239,7 +239,8 @@ class RangeReplica(Replica):
 
     @property
     def is_sealed(self) -> bool:
-        return self.state.sealed is not None
+        # Who goes on alone after its peers are lost does so for the seal only, and serves nobody.
+        return self.state.sealed is not None or self.descriptor.state == "SEALING"
 
     @property
     def waits(self) -> bool:

@@ -85,9 +85,10 @@ def test_nobody_joins_before_the_founder_has_registered() -> None:
     """It got the founder's id, and the founder was refused as a copy of it and ended."""
     view: Any = SimpleNamespace(metadata=Metadata())
     unused: Any = None
+    recoveries: Any = SimpleNamespace(report=None)
     service = ClusterService(
         node_id=lambda: 1, host=unused, view=view, connection=lambda _: None, status=unused,
-        rng=random.Random(1), handover=unused, room=unused,
+        rng=random.Random(1), handover=unused, recoveries=recoveries, room=unused,
     )  # fmt: skip
     with pytest.raises(Unavailable, match="is being founded"):
         asyncio.run(service.join({"incarnation": 7}))
