@@ -112,6 +112,12 @@ RANGE_MOVE: Final = "range_move"
 version and later."""
 RANGE_SPLIT: Final = "range_split"
 """{log, at: key} -> {operation, range, generation, new_range, version}: as `range_move`."""
+RANGE_RECOVERY: Final = "range_recovery"
+"""{range} -> {range, log, start, end, generation, operation, members: [{node, state, answers,
+damaged, last_term, last_index, applied, last_seq, last_timestamp_ms}], proposed, refused}: what
+there is to recover from, nil where nobody says. Nothing is changed."""
+RANGE_RECOVER: Final = "range_recover"
+"""{range, from, accept_loss: true} -> {operation, generation, version}: as `range_move`."""
 NODE_DRAIN: Final = "node_drain"
 """{node, undo} -> {node, state, replicas, version}: begun, or given up. Doing it twice is doing it
 once; `replicas` is what is left there, shown by metadata of that version and later."""

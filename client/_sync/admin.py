@@ -69,6 +69,47 @@ class Admin:
         """
         return self._loop.call(self._twin.split(log, at=at, wait=wait, timeout=timeout))
 
+    def recovery(self, range_id: int, *, timeout: float | None = None) -> dict[str, Any]:
+        """What a range that lost most of its members could be recovered from; nothing is changed.
+
+        `range`, its `log`, `start`, `end`, `generation` and `operation`; `members`, of each its
+        `node`, `state`, whether it `answers`, how it is `damaged` or None, and what it has or None:
+        term and index of the last entry in its log, `last_term` and `last_index`, the last one
+        that it has `applied`, and of the last record in those `last_seq` and `last_timestamp_ms`;
+        the member that is `proposed`, whose log is the longest; why it is `refused` now to go on
+        from that one, or None.
+        Raises NotFound for a range that is none, Unavailable, Timeout.
+        """
+        return self._loop.call(self._twin.recovery(range_id, timeout=timeout))
+
+    def recover(
+        self,
+        range_id: int,
+        *,
+        from_node: int,
+        accept_loss: bool,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Go on from one member of a range that lost most of its members for good.
+
+        Acknowledged entries that only the others had are lost, which `accept_loss=True` accepts;
+        `recovery` tells what there is. All that is in the member's log counts as acknowledged, and
+        new entries get seqs far above all that were ever given. The range has that member alone
+        then, and grows back by itself. With `wait=False` it returns as soon as it is begun.
+        `operation` is its number, `generation` that of the range after it.
+        Raises NotFound for a range that is none, NodeNotFound for a node that is no member,
+        Conflict when the node is not there or its replica is damaged, when most members are there,
+        and when it was asked for with another node meanwhile; OperationInProgress when what holds
+        the range may still end by itself, InvalidArgument for the controller's range or without
+        `accept_loss`. Timeout, of outcome unknown: it may still go on.
+        """
+        return self._loop.call(
+            self._twin.recover(
+                range_id, from_node=from_node, accept_loss=accept_loss, wait=wait, timeout=timeout
+            )
+        )
+
     def nodes(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, and how many `replicas` each
         has or is to get, the controller's counted. Raises Unavailable, Timeout."""

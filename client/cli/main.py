@@ -19,6 +19,7 @@ from . import (
     verbs_nodes,
     verbs_ranges,
     verbs_read,
+    verbs_recover,
     verbs_write,
 )
 from .parser import UsageError
@@ -29,7 +30,7 @@ VERBS = {
     verb.name: verb
     for verb in (
         *verbs_logs.VERBS, *verbs_write.VERBS, *verbs_read.VERBS, *verbs_ranges.VERBS,
-        *verbs_nodes.VERBS, *verbs_cluster.VERBS, *verbs_bench.VERBS,
+        *verbs_recover.VERBS, *verbs_nodes.VERBS, *verbs_cluster.VERBS, *verbs_bench.VERBS,
     )
 }  # fmt: skip
 

@@ -185,6 +185,13 @@ class FakeCluster:
         return {"operation": 7, "range": known.range_id, "generation": known.generation + 1,
                 "new_range": self.next_range, "version": self.version}  # fmt: skip
 
+    def recover(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Begin one; a test ends it."""
+        (known,) = (each for each in self.ranges if each.range_id == body["range"])
+        known.operation = 7
+        self.version += 1
+        return {"operation": 7, "generation": known.generation + 1, "version": self.version}
+
     def leave(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         """A node drains or is removed; a test takes its replicas away."""
         node, self.version = self.nodes[body["node"]], self.version + 1
@@ -285,6 +292,11 @@ class FakeNode:
         if op == wire.RANGE_SPLIT:
             self.fault(request, "split")
             return cluster.plan_split(body)
+        if op == wire.RANGE_RECOVERY:
+            return {"range": body["range"]}
+        if op == wire.RANGE_RECOVER:
+            self.fault(request, "recover")
+            return cluster.recover(body)
         if op in (wire.NODE_DRAIN, wire.NODE_REMOVE):
             self.fault(request, "node")
             return cluster.leave(op, body)

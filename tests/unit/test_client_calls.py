@@ -337,6 +337,36 @@ def test_a_move_that_was_given_up_or_takes_too_long_says_so() -> None:
     run_async(test)
 
 
+def test_a_recovery_returns_when_it_is_over_or_at_once_and_says_when_it_gave_way() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        known = cluster.ranges[0]
+        accept = {"from_node": 3, "accept_loss": True}
+        begun = {"operation": 7, "generation": 2}
+        assert await client.admin.recover(1, wait=False, **accept) == begun
+        body = {"range": 1, "from": 3, "accept_loss": True}
+        assert [asked for _, op, asked in cluster.requests if op == wire.RANGE_RECOVER] == [body]
+        with pytest.raises(lognode.Timeout, match=r"operation 7 on range 1 .* goes on"):
+            await client.admin.recover(1, timeout=0.3, **accept)
+
+        def ends(node: FakeNode, request: Request, when: str) -> None:
+            if when == "metadata":
+                known.generation, known.operation = 2, 9  # it grows back already
+
+        def gives_way(node: FakeNode, request: Request, when: str) -> None:
+            if when == "metadata":
+                known.operation = 8
+
+        cluster.faults.append(gives_way)
+        with pytest.raises(lognode.Conflict, match="gave way to another: operation 8"):
+            await client.admin.recover(1, **accept)
+        cluster.faults[:] = [ends]
+        assert await client.admin.recover(1, **accept) == begun
+        with pytest.raises(lognode.RemoteProtocolError, match="without members"):
+            await client.admin.recovery(1)
+
+    run_async(test)
+
+
 def test_a_split_returns_when_it_is_over_or_at_once_and_says_when_it_was_given_up() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         known = cluster.range_of(b"k")

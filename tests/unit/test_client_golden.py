@@ -126,6 +126,14 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
         "range split": (22, wire.RANGE_SPLIT, {"log": "flights", "at": b"k"}),
         "range split answer": (22, wire.OK, {
             "operation": 5, "range": 7, "generation": 2, "new_range": 9, "version": 90}),
+        "range recovery": (26, wire.RANGE_RECOVERY, {"range": 7}),
+        "range recovery answer": (26, wire.OK, {
+            "range": 7, "log": "flights", "start": b"", "end": None, "generation": 2,
+            "operation": 0, "proposed": 3, "refused": None, "members": [
+                {"node": 3, "state": "ACTIVE", "answers": True, "damaged": None, "last_term": 4,
+                 "last_index": 90, "applied": 88, "last_seq": 70, "last_timestamp_ms": 1000}]}),
+        "range recover": (27, wire.RANGE_RECOVER, {"range": 7, "from": 3, "accept_loss": True}),
+        "range recover answer": (27, wire.OK, {"operation": 5, "generation": 3, "version": 90}),
         "node drain": (24, wire.NODE_DRAIN, {"node": 3, "undo": False}),
         "node drain answer": (24, wire.OK, {
             "node": 3, "state": "DRAINING", "replicas": 5, "version": 90}),

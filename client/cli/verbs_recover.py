@@ -1,0 +1,107 @@
+"""`lognode range recover`: a range that lost most of its members for good goes on from one of them.
+
+Without `--accept-loss` it tells what would be lost and changes nothing.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import Conflict
+from .parser import Parser, UsageError, whole
+from .quantities import age
+from .verb import Call, Verb
+
+_MEMBER = ("node", "state", "answers", "last_term", "last_index", "applied", "last_seq", "damaged")
+_GONE = (
+    "S2: entries that were acknowledged are lost, where only the members that are gone had them",
+    "S3, S5, S6: readers may have seen entries that are absent now, or, where the logs of members "
+    "differ, others under the same seq; what is appended from now on has seqs far above those",
+    "S7, S9: reads and conditions answer to what is left, and may go back",
+)
+"""Promises that no longer hold for the range, for what was there before."""
+
+
+def _arguments(parser: Parser) -> None:
+    parser.add_argument("range", type=whole, metavar="RANGE", help="its id")
+    parser.add_argument("--from", dest="from_node", type=whole, metavar="NODE",
+                        help="the member to go on from")  # fmt: skip
+    parser.add_argument(
+        "--accept-loss", action="store_true",
+        help="do it; without this flag it is told what may be lost, and nothing is changed",
+    )  # fmt: skip
+    parser.add_argument("--no-wait", action="store_true", help="return when it is begun")
+
+
+async def _recover(call: Call) -> None:
+    options = call.options
+    if not options.accept_loss:
+        await _tell(call)
+        return
+    if options.from_node is None:
+        raise UsageError(
+            "--accept-loss needs --from NODE; without it the verb says which member has most"
+        )
+    answer = await call.client.admin.recover(
+        options.range, from_node=options.from_node, accept_loss=True, wait=not options.no_wait
+    )
+    if options.no_wait:
+        call.note(f"note: operation {answer['operation']} goes on; `lognode status` shows it")
+    row = {"range": options.range, "members": [options.from_node], **answer}
+    call.printer.record(row, ("range", "generation", "members", "operation"))
+
+
+async def _tell(call: Call) -> None:
+    """What there is, what may be lost, and how to go on. Always ends with Conflict."""
+    options = call.options
+    told = await call.client.admin.recovery(options.range)
+    survivor = told["proposed"] if options.from_node is None else options.from_node
+    lines = list(warnings(told, survivor, time.time_ns() // 1_000_000))
+    if call.printer.tables:
+        call.printer.rows(told["members"], _MEMBER)
+        for line in lines:
+            call.printer.scalar(line)
+    else:
+        call.printer.document({**told, "warnings": lines})
+    if told["refused"] is not None:
+        raise Conflict(f"nothing was changed, and would be refused: {told['refused']}")
+    raise Conflict(
+        f"nothing was changed; to go on: lognode range recover {options.range} --from {survivor} "
+        "--accept-loss"
+    )
+
+
+def warnings(told: Mapping[str, Any], survivor: int | None, now_ms: int) -> Iterator[str]:
+    """What going on from the survivor means, a line each."""
+    members = told["members"]
+    there = [member["node"] for member in members if member["answers"]]
+    yield (
+        f"range {told['range']} of log {told['log']}, generation {told['generation']}: "
+        f"{len(there)} of its {len(members)} members answer"
+    )
+    if told["proposed"] is not None:
+        yield f"node {told['proposed']} has the longest log of those: it is the one to go on from"
+    if told["refused"] is not None:
+        return
+    others = ", ".join(str(member["node"]) for member in members if member["node"] != survivor)
+    chosen = next((member for member in members if member["node"] == survivor), None)
+    if chosen is None or not chosen["answers"]:
+        yield f"node {survivor} does not say what it has"
+        return
+    last = "it has none"
+    if chosen["last_seq"]:
+        when = age(now_ms - chosen["last_timestamp_ms"])
+        last = f"the last record that is sure has seq {chosen['last_seq']} and is {when} old"
+    yield (
+        f"may be lost: whatever was acknowledged after entry {chosen['last_index']} of term "
+        f"{chosen['last_term']} of node {survivor}, where only nodes {others} had it; {last}"
+    )
+    for promise in _GONE:
+        yield f"no longer holds, {promise}"
+    yield f"what nodes {others} have of it is deleted when they come back"
+
+
+VERBS = (
+    Verb("range recover", "go on from one member of a range that lost most of them for good",
+         _recover, _arguments, True),
+)  # fmt: skip

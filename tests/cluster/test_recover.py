@@ -1,0 +1,237 @@
+"""`lognode range recover`: a range that lost two of its three members for good goes on from the
+third one, with all that this one had."""
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lognode
+from lognode import testing
+from lognode.client import wire
+from lognode.client.cli.printer import FORMATS
+from lognode.client.connection import dial
+
+pytestmark = pytest.mark.cluster
+
+GONE = (4, 5)
+"""The nodes that are lost with their disks. The controller keeps its members, nodes 1 to 3."""
+LOST_S = 60.0
+"""Ten seconds until they are DEAD, on a machine with other work."""
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> Iterator[testing.LocalCluster]:
+    with testing.cluster(tmp_path, 5) as cluster:
+        testing.wait_healthy(cluster)
+        yield cluster
+
+
+@pytest.fixture
+def client(five: testing.LocalCluster) -> Iterator[lognode.Client]:
+    with lognode.Client(five.servers, timeout=30) as found:
+        assert found.status()["cluster"]["controller"] == [1, 2, 3]
+        yield found
+
+
+def cli(cluster: testing.LocalCluster, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "lognode.node.main", "range", "recover", *words,
+         "--server", cluster.servers],
+        capture_output=True, text=True, timeout=60, check=False, env=os.environ,
+    )  # fmt: skip
+
+
+def range_with(client: lognode.Client, range_id: int) -> dict[str, Any]:
+    return next(range_ for range_ in client.status()["ranges"] if range_["id"] == range_id)
+
+
+def on_both(client: lognode.Client, log: str) -> list[dict[str, Any]]:
+    """The ranges of the log with members on both nodes that are going to be lost."""
+    return [
+        range_
+        for range_ in client.status()["ranges"]
+        if range_["log"] == log and set(GONE) < set(range_["members"])
+    ]
+
+
+def survivor_of(range_: dict[str, Any]) -> int:
+    (node,) = set(range_["members"]) - set(GONE)
+    return int(node)
+
+
+def lose(five: testing.LocalCluster, client: lognode.Client) -> None:
+    """The nodes, until the controller calls them DEAD."""
+    for number in GONE:
+        five.nodes[number - 1].kill()
+
+    def dead() -> bool:
+        states = {node["id"]: node["state"] for node in client.status()["nodes"]}
+        return all(states[number] == "DEAD" for number in GONE)
+
+    testing.eventually(dead, timeout_s=LOST_S, what="they are DEAD")
+
+
+def wait_grown(client: lognode.Client, range_id: int) -> None:
+    def grown() -> bool:
+        range_ = range_with(client, range_id)
+        return range_["members"] == [1, 2, 3] and not range_["operation"]
+
+    testing.eventually(grown, timeout_s=60, what="it has three members again")
+
+
+def test_S6_a_range_goes_on_from_the_member_that_is_left(
+    five: testing.LocalCluster, client: lognode.Client
+) -> None:
+    """It is told first what may be lost; then all that the survivor had is there, what comes after
+    the lost entries has other seqs, and followers and producers carry on by themselves."""
+    client.create_log("first")  # on nodes 1 to 3, so that the next one is on the others
+    log = client.create_log("orders")
+    testing.wait_healthy(five)
+    (range_,) = on_both(client, "orders")
+    number, survivor = range_["id"], survivor_of(range_)
+    kept = [log.append(b"key", b"kept %d" % n).seq for n in range(200)]
+    assert kept[-1] is not None
+    assert log.count(b"key", node=survivor, through=kept[-1]) == 200
+    early = cli(five, str(number), "--from", str(survivor), "--accept-loss")
+    assert (early.returncode, "has not lost its majority" in early.stderr) == (5, True)
+
+    alone = five.nodes[survivor - 1]
+    alone.kill()
+    lost = [log.append(b"key", b"lost %d" % n).seq for n in range(20)]
+    assert lost[-1] is not None
+    with log.follow(keys=[b"key"], start=lost[-1] + 1) as feed, log.producer() as producer:
+        producer.submit(b"other", b"lost too").result()
+        lose(five, client)
+        for gone in GONE:
+            shutil.rmtree(five.nodes[gone - 1].data)
+        alone.start()
+        alone.wait_ready()
+        testing.eventually(
+            lambda: client.admin.recovery(number)["proposed"] == survivor, what="it answers"
+        )
+        check_told(five, number, survivor)
+        waiting = producer.submit(b"other", b"comes after")
+        done = cli(five, str(number), "--from", str(survivor), "--accept-loss", "--format", "json")
+        assert (done.returncode, done.stderr) == (0, "")
+        answer = json.loads(done.stdout)
+        assert answer["generation"] == range_["generation"] + 1
+        ack = log.append(b"key", b"new")
+        assert ack.seq is not None
+        assert ack.seq > lost[-1] + (1 << 39), "S6: no seq is given twice"
+        waiting.result()
+        assert next(feed.entries()).value == b"new"
+    wait_grown(client, number)
+    last = range_with(client, number)["last_operation"]
+    assert last["kind"] == "expand"
+    for node in (1, 2, 3):
+        entries = list(log.scan(b"key", node=node, through=ack.seq))
+        assert [entry.seq for entry in entries] == [*kept, ack.seq]
+        assert [entry.value for entry in log.scan(b"other", node=node)] == [b"comes after"]
+
+
+def replicas_on(node: testing.LocalNode) -> set[tuple[int, int]]:
+    """Range and generation of all that the node has."""
+    with lognode.Client(node.address) as client:
+        return {(row["range"], row["generation"]) for row in client.status()["replicas"]}
+
+
+def append_at(node: testing.LocalNode, range_id: int, generation: int) -> str:
+    """What that very node says to an append to a generation: a code."""
+
+    async def ask() -> str:
+        host, _, port = node.address.removeprefix("lognode://").rpartition(":")
+        connection = await dial(host, int(port))
+        deadline = asyncio.get_running_loop().time() + 10.0
+        body = {"range": range_id, "generation": generation, "batches": [b""]}
+        try:
+            await connection.request(wire.APPEND, body, deadline=deadline)
+        except lognode.LognodeError as error:
+            return error.code
+        finally:
+            connection.close()
+        return "OK"
+
+    return asyncio.run(ask())
+
+
+def test_S2_it_ends_though_the_survivor_is_killed_and_who_comes_back_lets_go(
+    five: testing.LocalCluster, client: lognode.Client
+) -> None:
+    """Killed at some moment of it and started again; nothing was lost here, and nothing is. The
+    others, that come back with their disks, never serve what they had."""
+    log = client.create_log("many", split_at=[b"b", b"c", b"d", b"e", b"f", b"g", b"h"])
+    testing.wait_healthy(five)
+    ranges = on_both(client, "many")
+    assert len(ranges) >= 2
+    acks = {}
+    for range_ in ranges:
+        key = (range_["start"] or b"a") + b"1"
+        acks[key] = [log.append(key, b"%d" % n).seq for n in range(50)]
+        assert log.count(key, node=survivor_of(range_), through=acks[key][-1]) == 50
+    lose(five, client)
+    seed = random.SystemRandom().randrange(1 << 32)
+    rng = random.Random(seed)
+    print("seed", seed)
+    for range_ in ranges:
+        survivor = survivor_of(range_)
+        alone = five.nodes[survivor - 1]
+        client.admin.recover(range_["id"], from_node=survivor, accept_loss=True, wait=False)
+        time.sleep(rng.uniform(0.0, 0.2))  # the moment is what is drawn
+        alone.kill()
+        alone.start()
+        alone.wait_ready()
+        wait_grown(client, range_["id"])
+    for key, seqs in acks.items():
+        seqs.append(log.append(key, b"more").seq)
+        for node in (1, 2, 3):
+            assert [entry.seq for entry in log.scan(key, node=node, through=seqs[-1])] == seqs
+    for number in GONE:
+        back = five.nodes[number - 1]
+        back.start()
+        back.wait_ready()
+    for number in GONE:
+        back = five.nodes[number - 1]
+        old = {(range_["id"], range_["generation"]) for range_ in ranges}
+        testing.eventually(lambda: not old & replicas_on(back), what="it lets go")  # noqa: B023
+        assert {append_at(back, *gid) for gid in old} == {"GENERATION_MISMATCH"}
+    testing.wait_healthy(five)
+
+
+def check_told(five: testing.LocalCluster, number: int, survivor: int) -> None:
+    """Without the flag, in every format, it says what there is and changes nothing."""
+    for format_ in FORMATS:
+        told = cli(five, str(number), "--format", format_)
+        assert told.returncode == 5
+        assert told.stderr == (
+            "lognode range recover: nothing was changed; to go on: "
+            f"lognode range recover {number} --from {survivor} --accept-loss\n"
+        )
+        assert "may be lost: whatever was acknowledged after entry" in told.stdout
+        assert "no longer holds, S2" in told.stdout
+        if format_ != "table":
+            found = json.loads(told.stdout)
+            assert (found["range"], found["proposed"]) == (number, survivor)
+            answers = {member["node"]: member["answers"] for member in found["members"]}
+            assert answers == {survivor: True, 4: False, 5: False}
+    for words, code, said in (
+        (("999",), 4, "no range 999"),
+        (("999", "--from", "1", "--accept-loss"), 4, "no range 999"),
+        (("0", "--from", "1", "--accept-loss"), 1, "range 0 is the controller's"),
+        ((str(number), "--accept-loss"), 2, "--accept-loss needs --from NODE"),
+        ((str(number), "--from", "x"), 2, "no whole number"),
+        ((str(number), "--from", "9", "--accept-loss"), 4, "node 9 has no replica of range"),
+        ((str(number), "--from", "4", "--accept-loss"), 5, "node 4 is DEAD"),
+    ):
+        wrong = cli(five, *words)
+        assert (wrong.returncode, said in wrong.stderr) == (code, True), wrong.stderr
+        assert len(wrong.stderr.splitlines()) == 1
