@@ -108,9 +108,8 @@ class Recoveries:
         asked = {"range": gid.range_id, "generation": gid.generation}
         deadline = asyncio.get_running_loop().time() + _ASK_S
         try:
-            return _held(
-                (await connection.request("replica_end", asked, deadline=deadline))["held"]
-            )
+            answer = await connection.request("replica_end", asked, deadline=deadline)
+            return held_of(answer["held"])
         except (LognodeError, KeyError):
             return None  # it is busy, gone, or of a version that knows no recovery
 
@@ -135,7 +134,8 @@ def longest(members: Iterable[Body]) -> int | None:
     return None if best is None else int(best["node"])
 
 
-def _held(told: object) -> Body | None:
+def held_of(told: object) -> Body | None:
+    """What `Recoveries.serve` said elsewhere. Raises RemoteProtocolError for what is none."""
     if told is None:
         return None
     if not isinstance(told, dict) or any(type(told.get(name)) is not int for name in _HELD):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from live_nodes import ask, live
 
 import lognode
 from lognode import testing
@@ -235,3 +236,47 @@ def check_told(five: testing.LocalCluster, number: int, survivor: int) -> None:
         wrong = cli(five, *words)
         assert (wrong.returncode, said in wrong.stderr) == (code, True), wrong.stderr
         assert len(wrong.stderr.splitlines()) == 1
+
+
+def test_bad_requests_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with live(tmp_path) as cluster, lognode.AsyncClient(cluster.address) as client:
+            (node,) = cluster.nodes
+            await client.create_log("a")
+            (range_,) = (await client.metadata("a"))["ranges"]
+            version = node.node._view.metadata.version
+            accepted = {"range": range_["id"], "from": 1, "accept_loss": True}
+            for body, error, said in (
+                ({**accepted, "accept_loss": False}, lognode.InvalidArgument, "that you accept it"),
+                ({**accepted, "accept_loss": 1}, lognode.InvalidArgument, "that you accept it"),
+                ({**accepted, "range": None}, lognode.InvalidArgument, "range"),
+                ({**accepted, "from": -1}, lognode.InvalidArgument, "from"),
+                ({**accepted, "range": 99}, lognode.NotFound, "no range 99"),
+                ({**accepted, "from": 2}, lognode.NodeNotFound, "node 2 has no replica"),
+                (accepted, lognode.Conflict, "has not lost its majority"),
+            ):
+                with pytest.raises(error, match=said):
+                    await ask(node, wire.RANGE_RECOVER, body)
+            for body, error in (
+                ({"range": 99}, lognode.NotFound),
+                ({"range": "x"}, lognode.InvalidArgument),
+                ({}, lognode.InvalidArgument),
+            ):
+                with pytest.raises(error):
+                    await ask(node, wire.RANGE_RECOVERY, body)
+            peer = await node.peer()
+            deadline = asyncio.get_running_loop().time() + 5.0
+            with pytest.raises(lognode.InvalidArgument):
+                await peer.request("replica_end", {"range": b"x"}, deadline=deadline)
+            gone = {"range": 7, "generation": 3}
+            assert await peer.request("replica_end", gone, deadline=deadline) == {"held": None}
+            peer.close()
+            for number in (0, range_["id"]):
+                told = await client.admin.recovery(number)
+                assert told["refused"] is not None, told
+            (member,) = told["members"]
+            assert (told["proposed"], member["answers"], member["last_seq"]) == (1, True, 0)
+            assert member["last_index"] >= member["applied"] >= 1
+            assert node.node._view.metadata.version == version
+
+    asyncio.run(main())

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from lognode.client.cli.verbs_recover import warnings
-from lognode.node.recoveries import longest
+from lognode.client.errors import RemoteProtocolError
+from lognode.node.recoveries import held_of, longest
 
 
 def member(node: int, last_term: int | None = None, **has: Any) -> dict[str, Any]:
@@ -51,3 +54,13 @@ def test_warnings_of_a_member_that_says_nothing_or_of_what_is_refused() -> None:
     ]
     empty = told(member(1, 4, last_seq=0), member(2), member(3))
     assert "it has none" in list(warnings(empty, 1, 0))[2]
+
+
+def test_what_a_member_says_it_has_is_numbers_or_nothing() -> None:
+    has = {"last_term": 4, "last_index": 40, "applied": 38, "last_seq": 9, "last_timestamp_ms": 5}
+    assert held_of({**has, "more": 1}) == has
+    assert held_of(None) is None
+    wrong: Any
+    for wrong in ([], {}, {**has, "applied": None}, {**has, "applied": "38"}):
+        with pytest.raises(RemoteProtocolError):
+            held_of(wrong)

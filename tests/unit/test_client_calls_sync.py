@@ -342,7 +342,7 @@ def test_a_move_that_was_given_up_or_takes_too_long_says_so() -> None:
 def test_a_recovery_returns_when_it_is_over_or_at_once_and_says_when_it_gave_way() -> None:
     def test(cluster: FakeCluster, client: Client, log: Log) -> None:
         known = cluster.ranges[0]
-        accept = {"from_node": 3, "accept_loss": True}
+        accept: Any = {"from_node": 3, "accept_loss": True}
         begun = {"operation": 7, "generation": 2}
         assert client.admin.recover(1, wait=False, **accept) == begun
         body = {"range": 1, "from": 3, "accept_loss": True}
