@@ -90,6 +90,11 @@ class Recoveries:
     def _refusal(self, range_: Descriptor, survivor: int | None) -> str | None:
         """As the controller will say it, of what this node knows."""
         metadata = self._view.metadata
+        if self._view.controller_leader() is None:
+            return (
+                "the controller, range 0, has no leader, and nothing can be decided without one: "
+                f"start most of its members ({', '.join(map(str, metadata.controller.members))})"
+            )
         operation = metadata.operations.get(range_.operation)
         able = recovery.able(range_, metadata.nodes)
         node = survivor or (able or range_.members)[0]

@@ -106,12 +106,15 @@ def test_S6_a_range_goes_on_from_the_member_that_is_left(
     early = cli(five, str(number), "--from", str(survivor), "--accept-loss")
     assert (early.returncode, "has not lost its majority" in early.stderr) == (5, True)
 
+    numbered(log, range(1, 4))
+    assert log.count(b"named", node=survivor, consistency="linearizable") == 3
     alone = five.nodes[survivor - 1]
     alone.kill()
     lost = [log.append(b"key", b"lost %d" % n).seq for n in range(20)]
     assert lost[-1] is not None
     with log.follow(keys=[b"key"], start=lost[-1] + 1) as feed, log.producer() as producer:
         producer.submit(b"other", b"lost too").result()
+        numbered(log, range(1, 7))
         lose(five, client)
         for gone in GONE:
             shutil.rmtree(five.nodes[gone - 1].data)
@@ -131,6 +134,9 @@ def test_S6_a_range_goes_on_from_the_member_that_is_left(
         assert ack.seq > lost[-1] + (1 << 39), "S6: no seq is given twice"
         waiting.result()
         assert next(feed.entries()).value == b"new"
+    numbered(log, range(1, 7))
+    named = [entry.value for entry in log.scan(b"named")]
+    assert named == [b"%d" % number for number in range(1, 7)], "S8: only what was lost comes again"
     wait_grown(client, number)
     last = range_with(client, number)["last_operation"]
     assert last["kind"] == "expand"
@@ -208,6 +214,13 @@ def test_S2_it_ends_though_the_survivor_is_killed_and_who_comes_back_lets_go(
     testing.wait_healthy(five)
 
 
+def numbered(log: Any, numbers: range) -> None:
+    """Send these records of a named producer, as an import does."""
+    with log.producer(name="import") as producer:
+        for number in numbers:
+            producer.submit(b"named", b"%d" % number, number=number)
+
+
 def check_told(five: testing.LocalCluster, number: int, survivor: int) -> None:
     """Without the flag, in every format, it says what there is and changes nothing."""
     for format_ in FORMATS:
@@ -280,3 +293,34 @@ def test_bad_requests_are_refused_and_change_nothing(tmp_path: Path) -> None:
             assert node.node._view.metadata.version == version
 
     asyncio.run(main())
+
+
+def test_without_the_controller_nothing_can_be_decided_and_what_is_left_can_be_read(
+    tmp_path: Path,
+) -> None:
+    """Two of three nodes are lost: they were most of the controller's members too."""
+    with (
+        testing.cluster(tmp_path, 3) as cluster,
+        lognode.Client(cluster.servers, timeout=30) as client,
+    ):
+        testing.wait_healthy(cluster)
+        log = client.create_log("orders")
+        testing.wait_healthy(cluster)
+        ack = log.append(b"key", b"value")
+        assert log.count(b"key", node=1, through=ack.seq) == 1
+        number = str(next(r["id"] for r in client.status()["ranges"] if r["log"] == "orders"))
+        for node in cluster.nodes[1:]:
+            node.kill()
+
+        def told() -> str:
+            return cli(cluster, number).stderr
+
+        testing.eventually(
+            lambda: "controller, range 0, has no leader" in told(), what="it says so"
+        )
+        words = (number, "--from", "1", "--accept-loss", "--timeout", "3")
+        wrong = cli(cluster, *words)
+        assert wrong.returncode == 6, wrong
+        assert len(wrong.stderr.splitlines()) == 1
+        left = log.scan(b"key", node=1, consistency="prefix")
+        assert [entry.value for entry in left] == [b"value"]
