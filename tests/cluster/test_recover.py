@@ -146,6 +146,45 @@ def test_S6_a_range_goes_on_from_the_member_that_is_left(
         assert [entry.value for entry in log.scan(b"other", node=node)] == [b"comes after"]
 
 
+def test_S12_a_member_that_is_damaged_for_good_counts_as_gone(
+    five: testing.LocalCluster, client: lognode.Client
+) -> None:
+    """No majority of sound members is left for a repair: one is DEAD, and one has lost its WAL."""
+    client.create_log("first")
+    log = client.create_log("orders")
+    testing.wait_healthy(five)
+    (range_,) = on_both(client, "orders")
+    number, survivor = range_["id"], survivor_of(range_)
+    ack = log.append(b"key", b"value")
+    assert log.count(b"key", node=survivor, through=ack.seq) == 1
+    lose(five, client)
+    damaged = five.nodes[GONE[1] - 1]
+    shutil.rmtree(damaged.data / "wal")
+    damaged.start()
+    damaged.wait_ready()
+
+    def told() -> dict[int, Any]:
+        return {row["node"]: row for row in client.admin.recovery(number)["members"]}
+
+    said = testing.eventually(lambda: told()[GONE[1]]["damaged"], what="it says that it is damaged")
+    assert "its log is not in the WAL" in said
+    wrong = cli(five, str(number), "--from", str(GONE[1]), "--accept-loss")
+    assert (wrong.returncode, "is damaged" in wrong.stderr) == (5, True), wrong.stderr
+    testing.eventually(
+        lambda: [row["state"] for row in told().values()].count("ACTIVE") == 2, what="it is back"
+    )
+    assert client.admin.recovery(number)["refused"] is None
+    client.admin.recover(number, from_node=survivor, accept_loss=True)
+    gid = (number, range_["generation"])
+    testing.eventually(lambda: gid not in replicas_on(damaged), what="it lets go of it")
+    testing.eventually(
+        lambda: all(row["range"] != number for row in client.status()["damaged"]),
+        what="nothing of it is damaged",
+    )
+    log.append(b"key", b"more")
+    assert [entry.value for entry in log.scan(b"key")] == [b"value", b"more"]
+
+
 def replicas_on(node: testing.LocalNode) -> set[tuple[int, int]]:
     """Range and generation of all that the node has."""
     with lognode.Client(node.address) as client:
