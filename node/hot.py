@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from ..client import limits
 from ..partitions.load_sample import Halves, HotKey
 from ..partitions.load_split import LOOK_S, LoadSplit, rests
 from ..partitions.planner import Large
@@ -23,11 +24,13 @@ from .view import View
 
 _LOOKING_SHARE: Final = 20
 """Looks at all ranges take at most such a part of the time."""
+_TAIL_BYTES: Final = 16 * limits.MIB
+"""In memory: appends wait at a split while that is made a segment, and what came meanwhile."""
 
 
 class HotRanges:
-    """Runs on every node. A range that was split is left alone for `rest_s` by `wall_ms`, the
-    clock that dates the ends of operations where it is read on the controller's leader."""
+    """Runs on every node. A range that was split is left alone for `rest_s`, by `wall_ms`: by the
+    clock of that name the controller's leader dates the ends of operations."""
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class HotRanges:
             load.look(time.monotonic(), replica.load.used, bound)
             replica.sample = load.sample
             replica.hot_key = load.found if isinstance(load.found, HotKey) else None
-            if isinstance(load.found, Halves) and self._may_split(replica.gid):
+            if isinstance(load.found, Halves) and self._may_split(replica):
                 yield Large(*replica.gid, load.rate, load.found.at, by_load=True)
             else:
                 yield None
@@ -88,11 +91,16 @@ class HotRanges:
         policy = self._view.policy(replica.descriptor.log_id)
         return None if policy is None else policy.split_rate
 
-    def _may_split(self, gid: GroupId) -> bool:
-        """Whether its last operation has ended, as far as this node knows, and for long enough."""
-        metadata = self._view.metadata
+    def _may_split(self, replica: RangeReplica) -> bool:
+        """Whether its last operation has ended, as far as this node knows, and for long enough, and
+        little is in memory. While much is, that goes first, as often as it takes: where builders
+        fall behind what is appended, a split would stop the range for longer than it is worth."""
+        metadata, gid, state = self._view.metadata, replica.gid, replica.state
         range_ = metadata.ranges.get(gid.range_id)
         if range_ is None or range_.generation != gid.generation or range_.operation:
             return False
-        last = metadata.last_operations.get(gid.range_id)
-        return not rests(last, self._wall_ms(), self._rest_ms)
+        if rests(metadata.last_operations.get(gid.range_id), self._wall_ms(), self._rest_ms):
+            return False
+        if state.memtable_bytes > _TAIL_BYTES and not state.queue:
+            replica.propose_freeze()
+        return state.memtable_bytes <= _TAIL_BYTES

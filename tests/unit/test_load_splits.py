@@ -256,7 +256,9 @@ class Ranges:
         self.replica: Any = SimpleNamespace(
             gid=GroupId(1, 1), leads=True, is_sealed=False, load=SimpleNamespace(used=0),
             descriptor=self.metadata.ranges[1], sample=None, hot_key=None,
+            state=SimpleNamespace(memtable_bytes=0, queue=[]), propose_freeze=self._freeze,
         )  # fmt: skip
+        self.freezes = 0
         parts: Any = SimpleNamespace(
             ranges=lambda: [self.replica], metadata=self.metadata,
             policy=lambda log_id: self.metadata.logs[log_id].policy,
@@ -276,6 +278,9 @@ class Ranges:
         assert load.found is not None
         self.replica.load.used = 1_000_000_000
         self.ranges._looked[self.replica.gid] = load
+
+    def _freeze(self) -> None:
+        self.freezes += 1
 
     def look(self) -> list[Large]:
         asyncio.run(self.ranges.look())
@@ -316,6 +321,28 @@ def test_the_children_of_a_split_are_sampled_and_rest() -> None:
         busy.now_ms = ended_ms + after_s * 1_000
         assert len(busy.look()) == count
         assert busy.replica.sample is not None
+
+
+def test_what_is_in_memory_goes_first_since_appends_wait_for_it() -> None:
+    busy = Ranges()
+    state = busy.replica.state
+    state.memtable_bytes = (16 << 20) + 1
+    assert busy.look() == []
+    assert busy.freezes == 1
+    state.queue = ["with the builder"]
+    assert busy.look() == []
+    assert busy.freezes == 1
+    state.memtable_bytes = 16 << 20
+    assert len(busy.look()) == 1
+    assert busy.freezes == 1
+
+
+def test_a_range_that_rests_has_nothing_made_ready_for_a_split() -> None:
+    busy = Ranges()
+    busy.replica.state.memtable_bytes = 32 << 20
+    busy.metadata.last_operations[1] = LastOperation(4, "split", "why", "DONE", 1_000)
+    assert busy.look() == []
+    assert busy.freezes == 0
 
 
 @pytest.mark.parametrize(
