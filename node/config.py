@@ -43,6 +43,8 @@ class Config:
     """Seconds that a node may be DEAD before others get its replicas. 0: for ever."""
     split_rest: float = 600.0
     """Seconds after a split before a range led here is split again for its load."""
+    balance: str = "on"
+    """`on`: replicas spread evenly by themselves. `off`: they stay where they are."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Per field, where its value is from."""
 
@@ -84,6 +86,7 @@ _FLAGS = {
         "SECONDS",
         "how long a node is DEAD before others get its replicas; 0: for ever (default 300)",
     ),
+    "balance": ("on|off", "whether replicas spread evenly by themselves (default on)"),
     "split_rest": (
         "SECONDS",
         "how long a range rests after a split before it is split for its load (default 600)",
@@ -167,6 +170,8 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return _rate(value)
         if name == "disk_reserve_bytes":
             return _reserve(value)
+        if name == "balance":
+            return _switch(value)
         if name == "log_level" and str(value).upper() not in (
             "DEBUG", "INFO", "WARNING", "ERROR",
         ):  # fmt: skip
@@ -211,6 +216,12 @@ def _reserve(value: Any) -> int:
     if not 0 <= number <= limits.disk_reserve_bytes_max:
         raise ValueError(f"give 0, for none, to {limits.disk_reserve_bytes_max}")
     return number
+
+
+def _switch(value: Any) -> str:
+    if value not in ("on", "off"):
+        raise ValueError("give on or off")
+    return str(value)
 
 
 def shown(config: Config) -> list[tuple[str, str, str]]:

@@ -25,9 +25,18 @@ log = logging.getLogger("lognode.controller")
 
 class ControllerDriver:
     """Runs on every controller member; acts only where the replica leads. `wall_ms` dates the ends
-    of operations; `repair_after_s`: so long a node may be DEAD before others get its replicas."""
+    of operations; `repair_after_s`: so long a node may be DEAD before others get its replicas;
+    `balanced`: whether replicas move to be spread evenly."""
 
-    def __init__(self, facts: Facts, wall_ms: Callable[[], int], repair_after_s: float) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        wall_ms: Callable[[], int],
+        repair_after_s: float,
+        *,
+        balanced: bool = True,
+    ) -> None:
+        self._balanced = balanced
         self._repair_after_s = repair_after_s
         self._facts = facts
         self._wall_ms = wall_ms
@@ -63,7 +72,10 @@ class ControllerDriver:
         if situation is not None and situation == self._settled:
             return
         self._settled = None
-        steps = next_steps(replica.metadata, self._facts, now, leads_for_s, self._repair_after_s)
+        steps = next_steps(
+            replica.metadata, self._facts, now, leads_for_s, self._repair_after_s,
+            balanced=self._balanced,
+        )  # fmt: skip
         if not steps:
             self._settled = situation
         for command in steps:

@@ -170,7 +170,7 @@ class Node:
         self._parts.callback(self._builder.stop)
         self._merger = Merger()
         self._parts.callback(self._merger.stop)
-        self._facts = Facts()
+        self._facts = Facts(lambda *generation: self._view.leader(*generation))
         self._memory = Memory()
         self._assemble()
         self._assemble_work()
@@ -371,8 +371,9 @@ class Node:
             large=self._large, hot=self._hot,
         )  # fmt: skip
         self._driver = ControllerDriver(
-            self._facts, self._clocks.wall_ms, self._config.repair_after
-        )
+            self._facts, self._clocks.wall_ms, self._config.repair_after,
+            balanced=self._config.balance == "on",
+        )  # fmt: skip
         self._changes = ControllerChanges(
             node_id=node_id, host=self._host, connection=self._links.connection,
             image=lambda: self._view.metadata, began=self._controller_began, on_broken=self._fail,

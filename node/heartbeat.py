@@ -189,6 +189,7 @@ class Heartbeat:
         self._facts.damaged[node] = self._view.damaged[node] = damaged
         self._facts.large[node] = large + [told._replace(by_load=True) for told in busy]
         self._room.told(node, disk_free)
+        self._facts.short = self._room.short.keys()
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
             await self._view.changed(_WAIT_S)
@@ -211,6 +212,7 @@ class Heartbeat:
         mine = self._own_damage()
         self._facts.damaged[self._node_id] = self._view.damaged[self._node_id] = mine
         self._facts.large[self._node_id] = self._large.told + self._hot.told
+        self._facts.short = self._room.short.keys()
 
     def _own_damage(self) -> list[Damage]:
         return [

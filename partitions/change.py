@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
-from . import commands, planner, recovery
+from . import balance, commands, planner, recovery
 from .facts import Facts, OperationFacts
 from .leaving import DEAD_AFTER_S, NEVER, leaving
 from .metadata import Metadata
@@ -37,9 +37,12 @@ def next_steps(
     now: float,
     leads_for_s: float,
     repair_after_s: float = NEVER,
+    *,
+    balanced: bool = True,
 ) -> list[Command]:
     """What to commit now as the controller's leader for so many seconds, in this order. Replicas
-    of nodes that are DEAD for `repair_after_s` are given to others.
+    of nodes that are DEAD for `repair_after_s` are given to others; where replicas are to be
+    `balanced` they move when nothing else is due.
 
     Empty: nothing, until something is reported or time passes.
     """
@@ -52,6 +55,7 @@ def next_steps(
     for operation in metadata.operations.values():
         old = recovery.witnesses(operation, metadata.ranges[operation.inputs[0][0]].members)
         told = facts.of(operation.operation_id, now)
+        facts.changed.update({output.range_id: now for output in operation.outputs})
         if operation.phase == "DECIDED" and told.decided_at is None:
             told.decided_at = now
         here = (active | draining & set(old)) - _broken_in(operation, facts)
@@ -62,7 +66,10 @@ def next_steps(
     if states:
         return states
     leave = leaving(metadata, facts, now, leads_for_s, repair_after_s)
-    return _plans(metadata, facts, now, leave)
+    steps = _plans(metadata, facts, now, leave)
+    if balanced and not steps and leads_for_s >= DEAD_AFTER_S:  # nodes may be coming still
+        steps = _moves(metadata, facts, now)
+    return steps
 
 
 def timers(
@@ -75,7 +82,9 @@ def timers(
         for since in (ALIVE_S, DEAD_AFTER_S)
     ]
     leave = leaving(metadata, facts, now, leads_for_s, repair_after_s)
-    return *heard, frozenset(leave.items()), _resting(facts, now), frozenset(_large(facts))
+    rests = _resting(facts, now), facts.changed_within(now, balance.RESTS_S)
+    told = frozenset(_large(facts)), frozenset(facts.short)
+    return *heard, frozenset(leave.items()), *rests, *told
 
 
 def _broken_in(operation: Operation, facts: Facts) -> set[int]:
@@ -113,6 +122,14 @@ def _plans(
         metadata, alive, facts.damaged, leave, _resting(facts, now), _large(facts)
     )
     facts.repaired.update({plan.range_id: now for plan in planned if plan.kind != "expand"})
+    return [_command(metadata, plan) for plan in planned]
+
+
+def _moves(metadata: Metadata, facts: Facts, now: float) -> list[Command]:
+    resting = _resting(facts, now) | facts.changed_within(now, balance.RESTS_S)
+    planned = balance.moves(
+        metadata, facts.alive(now, ALIVE_S), facts.damaged, resting, facts.short, facts.leader
+    )
     return [_command(metadata, plan) for plan in planned]
 
 

@@ -4,6 +4,7 @@ Nothing here decides anything by itself. A new controller leader starts with not
 all within a heartbeat.
 """
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,9 @@ from .planner import Damage, Large
 COPIED, SEALED, PREPARED, INSTALLED = "copied", "sealed", "prepared", "installed"
 """Kinds of reports: the files that exist are here; so is, durably, the end of the generation, of
 this member's own making or fetched from one; the next generation has begun."""
+
+Leader = Callable[[int, int], int | None]
+"""Who leads a generation of a range, as far as is known."""
 
 Report = dict[str, Any]
 """`operation`, `kind`, and of a generation's end its `lineage`."""
@@ -36,10 +40,15 @@ class OperationFacts:
     installed: set[int] = field(default_factory=set)
 
 
+def _unknown(_: int, __: int) -> None:
+    return None
+
+
 class Facts:
     """Facts by operation. Times are those of one monotonic clock, the caller's."""
 
-    def __init__(self) -> None:
+    def __init__(self, leader: Leader = _unknown) -> None:
+        self.leader = leader
         self.operations: dict[int, OperationFacts] = {}
         self.heard: dict[int, float] = {}
         """Node to the time of its last heartbeat."""
@@ -49,6 +58,10 @@ class Facts:
         """Node to ranges that it leads and finds too large, or too busy."""
         self.repaired: dict[int, float] = {}
         """Range to when its last repair or split was planned, or the last move of it off a node."""
+        self.changed: dict[int, float] = {}
+        """Range to when it was last seen in an operation."""
+        self.short: Collection[int] = ()
+        """Nodes that say that little disk is left there."""
         self.drains: dict[int, float] = {}
         """DRAINING node to when this leader first saw that it is."""
         self.leads_left: dict[int, int] = {}
@@ -85,6 +98,11 @@ class Facts:
         """These nodes are DRAINING, and no others."""
         self.drains = {node: self.drains.get(node, now) for node in draining}
         self.leads_left = {n: left for n, left in self.leads_left.items() if n in draining}
+
+    def changed_within(self, now: float, within_s: float) -> frozenset[int]:
+        """Ranges that were in an operation lately; what was longer ago is forgotten."""
+        self.changed = {r: at for r, at in self.changed.items() if now - at < within_s}
+        return frozenset(self.changed)
 
     def alive(self, now: float, within_s: float) -> set[int]:
         """Nodes heard from lately."""

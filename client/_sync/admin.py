@@ -121,7 +121,7 @@ class Admin:
         """Empty a node: it hands over what it leads, then its replicas go to other nodes, and it
         gets nothing new. Returns when nothing is left there, with `wait=False` once it is begun.
 
-        With `undo` it is given up: the node is ACTIVE again, what has left stays where it is.
+        With `undo` it is given up: the node is ACTIVE again, what has left comes back by balancing.
         `node`, its `state`, and how many `replicas` it has, the controller's counted.
         Raises NodeNotFound, Conflict when it could never end for lack of other nodes, when the node
         is DEAD or REMOVED, and when somebody else gave it up; Timeout, of outcome unknown: it

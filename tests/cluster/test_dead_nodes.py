@@ -12,7 +12,8 @@ from lognode import testing
 
 pytestmark = pytest.mark.cluster
 
-SOON = ("--repair-after", "1")
+SOON = ("--repair-after", "1", "--balance", "off")
+"""So that replicas move for one reason only, and what comes back gets none again."""
 PAUSE_S = 3.0
 """Promise L1: for a leader that is lost, and for one that is replaced."""
 REPAIRED_S = 60.0

@@ -29,7 +29,8 @@ to do."""
 
 @pytest.fixture(scope="module")
 def shared_four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("four"), 4) as cluster:
+    flags = ("--balance", "off")  # here only operators move replicas
+    with testing.cluster(tmp_path_factory.mktemp("four"), 4, flags=flags) as cluster:
         yield cluster
 
 

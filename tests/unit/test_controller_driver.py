@@ -27,7 +27,7 @@ def test_L1_a_step_that_is_refused_puts_off_no_other(
     monkeypatch: pytest.MonkeyPatch, error: LognodeError, done: list[str]
 ) -> None:
     """One that was refused each time kept all behind it from ever being taken."""
-    monkeypatch.setattr(controller_driver, "next_steps", lambda *_: STEPS)
+    monkeypatch.setattr(controller_driver, "next_steps", lambda *_, **__: STEPS)
     asked: list[str] = []
 
     class Replica(SimpleNamespace):

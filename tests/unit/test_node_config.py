@@ -26,6 +26,7 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "disk_reserve_bytes": ("0", "1", "2", 0),
     "bootstrap_expect": ("3", "5", "1", 3),
     "repair_after": ("0", "1.5", "2", 0.0),
+    "balance": ("off", "on", "off", "off"),
     "split_rest": ("0", "1.5", "2", 0.0),
 }
 
@@ -73,6 +74,7 @@ def test_lists_and_numbers_of_the_file(tmp_path: Path) -> None:
         ({"join_timeout": "soon"}, "bad value 'soon' of flag --join-timeout"),
         ({"join_timeout": "-1"}, "bad value '-1' of flag --join-timeout"),
         ({"repair_after": "-1"}, "bad value '-1' of flag --repair-after: give seconds, 0 or more"),
+        ({"balance": "maybe"}, "bad value 'maybe' of flag --balance: give on or off"),
         ({"bootstrap_expect": "-1"}, "bad value '-1' of flag --bootstrap-expect: give a number of"),
         ({"join_timeout": "nan"}, "bad value 'nan' of flag --join-timeout"),
         ({"log_level": "loud"}, "DEBUG, INFO, WARNING or ERROR"),
