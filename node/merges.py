@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ..client.errors import CorruptData, LognodeError, Unavailable
-from ..statemachine.merge_plan import plan
+from ..statemachine.merge_plan import is_oldest, plan
 from ..statemachine.merge_process import Merger, Task
 from ..statemachine.meta import MetaStore
 from ..statemachine.segment_format import SegmentInfo
@@ -128,7 +128,8 @@ class Merges:
         pin = object()
         self._host.pinned[pin] = [info.content_id for info in inputs]
         try:
-            merged = await self._replace(replica, inputs, rules, oldest=planned[0] == 0)
+            oldest = is_oldest(base.manifest, planned[0])
+            merged = await self._replace(replica, inputs, rules, oldest=oldest)
         finally:
             del self._host.pinned[pin]
         await self._host.collect_garbage()

@@ -105,12 +105,12 @@ async def read_span(replica: RangeReplica, body: Body) -> Body:
     def part(end_seq: int) -> bool:
         nonlocal parts
         parts += 1
-        page.extend(
-            state.read_span(
-                *span, page.next, end_seq,
-                limit=limit - len(page), bytes_max=bytes_max - page.size,
-            )
+        some = state.read_span(
+            span[0], page.end_key or span[1], page.next, end_seq,
+            limit=limit - len(page), bytes_max=bytes_max - page.size,
         )  # fmt: skip
+        page.end_key = page.end_key or some.end_key
+        page.extend(some)
         full = len(page) >= limit or page.size >= bytes_max
         return full or not page.more or parts >= _PARTS_MAX
 
@@ -121,14 +121,19 @@ async def read_span(replica: RangeReplica, body: Body) -> Body:
 async def resolve(replica: RangeReplica, body: Body) -> Body:
     """The seq of a start position: `["ts", ms]`, `["tail", n]`, `"latest"` or `"snapshot"`."""
     key, start = fields.optional_key(body, "key"), body.get("start")
+    if key is not None:
+        span: tuple[bytes, bytes | None] = (key, key + b"\0")
+    else:
+        span = fields.bound(body, "start_key"), fields.optional_key(body, "end_key")
     if start == "latest":
         return {"seq": replica.state.next_seq}
     if start == "snapshot":
         return await _snapshot(replica, body)
     if type(start) is list and len(start) == 2 and type(start[1]) is int and start[1] >= 0:
         if start[0] == "ts":
-            read = partial(replica.state.seq_at_timestamp, start[1], key)
-            return {"seq": await in_turns(replica, read)}
+            at_time = partial(replica.state.seq_at_timestamp, start[1], *span)
+            seq, end_key = await in_turns(replica, at_time)
+            return {"seq": seq} if end_key is None else {"seq": seq, "end_key": end_key}
         if start[0] == "tail" and key is not None:
             read = partial(replica.state.tail, key, start[1])
             return {"seq": await in_turns(replica, read)}

@@ -64,7 +64,7 @@ def _check_one(path: Path, info: SegmentInfo) -> int:
             footer.entries, footer.first_seq, footer.end_seq, footer.min_key, footer.max_key,
             footer.min_timestamp_ms, footer.max_timestamp_ms,
         )  # fmt: skip
-        if said != info[2:]:
+        if said != info.file[2:]:
             raise CorruptData(f"segment {info.content_id} is not what its manifest says")
         return footer.blocks
     finally:

@@ -1,8 +1,8 @@
 """What a child of a split begins with: of its parent's last base what concerns its keys.
 
 No entry is copied (ranges.md section 2). A child's manifest names the parent's files, so that they
-also hold keys of its neighbours: `Held` and whoever reads from it keep these out, and a merge
-drops them.
+also hold keys of its neighbours: `Held` and whoever reads from it keep these out, and a merge of
+segments drops them. `unite` is the way back.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,12 @@ from .removal import Removal
 def clipped(base: Base, start: bytes, end: bytes | None) -> Base:
     """The part of a base that concerns the keys in [start, end), at the same index and term.
 
-    The manifest keeps the segments that may hold such keys, in their order and as they are. Of the
-    tables only the removal state is cut: floors, marks and leases are of keys. All others are as
-    the parent has them, those too that this function has never heard of: what a child has too much
-    of does no harm (of producers ranges.md section 5 says so), what it has too little of is lost.
-    A table that is kept per key and is to be cut has to be named here.
+    The manifest keeps the rows of segments that may hold such keys, in their order. A clip that has
+    all of them says nothing any more, and goes; another is cut to them. Of the tables only the
+    removal state is cut: floors, marks and leases are of keys. All others are as the parent has
+    them, those too that this function has never heard of: what a child has too much of does no harm
+    (of producers ranges.md section 5 says so), what it has too little of is lost. A table that is
+    kept per key and is to be cut has to be named here.
 
     Pure, and the same on every replica for the same base. The parent's tables are shared, not
     copied: nobody changes those of a base.
@@ -27,10 +28,9 @@ def clipped(base: Base, start: bytes, end: bytes | None) -> Base:
     tables: dict[str, Any] = dict(base.tables)
     if tables.get("removal") is not None:
         tables["removal"] = _removal(tables, start, end)
-    manifest = [
-        info for info in base.manifest
-        if info.max_key >= start and (end is None or info.min_key < end)
-    ]  # fmt: skip
+    span = (start, end)
+    rows = (info.clipped(span) for info in base.manifest)
+    manifest = [row.of_range(span) for row in rows if row is not None]
     return Base(base.applied_index, base.applied_term, manifest, tables)
 
 

@@ -1,10 +1,12 @@
 """What a replica holds of a range: segments oldest first, then frozen memtables, then the live one.
 
-Their seqs do not overlap and rise in that order, so a key's history is the concatenation. All of
+Of every key the seqs of those that have it do not overlap and rise in that order, so its history is
+the concatenation; of all keys alike only where the range never came of a merge (`chains`). All of
 it is here, removed or not: what may be seen of it is for `reads`.
 
-A segment may be shared with neighbours since a split, and hold keys outside the range's span: they
-are not the range's, and no read finds them. A memtable never has any.
+A segment may be shared with neighbours since a split, and hold keys outside the range's span, or
+outside its row's clip: these are not the row's, and no read finds them there. A memtable never has
+any.
 """
 
 from collections.abc import Iterator
@@ -20,7 +22,8 @@ Home = Segment | Memtable
 
 
 class Held:
-    """The homes of the entries of a range of keys [start, end). The manifest is sorted by seq."""
+    """The homes of the entries of a range of keys [start, end). The rows of the manifest that have
+    a key are sorted by seq."""
 
     def __init__(
         self,
@@ -89,7 +92,10 @@ class Held:
         """Those that may hold the key, oldest first."""
         if not has((self.start, self.end), key):
             return []
-        return [info for info in self.manifest if info.min_key <= key <= info.max_key]
+        return [
+            info for info in self.manifest
+            if info.min_key <= key <= info.max_key and has(info.clip, key)
+        ]  # fmt: skip
 
 
 def entries_in(home: Home, key: bytes, start: int, end: int | None) -> Iterator[Entry]:

@@ -6,16 +6,22 @@ are left alone until there are more than fit the bound on a range's segments. Wh
 compaction let superseded entries go, the oldest segments are joined as soon as those behind the
 first have its size together: so at most about half of what a compacted range keeps on disk is
 superseded. Every member that has the same manifest and rules decides the same.
+
+After a merge of ranges that goes for each run of rows with the same clip: rows of two parents may
+have the same seqs, which no file can have. What an older run has that is superseded stays until
+the whole of it is removed.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, takewhile
+from operator import attrgetter
 from typing import Final
 
 from ..client import limits
 from .segment_format import SegmentInfo
 from .visibility import Rules
 
+_CLIP: Final = attrgetter("clip")
 _JOINED: Final = 8
 _SMALLEST_BYTES: Final = limits.MIB
 """Segments below are of one size."""
@@ -28,9 +34,27 @@ _SEGMENTS_HARD_MAX: Final = 40
 
 
 def plan(manifest: Sequence[SegmentInfo], rules: Rules) -> tuple[int, int] | None:
-    """The slice of the manifest that is to become one segment, None where there is none."""
-    sizes = [info.size for info in manifest]
-    compacted = len(list(takewhile(rules.compacts, manifest)))
+    """The slice of the manifest that is to become one segment, None where there is none. All of its
+    rows have the same clip."""
+    begin = 0
+    for _, rows in groupby(manifest, _CLIP):
+        run = list(rows)
+        found = _plan_run(run, rules)
+        if found is not None:
+            return begin + found[0], begin + found[1]
+        begin += len(run)
+    return None
+
+
+def is_oldest(manifest: Sequence[SegmentInfo], begin: int) -> bool:
+    """Whether no row before that one has any key of its clip."""
+    clip = manifest[begin].clip
+    return all(info.within(clip) is None for info in manifest[:begin])
+
+
+def _plan_run(run: Sequence[SegmentInfo], rules: Rules) -> tuple[int, int] | None:
+    sizes = [info.size for info in run]
+    compacted = len(list(takewhile(rules.compacts, run)))
     if compacted > 1 and sum(sizes[1:compacted]) >= sizes[0]:
         return 0, compacted
     found = min(_runs_of_small(sizes), default=None)

@@ -21,6 +21,7 @@ from . import background
 from .merge import merge
 from .segment_format import SegmentInfo
 from .segment_output import hash_file
+from .spans import NOTHING, common
 from .visibility import Rules, kept_of_key
 
 
@@ -29,17 +30,17 @@ class Task(NamedTuple):
 
     path: Path
     inputs: Sequence[tuple[Path, SegmentInfo]]
-    """Neighbours, oldest first."""
+    """Neighbours with the same clip, oldest first."""
     start: bytes
     end: bytes | None
     rules: Rules
     """Of the durable base whose manifest names the inputs."""
     oldest: bool
-    """Whether no older segment is named beside the inputs."""
+    """Whether no older segment with keys of that clip is named beside the inputs."""
 
     def to_wire(self) -> list[Any]:
         """As it is sent."""
-        inputs = [[str(source), list(info)] for source, info in self.inputs]
+        inputs = [[str(source), info.to_wire()] for source, info in self.inputs]
         return [str(self.path), inputs, self.start, self.end, self.rules.wire, self.oldest]
 
     @classmethod
@@ -96,9 +97,10 @@ def run(task: Task, node: int | None = None) -> SegmentInfo | None:
             what = f"is damaged: its SHA-256 is {found}" if found else "is missing"
             raise CorruptData(f"segment {info.content_id} {what}", segment=info.content_id)
     rules = task.rules
+    start, end = common(task.inputs[0][1].clip, (task.start, task.end)) or NOTHING
     kept = partial(kept_of_key, rules, oldest=task.oldest) if rules.hides else None
     merged = merge(
-        task.path, task.inputs, start=task.start, end=task.end, kept=kept,
+        task.path, task.inputs, start=start, end=end, kept=kept,
         on_step=lambda: _check_parent(node),
     )  # fmt: skip
     try:

@@ -24,6 +24,9 @@ class Page:
     next_key: bytes | None = None
     """Of a read in the order of key: the key to go on with."""
     more: bool = False
+    end_key: bytes | None = None
+    """Of a read in the order of seq: it has the keys below alone; the others are read by
+    themselves, from where this read began. None: it has all that were asked for."""
     size: int = 0
 
     def __len__(self) -> int:
@@ -81,4 +84,6 @@ class Page:
         }
         if self.next_key is not None:
             body["next_key"] = self.next_key
+        if self.end_key is not None:
+            body["end_key"] = self.end_key
         return body

@@ -121,7 +121,7 @@ class Base:
         """As it is stored and sent."""
         return {
             "applied": [self.applied_index, self.applied_term],
-            "manifest": [list(info) for info in self.manifest],
+            "manifest": [info.to_wire() for info in self.manifest],
             "tables": self.tables,
         }
 
@@ -428,8 +428,9 @@ class RangeState(SpanReads):
         self.frozen = [frozen.memtable for frozen in self.queue if len(frozen.memtable)]
 
     def base_merged(self, inputs: Sequence[SegmentInfo], merged: SegmentInfo | None) -> Base:
-        """The durable state with these segments of the manifest, neighbours if there is a merged
-        one, replaced by it; what can be seen is the same, at the same index."""
+        """The durable state with these rows of the manifest, neighbours with the same clip if there
+        is a merged segment, replaced by it; what can be seen is the same, at the same index. The
+        clip stays: it says where the spans of merged ranges meet (see `chains`)."""
         base = self.durable_base
         begin, end = base.manifest.index(inputs[0]), base.manifest.index(inputs[-1]) + 1
         manifest = [info for info in base.manifest if info not in inputs]
@@ -437,8 +438,12 @@ class RangeState(SpanReads):
             len(manifest) == len(base.manifest) - len(inputs), "a segment to be replaced is gone"
         )
         if merged is not None:
-            invariant(end - begin == len(inputs), "merged segments are not neighbours")
-            manifest.insert(begin, merged)
+            clip = inputs[0].clip
+            invariant(
+                end - begin == len(inputs) and all(info.clip == clip for info in inputs),
+                "merged segments are not neighbours",
+            )
+            manifest.insert(begin, merged._replace(start=clip[0], end=clip[1]))
         return Base(base.applied_index, base.applied_term, manifest, base.tables)
 
     def merged(self, base: Base) -> None:

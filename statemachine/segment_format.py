@@ -24,6 +24,7 @@ import google_crc32c
 import msgpack
 
 from ..client.errors import CorruptData
+from .spans import EVERYTHING, Span, common, covers
 
 VERSION: Final = 2
 INDEX: Final = b"index"
@@ -53,11 +54,17 @@ class Bases(NamedTuple):
         return cls(first_seq, min_ms, seqs, "I" if max_ms - min_ms < 1 << 32 else "Q")
 
 
-class SegmentInfo(NamedTuple):
-    """A finished file: its content id is the SHA-256 of its bytes, in hex.
+_FILE_FIELDS: Final = 9
+"""Of a row of a manifest, those before its clip."""
 
-    Its entries have seqs in [first_seq, end_seq), which no other file of the range covers; after
-    a merge not every one of them is there.
+
+class SegmentInfo(NamedTuple):
+    """A row of a manifest. The content id of a finished file is the SHA-256 of its bytes, in hex.
+
+    Of the file only the keys in [start, end) are the range's, its clip: all of them, unless the
+    range came of a merge of ranges. Their entries have seqs in [first_seq, end_seq), which no other
+    row of the same keys covers; after a merge of segments not every one of them is there. Rows
+    whose clips have no key in common may have the same seqs, and may name the same file.
     """
 
     content_id: str
@@ -69,17 +76,61 @@ class SegmentInfo(NamedTuple):
     max_key: bytes
     min_timestamp_ms: int
     max_timestamp_ms: int
+    start: bytes = b""
+    end: bytes | None = None
+
+    def to_wire(self) -> list[Any]:
+        """As it is stored and sent: without a clip it is as it was before there were any."""
+        return list(self.file if self.clip == EVERYTHING else self)
 
     @classmethod
     def from_wire(cls, fields: Sequence[Any]) -> "SegmentInfo":
-        """Undo `list`. The id becomes a file's name. Raises ValueError, TypeError."""
+        """Undo `to_wire`. The id becomes a file's name. Raises ValueError, TypeError."""
+        if len(fields) not in (_FILE_FIELDS, len(cls._fields)):
+            raise ValueError(f"a segment's row has {len(fields)} fields")
         info = cls(*fields)
-        for value, kind in zip(info, cls.__annotations__.values(), strict=True):
+        kinds = list(cls.__annotations__.values())[:_FILE_FIELDS]
+        for value, kind in zip(info.file, kinds, strict=True):
             if type(value) is not kind:
                 raise ValueError(f"{value!r} in a segment's row is no {kind.__name__}")
+        if type(info.start) is not bytes or (info.end is not None and type(info.end) is not bytes):
+            raise ValueError(f"{info.clip!r} in a segment's row is no span")
+        if common(info.clip, EVERYTHING) is None:
+            raise ValueError(f"{info.clip!r} in a segment's row has no keys")
         if not (info.content_id.isascii() and info.content_id.isalnum()):
             raise ValueError(f"{info.content_id!r} is no content id")
         return info
+
+    @property
+    def file(self) -> tuple[Any, ...]:
+        """What is the same in every manifest that names the file."""
+        return self[:_FILE_FIELDS]
+
+    @property
+    def clip(self) -> Span:
+        """The keys that are the range's, as far as the range has them."""
+        return self.start, self.end
+
+    def within(self, span: Span) -> Span | None:
+        """The keys of the span that may be here and are the range's, None when there is none; the
+        file may end before the last of them."""
+        own = common(self.clip, span)
+        if own is None or self.max_key < own[0] or (own[1] is not None and self.min_key >= own[1]):
+            return None
+        return max(own[0], self.min_key), own[1]
+
+    def clipped(self, span: Span) -> "SegmentInfo | None":
+        """The row of the keys in a span; None when it has none of them."""
+        own = common(self.clip, span)
+        if own is None or self.within(span) is None:
+            return None
+        return self._replace(start=own[0], end=own[1])
+
+    def of_range(self, span: Span) -> "SegmentInfo":
+        """The row as a range of that span has it: a clip that has all of its keys says nothing."""
+        if not covers(self.clip, span):
+            return self
+        return self._replace(start=EVERYTHING[0], end=EVERYTHING[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,31 @@
 """Reads of a span of keys: which keys there are, and entries in the order of seq or of key.
 
 Of a span that goes beyond the range's own, what is beyond is not there, though a segment that is
-shared since a split may hold it.
+shared since a split may hold it; nor is what a segment holds beyond its row's clip.
+
+The seqs of ranges that were merged have nothing to do with each other. A read in the order of seq
+has as many of the keys asked for, from the first on, as can be read in one pass, and says up to
+which; the caller then asks for the others. From the merged range's first next_seq on there is
+nothing to be told apart (executions 2.20).
 
 A page may be short or empty with `more` set: the caller comes back after it has let others run,
 since blocks have to be decoded, and the beginnings of keys' histories found, first.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, repeat
 from operator import itemgetter
 
 from ..client.types import Entry
-from .held import Home, entries_in
+from .chains import nearest_edge
+from .held import entries_in
 from .marks import View
+from .memtable import Memtable
 from .page import Page
 from .reads import Reads
 from .segment_writer import SegmentInfo
-from .spans import Span, has
+from .spans import Span, common, has
 from .turns import ENTRIES_A_TURN
 
 _LOOKUPS_A_STEP = 64
@@ -27,6 +34,8 @@ _KEYS_A_STEP = 512
 _SEQS_A_STEP = 384
 """Entries of a segment that are looked for by their seqs."""
 _first = itemgetter(0)
+_Place = SegmentInfo | Memtable
+"""Where entries are: the row of a segment, whose file need not be open, or a memtable."""
 
 
 class SpanReads(Reads):
@@ -63,15 +72,11 @@ class SpanReads(Reads):
         view = self.view(prefix, _after(prefix), as_of)
         span = self.within(prefix, _after(prefix))
         least = _least_trim(view, *span)
-        sources: list[Iterator[tuple[bytes, bool]]] = []
-        if self.start > max(prefix, start_after or b""):
-            if self.start.startswith(prefix):
-                sources.append(iter([(self.start, False)]))
-            start_after = self.start
-        for info in self.manifest:
-            if _meets(info, *span) and info.end_seq > least:
-                keys = self.store.segment(info.content_id).keys_after(prefix, start_after)
-                sources.append(zip(keys, repeat(_all_visible(info, view)), strict=False))
+        sources: list[Iterator[tuple[bytes, bool]]] = [
+            self._keys_in(info, prefix, start_after, surely=_all_visible(info, view))
+            for info in self.manifest
+            if info.within(span) is not None and info.end_seq > least
+        ]
         for memtable in self.memtables():
             keys = memtable.keys_after(prefix, start_after)
             sources.append(zip(keys, repeat(not view.hides), strict=False))
@@ -80,8 +85,6 @@ class SpanReads(Reads):
         for key, homes in groupby(heapq.merge(*sources), _first):
             if len(found) == limit or room <= 0:
                 return found, start_after
-            if self.end is not None and key >= self.end:
-                break
             start_after = key
             room -= 1
             if any(visible for _, visible in homes):
@@ -103,23 +106,26 @@ class SpanReads(Reads):
         bytes_max: int,
         as_of: int | None = None,
     ) -> Page:
-        """A page of the entries with keys in [start_key, end_key), in the order of seq, below
-        `end_seq`.
+        """A page of the entries with keys in [start_key, end_key), in the order of seq, from
+        `from_seq` on and below `end_seq`.
 
-        `next` is where to go on.
+        `next` is where to go on. With an `end_key` the page has the keys below it alone
+        (`readable_to`): what is said of `next` and `more` is said of them, and the next page is
+        asked for with that end; the keys from there on are read with the `from_seq` of this one.
         """
         view = self.view(start_key, end_key, as_of)
-        span = self.within(start_key, end_key)
-        page = Page(next=from_seq)
+        start, end = self.within(start_key, end_key)
+        page = Page(next=from_seq, end_key=self.readable_to(start_key, end_key, from_seq))
+        span = start, page.end_key or end
         sieve = _Sieve(self, view, span)
         from_seq = max(from_seq, _least_trim(view, *span))
-        end = view.ending(end_seq)
+        end_seq = view.ending(end_seq)
         for info in self.manifest:
-            if info.end_seq <= from_seq:
+            if info.end_seq <= from_seq or common(info.clip, span) is None:
                 continue
-            if end is not None and from_seq >= end:
+            if end_seq is not None and from_seq >= end_seq:
                 return page
-            if not _meets(info, *span):
+            if info.within(span) is None:
                 page.next = from_seq = info.end_seq
                 continue
             segment = self.store.segment(info.content_id)
@@ -128,18 +134,18 @@ class SpanReads(Reads):
                 page.next = from_seq = info.end_seq
                 continue
             for seq in seqs[: segment.warm(seqs)]:
-                if end is not None and seq >= end:
-                    page.next = end
+                if end_seq is not None and seq >= end_seq:
+                    page.next = end_seq
                     return page
                 if page.size >= bytes_max or not sieve.pass_on(segment.entry_at_seq(seq), page):
                     break
                 page.next = seq + 1
             if not seqs and following is not None:
                 page.next = following
-            page.more = end is None or page.next < end
+            page.more = end_seq is None or page.next < end_seq
             return page
         for memtable in self.memtables():
-            until = memtable.end_seq if end is None else min(end, memtable.end_seq)
+            until = memtable.end_seq if end_seq is None else min(end_seq, memtable.end_seq)
             begin = max(from_seq, memtable.first_seq)
             for seq in range(begin, until):
                 if len(page) >= limit or page.size >= bytes_max or seq - begin == ENTRIES_A_TURN:
@@ -152,6 +158,13 @@ class SpanReads(Reads):
                     return page
                 page.next = seq + 1
         return page
+
+    def readable_to(self, start_key: bytes, end_key: bytes | None, from_seq: int) -> bytes | None:
+        """The key up to which entries with keys from `start_key` on, and below `end_key`, can be
+        read in one pass in the order of seq, from `from_seq` on. None: all of them. As the range
+        goes on it never becomes less (see `chains`)."""
+        active = (info for info in self.manifest if info.end_seq > from_seq)
+        return nearest_edge(active, self.within(start_key, end_key))
 
     def read_by_key(
         self,
@@ -170,13 +183,12 @@ class SpanReads(Reads):
         start, end = self.within(start_key, end_key)
         page = Page()
         least = _least_trim(view, start, end)
-        homes: list[Home] = [
-            self.store.segment(info.content_id)
-            for info in self.manifest
-            if _meets(info, start, end) and info.end_seq > least
-        ]
-        homes += self.memtables()
-        for looked_at, (key, at) in enumerate(_keys_from(homes, start)):
+        places: list[_Place] = [
+            info for info in self.manifest
+            if info.within((start, end)) is not None and info.end_seq > least
+        ]  # fmt: skip
+        places += self.memtables()
+        for looked_at, (key, at) in enumerate(self._keys_from(places, start)):
             if end is not None and key >= end:
                 break
             low = from_seq if key == start_key else 1
@@ -184,34 +196,88 @@ class SpanReads(Reads):
                 page.more, page.next_key, page.next = True, key, low
                 break
             low = self.first_visible(key, view, low)
-            for entry in _of_homes(homes, at, key, low, view.ending(None)):
+            for entry in self._entries_in(map(places.__getitem__, at), key, low, view.ending(None)):
                 if len(page) >= limit or page.size >= bytes_max:
                     page.more, page.next_key, page.next = True, key, entry.seq
                     return page
                 page.add(entry)
         return page
 
-    def seq_at_timestamp(self, ms: int, key: bytes | None = None) -> int:
-        """A position to read from: no entry below it has a timestamp that is not below `ms`, and
-        none from it on one that is. The end when there is none.
+    def seq_at_timestamp(
+        self, ms: int, start_key: bytes = b"", end_key: bytes | None = None
+    ) -> tuple[int, bytes | None]:
+        """A position to read from: of the keys in [start_key, end_key) no entry below it has a
+        timestamp that is not below `ms`, and none from it on one that is. The end when there is
+        none. And the key up to which that holds, None where it does for all of them: the others
+        are asked for by themselves.
 
-        Timestamps never decrease within a range, so the answer holds for every key. Of what is
-        removed a replica may have more or less left, so that replicas may name different seqs,
-        between which there is nothing to be seen.
+        Timestamps never decrease within a chain, so the answer holds for every key of it
+        (executions 2.21). Of what is removed a replica may have more or less left, so that replicas
+        may name different seqs, between which there is nothing to be seen.
         """
-        for info in self.manifest:
-            if info.max_timestamp_ms >= ms:
-                return self.store.segment(info.content_id).first_seq_from(ms)
+        start, end = self.within(start_key, end_key)
+        late = [info for info in self.manifest if info.max_timestamp_ms >= ms]
+        end_key = nearest_edge(late, (start, end))
+        span = start, end_key or end
+        for info in late:
+            if common(info.clip, span) is not None:
+                return self.store.segment(info.content_id).first_seq_from(ms), end_key
         for memtable in self.memtables():
             seq = memtable.first_seq_from(ms)
             if seq is not None:
-                return seq
-        return self.memtable.end_seq
+                return seq, end_key
+        return self.memtable.end_seq, end_key
 
     def _is_visible(self, key: bytes, view: View) -> bool:
         """Whether anything of the key is."""
         low = self.first_visible(key, view)
         return next(self.backwards(key, low, view.ending(None)), None) is not None
+
+    def _keys_in(
+        self, info: SegmentInfo, prefix: bytes, after: bytes | None, *, surely: bool = True
+    ) -> Iterator[tuple[bytes, bool]]:
+        """The keys of a row that are the range's, with the prefix and above `after`, in order, each
+        with `surely`; before them maybe one that is not there, with False. The file is opened once
+        the first is passed: of many chains most are read later, or never."""
+        own = info.within((self.start, self.end))
+        if own is None:
+            return
+        first, end = own
+        if first > prefix and not first.startswith(prefix):
+            return
+        if first >= prefix and (after is None or first > after):
+            yield first, surely and first == info.min_key
+            after = first
+        for key in self.store.segment(info.content_id).keys_after(prefix, after):
+            if end is not None and key >= end:
+                return
+            yield key, surely
+
+    def _keys_from(
+        self, places: Sequence[_Place], start: bytes
+    ) -> Iterator[tuple[bytes, Iterable[int]]]:
+        """Keys from `start` on, in order, and which of the places may have each. `start` itself
+        comes in any case."""
+        if start:
+            yield start, range(len(places))
+        sources = []
+        for at, place in enumerate(places):
+            if isinstance(place, Memtable):
+                keys = place.keys_after(b"", start or None)
+            else:
+                keys = map(_first, self._keys_in(place, b"", start or None))
+            sources.append(zip(keys, repeat(at), strict=False))
+        for key, group in groupby(heapq.merge(*sources), _first):
+            yield key, [at for _, at in group]
+
+    def _entries_in(
+        self, places: Iterable[_Place], key: bytes, start: int, end: int | None
+    ) -> Iterator[Entry]:
+        for place in places:
+            if isinstance(place, Memtable):
+                yield from entries_in(place, key, start, end)
+            elif has(place.clip, key):
+                yield from entries_in(self.store.segment(place.content_id), key, start, end)
 
 
 class _Sieve:
@@ -245,39 +311,16 @@ class _Sieve:
         return True
 
 
-def _meets(info: SegmentInfo, start: bytes, end: bytes | None) -> bool:
-    """Whether a segment may hold keys in [start, end)."""
-    return info.max_key >= start and (end is None or info.min_key < end)
-
-
 def _all_visible(info: SegmentInfo, view: View) -> bool:
     """Whether every key that a segment has surely has a visible entry."""
-    if view.through is not None or view.floors:
+    own = info.within((view.start, view.end))
+    if view.through is not None or view.floors or own is None:
         return False
-    marks, span = view.marks, (max(info.min_key, view.start), info.max_key, view.end)
+    marks, span = view.marks, (own[0], info.max_key, own[1])
     return max(marks.trims.over(*span)) <= info.first_seq and all(
         mark.before <= info.first_seq or mark.cutoff_ms <= info.min_timestamp_ms
         for mark in marks.compactions.over(*span)
     )
-
-
-def _keys_from(homes: list[Home], start: bytes) -> Iterator[tuple[bytes, Iterable[int]]]:
-    """Keys from `start` on, in order, and the places of the homes that have each. `start` itself
-    comes in any case."""
-    if start:
-        yield start, range(len(homes))
-    sources = [
-        zip(home.keys_after(b"", start or None), repeat(at)) for at, home in enumerate(homes)
-    ]
-    for key, group in groupby(heapq.merge(*sources), _first):
-        yield key, [at for _, at in group]
-
-
-def _of_homes(
-    homes: list[Home], at: Iterable[int], key: bytes, start: int, end: int | None
-) -> Iterator[Entry]:
-    for place in at:
-        yield from entries_in(homes[place], key, start, end)
 
 
 def _least_trim(view: View, start: bytes, end: bytes | None) -> int:

@@ -1,10 +1,12 @@
 """Spans of keys: half-open; without an end where that is None."""
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 Value = TypeVar("Value")
 Span = tuple[bytes, bytes | None]
+EVERYTHING: Final[Span] = (b"", None)
+NOTHING: Final[Span] = (b"", b"")
 
 
 def common(one: Span, other: Span) -> Span | None:
@@ -12,6 +14,11 @@ def common(one: Span, other: Span) -> Span | None:
     start = max(one[0], other[0])
     end = min((end for end in (one[1], other[1]) if end is not None), default=None)
     return None if end is not None and start >= end else (start, end)
+
+
+def covers(outer: Span, inner: Span) -> bool:
+    """Whether the outer one has all keys of the inner one."""
+    return common(outer, inner) == inner
 
 
 def rows_in(rows: Mapping[bytes, Value], span: Span) -> dict[bytes, Value]:

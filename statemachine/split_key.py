@@ -17,6 +17,7 @@ from ..client import limits
 from .memtable import Memtable
 from .range_state import RangeState
 from .segment_format import SegmentInfo
+from .spans import NOTHING, common
 
 _DECODED_BLOCKS: Final = 16
 """A segment that has no more of the range is decoded."""
@@ -87,7 +88,8 @@ class SplitKey:
 
     def _weigh(self, info: SegmentInfo) -> None:
         segment = self._state.store.segment(info.content_id)
-        ranks = segment.ranks_of(self._state.start, self._state.end)
+        own = common(info.clip, (self._state.start, self._state.end)) or NOTHING
+        ranks = segment.ranks_of(*own)
         if not ranks:
             return
         keys = [segment.key_at(ranks[0]), segment.key_at(ranks[-1])]

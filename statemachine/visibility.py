@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from .leases import Lease
 from .marks import Marks, View
+from .spans import Span
 
 
 class _Covered(Protocol):
@@ -29,6 +30,7 @@ class _Covered(Protocol):
     def min_key(self) -> bytes: ...
     @property
     def max_key(self) -> bytes: ...
+    def within(self, span: Span) -> Span | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +68,17 @@ class Rules:
     def compacts(self, info: _Covered) -> bool:
         """Whether all of a segment lies below marks, so that what is superseded in it may go."""
         view = self.views[0]
-        if not _meets(view, info):
+        keys = _keys_of(view, info)
+        if keys is None:
             return False
-        marks, span = view.marks, _keys_of(view, info)
         return (
-            min(mark.before for mark in marks.compactions.over(*span)) >= info.end_seq
-            or min(marks.snapshots.over(*span)) >= info.end_seq
+            min(mark.before for mark in view.marks.compactions.over(*keys)) >= info.end_seq
+            or min(view.marks.snapshots.over(*keys)) >= info.end_seq
         )
 
     def unneeded(self, info: _Covered) -> bool:
-        """Whether nothing of a segment is visible to anybody, or in the range's span (x8), so that
-        its file may go."""
+        """Whether nothing of a segment is visible to anybody, or in the range's span (x8) and in
+        the row's clip, so that the row may go."""
         return not any(_needs(view, info) for view in self.views)
 
 
@@ -122,19 +124,17 @@ def kept_of_key(
     return sorted(kept)
 
 
-def _meets(view: View, info: _Covered) -> bool:
-    return info.max_key >= view.start and (view.end is None or info.min_key < view.end)
-
-
-def _keys_of(view: View, info: _Covered) -> tuple[bytes, bytes, bytes | None]:
-    """The keys of a segment that a view may have, as `Steps.over` takes them."""
-    return max(info.min_key, view.start), info.max_key, view.end
+def _keys_of(view: View, info: _Covered) -> tuple[bytes, bytes, bytes | None] | None:
+    """The keys of a segment that a view may have, as `Steps.over` takes them; None: no key."""
+    span = info.within((view.start, view.end))
+    return None if span is None else (span[0], info.max_key, span[1])
 
 
 def _needs(view: View, info: _Covered) -> bool:
-    if not _meets(view, info):
+    keys = _keys_of(view, info)
+    if keys is None:
         return False
-    keys = first, last, _ = _keys_of(view, info)
+    first, last, _ = keys
     floor = view.floor(first) if first == last else min(view.marks.trims.over(*keys))
     if floor >= info.end_seq:
         return False

@@ -17,6 +17,7 @@ from ...client.types import Entry
 from ...statemachine.segment_reader import Segment
 from ...statemachine.segment_writer import SegmentInfo, Source
 from ...statemachine.segments import SegmentStore
+from ...statemachine.spans import has
 from ...statemachine.visibility import Rules, kept_of_key
 
 
@@ -110,12 +111,15 @@ class MemorySegments(SegmentStore):
 def merge(
     files: Files, inputs: Sequence[SegmentInfo], rules: Rules, *, oldest: bool
 ) -> SegmentInfo | None:
-    """What the merge process does: of neighbouring files what somebody may still see becomes one;
-    None when that is nothing. `oldest`: no older file is named beside them."""
+    """What the merge process does: of neighbouring files with the same clip what somebody may still
+    see becomes one; None when that is nothing. `oldest`: no older file with such keys is named
+    beside them."""
     entries: list[Entry] = []
     by_key: dict[bytes, list[Entry]] = {}
     for info in inputs:
         for entry in files[info.content_id].all_entries():
+            if not has(info.clip, entry.key):
+                continue
             by_key.setdefault(entry.key, []).append(entry)
     for key, held in by_key.items():
         kept = kept_of_key(

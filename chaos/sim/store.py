@@ -15,7 +15,7 @@ from ...node import rows
 from ...partitions.model import Descriptor
 from ...raft.types import GroupId
 from ...statemachine.admission import admit
-from ...statemachine.merge_plan import plan
+from ...statemachine.merge_plan import is_oldest, plan
 from ...statemachine.meta import MemoryMeta
 from ...statemachine.range_state import Base, RangeState
 from ...statemachine.visibility import Rules
@@ -128,7 +128,8 @@ class ReplicaStore:
             if planned is None:
                 return False
             gone = base.manifest[slice(*planned)]
-            merged = segments.merge(self._durable.files, gone, rules, oldest=planned[0] == 0)
+            oldest = is_oldest(base.manifest, planned[0])
+            merged = segments.merge(self._durable.files, gone, rules, oldest=oldest)
         base = self.state.base_merged(gone, merged)
         self._durable.commit(
             {rows.replica_key(self._gid): rows.replica_row(self._descriptor, base)}
@@ -175,19 +176,33 @@ class ReplicaStore:
                 latest = state.latest(key)
                 invariant(latest is not None and latest.seq == last, "latest", key=key)
                 invariant(state.count(key) == len(found[key]), "count", key=key)
-        span = [(entry.key, entry.seq, entry.value or b"") for entry in self._span()]
-        by_key = [(key, *entry) for key, entries in found.items() for entry in entries]
-        invariant(span == sorted(by_key, key=lambda row: row[1]), "a span read differs from scans")
+        begin: bytes | None = state.start
+        read = 0
+        while begin is not None:
+            until, entries = self._span(begin)
+            span = [(entry.key, entry.seq, entry.value or b"") for entry in entries]
+            by_key = [
+                (key, *entry)
+                for key in found
+                if key >= begin and (until is None or key < until)
+                for entry in found[key]
+            ]
+            ordered = sorted(by_key, key=lambda row: row[1])
+            invariant(span == ordered, "a span read differs from scans")
+            begin, read = until, read + len(span)
+        invariant(read == sum(map(len, found.values())), "a span read has more than the scans")
         return found
 
-    def _span(self) -> list[Entry]:
+    def _span(self, begin: bytes) -> tuple[bytes | None, list[Entry]]:
+        """As many keys from there on as are read in one pass: where that ends, and the entries."""
         entries: list[Entry] = []
+        end = self.state.readable_to(begin, self.state.end, 1)
         start = 1
         while True:
             page = self.state.read_span(
-                self.state.start, self.state.end, start, limit=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES
+                begin, end or self.state.end, start, limit=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES
             )
             entries += page.entries()
             if not page.more:
-                return entries
+                return end, entries
             start = page.next

@@ -105,7 +105,7 @@ def check_reads(state: RangeState, entries: list[Entry]) -> None:
     assert span == entries
     for ms in (0, 1000, 1400, 1777, 2200, 10**9):
         expected = next((e.seq for e in entries if e.timestamp_ms >= ms), None)
-        assert state.seq_at_timestamp(ms) == (expected or state.memtable.end_seq)
+        assert state.seq_at_timestamp(ms) == (expected or state.memtable.end_seq, None)
 
 
 def test_S3_S6_a_merge_keeps_every_entry_as_it_is(tmp_path: Path) -> None:

@@ -583,7 +583,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(ms=st.integers(0, 60))
     def by_time(self, ms: int) -> None:
-        seq = self.state.seq_at_timestamp(ms)
+        seq, _ = self.state.seq_at_timestamp(ms)
         assert all((e.seq >= seq) == (e.timestamp_ms >= ms) for e in self.model.visible)
         assert 1 <= seq <= len(self.model.entries) + 1
         if not self.model.removed:

@@ -99,7 +99,7 @@ READS: dict[str, Callable[[RangeState], object]] = {
     "scan": lambda state: state.scan(b"0700", limit=100, bytes_max=1 << 20).to_wire(),
     "back": lambda state: state.scan(b"0700", limit=39, bytes_max=1 << 20, reverse=True).to_wire(),
     "keys": lambda state: state.keys_page(b"", b"0700", limit=300),
-    "time": lambda state: state.seq_at_timestamp(17_500),
+    "time": lambda state: state.seq_at_timestamp(17_500)[0],
     "span": lambda state: state.read_span(b"", None, 1, limit=99, bytes_max=1 << 20).to_wire(),
 }
 
