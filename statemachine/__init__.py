@@ -21,6 +21,6 @@ Modules: `commands` what an entry may say; `admission` what a leader checks befo
 `merge_process` how segments become fewer; `background` how those processes run that do so;
 `removal_commands`, `removal`, `marks`, `steps`, `leases`, `visibility` what is removed, and what
 that hides; `split_key` where to split; `spans`, `clip`, `shares` what a child of a split begins
-with, and how much that is; `held`, `span_reads`, `reads`, `page` what can be asked; `meta` the
-small rows.
+with, and how much that is; `unite`, `union_rows`, `chains` what comes of a merge, and what of it
+follows each other; `held`, `span_reads`, `reads`, `page` what can be asked; `meta` the small rows.
 """

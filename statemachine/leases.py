@@ -3,6 +3,8 @@
 A lease is a replicated row (executions 1.14). Removal commands are recorded at once and show in
 every other read; what they hide from a lease's view stays in the files until the lease ends, by
 log time, on every replica at the same entry of the log.
+
+A range that came of a merge may have several rows of one id: a reader's lease on each parent.
 """
 
 from collections.abc import Sequence
@@ -10,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .marks import Marks, View
-from .spans import common, has, rows_in
+from .spans import Span, common, has, rows_in
 
 
 @dataclass(slots=True)
@@ -26,21 +28,35 @@ class Lease:
     floors: dict[bytes, int] = field(default_factory=dict)
     """Of keys whose floor has changed since: what it was."""
 
+    @property
+    def span(self) -> Span:
+        """The keys that it holds."""
+        return self.start, self.end
+
     def lives(self, log_ms: int) -> bool:
         """Whether it holds at this log time."""
         return log_ms < self.expires_ms
 
     def covers(self, key: bytes) -> bool:
         """Whether the key is in its span."""
-        return has((self.start, self.end), key)
+        return has(self.span, key)
 
     def clipped(self, start: bytes, end: bytes | None) -> "Lease | None":
         """What it has of the keys in [start, end); None when that is no key."""
-        span = common((self.start, self.end), (start, end))
+        span = common(self.span, (start, end))
         if span is None:
             return None
         marks, floors = self.marks.clipped(start, end), rows_in(self.floors, span)
         return replace(self, start=span[0], end=span[1], marks=marks, floors=floors)
+
+    def united(self, right: "Lease") -> "Lease":
+        """It and the part of it that a split has cut off behind its end, as one. The later end
+        counts for both: a lease may hold more than was promised."""
+        return replace(
+            self, end=right.end, expires_ms=max(self.expires_ms, right.expires_ms),
+            marks=Marks.united((each.span, each.marks) for each in (self, right)),
+            floors={**self.floors, **right.floors},
+        )  # fmt: skip
 
     def view(self, floors: dict[bytes, int]) -> View:
         """What it shows, by the floors as they are now."""

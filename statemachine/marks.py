@@ -3,11 +3,11 @@
 A floor or mark never falls, and the seqs that it compares with are never renumbered (promise S6).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from .spans import has
+from .spans import Span, has
 from .steps import Steps
 
 
@@ -56,6 +56,18 @@ class Marks:
             self.trims.clipped(start, end, 0),
             self.compactions.clipped(start, end, _NONE),
             self.snapshots.clipped(start, end, 0),
+        )
+
+    @classmethod
+    def united(cls, parts: "Iterable[tuple[Span, Marks]]") -> "Marks":
+        """Of spans in order, none of which meets another, each with its own marks."""
+        parts = list(parts)
+        return cls(
+            Steps.of((row for span, marks in parts for row in marks.trims.within(*span)), 0),
+            Steps.of(
+                (row for span, marks in parts for row in marks.compactions.within(*span)), _NONE
+            ),
+            Steps.of((row for span, marks in parts for row in marks.snapshots.within(*span)), 0),
         )
 
     def to_wire(self) -> list[Any]:

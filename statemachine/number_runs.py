@@ -80,3 +80,16 @@ class NumberRuns:
 
     def _length(self, at: int) -> int:
         return self._ranks[at + 1] - self._ranks[at]
+
+
+def united_runs(one: list[list[int]], other: list[list[int]]) -> list[list[int]]:
+    """The numbers of two tables, as these have them, with their seqs: a number that both have,
+    since a split, has the same seq in both."""
+    if one == other or not other[0]:
+        return one
+    if not one[0]:
+        return other
+    known = dict(NumberRuns.from_wire(one).items())
+    known.update(NumberRuns.from_wire(other).items())
+    numbers = sorted(known)
+    return NumberRuns(numbers, list(map(known.__getitem__, numbers))).to_wire()

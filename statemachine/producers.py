@@ -7,15 +7,16 @@ never be sent again. Numbers run over all ranges, so the applied ones are a set,
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final
 
 from ..client import limits
 from ..client.errors import Fenced, LimitExceeded, LognodeError, OutOfOrder, Overloaded
 from ..client.records import Batch
-from .number_runs import NumberRuns
+from .number_runs import NumberRuns, united_runs
 
 _SETTLED_KEPT: Final = 64
 """Settled numbers beyond what `settle` needs to be cheap; nobody asks for them any more."""
@@ -90,6 +91,31 @@ class Row:
             at = bisect_left(self.ordered, numbers[0])
             self.ordered[at:] = sorted((*self.ordered[at:], *numbers))
         self.highest = max(self.highest, numbers[-1])
+
+
+def united_rows(
+    one: Mapping[int, list[Any]], other: Mapping[int, list[Any]]
+) -> dict[int, list[Any]]:
+    """The tables of two ranges that are merged, as meta stores them, as one.
+
+    Of a producer that both know, the row of the higher epoch stays and nothing of the other's: its
+    numbers may mean other records (executions 1.9). Of one epoch, what either applied was applied,
+    and what is settled in one is settled.
+    """
+    rows = dict(one)
+    for producer, row in other.items():
+        known = rows.get(producer)
+        rows[producer] = row if known is None else _united(known, row)
+    return rows
+
+
+def _united(one: list[Any], other: list[Any]) -> list[Any]:
+    epoch, low, highest, runs, last_ms, token = max(one, other, key=itemgetter(0))
+    last_ms = max(one[4], other[4])
+    if one[0] == other[0]:
+        low, highest, token = max(low, other[1]), max(highest, other[2]), max(token, other[5])
+        runs = united_runs(runs, other[3])
+    return [epoch, low, highest, runs, last_ms, token]
 
 
 class Producers:

@@ -18,7 +18,7 @@ from ..client import limits
 from ..client.errors import Conflict, InvalidArgument, LognodeError, NotFound, Overloaded
 from .leases import Lease
 from .marks import Compaction, Marks, View
-from .spans import rows_in
+from .spans import common, rows_in
 
 _SWEPT_BY_KEYS: Final = 4 * limits.removal_keys_max
 _SWEPT_BY_SPANS: Final = 4_096
@@ -30,7 +30,8 @@ class Removal:
 
     def __init__(self) -> None:
         self.floors: dict[bytes, int] = {}
-        self.leases: dict[str, Lease] = {}
+        self.leases: dict[tuple[str, bytes], Lease] = {}
+        """By id and start: parents of a merge may each have had one of the same id."""
         self.view = View(Marks(), self.floors)
         """What a reader without a lease may see."""
         self.changes = 0
@@ -102,27 +103,45 @@ class Removal:
         if not lease.lives(log_ms):
             return InvalidArgument(f"lease {lease.lease_id} would be over", what="expires_ms")
         lease.expires_ms = min(lease.expires_ms, log_ms + limits.lease_ms_max)
-        held = self.leases.get(lease.lease_id)
-        if held is not None:
-            if (held.start, held.end, held.through_seq) != (
-                lease.start, lease.end, lease.through_seq,
-            ):  # fmt: skip
-                return Conflict(f"lease {lease.lease_id} holds other entries")
-            held.expires_ms = max(held.expires_ms, lease.expires_ms)
+        held = self._held(lease)
+        if held is None:
+            return Conflict(f"lease {lease.lease_id} holds other entries")
+        for row in held:
+            row.expires_ms = max(row.expires_ms, lease.expires_ms)
+        if held:
             return None
         if len(self.leases) >= limits.leases_max:
             return Overloaded(f"the range has {limits.leases_max} leases", retry_after=60.0)
-        self.leases[lease.lease_id] = lease
+        self.leases[lease.lease_id, lease.start] = lease
         return None
 
+    def _held(self, lease: Lease) -> list[Lease] | None:
+        """The rows of its id that hold all that it asks for, none where nothing is held of its
+        keys; None: they hold other entries, or not all."""
+        held = [
+            row for row in self.leases.values()
+            if row.lease_id == lease.lease_id and common(row.span, lease.span) is not None
+        ]  # fmt: skip
+        if any(row.through_seq != lease.through_seq for row in held):
+            return None
+        held.sort(key=lambda row: row.start)
+        at: bytes | None = lease.start
+        for row in held:
+            if at is None or row.start > at:
+                return None
+            at = row.end
+        reached = at is None or (lease.end is not None and at >= lease.end)
+        return held if reached or not held else None
+
     def release_lease(self, lease_id: str) -> None:
-        """End a lease; what is not there has ended."""
-        self.leases.pop(lease_id, None)
+        """End a lease, on all of the range's keys; what is not there has ended."""
+        for name in [name for name in self.leases if name[0] == lease_id]:
+            del self.leases[name]
 
     def end_leases(self, log_ms: int) -> None:
         """Forget the leases that are over at this log time."""
-        for lease in [lease for lease in self.leases.values() if not lease.lives(log_ms)]:
-            del self.leases[lease.lease_id]
+        for name in [name for name, lease in self.leases.items() if not lease.lives(log_ms)]:
+            del self.leases[name]
 
     @property
     def rows(self) -> int:
@@ -130,7 +149,7 @@ class Removal:
         return len(self.floors) + sum(len(lease.floors) for lease in self.leases.values())
 
     def _change(self, marks: Marks) -> LognodeError | None:
-        if marks.spans > limits.lineage_spans_max:
+        if marks.spans > max(limits.lineage_spans_max, self.marks.spans):  # a merge may bring more
             return Overloaded("the range has too many lineage spans", retry_after=60.0)
         self.view.marks = marks
         self.changes += 1
@@ -173,5 +192,5 @@ class Removal:
             for lease in map(Lease.from_wire, body["leases"]):
                 own = lease.clipped(start, end)
                 if own is not None:
-                    removal.leases[own.lease_id] = own
+                    removal.leases[own.lease_id, own.start] = own
         return removal

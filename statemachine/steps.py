@@ -1,8 +1,8 @@
 """A value per key that is the same over spans of keys: floors and marks of lineage spans."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress, pairwise
 from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value")
@@ -20,6 +20,21 @@ class Steps(Generic[Value]):
     def __init__(self, starts: Sequence[bytes], values: Sequence[Value]) -> None:
         self.starts = starts
         self.values = values
+
+    @classmethod
+    def of(
+        cls, spans: Iterable[tuple[bytes, bytes | None, Value]], outside: Value
+    ) -> "Steps[Value]":
+        """Of spans in order, none of which meets another, and their values; all other keys have
+        `outside`."""
+        rows = {b"": outside}
+        for start, end, value in spans:
+            rows[start] = value
+            if end is not None:
+                rows[end] = outside
+        values = list(rows.values())
+        differs = [True, *(value != other for value, other in pairwise(values))]
+        return cls(list(compress(rows, differs)), list(compress(values, differs)))
 
     def at(self, key: bytes) -> Value:
         """The key's value."""
@@ -39,10 +54,7 @@ class Steps(Generic[Value]):
         """The same within [start, end), and `outside` everywhere else."""
         if not start and end is None:
             return self
-        found = Steps([b""], [outside])
-        for first, last, value in self.within(start, end):
-            found = found.raised(first, last, value, lambda _, to: to)
-        return found
+        return Steps.of(self.within(start, end), outside)
 
     def raised(
         self, start: bytes, end: bytes | None, to: Value, join: Callable[[Value, Value], Value]

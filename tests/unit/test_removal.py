@@ -221,12 +221,12 @@ def test_x14_leases_are_renewed_released_and_refused_by_every_replica_alike(rang
 
     assert take("a", 1, 200) == "ok"
     assert take("a", 1, 150) == "ok"
-    assert range_.state.removal.leases["a"].expires_ms == 200
+    assert range_.state.removal.leases["a", b""].expires_ms == 200
     assert take("a", 2, 300) == "CONFLICT"
     assert take("b", 3, 200) == "INVALID_ARGUMENT"
     assert take("b", 2, 100) == "INVALID_ARGUMENT"
     assert take("b", 2, 1 << 50) == "ok"
-    assert range_.state.removal.leases["b"].expires_ms == 100 + limits.lease_ms_max
+    assert range_.state.removal.leases["b", b""].expires_ms == 100 + limits.lease_ms_max
     for _ in range(2):
         assert range_.do(commands.RELEASE_LEASE, ["a"], ms=100) == {"status": "ok"}
     for n in range(limits.leases_max - 1):
