@@ -7,18 +7,19 @@ range that rests would wait ten minutes: its leader proposes one.
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Final
 
 from ..partitions.policy import Policy
 from ..raft.types import GroupId
+from ..statemachine.chains import chains
 from ..statemachine.marks import Marks
 from ..statemachine.range_state import Base
 from .clocks import Clocks
 from .host import Host
 from .range_replica import RangeReplica
-from .retention import Proposal, decide, holding, trimmed
+from .retention import Proposal, decide, holdings, trimmed
 
 _PERIOD_S: Final = 2.0
 _RANGES_A_TURN: Final = 32
@@ -31,12 +32,12 @@ _FREEZE_S: Final = 5.0
 
 @dataclass(slots=True)
 class _Waiting:
-    """Of a range led here: since when the floor that is applied is above that in meta."""
+    """Of a range led here: since when a floor that is applied is above that in meta."""
 
     since: float
     base: Base | None = None
-    """The last durable base that was looked at, and the floor in it."""
-    floor: int = 0
+    """The last durable base that was looked at, and the marks in it."""
+    marks: Marks = field(default_factory=Marks)
 
 
 class Removals:
@@ -52,8 +53,8 @@ class Removals:
         self._host = host
         self._clocks = clocks
         self._policy = policy
-        self._proposed: dict[tuple[GroupId, int], tuple[Proposal, Marks, float]] = {}
-        """By command: what was proposed last, in view of what marks, and when."""
+        self._proposed: dict[tuple[GroupId, Hashable], tuple[Proposal, Marks, float]] = {}
+        """By what it is about: what was proposed last, in view of what marks, and when."""
         self._waiting: dict[GroupId, _Waiting] = {}
 
     async def run(self) -> None:
@@ -83,8 +84,8 @@ class Removals:
         if not replica.leads or not self._clocks.is_agreed():
             return
         now = time.monotonic()
-        for proposal in decide(policy, holding(replica.state), self._clocks.stamp_ms()):
-            key, marks = (replica.gid, proposal.kind), replica.state.removal.marks
+        for proposal in decide(policy, holdings(replica.state), self._clocks.stamp_ms()):
+            key, marks = (replica.gid, proposal.place), replica.state.removal.marks
             *was, at = self._proposed.get(key, (None, None, 0.0))
             if was == [proposal, marks] and now - at < _REPEAT_S:
                 continue
@@ -92,11 +93,12 @@ class Removals:
                 self._proposed[key] = (proposal, marks, now)
 
     def _hasten(self, replica: RangeReplica) -> None:
-        """As leader, propose a freeze where files, here or elsewhere, wait for nothing else."""
+        """As leader, propose a freeze where files, here or elsewhere, wait for nothing else: those
+        of one lineage span, where all of it below a seq was removed."""
         state = replica.state
-        base, span = state.durable_base, (state.start, state.end)
-        floor = trimmed(state.removal.marks, *span)
-        if not replica.leads or not floor:
+        base, marks = state.durable_base, state.removal.marks
+        spans = [chain[:2] for chain in chains(base.manifest, (state.start, state.end))]
+        if not replica.leads or not any(trimmed(marks, *span) for span in spans):
             self._waiting.pop(replica.gid, None)
             return
         now = time.monotonic()
@@ -104,8 +106,8 @@ class Removals:
         if waiting.base is not base:
             removal = base.tables.get("removal")  # its floors, maybe 100,000, stay as they are
             durable = Marks() if removal is None else Marks.from_wire(removal["marks"])
-            waiting.base, waiting.floor = base, trimmed(durable, *span)
-        if waiting.floor >= floor:
+            waiting.base, waiting.marks = base, durable
+        if all(trimmed(waiting.marks, *span) >= trimmed(marks, *span) for span in spans):
             waiting.since = now
         elif now - waiting.since > _FREEZE_S:
             replica.propose_freeze()

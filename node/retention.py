@@ -3,16 +3,20 @@
 Replicas agree on what is visible because every removal is a command of the range's own log
 (storage.md section 5). The leader decides by what it holds: in whole segments, so that their files
 can go, and per lineage span, since the seqs of spans that were merged have nothing to do with each
-other (executions 1.12). Deciding twice, or by an old manifest, is harmless: a floor never falls.
+other (executions 1.12). A bound on bytes is one of the whole range: what is oldest in time goes
+first, whichever span it is of. Deciding twice, or by an old manifest, is harmless: a floor never
+falls.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
+from ..client import limits
 from ..partitions.policy import Policy
 from ..statemachine import commands
+from ..statemachine.chains import Chain, chains
 from ..statemachine.marks import Compaction, Marks
 from ..statemachine.range_state import RangeState
 from ..statemachine.segment_format import SegmentInfo
@@ -21,7 +25,8 @@ NEVER: Final = Compaction()
 
 
 class Piece(NamedTuple):
-    """Entries that go together, up to `end_seq`: a segment, or what is not in one yet."""
+    """Entries that go together, up to `end_seq`: a segment, or what is not in one yet. Where a
+    segment is of several spans its size counts in the first of them alone."""
 
     end_seq: int
     size: int
@@ -44,43 +49,98 @@ class Holding:
     """Histories before logical snapshots below this go already."""
 
 
+Needed = tuple[Holding, tuple[int, ...]] | None
+"""Of a span, what a command says of it behind its bounds; None: it needs none."""
+
+
 class Proposal(NamedTuple):
     """A command to be proposed."""
 
     kind: int
     payload: Any
 
+    @property
+    def place(self) -> Hashable:
+        """What it is about: a later one of the same place takes its place."""
+        if self.kind == commands.TRIM_SPANS:
+            return self.kind, self.payload[0][0]
+        start, _, _, mode, _ = self.payload
+        return self.kind, start, mode
 
-def decide(policy: Policy, holding: Holding, now_ms: int) -> list[Proposal]:
-    """What is to be removed of the span now and is not yet."""
-    found = []
-    trim = _trim_to(policy, holding, now_ms)
-    if trim > holding.trimmed:
-        found.append(Proposal(commands.TRIM_SPANS, [[holding.start, holding.end, trim]]))
+
+def decide(policy: Policy, holdings: Sequence[Holding], now_ms: int) -> list[Proposal]:
+    """What is to be removed of a range now and is not yet. The spans are in the order of keys, and
+    together are the range's; what neighbours of them need alike is one command."""
+    trims = [
+        max(_by_time(policy, holding, now_ms), by_bytes)
+        for holding, by_bytes in zip(holdings, _by_bytes(policy, holdings), strict=True)
+    ]
+    needed: list[Needed] = [
+        (holding, (trim,)) if trim > holding.trimmed else None
+        for holding, trim in zip(holdings, trims, strict=True)
+    ]
+    found = [Proposal(commands.TRIM_SPANS, rows) for rows in _portions(_joined(needed))]
     if policy.cleanup == "compact":
-        before = max((piece.end_seq for piece in holding.segments), default=0)
-        if before > holding.compacted.before or _tombstones_due(policy, holding, now_ms):
-            found.append(_compact_to(holding, before, commands.COMPACT, policy.tombstones_ms))
+        needed = [_compaction(policy, holding, now_ms) for holding in holdings]
+        found += [Proposal(commands.COMPACT_TO, row) for row in _joined(needed)]
     if policy.snapshot_delay_ms is not None:
-        before = _end_of(_older(holding, now_ms - policy.snapshot_delay_ms))
-        if before > max(holding.snapshots, trim):
-            found.append(_compact_to(holding, before, commands.SNAPSHOT, 0))
+        older_ms = now_ms - policy.snapshot_delay_ms
+        ends = [_end_of(_older(holding, older_ms)) for holding in holdings]
+        needed = [
+            (holding, (end, commands.SNAPSHOT, 0)) if end > max(holding.snapshots, trim) else None
+            for holding, end, trim in zip(holdings, ends, trims, strict=True)
+        ]
+        found += [Proposal(commands.COMPACT_TO, row) for row in _joined(needed)]
     return found
 
 
-def _trim_to(policy: Policy, holding: Holding, now_ms: int) -> int:
-    by_time = by_bytes = 0
-    if policy.retention_ms is not None:
-        by_time = _end_of(_older(holding, now_ms - policy.retention_ms))
-    if policy.retention_bytes is not None:
-        live = [piece for piece in holding.segments if piece.end_seq > holding.trimmed]
-        size = sum(piece.size for piece in live)
-        for piece in live:
-            size -= piece.size
-            if size < policy.retention_bytes:
-                break
-            by_bytes = piece.end_seq
-    return max(by_time, by_bytes)
+def _by_time(policy: Policy, holding: Holding, now_ms: int) -> int:
+    if policy.retention_ms is None:
+        return 0
+    return _end_of(_older(holding, now_ms - policy.retention_ms))
+
+
+def _by_bytes(policy: Policy, holdings: Sequence[Holding]) -> list[int]:
+    """Below which seq each span goes, so that the range keeps at least so many bytes."""
+    found = [0] * len(holdings)
+    if policy.retention_bytes is None:
+        return found
+    live = [
+        (piece, at) for at, holding in enumerate(holdings)
+        for piece in holding.segments if piece.end_seq > holding.trimmed
+    ]  # fmt: skip
+    size = sum(piece.size for piece, _ in live)
+    # Stable: those of one span, whose timestamps never fall, stay in their order.
+    for piece, at in sorted(live, key=lambda each: each[0].max_timestamp_ms):
+        size -= piece.size
+        if size < policy.retention_bytes:
+            break
+        found[at] = piece.end_seq
+    return found
+
+
+def _compaction(policy: Policy, holding: Holding, now_ms: int) -> Needed:
+    before = max((piece.end_seq for piece in holding.segments), default=0)
+    if before > holding.compacted.before or _tombstones_due(policy, holding, now_ms):
+        return holding, (before, commands.COMPACT, policy.tombstones_ms)
+    return None
+
+
+def _joined(needed: Iterable[Needed]) -> list[list[Any]]:
+    """Start, end, and what is needed, of all spans that need something."""
+    rows: list[list[Any]] = []
+    for holding, what in filter(None, needed):
+        if rows and rows[-1][1:] == [holding.start, *what]:
+            rows[-1][1] = holding.end
+        else:
+            rows.append([holding.start, holding.end, *what])
+    return rows
+
+
+def _portions(rows: list[Any]) -> Iterator[list[Any]]:
+    """As many at a time as a command takes."""
+    for at in range(0, len(rows), limits.removal_keys_max):
+        yield rows[at : at + limits.removal_keys_max]
 
 
 def _older(holding: Holding, than_ms: int) -> Iterable[Piece]:
@@ -108,20 +168,21 @@ def _tombstones_due(policy: Policy, holding: Holding, now_ms: int) -> bool:
     return done.cutoff_ms <= newest < now_ms - policy.tombstones_ms
 
 
-def _compact_to(holding: Holding, before: int, mode: int, delete_retention_ms: int) -> Proposal:
-    return Proposal(
-        commands.COMPACT_TO, [holding.start, holding.end, before, mode, delete_retention_ms]
-    )
+def holdings(state: RangeState) -> list[Holding]:
+    """What a replica holds of each of its lineage spans. What was flushed since the range came of a
+    merge is in all of them."""
+    return [
+        _holding(state, chain) for chain in chains(state.manifest, (state.start, state.end))
+    ]  # fmt: skip
 
 
-def holding(state: RangeState) -> Holding:
-    """What a replica holds of its span."""
-    marks, span = state.removal.marks, (state.start, state.end)
+def _holding(state: RangeState, chain: Chain) -> Holding:
+    marks, span = state.removal.marks, (chain.start, chain.end)
     compactions = [mark for _, _, mark in marks.compactions.within(*span)]
     return Holding(
-        start=state.start,
-        end=state.end,
-        segments=[_piece(state, info) for info in state.manifest],
+        start=span[0],
+        end=span[1],
+        segments=[_piece(state, info, chain) for info in chain.rows],
         unflushed=Piece(state.next_seq, 0, state.last_timestamp_ms),
         trimmed=trimmed(marks, *span),
         compacted=Compaction(
@@ -131,9 +192,10 @@ def holding(state: RangeState) -> Holding:
     )
 
 
-def _piece(state: RangeState, info: SegmentInfo) -> Piece:
+def _piece(state: RangeState, info: SegmentInfo, chain: Chain) -> Piece:
     """A file whose share is unknown counts nothing: what is removed too late does no harm."""
-    share = state.shares.of(info)
+    first = max(info.start, state.start) == chain.start
+    share = state.shares.of(info) if first else None
     return Piece(info.end_seq, 0 if share is None else share.size, info.max_timestamp_ms)
 
 

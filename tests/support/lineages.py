@@ -204,6 +204,7 @@ class Lineages:
             self._check_keys(state)
             self._check_spans(state)
             self._check_leases(state)
+            self._check_shares(state)
 
     def _check_keys(self, state: RangeState) -> None:
         own = self.own(state)
@@ -233,6 +234,16 @@ class Lineages:
             for ms in (0, 3, state.last_timestamp_ms, state.last_timestamp_ms + 1):
                 check_time(state, span, ms, expected)
         assert state.readable_to(b"", None, state.next_seq) is None
+
+    def _check_shares(self, state: RangeState) -> None:
+        while not state.measure():
+            continue
+        held = sum(map(len, state.memtables()))
+        for info in state.manifest:
+            segment = self.store.segment(info.content_id)
+            own = self.own(state, info.clip)
+            held += sum(segment.count(key, 1, None) for key in own)
+        assert state.entries_held == held
 
     def _check_leases(self, state: RangeState) -> None:
         covered = set()

@@ -1,6 +1,7 @@
 """What a policy asks to be removed, given what a range holds and what time it is."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ def compact(before: int, mode: int, delete_retention_ms: int = 0) -> list[Propos
 
 
 def test_a_policy_without_rules_removes_nothing() -> None:
-    assert decide(Policy(), HELD, NOW) == []
+    assert decide(Policy(), [HELD], NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,9 @@ def test_a_policy_without_rules_removes_nothing() -> None:
 def test_retention_by_time_takes_whole_segments_all_of_whose_entries_are_older(
     retention_ms: int, before: int
 ) -> None:
-    assert decide(Policy(retention_ms=retention_ms), HELD, NOW) == (trim(before) if before else [])
+    assert decide(Policy(retention_ms=retention_ms), [HELD], NOW) == (
+        trim(before) if before else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,51 +56,118 @@ def test_retention_by_time_takes_whole_segments_all_of_whose_entries_are_older(
 )
 def test_retention_by_bytes_keeps_at_least_so_much(retention_bytes: int, before: int) -> None:
     policy = Policy(retention_bytes=retention_bytes)
-    assert decide(policy, HELD, NOW) == (trim(before) if before else [])
+    assert decide(policy, [HELD], NOW) == (trim(before) if before else [])
 
 
 def test_the_stricter_of_both_holds() -> None:
-    assert decide(Policy(retention_ms=399_999, retention_bytes=200), HELD, NOW) == trim(20)
-    assert decide(Policy(retention_ms=499_999, retention_bytes=100), HELD, NOW) == trim(20)
+    assert decide(Policy(retention_ms=399_999, retention_bytes=200), [HELD], NOW) == trim(20)
+    assert decide(Policy(retention_ms=499_999, retention_bytes=100), [HELD], NOW) == trim(20)
 
 
 def test_what_goes_already_is_neither_proposed_again_nor_counted() -> None:
     """A trimmed segment may still be there: its file goes once meta knows."""
     trimmed = replace(HELD, trimmed=10)
-    assert decide(Policy(retention_ms=499_999), trimmed, NOW) == []
-    assert decide(Policy(retention_bytes=200), trimmed, NOW) == []
-    assert decide(Policy(retention_bytes=199), trimmed, NOW) == []
-    assert decide(Policy(retention_bytes=100), trimmed, NOW) == trim(20)
+    assert decide(Policy(retention_ms=499_999), [trimmed], NOW) == []
+    assert decide(Policy(retention_bytes=200), [trimmed], NOW) == []
+    assert decide(Policy(retention_bytes=199), [trimmed], NOW) == []
+    assert decide(Policy(retention_bytes=100), [trimmed], NOW) == trim(20)
 
 
 def test_compaction_goes_as_far_as_there_are_segments() -> None:
     policy = Policy(cleanup="compact", delete_retention_ms=7)
-    assert decide(policy, HELD, NOW) == compact(30, COMPACT, 7)
-    assert decide(policy, replace(HELD, segments=()), NOW) == []
-    assert decide(policy, replace(HELD, compacted=Compaction(20, NOW - 7)), NOW) == compact(
+    assert decide(policy, [HELD], NOW) == compact(30, COMPACT, 7)
+    assert decide(policy, [replace(HELD, segments=())], NOW) == []
+    assert decide(policy, [replace(HELD, compacted=Compaction(20, NOW - 7))], NOW) == compact(
         30, COMPACT, 7
     )
-    assert decide(policy, replace(HELD, compacted=Compaction(30, NOW - 7)), NOW) == []
+    assert decide(policy, [replace(HELD, compacted=Compaction(30, NOW - 7))], NOW) == []
 
 
 def test_tombstones_of_a_log_that_rests_go_once_the_youngest_is_old_enough() -> None:
     """The last one may have been appended at 700,000."""
     policy = Policy(cleanup="compact", delete_retention_ms=100_000)
     done = replace(HELD, compacted=Compaction(30, 650_000))
-    assert decide(policy, done, 800_000) == []
-    assert decide(policy, done, 800_001) == compact(30, COMPACT, 100_000)
-    assert decide(policy, replace(done, compacted=Compaction(30, 700_001)), 900_000) == []
+    assert decide(policy, [done], 800_000) == []
+    assert decide(policy, [done], 800_001) == compact(30, COMPACT, 100_000)
+    assert decide(policy, [replace(done, compacted=Compaction(30, 700_001))], 900_000) == []
 
 
 def test_histories_before_logical_snapshots_go_after_the_delay() -> None:
     policy = Policy(snapshot_delay_ms=399_999)
-    assert decide(policy, HELD, NOW) == compact(20, SNAPSHOT)
-    assert decide(policy, replace(HELD, snapshots=20), NOW) == []
-    assert decide(policy, replace(HELD, snapshots=10), NOW) == compact(20, SNAPSHOT)
+    assert decide(policy, [HELD], NOW) == compact(20, SNAPSHOT)
+    assert decide(policy, [replace(HELD, snapshots=20)], NOW) == []
+    assert decide(policy, [replace(HELD, snapshots=10)], NOW) == compact(20, SNAPSHOT)
     both = Policy(snapshot_delay_ms=200_000, retention_ms=399_999)
-    assert decide(both, HELD, NOW) == [*trim(20), *compact(30, SNAPSHOT)]
+    assert decide(both, [HELD], NOW) == [*trim(20), *compact(30, SNAPSHOT)]
     gone = Policy(snapshot_delay_ms=399_999, retention_ms=399_999)
-    assert decide(gone, HELD, NOW) == trim(20), "retention takes the snapshots too"
+    assert decide(gone, [HELD], NOW) == trim(20), "retention takes the snapshots too"
+
+
+# Lineage spans.
+
+
+OLD = Holding(b"a", b"m", SEGMENTS, Piece(10_050, 0, 900_000), trimmed=5)
+MANY = Holding(
+    b"m", None, (Piece(4_000, 100, 550_000), Piece(10_000, 100, 650_000)),
+    Piece(10_050, 0, 900_000),
+)  # fmt: skip
+"""As the left one, of a range that came of a merge: its seqs are larger, its entries younger."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "trims"),
+    [
+        (Policy(retention_ms=499_999), [[b"a", b"m", 10]]),
+        (Policy(retention_ms=449_999), [[b"a", b"m", 10], [b"m", None, 4_000]]),
+        (Policy(retention_ms=99_999), [[b"a", None, 10_050]]),
+        (Policy(retention_bytes=401), []),
+        (Policy(retention_bytes=400), [[b"a", b"m", 10]]),
+        (Policy(retention_bytes=300), [[b"a", b"m", 10], [b"m", None, 4_000]]),
+        (Policy(retention_bytes=101), [[b"a", b"m", 20], [b"m", None, 4_000]]),
+        (Policy(retention_bytes=1), [[b"a", b"m", 20], [b"m", None, 10_000]]),
+        (Policy(retention_bytes=400, retention_ms=99_999), [[b"a", None, 10_050]]),
+    ],
+    ids=str,
+)
+def test_x12_each_lineage_span_is_trimmed_by_its_own_seqs_and_the_oldest_in_time_goes_first(
+    policy: Policy, trims: list[list[Any]]
+) -> None:
+    expected = [Proposal(commands.TRIM_SPANS, trims)] if trims else []
+    assert decide(policy, [OLD, MANY], NOW) == expected
+
+
+def test_x12_what_was_trimmed_of_one_span_is_not_proposed_again_for_the_other() -> None:
+    found = decide(Policy(retention_ms=449_999), [replace(OLD, trimmed=10), MANY], NOW)
+    assert found == [Proposal(commands.TRIM_SPANS, [[b"m", None, 4_000]])]
+    assert decide(Policy(retention_bytes=300), [replace(OLD, trimmed=30), MANY], NOW) == []
+
+
+def test_x13_each_lineage_span_is_compacted_as_far_as_its_own_segments_go() -> None:
+    policy = Policy(cleanup="compact", delete_retention_ms=7, snapshot_delay_ms=449_999)
+    found = decide(policy, [OLD, MANY], NOW)
+    assert [proposal.payload for proposal in found] == [
+        [b"a", b"m", 30, COMPACT, 7], [b"m", None, 10_000, COMPACT, 7],
+        [b"a", b"m", 10, SNAPSHOT, 0], [b"m", None, 4_000, SNAPSHOT, 0],
+    ]  # fmt: skip
+    assert len({proposal.place for proposal in found}) == 4
+    both = Piece(20_000, 50, 800_000)
+    flushed = [replace(each, segments=(*each.segments, both)) for each in (OLD, MANY)]
+    policy = Policy(cleanup="compact", delete_retention_ms=7)
+    assert [proposal.payload for proposal in decide(policy, flushed, NOW)] == [
+        [b"a", None, 20_000, COMPACT, 7]
+    ], "one command where both need the same"
+
+
+def test_more_spans_than_a_command_takes_are_trimmed_by_several() -> None:
+    spans = [b"%03d" % at for at in range(70)]
+    many = [
+        Holding(start, end, (Piece(10 + at, 1, 5),), Piece(99, 0, NOW))
+        for at, (start, end) in enumerate(pairwise([*spans, None]))
+        if start is not None
+    ]
+    found = decide(Policy(retention_ms=1_000), many, NOW)
+    assert [len(proposal.payload) for proposal in found] == [32, 32, 6]
+    assert len({proposal.place for proposal in found}) == 3
 
 
 class Walls:

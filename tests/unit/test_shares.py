@@ -6,7 +6,7 @@ import pytest
 
 from lognode.client.errors import CorruptData
 from lognode.client.records import encode_batch
-from lognode.node.retention import holding
+from lognode.node.retention import holdings
 from lognode.statemachine import commands
 from lognode.statemachine.clip import clipped
 from lognode.statemachine.range_state import RangeState
@@ -67,10 +67,10 @@ def test_x8_a_share_is_unknown_until_it_was_looked_at_and_then_by_bytes(parent: 
     low, high = child(parent, b"", b"02000"), child(parent, b"02000", None)
     for state in (low, high):
         assert (state.segment_bytes, state.entries_held) == (None, None)
-        assert [piece.size for piece in holding(state).segments] == [0] * SEGMENTS
+        assert [piece.size for each in holdings(state) for piece in each.segments] == [0] * SEGMENTS
         measured(state)
         assert state.entries_held == SEGMENTS * KEYS / 2
-        assert sum(p.size for p in holding(state).segments) == state.segment_bytes
+        assert sum(p.size for each in holdings(state) for p in each.segments) == state.segment_bytes
     whole = parent.segment_bytes
     assert low.segment_bytes is not None
     assert high.segment_bytes is not None

@@ -17,23 +17,27 @@ from lognode.client import limits
 from lognode.client.errors import LognodeError
 from lognode.client.invariants import InvariantError
 from lognode.client.records import Batch, decode_batch, encode_batch
+from lognode.node.retention import decide, holdings, trimmed
+from lognode.partitions.policy import Policy
 from lognode.statemachine import commands
 from lognode.statemachine.merge_plan import is_oldest, plan
 from lognode.statemachine.number_runs import NumberRuns
 from lognode.statemachine.producers import Producers, united_rows
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segment_format import SegmentInfo
+from lognode.statemachine.spans import Span
+from lognode.statemachine.split_key import SplitKey
 from lognode.statemachine.unite import Parent, united
 from lognode.statemachine.visibility import Rules
 
 EXAMPLES = int(os.environ.get("LOGNODE_UNITE_EXAMPLES", "40"))
 NUMBERS = st.integers(0, 30)
+OFTEN = {"append": 4, "flush": 2, "split": 2, "unite": 3, "retain": 2, "join": 2}
+SELDOM = ["trim", "keys", "compact", "snapshot", "lease", "release", "unlink", "again"]
+NAMES = [*(name for name, count in OFTEN.items() for _ in range(count)), *SELDOM]
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["append"] * 4 + ["flush"] * 2 + ["split"] * 2 + ["unite"] * 3 + [
-        "trim", "keys", "compact", "snapshot", "lease", "release", "unlink", "join", "join",
-        "again"]), NUMBERS, NUMBERS, NUMBERS),
-    min_size=5, max_size=45,
-)  # fmt: skip
+    st.tuples(st.sampled_from(NAMES), NUMBERS, NUMBERS, NUMBERS), min_size=5, max_size=45
+)
 
 
 def step(lineages: Lineages, name: str, a: int, b: int, c: int) -> None:
@@ -54,6 +58,10 @@ def step(lineages: Lineages, name: str, a: int, b: int, c: int) -> None:
         lineages.unite(a % len(lineages.ranges), 2 + c % 2)
     elif name == "trim":
         lineages.trim_span(state, cut, b)
+    elif name == "retain":
+        retain(
+            lineages, state, Policy(retention_ms=b) if c % 2 else Policy(retention_bytes=b << 12)
+        )
     elif name == "keys" and own:
         lineages.trim_keys(state, {rng.choice(own), own[0]}, b)
     elif name in ("compact", "snapshot"):
@@ -79,6 +87,33 @@ def step(lineages: Lineages, name: str, a: int, b: int, c: int) -> None:
         lineages.ranges[lineages.ranges.index(state)] = lineages._begun(
             (state.start, state.end), state.durable_base
         )
+
+
+def retain(lineages: Lineages, state: RangeState, policy: Policy) -> None:
+    """What retention decides now, and that nothing goes which is younger or less than it says."""
+    while not state.measure():
+        continue
+    now_ms, before = (
+        state.last_timestamp_ms,
+        {k: list(v.entries) for k, v in lineages.shown.items()},
+    )
+    held = holdings(state)
+    for proposal in decide(policy, held, now_ms):
+        for start, end, seq in proposal.payload:
+            lineages.trim_span(state, (start, end), seq)
+    gone = [e for key, was in before.items() for e in was if e not in lineages.shown[key].entries]
+    if policy.retention_ms is not None:
+        assert all(entry.timestamp_ms < now_ms - policy.retention_ms for entry in gone)
+        return
+    kept = [entry for key in lineages.own(state) for entry in lineages.shown[key].entries]
+    if gone:
+        assert max(e.timestamp_ms for e in gone) <= min((e.timestamp_ms for e in kept), default=99)
+    left = [piece for each in held for piece in each.segments
+            if piece.end_seq > trimmed(state.removal.marks, each.start, each.end)]  # fmt: skip
+    size = sum(
+        piece.size for each in held for piece in each.segments if piece.end_seq > each.trimmed
+    )
+    assert sum(piece.size for piece in left) >= min(size, policy.retention_bytes or 0)
 
 
 @settings(
@@ -187,6 +222,47 @@ def test_x8_a_split_and_a_merge_leave_the_manifest_as_it_was(lineages: Lineages)
     assert [info.clip for info in lineages.ranges[0].durable_base.manifest][6:] == [
         (b"", b"e"), (b"e", None), (b"", None)
     ]  # fmt: skip
+    lineages.check()
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "right_ms", "clips"),
+    [
+        (100, 200, [(b"", b"e"), (b"e", None), (b"", None)]),
+        (300, 200, [(b"", b"e"), (b"e", None), (b"e", None)]),
+    ],
+)
+def test_x2_21_what_follows_in_seqs_and_not_in_time_stays_apart(
+    lineages: Lineages, left_ms: int, right_ms: int, clips: list[Span]
+) -> None:
+    lineages.split(lineages.ranges[0], b"e")
+    left, right = lineages.ranges
+    lineages.append(left, [b"a"], ms=left_ms)
+    for _ in range(2):
+        lineages.append(right, [b"e", b"f"], ms=right_ms)
+        lineages.flush(right)
+    lineages.unite(0)
+    (state,) = lineages.ranges
+    assert [info.clip for info in state.manifest] == clips
+    lineages.check()
+
+
+def test_x2_21_what_precedes_in_seqs_and_not_in_time_stays_apart(lineages: Lineages) -> None:
+    lineages.split(lineages.ranges[0], b"e")
+    left, right = lineages.ranges
+    lineages.append(left, [b"a"], ms=300)
+    lineages.append(right, [b"e", b"f"], ms=200)
+    lineages.trim_span(right, (b"e", None), 2)
+    lineages.flush(right)
+    lineages.append(right, [b"e"], ms=200)
+    lineages.trim_span(right, (b"e", None), 3)
+    lineages.flush(right)
+    lineages.unlink(right)
+    assert [info.first_seq for info in right.manifest] == [3]
+    lineages.unite(0)
+    (state,) = lineages.ranges
+    assert [info.clip for info in state.manifest] == [(b"", b"e"), (b"e", None)]
+    assert state.seq_at_timestamp(250) == (1, b"e")
     lineages.check()
 
 
@@ -378,6 +454,34 @@ def test_segments_of_one_clip_are_joined_and_none_of_two(lineages: Lineages) -> 
             lineages.join(lineages.ranges[0], *found)
     assert len(lineages.ranges[0].manifest) < 20
     lineages.check()
+
+
+def test_a_merged_range_is_split_where_its_own_bytes_are_halved(lineages: Lineages) -> None:
+    """A file that was cut counts for what is left of its keys alone."""
+    (state,) = lineages.ranges
+    for key in KEYS:
+        lineages.append(state, [key], value=os.urandom(20_000))
+    lineages.flush(state)
+    lineages.split(state, b"c")
+    left, right = lineages.ranges
+    lineages.append(left, [b"a"])
+    lineages.append(right, [b"h"])
+    lineages.flush(right)
+    lineages.join(right, 0, 2)
+    lineages.unite(0)
+    (state,) = lineages.ranges
+    assert [info.clip for info in state.manifest] == [(b"", b"c")] * 2 + [(b"c", None)]
+    assert state.manifest[0].max_key == b"h"
+    search = SplitKey(state)
+    while not search.step():
+        continue
+    assert search.key in (b"d\0", b"e")
+    assert 160_000 < search.size < 200_000
+    while not state.measure():
+        continue
+    cut = state.shares.of(state.manifest[0])
+    assert cut is not None
+    assert (cut.entries, 40_000 < cut.size < 50_000) == (2, True)
 
 
 # Producers.
