@@ -11,9 +11,11 @@ from typing import Any
 
 from ..client.errors import LognodeError
 from ..partitions.model import Span
+from ..statemachine.chains import chains
 from ..statemachine.range_state import Base, RangeState
 from ..statemachine.segment_writer import SegmentInfo
 from ..statemachine.segments import SegmentStore
+from ..statemachine.spans import common
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,10 @@ def check_bases(directory: Path, bases: list[KnownBase]) -> tuple[str, list[str]
     named: dict[str, SegmentInfo] = {}
     store = SegmentStore(directory)
     for known in bases:
-        found = _manifest(known.base.manifest) or _tables(known, store)
+        found = _manifest(known) or _tables(known, store)
         for info in known.base.manifest:
             other = named.setdefault(info.content_id, info)
-            if other != info and found is None:
+            if other.file != info.file and found is None:
                 found = f"another manifest says otherwise of segment {info.content_id}"
         if found is not None:
             wrong.append(f"{known.name}: {found}")
@@ -43,18 +45,27 @@ def check_bases(directory: Path, bases: list[KnownBase]) -> tuple[str, list[str]
     return f"{len(bases)} states, {len(named)} segments, {entries} entries in them", wrong
 
 
-def _manifest(manifest: list[SegmentInfo]) -> str | None:
+def _manifest(known: KnownBase) -> str | None:
     """What is wrong with the list; None: nothing."""
+    span, manifest = (known.span.start, known.span.end), known.base.manifest
     for info in manifest:
         reason = _info(info)
         if reason is not None:
             return f"its manifest says of segment {info.content_id} {reason}"
-    for before, after in pairwise(manifest):
-        if before.end_seq > after.first_seq:
-            return (
-                f"its manifest has segment {after.content_id}, from seq {after.first_seq} on, "
-                f"behind {before.content_id}, which ends at {before.end_seq}"
-            )
+    try:
+        strange = [info for info in manifest if common(info.clip, span) is None]
+        found = chains(manifest, span)
+    except TypeError:
+        return f"{span!r} is no span"
+    for info in strange:
+        return f"its manifest has segment {info.content_id} for keys of others, {info.clip!r}"
+    for chain in found:
+        for before, after in pairwise(chain.rows):
+            if before.end_seq > after.first_seq:
+                return (
+                    f"its manifest has segment {after.content_id}, from seq {after.first_seq} on, "
+                    f"behind {before.content_id}, which ends at {before.end_seq}"
+                )
     return None
 
 
@@ -80,8 +91,9 @@ def _tables(known: KnownBase, store: SegmentStore) -> str | None:
             return f"its next seq and last timestamp are {ends!r}"
     except (LognodeError, LookupError, TypeError, ValueError, AttributeError) as error:
         return f"its tables cannot be read: {error!r}"
-    if manifest and manifest[-1].end_seq > state.next_seq:
-        return f"its next seq is {state.next_seq}, and a segment ends at {manifest[-1].end_seq}"
+    end = max((info.end_seq for info in manifest), default=0)
+    if end > state.next_seq:
+        return f"its next seq is {state.next_seq}, and a segment ends at {end}"
     newest = max((info.max_timestamp_ms for info in manifest), default=0)
     if newest > state.last_timestamp_ms:
         return f"its last timestamp is {state.last_timestamp_ms}, and a segment has {newest}"
