@@ -39,10 +39,22 @@ class Follow:
         ends = (fields.optional_key(body, "end_key"), _after(prefix))
         self._end_key: bytes | None = min((end for end in ends if end is not None), default=None)
         self._from_seq = fields.integer(body, "from_seq", 1)
+        self._narrowed_to: bytes | None = None
+        """Where the span ends, as far as that is not told yet and is not where the asker put it."""
 
     async def run(self) -> None:
-        """Push until the asker goes. Raises Sealed when the replica ends."""
+        """Push until the asker goes. Raises Sealed when the replica ends.
+
+        Of a range that came of a merge a follower may still be where the parents' seqs have nothing
+        to do with each other: then it follows as many of its keys as go together in the order of
+        seq, its first push says so, and the asker follows the others by themselves.
+        """
         replica, request = self._replica, self._request
+        if self._positions is None:
+            self._narrowed_to = replica.state.readable_to(
+                self._start_key, self._end_key, self._from_seq
+            )
+            self._end_key = self._narrowed_to or self._end_key
         watched = list(self._positions) if self._positions is not None else None
         replica.listen(self._on_news, watched)
         told_caught_up = False
@@ -84,6 +96,9 @@ class Follow:
                     limit=limits.page_entries_max, bytes_max=limits.page_bytes_default,
                 ),
             )  # fmt: skip
+            if page.end_key is not None:
+                # A base of another member, which has other rows: the asker begins anew from here.
+                raise Sealed("what goes together in the order of seq has changed")
             self._from_seq = page.next
             return page, page.more
         page = Page()
@@ -107,12 +122,15 @@ class Follow:
         following: int | dict[bytes, int] = self._from_seq
         if self._positions is not None:
             following = {key: self._positions[key] for key in set(page.keys)}
-        return {
+        body = {
             "page": page.to_wire(),
             "caught_up": caught_up,
             "next": following,
             "applied": self._replica.applied_index,
         }
+        if self._narrowed_to is not None:
+            body["end_key"], self._narrowed_to = self._narrowed_to, None
+        return body
 
 
 def _positions(keys: dict[Any, Any]) -> dict[bytes, int]:
