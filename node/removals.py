@@ -97,10 +97,10 @@ class Removals:
         of one lineage span, where all of it below a seq was removed."""
         state = replica.state
         base, marks = state.durable_base, state.removal.marks
-        spans = [chain[:2] for chain in chains(base.manifest, (state.start, state.end))]
-        if not replica.leads or not any(trimmed(marks, *span) for span in spans):
+        if not replica.leads or marks.trims.values == [0]:
             self._waiting.pop(replica.gid, None)
             return
+        spans = [chain[:2] for chain in chains(base.manifest, (state.start, state.end))]
         now = time.monotonic()
         waiting = self._waiting.setdefault(replica.gid, _Waiting(now))
         if waiting.base is not base:

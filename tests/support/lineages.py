@@ -67,6 +67,7 @@ class Lineages:
         self.shown = {key: Shown() for key in KEYS}
         self.leased: dict[tuple[str, bytes], tuple[int, list[Entry]]] = {}
         """By lease and key: through which seq, and what it shows."""
+        self._readable: dict[tuple[RangeState, bytes, int], bytes | None] = {}
 
     def close(self) -> None:
         self.store.close()
@@ -205,6 +206,7 @@ class Lineages:
             self._check_spans(state)
             self._check_leases(state)
             self._check_shares(state)
+            self._check_readable(state)
 
     def _check_keys(self, state: RangeState) -> None:
         own = self.own(state)
@@ -234,6 +236,15 @@ class Lineages:
             for ms in (0, 3, state.last_timestamp_ms, state.last_timestamp_ms + 1):
                 check_time(state, span, ms, expected)
         assert state.readable_to(b"", None, state.next_seq) is None
+
+    def _check_readable(self, state: RangeState) -> None:
+        """What a follow was told at its beginning holds for as long as the range lives."""
+        for start in (b"", *KEYS[::2]):
+            for from_seq in (1, 3, 6, 12):
+                until = state.readable_to(start, None, from_seq)
+                before = self._readable.get((state, start, from_seq), b"")
+                assert until is None or (before is not None and until >= before)
+                self._readable[state, start, from_seq] = until
 
     def _check_shares(self, state: RangeState) -> None:
         while not state.measure():
