@@ -38,7 +38,7 @@ TAKE_LEASE: Final = 10
 """payload: [lease, start, end or nil, through seq, expires ms]: what is visible now in the span up
 to that seq stays readable until then, by log time (1.14). The same lease again renews it."""
 RELEASE_LEASE: Final = 11
-"""payload: [lease]."""
+"""payload: [lease]: on all of the range's keys, also where parents of a merge had it each."""
 
 COMPACT: Final = 1
 """Mode: of each key the last entry below the seq stays, and a tombstone among these goes once it

@@ -105,7 +105,7 @@ def united_rows(
     rows = dict(one)
     for producer, row in other.items():
         known = rows.get(producer)
-        rows[producer] = row if known is None else _united(known, row)
+        rows[producer] = row if known is None or known == row else _united(known, row)
     return rows
 
 
