@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lineages import KEYS, Lineages
 
 from lognode.client import limits
-from lognode.client.errors import LognodeError
+from lognode.client.errors import CorruptData, LognodeError
 from lognode.client.invariants import InvariantError
 from lognode.client.records import Batch, decode_batch, encode_batch
 from lognode.node.retention import decide, holdings, trimmed
@@ -25,6 +25,7 @@ from lognode.statemachine.number_runs import NumberRuns
 from lognode.statemachine.producers import Producers, united_rows
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segment_format import SegmentInfo
+from lognode.statemachine.segment_reader import Segment
 from lognode.statemachine.spans import Span
 from lognode.statemachine.split_key import SplitKey
 from lognode.statemachine.unite import Parent, united
@@ -223,6 +224,41 @@ def test_x8_a_split_and_a_merge_leave_the_manifest_as_it_was(lineages: Lineages)
         (b"", b"e"), (b"e", None), (b"", None)
     ]  # fmt: skip
     lineages.check()
+
+
+@pytest.mark.parametrize(
+    "clip", [(b"b", b"b"), (b"b", b"a"), (b"", b""), (None, None), (1, None), (b"", "x"), (b"",)]
+)
+def test_S12_a_row_with_a_clip_that_is_none_is_an_error(clip: tuple[Any, ...]) -> None:
+    row = ["ab", 1, 1, 1, 2, b"a", b"b", 1, 1]
+    for whole in (row, [*row, b"a", b"b"], [*row, b"a", None]):
+        assert SegmentInfo.from_wire(whole).to_wire() == whole
+    assert SegmentInfo.from_wire([*row, b"", None]).to_wire() == row, "as before there were clips"
+    with pytest.raises(CorruptData):
+        Base.from_wire({"applied": [1, 1], "manifest": [[*row, *clip]], "tables": {}})
+
+
+def test_files_of_other_chains_are_not_opened_for_a_page_of_keys(
+    lineages: Lineages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two(lineages, 5, 5)
+    lineages.unite(0)
+    (state,) = lineages.ranges
+    opened: set[str] = set()
+    segment = lineages.store.segment
+
+    def counted(content_id: str) -> Segment:
+        opened.add(content_id)
+        return segment(content_id)
+
+    monkeypatch.setattr(lineages.store, "segment", counted)
+    assert state.keys(limit=3) == [b"a", b"b", b"c"]
+    assert opened == {info.content_id for info in state.manifest if info.end == b"e"}
+    opened.clear()
+    assert state.keys(b"f", limit=3) == [b"f"]
+    page = state.read_by_key(b"f", b"g", limit=99, bytes_max=1 << 20)
+    assert page.seqs == [2, 5, 8, 11, 14]
+    assert opened == {info.content_id for info in state.manifest if info.start == b"e"}
 
 
 @pytest.mark.parametrize(
