@@ -166,6 +166,10 @@ class Lineages:
         rules, oldest = Rules.of(base.tables, *span), is_oldest(base.manifest, begin)
         merged = run(Task(self.root / "merged", files, *span, rules, oldest))
         if merged is not None:
+            own = common(inputs[0].clip, span)
+            assert own is not None
+            assert has(own, merged.min_key)
+            assert has(own, merged.max_key)
             self.store.add(self.root / "merged", merged.content_id)
         state.merged(stored(state.base_merged(inputs, merged)))
 

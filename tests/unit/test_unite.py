@@ -33,7 +33,7 @@ from lognode.statemachine.visibility import Rules
 
 EXAMPLES = int(os.environ.get("LOGNODE_UNITE_EXAMPLES", "40"))
 NUMBERS = st.integers(0, 30)
-OFTEN = {"append": 4, "flush": 2, "split": 2, "unite": 3, "retain": 2, "join": 2}
+OFTEN = {"append": 4, "flush": 2, "split": 2, "unite": 3, "retain": 2, "join": 2, "cycle": 3}
 SELDOM = ["trim", "keys", "compact", "snapshot", "lease", "release", "unlink", "again"]
 NAMES = [*(name for name, count in OFTEN.items() for _ in range(count)), *SELDOM]
 STEPS = st.lists(
@@ -76,18 +76,34 @@ def step(lineages: Lineages, name: str, a: int, b: int, c: int) -> None:
         lineages.flush(state)
         lineages.unlink(state)
     elif name == "join":
-        lineages.flush(state)
-        rows = state.durable_base.manifest
-        if rows:
-            begin = end = b % len(rows)
-            while end < len(rows) and rows[end].clip == rows[begin].clip:
-                end += 1
-            lineages.join(state, begin, end)
+        join(lineages, state, b)
+    elif name == "cycle":
+        at = lineages.ranges.index(state)
+        lineages.split(state, KEYS[b % len(KEYS)])
+        for half in lineages.ranges[at : at + 2]:
+            keys = lineages.own(half)
+            if keys and c % 2:
+                lineages.append(half, rng.choices(keys, k=3), ms=c)
+            if rng.randrange(2):
+                join(lineages, half, 0)
+                lineages.unlink(half)
+        lineages.unite(at)
     elif name == "again":
         lineages.flush(state)
         lineages.ranges[lineages.ranges.index(state)] = lineages._begun(
             (state.start, state.end), state.durable_base
         )
+
+
+def join(lineages: Lineages, state: RangeState, at: int) -> None:
+    """Merge the segments that have one clip, from one of them on."""
+    lineages.flush(state)
+    rows = state.durable_base.manifest
+    if rows:
+        begin = end = at % len(rows)
+        while end < len(rows) and rows[end].clip == rows[begin].clip:
+            end += 1
+        lineages.join(state, begin, end)
 
 
 def retain(lineages: Lineages, state: RangeState, policy: Policy) -> None:
@@ -518,6 +534,33 @@ def test_a_merged_range_is_split_where_its_own_bytes_are_halved(lineages: Lineag
     cut = state.shares.of(state.manifest[0])
     assert cut is not None
     assert (cut.entries, 40_000 < cut.size < 50_000) == (2, True)
+    lineages.check()
+    lineages.trim_span(state, (b"", b"c"), 99)
+    lineages.flush(state)
+    lineages.unlink(state)
+    assert [info.clip for info in state.manifest] == [(b"c", None)], "nobody sees more of the file"
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_x13_what_a_parent_let_go_of_does_not_come_back_with_the_others_file(
+    lineages: Lineages, side: int
+) -> None:
+    """The last file of a key that it has is not that which hides what is in the first."""
+    (state,) = lineages.ranges
+    lineages.append(state, [b"a", b"h"])
+    lineages.split(state, b"e")
+    half, key = lineages.ranges[side], [b"a", b"h"][side]
+    lineages.append(half, [key], value=None, ms=10)
+    lineages.append(half, [key], value=None, ms=10)
+    lineages.do(half, commands.FREEZE, None, ms=50)
+    lineages.compact(half, (b"", None), 99, commands.COMPACT)
+    lineages.flush(half)
+    lineages.join(half, 0, len(half.manifest))
+    assert half.manifest == []
+    lineages.unite(0)
+    (state,) = lineages.ranges
+    assert len(state.manifest) == 1
+    lineages.check()
 
 
 # Producers.
