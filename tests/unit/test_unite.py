@@ -375,6 +375,7 @@ def test_x13_what_compaction_hid_of_a_parent_does_not_follow_from_files(
 def test_x14_leases_go_on_through_a_split_and_a_merge(lineages: Lineages) -> None:
     (state,) = lineages.ranges
     lineages.append(state, KEYS)
+    lineages.trim_span(state, (b"f", None), 7)
     lineages.take_lease(state, "split", (b"b", b"g"), 6)
     lineages.split(state, b"e")
     left, right = lineages.ranges
@@ -535,10 +536,31 @@ def test_a_merged_range_is_split_where_its_own_bytes_are_halved(lineages: Lineag
     assert cut is not None
     assert (cut.entries, 40_000 < cut.size < 50_000) == (2, True)
     lineages.check()
+    lineages.join(state, 0, 2)
+    lineages.check()
     lineages.trim_span(state, (b"", b"c"), 99)
     lineages.flush(state)
     lineages.unlink(state)
     assert [info.clip for info in state.manifest] == [(b"c", None)], "nobody sees more of the file"
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_x8_what_one_parent_merged_into_another_file_is_not_read_twice(
+    lineages: Lineages, side: int
+) -> None:
+    (state,) = lineages.ranges
+    for _ in range(2):
+        lineages.append(state, KEYS)
+        lineages.flush(state)
+    lineages.split(state, b"e")
+    lineages.join(lineages.ranges[side], 0, 2)
+    lineages.unite(0)
+    (state,) = lineages.ranges
+    clips = [info.clip for info in state.manifest]
+    assert clips == [(b"", b"e")] * (1 + side) + [(b"e", None)] * (2 - side)
+    lineages.check()
+    lineages.join(state, 1 - side, 3 - side)
+    lineages.check()
 
 
 @pytest.mark.parametrize("side", [0, 1])
