@@ -3,7 +3,7 @@
 import os
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -261,7 +261,7 @@ def test_files_of_other_chains_are_not_opened_for_a_page_of_keys(
     lineages.unite(0)
     (state,) = lineages.ranges
     opened: set[str] = set()
-    segment = lineages.store.segment
+    segment: Callable[[str], Segment] = lineages.store.segment
 
     def counted(content_id: str) -> Segment:
         opened.add(content_id)
@@ -560,6 +560,33 @@ def test_x8_what_one_parent_merged_into_another_file_is_not_read_twice(
     assert clips == [(b"", b"e")] * (1 + side) + [(b"e", None)] * (2 - side)
     lineages.check()
     lineages.join(state, 1 - side, 3 - side)
+    lineages.check()
+
+
+def test_x8_a_manifest_may_name_a_file_twice(lineages: Lineages) -> None:
+    """And counts of it what each row has, once."""
+    (state,) = lineages.ranges
+    for _ in range(2):
+        lineages.append(state, [*KEYS, b"a", b"b"], value=os.urandom(9_000))
+        lineages.flush(state)
+    lineages.split(state, b"e")
+    lineages.split(lineages.ranges[0], b"c")
+    lineages.append(lineages.ranges[1], [b"d"])
+    lineages.join(lineages.ranges[1], 0, 2)
+    lineages.unite(0, 3)
+    (state,) = lineages.ranges
+    names = [info.content_id for info in state.manifest]
+    assert (len(names), len(set(names))) == (6, 4)
+    lineages.append(state, KEYS)
+    lineages.flush(state)
+    lineages.check()
+    held = holdings(state)
+    assert len(held) == 3
+    assert sum(p.size for each in held for p in each.segments) == state.segment_bytes
+    lineages.join(state, 0, 2)
+    lineages.check()
+    for key in (b"b", b"d", b"f"):
+        lineages.split(lineages.ranges[-1], key)
     lineages.check()
 
 
