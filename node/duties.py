@@ -15,15 +15,15 @@ from ..client.errors import CorruptData, LognodeError, RangeNotFound, Unavailabl
 from ..partitions import duties
 from ..partitions.duties import Duty, Held, Local
 from ..partitions.facts import Report
-from ..partitions.lineage import FIRST_APPLIED, lineage_of, recovered, successor
+from ..partitions.lineage import Gid, lineage_of
 from ..partitions.model import Lineage
 from ..raft.types import GroupId
-from ..statemachine.clip import clipped
 from ..statemachine.range_state import Base
 from . import bugs, rows
 from .base_transfer import BaseFetcher
 from .bugs import OnBroken
 from .disk_room import DiskRoom
+from .first_base import first_base
 from .flush import Flusher
 from .host import Host
 from .range_replica import RangeReplica
@@ -75,14 +75,12 @@ class Duties:
         self._begins = asyncio.Semaphore(_BEGINS)
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._copied: set[tuple[int, tuple[int, int]]] = set()
-        self._pins: set[int] = set()
-        """Operations whose files are pinned here until they end."""
-        self._fetching: set[Hashable] = set()
-        """Names of duties for which files are pinned here, under that name."""
-        self._prepared = {
-            int(key[len(rows.PREPARED) :]) for key, _ in host.meta.items(rows.PREPARED)
-        }
-        """Operations whose prepared state is stored here."""
+        self._pins: set[tuple[str, int, Gid]] = set()
+        """Under which names files are pinned here until the operation, the second part, ends."""
+        self._fetching: dict[Hashable, set[Hashable]] = {}
+        """Per name of a duty, the names under which files are pinned here for it."""
+        self._prepared = {key for key, _ in host.meta.items(rows.PREPARED)}
+        """Rows of the prepared states that are stored here."""
 
     def wake(self) -> None:
         """Something changed."""
@@ -109,9 +107,9 @@ class Duties:
     def _look(self) -> bool:
         """Begin what is to be done. False: nothing is, until something changes."""
         metadata = self._view.metadata
-        for number in self._pins - metadata.operations.keys():
-            self._host.pinned.pop(("copy", number), None)
-            self._pins.discard(number)
+        for pin in [pin for pin in self._pins if pin[1] not in metadata.operations]:
+            self._host.pinned.pop(pin, None)
+            self._pins.discard(pin)
         self._copied = {done for done in self._copied if done[0] in metadata.operations}
         self._hold_merges()
         found = duties.duties(metadata, self._local())
@@ -122,7 +120,11 @@ class Duties:
                 task = self._tasks[name] = asyncio.ensure_future(self._do(duty))
                 task.add_done_callback(partial(self._ended, name))
         if not any(isinstance(duty, duties.Begin) for duty in found):  # which may begin with it
-            self._forget_prepared(self._prepared - metadata.operations.keys())
+            self._forget_prepared({
+                key
+                for key in self._prepared
+                if rows.prepared_operation(key) not in metadata.operations
+            })  # fmt: skip
         return bool(found or metadata.operations)
 
     def _hold_merges(self) -> None:
@@ -137,19 +139,18 @@ class Duties:
 
     def _unpin_but(self, wanted: set[Hashable]) -> None:
         """What came for a duty that nobody asks for any more may go: it ended, or never will."""
-        for name in self._fetching - wanted - self._tasks.keys():
-            self._fetching.discard(name)
-            self._host.pinned.pop(name, None)
+        for name in self._fetching.keys() - wanted - self._tasks.keys():
+            for pin in self._fetching.pop(name):
+                self._host.pinned.pop(pin, None)
 
-    def _forget_prepared(self, over: set[int]) -> None:
+    def _forget_prepared(self, over: set[str]) -> None:
         """The operations are over: what was prepared for them has begun here, or never will."""
         if over and "Forget" not in self._tasks:
             task = self._tasks["Forget"] = asyncio.ensure_future(self._forget(over))
             task.add_done_callback(partial(self._ended, "Forget"))
 
-    async def _forget(self, over: set[int]) -> None:
-        gone = list(map(rows.prepared_key, over))
-        await self._sync.run(lambda: self._host.meta.commit({}, gone))
+    async def _forget(self, over: set[str]) -> None:
+        await self._sync.run(lambda: self._host.meta.commit({}, list(over)))
         self._prepared -= over
         await self._host.collect_garbage()
 
@@ -162,12 +163,13 @@ class Duties:
 
     def _local(self) -> Local:
         """What this node has, as the pure part is told."""
-        prepared = {}
-        for number in self._view.metadata.operations:
-            row = self._host.meta.get(rows.prepared_key(number))
-            if row is not None:
-                gid = GroupId(row["range"], row["generation"])
-                prepared[number] = _end(gid, Base.from_wire(row["base"]))
+        prepared: dict[tuple[int, Gid], Lineage | None] = {}
+        for operation in self._view.metadata.operations.values():
+            number = operation.operation_id
+            for gid in operation.inputs:
+                row = self._host.meta.get(rows.prepared_key(number, gid[0]))
+                if row is not None:
+                    prepared[number, gid] = _end(GroupId(*gid), Base.from_wire(row["base"]))
         return Local(
             node_id=self._node_id,
             replicas={replica.gid: _held(replica) for replica in self._host.ranges()},
@@ -196,7 +198,7 @@ class Duties:
             case duties.Prepare(gid, operation):
                 await self._prepare(GroupId(*gid), operation)
             case duties.CatchUp(gid):
-                await self._catch_up(self._replica(gid), pin=self._pin_of(duty))
+                await self._catch_up(self._replica(gid), pin=self._pin_of(duty, gid))
             case duties.Damage(gid, reason):
                 self._host.damage(self._replica(gid), CorruptData(reason))
             case duties.GoAlone(gid):
@@ -216,39 +218,45 @@ class Duties:
     # Generations that are to begin.
 
     async def _begin(self, duty: duties.Begin) -> None:
-        range_ = duty.range_
-        if duty.source == "empty":
-            await self._host.create_range(range_, Base(), campaign=duty.campaign)
-            return
-        if duty.source == "late":
+        if duty.late:
             await self._begin_late(duty)
             return
-        (parent,) = range_.lineage
-        gid = GroupId(parent.range_id, parent.generation)
-        if duty.source in ("own", "recovered"):
-            sealed = self._replica(gid).state.durable_base
-        elif duty.source == "prepared":
-            row = self._host.meta.get(rows.prepared_key(range_.operation))
-            if row is None:
-                raise RangeNotFound(f"what was prepared of {gid} is gone", range=gid.range_id)
-            sealed = Base.from_wire(row["base"])
-        else:
-            sealed = await self._fetch_at(gid, parent, pin=self._pin_of(duty))
-        follow = recovered if duty.source == "recovered" else successor
-        base = Base(*FIRST_APPLIED, list(sealed.manifest), follow(sealed.tables))
-        base = clipped(base, *range_.span)
-        await self._host.create_range(range_, base, campaign=duty.campaign)
+        ends = [
+            await self._end_of(parent, source, duty)
+            for parent, source in zip(duty.range_.lineage, duty.parents, strict=True)
+        ]
+        base = first_base(duty.range_, ends, lost="recovered" in duty.parents)
+        await self._host.create_range(duty.range_, base, campaign=duty.campaign)
 
-    def _pin_of(self, duty: Duty) -> Hashable:
-        """What is fetched for it stays until it is no longer wanted."""
+    async def _end_of(self, parent: Lineage, source: duties.Source, duty: duties.Begin) -> Base:
+        """The parent's state at its end."""
+        gid = GroupId(parent.range_id, parent.generation)
+        if source in ("own", "recovered"):
+            return self._replica(gid).state.durable_base
+        if source == "peers":
+            return await self._fetch_at(gid, parent, pin=self._pin_of(duty, gid))
+        row = self._host.meta.get(rows.prepared_key(duty.range_.operation, gid.range_id))
+        if row is None:
+            raise RangeNotFound(f"what was prepared of {gid} is gone", range=gid.range_id)
+        return Base.from_wire(row["base"])
+
+    def _pin_of(self, duty: Duty, gid: Gid) -> Hashable:
+        """What is fetched of a generation for the duty stays until that is no longer wanted."""
         name = duties.name_of(duty)
-        self._fetching.add(name)
-        return name
+        pin = (name, tuple(gid))
+        self._fetching.setdefault(name, set()).add(pin)
+        return pin
+
+    def _pin_for(self, operation: int, gid: Gid) -> Hashable:
+        """The same for an operation."""
+        pin = ("copy", operation, gid)
+        self._pins.add(pin)
+        return pin
 
     async def _begin_late(self, duty: duties.Begin) -> None:
         """The others have gone on without this node: begin where one of them is."""
         gid = GroupId(duty.range_.range_id, duty.range_.generation)
-        base = await self._fetch_at(gid, None, pin=self._pin_of(duty))
+        base = await self._fetch_at(gid, None, pin=self._pin_of(duty, gid))
         await self._host.create_range(duty.range_, base, campaign=False)
 
     async def _fetch_at(
@@ -288,20 +296,19 @@ class Duties:
     # Operations.
 
     async def _copy(self, gid: GroupId, operation: int) -> None:
-        self._pins.add(operation)
         replica = self._host.replica(gid)
         if replica is None:
-            await self._fetch_at(gid, None, pin=("copy", operation), ahead=True)
+            await self._fetch_at(gid, None, pin=self._pin_for(operation, gid), ahead=True)
         else:
             await self._flusher.flush(replica)
         self._copied.add((operation, gid))
 
     async def _prepare(self, gid: GroupId, operation: int) -> None:
-        self._pins.add(operation)
-        base = await self._fetch_sealed(gid, pin=("copy", operation))
+        base = await self._fetch_sealed(gid, pin=self._pin_for(operation, gid))
         row = {"range": gid.range_id, "generation": gid.generation, "base": base.to_wire()}
-        self._prepared.add(operation)
-        await self._sync.run(lambda: self._host.meta.commit({rows.prepared_key(operation): row}))
+        key = rows.prepared_key(operation, gid.range_id)
+        self._prepared.add(key)
+        await self._sync.run(lambda: self._host.meta.commit({key: row}))
 
     async def _fetch_sealed(self, gid: GroupId, *, pin: object) -> Base:
         """The base at the generation's end, as soon as it is durable with the peer that was copied

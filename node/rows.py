@@ -50,9 +50,14 @@ def sound_key(content_id: str) -> str:
     return f"{SOUND}{content_id}"
 
 
-def prepared_key(operation_id: int) -> str:
-    """The row of what was prepared for an operation."""
-    return f"{PREPARED}{operation_id:012d}"
+def prepared_key(operation_id: int, range_id: int) -> str:
+    """The row of what was prepared of a range for an operation."""
+    return f"{PREPARED}{operation_id:012d}/{range_id:012d}"
+
+
+def prepared_operation(key: str) -> int:
+    """The operation for which the row of that key was prepared."""
+    return int(key.removeprefix(PREPARED).partition("/")[0])
 
 
 def replica_row(descriptor: Descriptor, base: Base, damaged: str | None = None) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Known:
 
     def add_prepared(self, key: str, value: dict[str, Any]) -> None:
         """The row of a state that was prepared for an operation; as `add_replica`."""
-        number = int(key.removeprefix(rows.PREPARED))
+        number = rows.prepared_operation(key)
         GroupId(int(value["range"]), int(value["generation"]))
         base = Base.from_wire(value["base"])
         name = f"what was prepared for operation {number}"

@@ -12,6 +12,7 @@ from typing import Any
 from . import balance, commands, planner, recovery
 from .facts import Facts, OperationFacts
 from .leaving import DEAD_AFTER_S, NEVER, leaving
+from .lineage import Gid
 from .metadata import Metadata
 from .model import Lineage, Operation
 from .planner import Large, Planned
@@ -53,12 +54,13 @@ def next_steps(
     draining &= facts.alive(now, DEAD_AFTER_S)
     steps = []
     for operation in metadata.operations.values():
-        old = recovery.witnesses(operation, metadata.ranges[operation.inputs[0][0]].members)
+        old = _members_now(operation, metadata)
         told = facts.of(operation.operation_id, now)
         facts.changed.update({output.range_id: now for output in operation.outputs})
         if operation.phase == "DECIDED" and told.decided_at is None:
             told.decided_at = now
-        here = (active | draining & set(old)) - _broken_in(operation, facts)
+        here = active | draining & _all_of(old)
+        here -= _broken_in(operation, facts)
         steps += next_commands(operation, told, now, here, old)
     if steps or leads_for_s < ALIVE_S:
         return steps  # who is alive is not known yet (executions 2.23)
@@ -85,6 +87,20 @@ def timers(
     rests = _resting(facts, now), facts.changed_within(now, balance.RESTS_S)
     told = frozenset(_large(facts)), frozenset(facts.short)
     return *heard, frozenset(leave.items()), *rests, *told
+
+
+def _members_now(operation: Operation, metadata: Metadata) -> dict[Gid, Collection[int]]:
+    """Whose word counts of the generations that the operation holds now: its inputs, or once it is
+    decided its outputs."""
+    return {
+        (range_.range_id, range_.generation): recovery.witnesses(operation, range_.members)
+        for range_ in metadata.ranges.values()
+        if range_.operation == operation.operation_id
+    }
+
+
+def _all_of(members: Mapping[Gid, Collection[int]]) -> set[int]:
+    return set().union(*members.values())
 
 
 def _broken_in(operation: Operation, facts: Facts) -> set[int]:
@@ -160,34 +176,24 @@ def next_commands(
     facts: OperationFacts,
     now: float,
     active: Collection[int],
-    old: Collection[int],
+    old: Mapping[Gid, Collection[int]],
 ) -> list[Command]:
     """What to commit next for an operation, given what its members reported.
 
     A range is not kept locked for a node that is not in `active`: a new member that is dead ends
-    the operation, an old one is not waited for (executions 1.25). `old` are the members of the
+    the operation, an old one is not waited for (executions 1.25). `old` are the members of each
     generation that ends.
     """
     number = operation.operation_id
     wanted = {member for output in operation.outputs for member in output.members}
     if operation.phase == "PLANNED":
-        dead = wanted - set(active)
-        if wanted - facts.copied <= dead & set(old):
+        dead, staying = wanted - set(active), _all_of(old)
+        if wanted - facts.copied <= dead & staying:
             return [{"op": commands.SEALING, "operation": number}]
-        if dead - set(old) or now - facts.planned_at > ABORT_AFTER_S:
+        if dead - staying or now - facts.planned_at > ABORT_AFTER_S:
             return [{"op": commands.ABORT, "operation": number}]
     elif operation.phase == "SEALING":
-        sealed = _agreed(facts, old)
-        members = None if sealed is None else _members(operation, facts, now, old, sealed)
-        if sealed is not None and members is not None:
-            return [
-                {
-                    "op": commands.DECIDE,
-                    "operation": number,
-                    "lineage": [list(sealed)],
-                    "members": members,
-                }
-            ]
+        return _decision(operation, facts, now, old)
     elif operation.phase == "DECIDED":
         steps: list[Command] = [
             {"op": commands.INSTALLED, "operation": number, "node": node}
@@ -212,39 +218,60 @@ def _is_over(
     return missing.isdisjoint(active) or waited_s > DONE_AFTER_S
 
 
-def _agreed(facts: OperationFacts, old: Collection[int]) -> Lineage | None:
+def _decision(
+    operation: Operation,
+    facts: OperationFacts,
+    now: float,
+    old: Mapping[Gid, Collection[int]],
+) -> list[Command]:
+    """What is decided of inputs that are sealed: nothing, while it is worth to wait.
+
+    That is for new members: of the old ones most hold the sealed state, and the range serves
+    nothing while the others fetch it. When a new one takes too long the old members begin the next
+    generation (executions 1.7), and of several inputs each goes on alone (1.25).
+    """
+    number = operation.operation_id
+    wanted = [set(output.members) for output in operation.outputs]
+    ends = [_agreed(facts, gid, old[gid]) for gid in operation.inputs]
+    agreed = [end for end in ends if end is not None]
+    lineage = [list(end) for end in agreed]
+    decide = {"op": commands.DECIDE, "operation": number, "lineage": lineage}
+    if len(agreed) == len(ends) and all(_are_ready(each, facts, agreed, old) for each in wanted):
+        return [{**decide, "members": list(map(sorted, wanted))}]
+    waits = bool(facts.prepared) and now - facts.sealed_at > LEAVE_OUT_AFTER_S
+    if len(ends) > 1 and (waits or now - facts.planned_at > ABORT_AFTER_S):
+        return [{"op": commands.APART, "operation": number}]
+    if not waits or not agreed:
+        return []
+    return [{**decide, "members": [sorted(_all_of(old)) for _ in wanted]}]
+
+
+def _agreed(facts: OperationFacts, gid: Gid, old: Collection[int]) -> Lineage | None:
     """How the generation ended, once a majority of its members says so, each from its own state.
 
     One member alone may be wrong, and would hand its damage on (executions 1.6): what a member
     that is being repaired has fetched from another says nothing.
     """
-    told = Counter(facts.sealed[member] for member in old if member in facts.sealed)
+    told = Counter(
+        facts.sealed[member][gid] for member in old if gid in facts.sealed.get(member, ())
+    )
     for lineage, count in told.items():
         if count > len(old) // 2:
             return lineage
     return None
 
 
-def _members(
-    operation: Operation,
+def _are_ready(
+    members: set[int],
     facts: OperationFacts,
-    now: float,
-    old: Collection[int],
-    sealed: Lineage,
-) -> list[list[int]] | None:
-    """The members of each output; None: wait for those who do not hold the sealed state yet.
-
-    That is for new members: of the old ones most hold it, and the range serves nothing while the
-    others fetch it. When a new one takes too long the old members begin the next generation
-    (executions 1.7).
-    """
-    prepared = {node for node, told in facts.prepared.items() if told == sealed}
-    wanted = [set(output.members) for output in operation.outputs]
-    if all(
-        members - set(old) <= prepared and 2 * len(members & prepared) > len(members)
-        for members in wanted
-    ):
-        return [sorted(members) for members in wanted]
-    if now - facts.sealed_at > LEAVE_OUT_AFTER_S:
-        return [sorted(old) for _ in operation.outputs]
-    return None
+    ends: Collection[Lineage],
+    old: Mapping[Gid, Collection[int]],
+) -> bool:
+    """Whether most of them hold all ends, and so do all who were not in every generation."""
+    holding = {
+        node
+        for node, told in facts.prepared.items()
+        if all(told.get((end.range_id, end.generation)) == end for end in ends)
+    }
+    staying = set.intersection(*map(set, old.values()))
+    return members - staying <= holding and 2 * len(members & holding) > len(members)

@@ -51,25 +51,30 @@ class Local:
     """Per range the highest generation that was ever begun here (executions 1.3)."""
     copied: Collection[tuple[int, Gid]] = ()
     """Operations and inputs for which `Copy` was done here."""
-    prepared: Mapping[int, Lineage | None] = field(default_factory=dict)
-    """Operations of which this node, no member itself, has stored the sealed state: how it
-    ended."""
+    prepared: Mapping[tuple[int, Gid], Lineage | None] = field(default_factory=dict)
+    """Operations and inputs of which this node, no member itself, has stored the sealed state: how
+    it ended."""
 
 
-Source = Literal["empty", "own", "recovered", "prepared", "peers", "late"]
-"""Where a generation's first state is: nowhere, in the parent's replica here, there too but without
-what only others had, where `Prepare` put it, with other nodes; or, the parent being over and gone,
-any later base of the generation itself, of which this node, that has had no part in it, is then a
-follower far behind (2.16)."""
+Source = Literal["own", "recovered", "prepared", "peers"]
+"""Where a parent's state at its end is: in the replica here, there too but without what only others
+had, where `Prepare` put it, with other nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Begin a generation here. `campaign`: ask for the lead."""
+    """Begin a generation here.
+
+    Of `late` the parents are over and gone: it begins from any later base of the generation
+    itself, in which this node has had no part and is then a follower far behind (2.16).
+    """
 
     range_: Descriptor
-    source: Source
     campaign: bool
+    """Ask for the lead."""
+    parents: tuple[Source, ...] = ()
+    """Where those of the lineage are, in its order; what has none begins with nothing."""
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +166,8 @@ def name_of(duty: Duty) -> Hashable:
     match duty:
         case Begin(range_):
             return "Begin", (range_.range_id, range_.generation)
-        case Tell(operation, kind):
-            return "Tell", operation, kind
+        case Tell(operation, kind, lineage):
+            return "Tell", operation, kind, lineage and lineage[:2]
         case Retire():
             return "Retire"
         case _:
@@ -211,22 +216,32 @@ def _member_of(range_: Descriptor, metadata: Metadata, local: Local, found: list
         return  # what was begun here before and is gone now takes no part again
     if not range_.lineage:
         first = range_.members[range_.range_id % len(range_.members)]  # spreads the leaders
-        found.append(Begin(range_, "empty", first == local.node_id))
+        found.append(Begin(range_, first == local.node_id))
         return
-    (parent,) = range_.lineage
-    held = local.replicas.get((parent.range_id, parent.generation))
-    source: Source = "late" if metadata.is_done(parent.range_id, parent.generation) else "peers"
-    if local.prepared.get(range_.operation) == parent:
-        source = "prepared"
-    elif held is not None and held.end == parent:
-        operation = metadata.operations.get(range_.operation)
-        lost = operation is not None and operation.kind == recovery.KIND
-        source = "recovered" if lost else "own"
-    elif held is not None and held.end is not None and same_end(held.end, parent):
+    operation = metadata.operations.get(range_.operation)
+    sources = tuple(_source(parent, operation, local, found) for parent in range_.lineage)
+    first_parent = range_.lineage[0]
+    held = local.replicas.get((first_parent.range_id, first_parent.generation))
+    campaigns = held is not None and _campaigns(range_, held, local)
+    over = all(metadata.is_done(parent.range_id, parent.generation) for parent in range_.lineage)
+    late = over and "peers" in sources  # who would have it has let it go
+    found.append(Begin(range_, campaigns, () if late else sources, late))
+
+
+def _source(
+    parent: Lineage, operation: Operation | None, local: Local, found: list[Duty]
+) -> Source:
+    gid = (parent.range_id, parent.generation)
+    held = local.replicas.get(gid)
+    lost = operation is not None and operation.kind == recovery.KIND
+    if operation is not None and local.prepared.get((operation.operation_id, gid)) == parent:
+        return "prepared"
+    if held is not None and held.end == parent:
+        return "recovered" if lost else "own"
+    if held is not None and held.end is not None and same_end(held.end, parent):
         # The same entries gave another state here (executions 1.6).
-        reason = "the state at the seal has another hash than its peers'"
-        found.append(Damage((parent.range_id, parent.generation), reason))
-    found.append(Begin(range_, source, held is not None and _campaigns(range_, held, local)))
+        found.append(Damage(gid, "the state at the seal has another hash than its peers'"))
+    return "peers"
 
 
 def _campaigns(range_: Descriptor, held: Held, local: Local) -> bool:
@@ -260,7 +275,7 @@ def _seal_and_prepare(operation: Operation, local: Local, found: list[Duty]) -> 
         held = local.replicas.get(gid)
         if held is None:
             if _is_wanted(operation, local):
-                end = local.prepared.get(operation.operation_id)
+                end = local.prepared.get((operation.operation_id, gid))
                 if end is None:
                     found.append(Prepare(gid, operation.operation_id))
                 else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..client.errors import InvalidArgument
+from .lineage import Gid
 from .model import Lineage
 from .planner import Damage, Large
 
@@ -30,11 +31,11 @@ class OperationFacts:
     planned_at: float = 0.0
     copied: set[int] = field(default_factory=set)
     sealed_at: float = 0.0
-    """When the first report of the sealed state came."""
-    sealed: dict[int, Lineage] = field(default_factory=dict)
-    """Node to the end of the generation as its own replica came to it, durably."""
-    prepared: dict[int, Lineage] = field(default_factory=dict)
-    """Node to the end of the generation as it holds it durably, of whatever making."""
+    """When the first report of a sealed state came."""
+    sealed: dict[int, dict[Gid, Lineage]] = field(default_factory=dict)
+    """Node to the ends of generations as its own replicas came to them, durably."""
+    prepared: dict[int, dict[Gid, Lineage]] = field(default_factory=dict)
+    """Node to the ends of generations as it holds them durably, of whatever making."""
     decided_at: float | None = None
     """When this leader first saw it decided."""
     installed: set[int] = field(default_factory=set)
@@ -88,9 +89,10 @@ class Facts:
         elif lineage is not None:
             if not facts.prepared:
                 facts.sealed_at = now
-            facts.prepared[node] = lineage
+            gid = lineage.range_id, lineage.generation
+            facts.prepared.setdefault(node, {})[gid] = lineage
             if kind == SEALED:
-                facts.sealed[node] = lineage
+                facts.sealed.setdefault(node, {})[gid] = lineage
         else:
             facts.installed.add(node)
 

@@ -123,3 +123,8 @@ def _check_not_needed(number: int, nodes: Nodes, groups: Iterable[tuple[str, Des
 
 def _listed(nodes: Collection[int]) -> str:
     return ", ".join(map(str, nodes))
+
+
+def follows(known: NodeRecord, boot: int, process: int) -> bool:
+    """Whether this is a later boot, or the same one asking again, and not that of a copy."""
+    return boot > known.boot or (boot == known.boot and process == known.process)

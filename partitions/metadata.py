@@ -27,7 +27,18 @@ from ..client.errors import (
     to_wire,
 )
 from ..client.invariants import invariant
-from . import allocate, commands, lifecycle, locks, moves, placement, recovery, splits
+from . import (
+    allocate,
+    commands,
+    joins,
+    lifecycle,
+    locks,
+    log_names,
+    moves,
+    placement,
+    recovery,
+    splits,
+)
 from .command_fields import key as _key
 from .command_fields import number as _number
 from .command_fields import numbers as _numbers
@@ -90,7 +101,9 @@ class Metadata:
             commands.MOVE: self._move,
             commands.SPLIT: self._split,
             commands.RECOVER: self._recover,
+            commands.MERGE: self._merge,
             commands.SEALING: self._sealing,
+            commands.APART: self._apart,
             commands.DECIDE: self._decide,
             commands.INSTALLED: self._installed,
             commands.DONE: self._done,
@@ -207,7 +220,9 @@ class Metadata:
                 f"node {node_id} was removed from the cluster; give it an empty data directory "
                 "and join it anew", what="node",
             )  # fmt: skip
-        elif known_node.incarnation != incarnation or not _follows(known_node, boot, process):
+        elif known_node.incarnation != incarnation or not lifecycle.follows(
+            known_node, boot, process
+        ):
             raise InvalidArgument(
                 f"another data directory is registered as node {node_id}, or this one is an old "
                 "copy of it: a copied or restored directory must not serve", what="incarnation",
@@ -272,7 +287,7 @@ class Metadata:
 
     def _create_log(self, command: Command, *_: int) -> Answer:
         name = command["name"]
-        check_log_name(name)
+        log_names.check(name)
         policy = of_request(command)
         for record in self.logs.values():
             if record.name == name:
@@ -414,6 +429,26 @@ class Metadata:
             "version": self.version + 1,  # once this command is applied
         }
 
+    def _merge(self, command: Command, *_: int) -> Answer:
+        """Two neighbours of a log, for a reason or since an operator wants it; refused while
+        either is in another operation."""
+        log_id = self.log_named(command["log"]).log_id
+        at = _key(command, "at")
+        left, right = joins.neighbours(self.ranges_of(log_id), at)
+        output = joins.joined(left, right)
+        locks.check_room(self.operations)
+        inputs = tuple((range_.range_id, range_.generation) for range_ in (left, right))
+        reason = _text(command, "reason") or (
+            f"an operator merges it with range {right.range_id} at key {printable(at)}"
+        )
+        return {
+            **self._begin("merge", inputs, (output,), reason[:REASON_CHARS_MAX]),
+            "range": left.range_id,
+            "generation": output.generation,
+            "gone_range": right.range_id,
+            "version": self.version + 1,  # once this command is applied
+        }
+
     def _begin(
         self,
         kind: str,
@@ -450,6 +485,21 @@ class Metadata:
             self._lock(range_id, 0)
             self._remember(range_id, operation, "ABORTED", at_ms)
 
+    def _apart(self, command: Command, *_: int) -> Answer:
+        """An operation on several ranges becomes one on each alone: whatever is sealed of them, or
+        is to be, goes on as it was in its next generation (executions 1.25)."""
+        operation = self._operation(command["operation"], "SEALING")
+        if len(operation.inputs) < 2:
+            raise InvalidArgument("the operation has one range only", what="operation")
+        del self.operations[operation.operation_id]
+        reason = operation.reason + "; given up: not both were sealed and held in time"
+        for gid in operation.inputs:
+            range_ = self.ranges[gid[0]]
+            alone = Output(range_.range_id, range_.generation + 1, range_.span, range_.members)
+            number = self._begin(operation.kind, (gid,), (alone,), reason)["operation"]
+            self.operations[number] = replace(self.operations[number], phase="SEALING")
+        return {}
+
     def _decide(self, command: Command, *_: int) -> Answer:
         operation = self._operation(command["operation"], "SEALING")
         lineage = tuple(Lineage(*parent) for parent in command["lineage"])
@@ -459,14 +509,13 @@ class Metadata:
         for planned, members in zip(operation.outputs, command["members"], strict=True):
             self._check_members(tuple(members))
             outputs.append(replace(planned, members=tuple(sorted(members))))
-        before = {range_id: self.ranges[range_id] for range_id, _ in operation.inputs}
-        log_id = next(iter(before.values())).log_id
-        for range_id in before:
-            del self.ranges[range_id]
+        before = [self.ranges.pop(range_id) for range_id, _ in operation.inputs]
+        log_id = before[0].log_id
+        met_at = tuple(range_.span.start for range_ in before[1:])
         for output in outputs:
             self.ranges[output.range_id] = Descriptor(
                 output.range_id, output.generation, log_id, output.span, output.members,
-                lineage, "ACTIVE", operation.operation_id,
+                lineage, "ACTIVE", operation.operation_id, met_at,
             )  # fmt: skip
         self._check_log(log_id)
         reason = operation.reason
@@ -619,7 +668,9 @@ class Metadata:
                 for r in image["logs"]
             }
             metadata.ranges = {r["id"]: Descriptor.from_wire(r) for r in image["ranges"]}
-            metadata.operations = {o["operation_id"]: _operation(o) for o in image["operations"]}
+            metadata.operations = {
+                body["operation_id"]: Operation.from_image(body) for body in image["operations"]
+            }
             metadata.last_operations = {
                 range_id: LastOperation(*last)
                 for range_id, last in image.get("last_operations", {}).items()
@@ -645,39 +696,3 @@ def group_size(replicas: int, nodes: int) -> int:
     """The largest odd number within both: a group of two would stop with either member."""
     size = max(1, min(replicas, nodes))
     return size if size % 2 else size - 1
-
-
-def check_log_name(name: object) -> None:
-    """Raise InvalidArgument or LimitExceeded for what cannot name a log."""
-    if not isinstance(name, str) or not name.strip():
-        raise InvalidArgument(
-            f"log name {name!r}; a name has 1 to {limits.log_name_bytes_max} bytes", what="name"
-        )
-    if len(name.encode()) > limits.log_name_bytes_max:
-        raise LimitExceeded(
-            f"log name of {len(name.encode())} bytes; at most {limits.log_name_bytes_max} are "
-            "allowed: shorten it",
-            limit="log_name_bytes_max", value=len(name.encode()),
-            allowed=limits.log_name_bytes_max,
-        )  # fmt: skip
-    if any(character.isspace() or not character.isprintable() for character in name):
-        raise InvalidArgument(
-            f"log name {name!r} has a blank or an unprintable character; use letters, digits and "
-            "`/ - _ .`", what="name",
-        )  # fmt: skip
-
-
-def _follows(known: NodeRecord, boot: int, process: int) -> bool:
-    """Whether this is a later boot, or the same one asking again, and not that of a copy."""
-    return boot > known.boot or (boot == known.boot and process == known.process)
-
-
-def _operation(body: dict[str, Any]) -> Operation:
-    outputs = tuple(
-        Output(o["range_id"], o["generation"], Span(*o["span"]), tuple(o["members"]))
-        for o in body["outputs"]
-    )
-    return Operation(
-        body["operation_id"], body["kind"], tuple((r, g) for r, g in body["inputs"]), outputs,
-        body["phase"], body["reason"], tuple(body["installed"]),
-    )  # fmt: skip

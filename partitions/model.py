@@ -61,10 +61,14 @@ class Descriptor:
     state: str = "ACTIVE"
     operation: int = 0
     """The operation that holds the range, or 0."""
+    met_at: tuple[bytes, ...] = ()
+    """Of a generation with several parents, which were neighbours: the first key of each but the
+    first. The lineage is in their order."""
 
     def fingerprint(self) -> bytes:
         """What both sides of a group's message must agree on: members and lineage before all
-        (executions 2.24). The state and the operation are not part of it."""
+        (executions 2.24). The state and the operation are not part of it, and where parents met
+        follows from who they are."""
         told = (self.range_id, self.generation, self.log_id, self.span, self.members, self.lineage)
         packed: bytes = msgpack.packb(told)
         return hashlib.blake2b(packed, digest_size=8).digest()
@@ -80,6 +84,7 @@ class Descriptor:
             "lineage": [list(parent) for parent in self.lineage],
             "state": self.state,
             "operation": self.operation,
+            "met_at": list(self.met_at),
         }
 
     @classmethod
@@ -93,7 +98,13 @@ class Descriptor:
             lineage=tuple(Lineage(*parent) for parent in body.get("lineage", ())),
             state=body.get("state", "ACTIVE"),
             operation=body.get("operation", 0),
+            met_at=tuple(body.get("met_at", ())),
         )
+
+    def spans_of_parents(self) -> list[Span]:
+        """What each parent had of these keys, in the order of the lineage."""
+        starts = (self.span.start, *self.met_at)
+        return list(map(Span, starts, (*self.met_at, self.span.end)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +167,18 @@ class Operation:
     reason: str = ""
     installed: tuple[int, ...] = ()
     """Nodes whose outputs are durable."""
+
+    @classmethod
+    def from_image(cls, body: dict[str, Any]) -> "Operation":
+        """Undo `asdict`. Raises KeyError, TypeError, ValueError."""
+        outputs = tuple(
+            Output(o["range_id"], o["generation"], Span(*o["span"]), tuple(o["members"]))
+            for o in body["outputs"]
+        )
+        return cls(
+            body["operation_id"], body["kind"], tuple((r, g) for r, g in body["inputs"]), outputs,
+            body["phase"], body["reason"], tuple(body["installed"]),
+        )  # fmt: skip
 
     @property
     def is_held_by_majorities(self) -> bool:

@@ -5,7 +5,7 @@ nothing to do with each other, so that each parent's rows of the manifest keep i
 It undoes what `clip` does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from hashlib import blake2b
 from itertools import pairwise
@@ -60,9 +60,6 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
     span = (parents[0].start, parents[-1].end)
     tables = [parent.base.tables for parent in parents]
     others = {name: table for each in reversed(tables) for name, table in each.items()}
-    digest = blake2b(digest_size=_HASH_BYTES)
-    for each in tables:
-        digest.update(each.get("hash", bytes(_HASH_BYTES)))
     return Base(
         index,
         term,
@@ -71,12 +68,17 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
             **others,
             "next_seq": max(each.get("next_seq", 1) for each in tables),
             "last_timestamp_ms": max(each.get("last_timestamp_ms", 0) for each in tables),
-            "hash": digest.digest(),
+            "hash": united_hash([each.get("hash", bytes(_HASH_BYTES)) for each in tables]),
             "sealed": None,
             "producers": reduce(united_rows, (each.get("producers", {}) for each in tables)),
             "removal": _removal(parents),
         },
     )
+
+
+def united_hash(hashes: Iterable[bytes]) -> bytes:
+    """The running hash with which a range begins, of its parents' in the order of keys."""
+    return blake2b(b"".join(hashes), digest_size=_HASH_BYTES).digest()
 
 
 def _rows(parent: Parent) -> Rows:

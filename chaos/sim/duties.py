@@ -5,15 +5,16 @@ and gets no answer is given up after a while, and asked of another peer.
 """
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...node import rows
+from ...node.first_base import first_base
 from ...partitions import duties
 from ...partitions.duties import Duty, Local
-from ...partitions.lineage import FIRST_APPLIED, Gid, successor
+from ...partitions.lineage import Gid
 from ...partitions.model import Lineage
 from ...raft.types import GroupId
-from ...statemachine.clip import clipped
 from ...statemachine.range_state import Base
 from .member import BASE, BASE_INSTALLED, BASE_WANTED, REPORT
 from .replica import end_of
@@ -36,6 +37,8 @@ class Duties:
         self._asked: dict[object, tuple[float, Duty]] = {}
         """Duties that wait for a peer's base: until when, and what for."""
         self._copied: set[tuple[int, Gid]] = set()
+        self._fetched: dict[tuple[object, Gid], Base] = {}
+        """Per duty and parent the end of that, of which the files are here."""
         self._turns: Counter[object] = Counter()
         """How many peers a duty has asked."""
 
@@ -46,18 +49,23 @@ class Duties:
         pins = [pin for pin in self._replicas.pinned if pin not in metadata.operations]
         for pin in pins:
             del self._replicas.pinned[pin]
-        for duty in duties.duties(metadata, self._local()):
+        found = duties.duties(metadata, self._local())
+        wanted = set(map(duties.name_of, found))
+        self._fetched = {of: base for of, base in self._fetched.items() if of[0] in wanted}
+        for duty in found:
             asked = self._asked.get(duties.name_of(duty))
             if asked is None or asked[0] <= self._host.world.clock.now:
                 self._do(duty)
 
     def _local(self) -> Local:
         host = self._host
-        prepared: dict[int, Lineage | None] = {}
-        for number in host.view.metadata.operations:
-            row = host.durable.meta.get(rows.prepared_key(number))
-            if row is not None:
-                prepared[number] = prepared_end(row)
+        prepared: dict[tuple[int, Gid], Lineage | None] = {}
+        for operation in host.view.metadata.operations.values():
+            for gid in operation.inputs:
+                number = operation.operation_id
+                row = host.durable.meta.get(rows.prepared_key(number, gid[0]))
+                if row is not None:
+                    prepared[number, gid] = prepared_end(row)
         return Local(
             node_id=host.node_id,
             replicas={replica.gid: replica.held() for replica in self._replicas.ranges()},
@@ -113,27 +121,29 @@ class Duties:
 
     def _begin(self, duty: duties.Begin) -> None:
         range_ = duty.range_
-        if duty.source == "empty":
-            self._replicas.begin_range(range_, Base(), campaign=duty.campaign)
-            return
-        if duty.source == "late":
+        if duty.late:
             self._ask(duty, (range_.range_id, range_.generation))
             return
-        (parent,) = range_.lineage
-        gid = GroupId(parent.range_id, parent.generation)
-        replica = self._replicas.range_(gid)
-        row = self._host.durable.meta.get(rows.prepared_key(range_.operation))
-        if duty.source == "own" and replica is not None:
-            self._begin_from(duty, replica.store.state.durable_base)
-        elif duty.source == "prepared" and row is not None:
-            self._begin_from(duty, Base.from_wire(row["base"]))
-        else:
-            self._ask(duty, gid)
+        ends = list(map(partial(self._end_of, duty), range_.lineage, duty.parents))
+        missing = [parent for parent, end in zip(range_.lineage, ends, strict=True) if end is None]
+        if missing:
+            self._ask(duty, missing[0][:2])
+            return
+        base = first_base(range_, [end for end in ends if end is not None])
+        self._replicas.begin_range(range_, base, campaign=duty.campaign)
 
-    def _begin_from(self, duty: duties.Begin, sealed: Base) -> None:
-        base = Base(*FIRST_APPLIED, list(sealed.manifest), successor(sealed.tables))
-        base = clipped(base, *duty.range_.span)
-        self._replicas.begin_range(duty.range_, base, campaign=duty.campaign)
+    def _end_of(self, duty: duties.Begin, parent: Lineage, source: duties.Source) -> Base | None:
+        """The parent's state at its end, as far as it is here."""
+        gid = GroupId(parent.range_id, parent.generation)
+        if source == "own":
+            replica = self._replicas.range_(gid)
+            return None if replica is None else replica.store.state.durable_base
+        if source == "prepared":
+            row = self._host.durable.meta.get(
+                rows.prepared_key(duty.range_.operation, gid.range_id)
+            )
+            return None if row is None else Base.from_wire(row["base"])
+        return self._fetched.get((duties.name_of(duty), gid))
 
     def _ask(self, duty: Duty, gid: Gid, peer: int | None = None) -> None:
         """Ask a peer, another one each time, for its durable base of a generation."""
@@ -158,7 +168,7 @@ class Duties:
         """A peer's base: for all that waits for one of this generation."""
         base = Base.from_wire(wire)
         for name, (_, duty) in list(self._asked.items()):
-            if _wanted(duty) == gid and self._use(duty, peer, GroupId(*gid), base):
+            if gid in _wanted(duty) and self._use(duty, peer, GroupId(*gid), base):
                 del self._asked[name]
         self._host.look_soon()
 
@@ -188,18 +198,18 @@ class Duties:
                 if not base.tables.get("sealed") or not host.durable.copy_files(base, source):
                     return False
                 row = {"range": gid.range_id, "generation": gid.generation, "base": base.to_wire()}
-                host.durable.commit({rows.prepared_key(operation): row})
+                host.durable.commit({rows.prepared_key(operation, gid.range_id): row})
                 return True
-            case duties.Begin(range_, how):
-                if how != "late" and end_of(gid, base) != range_.lineage[0]:
+            case duties.Begin(range_):
+                if not duty.late and end_of(gid, base) not in range_.lineage:
                     return False
                 self._pin(range_.operation, base)
                 if not host.durable.copy_files(base, source):
                     return False
-                if how == "late":  # a later base of this very generation
+                if duty.late:  # a later base of this very generation
                     self._replicas.begin_range(range_, base, campaign=False)
                 else:
-                    self._begin_from(duty, base)
+                    self._fetched[duties.name_of(duty), gid] = base
                 return True
         return True
 
@@ -208,16 +218,16 @@ class Duties:
         pinned += [info.content_id for info in base.manifest]
 
 
-def _wanted(duty: Duty) -> Gid | None:
-    """The generation that a duty asks its peers for."""
+def _wanted(duty: Duty) -> list[Gid]:
+    """The generations that a duty asks its peers for."""
     match duty:
         case duties.CatchUp(gid) | duties.Copy(gid) | duties.Prepare(gid):
-            return gid
-        case duties.Begin(range_, "late"):
-            return range_.range_id, range_.generation
-        case duties.Begin(range_) if range_.lineage:
-            return range_.lineage[0].range_id, range_.lineage[0].generation
-    return None
+            return [gid]
+        case duties.Begin(range_, late=True):
+            return [(range_.range_id, range_.generation)]
+        case duties.Begin(range_):
+            return [(parent.range_id, parent.generation) for parent in range_.lineage]
+    return []
 
 
 def prepared_end(row: dict[str, Any]) -> Lineage | None:

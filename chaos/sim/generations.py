@@ -7,10 +7,11 @@ state at its parent's seal (x6, x8), only with a majority of its members holding
 comes after the seal has any effect.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from ...partitions.model import CONTROLLER_RANGE, Descriptor, Lineage, Span
 from ...raft.types import SENTINEL_INDEX, SENTINEL_TERM, GroupId
+from ...statemachine.unite import united_hash
 from .safety import SafetyChecker
 from .violation import Violation
 
@@ -35,6 +36,11 @@ class Generations:
     def seals(self) -> int:
         """How many generations have ended."""
         return len(self._seals)
+
+    @property
+    def joins(self) -> int:
+        """How many generations have come of several ranges."""
+        return sum(len(self._known[gid].lineage) > 1 for gid in self._outputs)
 
     @property
     def splits(self) -> int:
@@ -73,12 +79,14 @@ class Generations:
         late = index > SENTINEL_INDEX
         if late:
             self.checkers[gid].same_state(node, index, state_hash)
-        for parent in descriptor.lineage:
-            if not late and (parent.state_hash, parent.next_seq) != (state_hash, next_seq):
-                raise Violation("x6", "a generation begins with another state than its parent's",
+        if not late and descriptor.lineage:
+            expected = _state_after(descriptor.lineage)
+            if expected != (state_hash, next_seq):
+                raise Violation("x6", "a generation begins with another state than its parents'",
                                 node=node, gid=gid, next_seq=next_seq)  # fmt: skip
-            if gid.generation != parent.generation + 1:
-                raise Violation("x26", "a generation's number", gid=gid, parent=parent.generation)
+        generations = [parent.generation for parent in descriptor.lineage]
+        if generations and gid.generation != 1 + max(generations):
+            raise Violation("x26", "a generation's number", gid=gid, parents=generations)
 
     def sealed(self, gid: GroupId, index: int, term: int, state_hash: bytes) -> None:
         """A member applied the last entry of a generation, which left this state."""
@@ -116,3 +124,10 @@ class Generations:
             if len(ready) <= len(descriptor.members) // 2:
                 raise Violation("x7", "decided before a majority is prepared", gid=gid,
                                 members=descriptor.members, ready=ready)  # fmt: skip
+
+
+def _state_after(lineage: Sequence[Lineage]) -> tuple[bytes, int]:
+    """Hash and next seq with which the generation after these begins."""
+    hashes = [parent.state_hash for parent in lineage]
+    next_seq = max(parent.next_seq for parent in lineage)
+    return hashes[0] if len(hashes) == 1 else united_hash(hashes), next_seq

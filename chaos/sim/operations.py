@@ -26,8 +26,9 @@ class Operations:
         """Ask the controller's leader for an operation; without one, nothing happens.
 
         `how` is `repair` (the same members), `move` (another node for one of them, where there is
-        one) or `split` (at a key of a client, where there is one within the range); `value`, 0 to
-        1, picks the range, and who goes or the key.
+        one), `split` (at a key of a client, where there is one within the range) or `merge` (with
+        its right neighbour, or a move towards the members of that); `value`, 0 to 1, picks the
+        range, and who goes or the key.
         """
         leader = self._leader()
         if leader is None:
@@ -44,6 +45,8 @@ class Operations:
         keys = self._keys_within(range_)
         if fault.how == "split" and keys and len(metadata.ranges) < _RANGES_MAX:
             self._split(leader, range_, keys[int(position % 1.0 * len(keys))])
+        elif fault.how == "merge" and range_.span.end is not None:
+            self._merge(leader, range_)
         else:
             self._plan(leader, range_, "repair")
 
@@ -74,6 +77,18 @@ class Operations:
     def _split(self, leader: ControllerReplica, range_: Descriptor, at: bytes) -> None:
         self._ask(leader, range_, f"split at {at!r}", {
             "op": commands.SPLIT, "log": "log", "at": at,
+        })  # fmt: skip
+
+    def _merge(self, leader: ControllerReplica, range_: Descriptor) -> None:
+        at = range_.span.end
+        right = next(each for each in leader.metadata.ranges.values() if each.span.start == at)
+        goes = sorted(set(range_.members) - set(right.members))
+        if goes:
+            comes = sorted(set(right.members) - set(range_.members))
+            self._move(leader, range_, goes[0], comes[0])
+            return
+        self._ask(leader, range_, f"merge at {at!r}", {
+            "op": commands.MERGE, "log": "log", "at": at,
         })  # fmt: skip
 
     def _plan(self, leader: ControllerReplica, range_: Descriptor, kind: str) -> None:

@@ -226,10 +226,9 @@ class Replicas:
                 rows.controller_key(gid.generation) if controller else rows.replica_key(gid)
             )
             self._host.world.trace(self._host.name, "retire", f"{gid.range_id}/{gid.generation}")
-        operations = self._host.view.metadata.operations
-        open_ = {rows.prepared_key(number) for number in operations}
+        open_ = self._host.view.metadata.operations
         prepared = self._host.durable.meta.items(rows.PREPARED)
-        keys += [key for key, _ in prepared if key not in open_]
+        keys += [key for key, _ in prepared if rows.prepared_operation(key) not in open_]
         self._host.durable.commit({}, keys)
         self.collect_garbage()
 

@@ -70,6 +70,7 @@ class Summary:
     merges: int = 0
     seals: int = 0
     splits: int = 0
+    joins: int = 0
     failures: list[Outcome] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
@@ -90,6 +91,7 @@ class Summary:
         self.merges += outcome.merges
         self.seals += outcome.seals
         self.splits += outcome.splits
+        self.joins += outcome.joins
         if outcome.violation is not None:
             self.failures.append(outcome)
 
@@ -116,7 +118,7 @@ class Summary:
             f"faults={self.faults} checkpoints={self.checkpoints} bases={self.bases} "
             f"wakes={self.wakes} removals={self.removals} leased={self.leased} "
             f"merges={self.merges} "
-            f"seals={self.seals} splits={self.splits} "
+            f"seals={self.seals} splits={self.splits} joins={self.joins} "
             f"wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"
         )
 

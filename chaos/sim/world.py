@@ -62,6 +62,8 @@ class Outcome:
     merges: int = 0
     seals: int = 0
     splits: int = 0
+    joins: int = 0
+    """Ranges that came of two."""
     events: int = 0
     trace: str = ""
     violation: str | None = None
@@ -297,6 +299,7 @@ def judge(world: World) -> Outcome:
     outcome.merges = world.merges
     outcome.seals = world.generations.seals
     outcome.splits = world.generations.splits
+    outcome.joins = world.generations.joins
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()
     if outcome.violation is not None:

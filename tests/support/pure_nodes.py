@@ -1,8 +1,12 @@
 """Nodes that do at once what `partitions.duties` asks of them, without any I/O: for tests of how
 one generation follows another, by the pure functions alone."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, Final
 
+from lognode.partitions import commands
+from lognode.partitions.change import next_steps
 from lognode.partitions.duties import (
     Begin,
     Copy,
@@ -33,6 +37,17 @@ def do(metadata: Metadata, **command: object) -> None:
 def end_of(gid: Gid) -> Lineage:
     """How every generation ends here."""
     return Lineage(*gid, 40, 3, 100, 5, b"hash")
+
+
+def cluster(nodes: int = 3, replicas: int = 3, **log: Any) -> Metadata:
+    """So many nodes, the controller on the first three, and a log `orders`."""
+    metadata = Metadata()
+    do(metadata, op=commands.FOUND, cluster="c", node=1)
+    for node in range(1, nodes + 1):
+        do(metadata, op=commands.REGISTER, incarnation=node, boot=1, process=1, address="a:1")
+    do(metadata, op=commands.CREATE_LOG, name="orders", replicas=replicas, **log)
+    metadata.controller = replace(metadata.controller, members=(1, 2, 3))
+    return metadata
 
 
 class Nodes:
@@ -95,9 +110,9 @@ class Nodes:
     def _done(self, node: int, duty: Duty, facts: Facts, now: float) -> None:
         local = self.nodes[node]
         match duty:
-            case Begin(range_, source, campaign):
+            case Begin(range_, campaign, parents, late):
                 gid = (range_.range_id, range_.generation)
-                if source in ("peers", "late") and not self._can_fetch(node, duty):
+                if (late or "peers" in parents) and not self._can_fetch(node, duty):
                     return
                 held = Held(
                     leads=campaign, leader=None, members=range_.members, sealed=False, end=None,
@@ -125,7 +140,7 @@ class Nodes:
             case StandDown(gid):
                 self._set(node, gid, stopped=True, leads=False, leader=None)
             case Prepare(gid, operation):
-                prepared = {**local.prepared, operation: end_of(gid)}
+                prepared = {**local.prepared, (operation, gid): end_of(gid)}
                 self.nodes[node] = replace(local, prepared=prepared)
             case Retire(gids):
                 kept = {gid: held for gid, held in local.replicas.items() if gid not in gids}
@@ -135,10 +150,44 @@ class Nodes:
         """Whether another node that is up has what the generation begins from."""
         range_ = duty.range_
         others = [self.nodes[other] for other in self.nodes.keys() - self.down - {node}]
-        if duty.source == "late":
+        if duty.late:
             return any((range_.range_id, range_.generation) in other.replicas for other in others)
-        parents = [(parent.range_id, parent.generation) for parent in range_.lineage]
+        parents = [
+            (parent.range_id, parent.generation)
+            for parent, source in zip(range_.lineage, duty.parents, strict=True)
+            if source == "peers"
+        ]
         return all(
             any(gid in other.replicas and other.replicas[gid].end for other in others)
             for gid in parents
         )
+
+
+VICTIMS: Final = ("nobody", "the range's leader", "a member", "the controller's leader")
+PHASES: Final = ("PLANNED", "SEALING", "DECIDED")
+
+
+def carry_out(nodes: Nodes, gids: Sequence[Gid], *, victim: str, phase: str, back: bool) -> None:
+    """Carry operation 1 out, in which somebody dies in a phase and may come back: the crash table
+    of ranges.md section 2. The range's leader is that of the first of these generations that has
+    one."""
+    facts = Facts()
+    killed = None
+    for tick in range(200):
+        now = tick / 2
+        operation = nodes.metadata.operations.get(1)
+        if killed is None and operation is not None and operation.phase == phase:
+            killed = now
+            if victim == "the controller's leader":
+                facts = Facts()  # the next one knows only the record
+            elif victim != "nobody":
+                leaders = [node for node in map(nodes.leader, gids) if node is not None]
+                leader = leaders[0] if leaders else 1
+                nodes.down = {leader if victim == "the range's leader" else leader % 3 + 1}
+        if back and killed is not None and now > killed + 20:
+            nodes.down = set()
+        nodes.look(facts, now)
+        for step in next_steps(nodes.metadata, facts, now, leads_for_s=now + 100.0):
+            do(nodes.metadata, **step)
+    assert killed is not None
+    assert not nodes.metadata.operations

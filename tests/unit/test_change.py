@@ -1,16 +1,17 @@
 """What the controller's leader commits next, from an operation and what was reported of it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lognode.partitions import change
 from lognode.partitions.change import (
     ABORT_AFTER_S,
     DONE_AFTER_S,
     LEAVE_OUT_AFTER_S,
     REPAIR_AGAIN_AFTER_S,
-    next_commands,
     next_steps,
 )
 from lognode.partitions.facts import Facts, OperationFacts
@@ -21,6 +22,15 @@ GROWS = Operation(5, "expand", ((7, 1),), (Output(7, 2, Span(b"", None), (1, 2, 
 MOVES = replace(GROWS, kind="move")
 """Of nodes 1, 2 and 4; 3 takes the place of 4."""
 ABORT = [{"op": "abort", "operation": 5}]
+
+
+def next_commands(
+    operation: Operation, facts: OperationFacts, now: float, active: set[int], old: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Of an operation on range 7, at its generation 1, with these members."""
+    return change.next_commands(operation, facts, now, active, {(7, 1): old})
+
+
 each_kind = pytest.mark.parametrize(
     ("operation", "old"), [(GROWS, [1]), (MOVES, [1, 2, 4])], ids=["expand", "move"]
 )
@@ -57,8 +67,8 @@ def test_a_replica_moves_away_from_a_dead_node() -> None:
     alive = {1, 2, 3}
     sealing = [{"op": "sealing", "operation": 5}]
     assert next_commands(MOVES, facts, 1.0, alive, [1, 2, 4]) == sealing
-    facts.prepared = dict.fromkeys((1, 2, 3), ENDED)
-    facts.sealed = dict.fromkeys((1, 2), ENDED)
+    facts.prepared = dict.fromkeys((1, 2, 3), AT_END)
+    facts.sealed = dict.fromkeys((1, 2), AT_END)
     (decide,) = next_commands(replace(MOVES, phase="SEALING"), facts, 1.0, alive, [1, 2, 4])
     assert decide["members"] == [[1, 2, 3]]
 
@@ -74,7 +84,7 @@ DIES = {
 def test_x7_x25_the_new_member_dies_in_any_phase_of_a_move_and_it_ends(phase: str) -> None:
     """While it is planned it is given up; after that it goes forwards, with whom there is."""
     operation = replace(MOVES, phase=phase, installed=(1, 2) if phase == "DECIDED" else ())
-    facts = OperationFacts(copied={1, 2}, prepared=dict.fromkeys((1, 2, 4), ENDED))
+    facts = OperationFacts(copied={1, 2}, prepared=dict.fromkeys((1, 2, 4), AT_END))
     facts.sealed = dict(facts.prepared)
     (step,) = next_commands(operation, facts, LEAVE_OUT_AFTER_S + 0.1, {1, 2, 4}, [1, 2, 4])
     assert step["op"] == DIES[phase]
@@ -89,8 +99,8 @@ def test_a_new_controller_leader_goes_on_with_a_move_from_its_record(phase: str)
     nothing = OperationFacts(planned_at=100.0, sealed_at=100.0)
     assert next_commands(operation, nothing, 100.0, {1, 2, 3, 4}, [1, 2, 4]) == []
     told = OperationFacts(
-        copied={1, 2, 3}, prepared=dict.fromkeys((1, 2, 3, 4), ENDED),
-        sealed=dict.fromkeys((1, 2, 4), ENDED), installed={1, 2, 3},
+        copied={1, 2, 3}, prepared=dict.fromkeys((1, 2, 3, 4), AT_END),
+        sealed=dict.fromkeys((1, 2, 4), AT_END), installed={1, 2, 3},
     )  # fmt: skip
     steps = next_commands(operation, told, 100.0, {1, 2, 3, 4}, [1, 2, 4])
     expected = {"PLANNED": ["sealing"], "SEALING": ["decide"], "DECIDED": ["installed"] * 3}
@@ -98,6 +108,7 @@ def test_a_new_controller_leader_goes_on_with_a_move_from_its_record(phase: str)
 
 
 ENDED = Lineage(7, 1, 40, 3, 100, 5, b"hash")
+AT_END = {(7, 1): ENDED}
 WRONG = ENDED._replace(state_hash=b"other")
 SEALING = replace(GROWS, phase="SEALING", outputs=(Output(7, 2, Span(b"", None), (1, 2, 3, 4, 5)),))
 
@@ -107,8 +118,9 @@ def decided(
 ) -> object:
     """(lineage, members) of what is decided then; None while nothing is. Old members but those
     of `fetched` came to that end themselves."""
-    own = {node: told for node, told in prepared.items() if node in old and node not in fetched}
-    facts = OperationFacts(prepared=prepared, sealed=own, sealed_at=0.0)
+    told = {node: {(7, 1): end} for node, end in prepared.items()}
+    own = {node: ends for node, ends in told.items() if node in old and node not in fetched}
+    facts = OperationFacts(prepared=told, sealed=own, sealed_at=0.0)
     for command in next_commands(SEALING, facts, now, set(range(1, 6)), old):
         assert command["op"] == "decide"
         return Lineage(*command["lineage"][0]), command["members"]
@@ -127,11 +139,11 @@ def test_x7_an_old_member_that_is_slow_is_not_waited_for() -> None:
     assert decided({1: ENDED, 2: ENDED, 4: ENDED, 5: ENDED}, old=(1, 2, 3), now=0.1) == (
         ENDED, [[1, 2, 3, 4, 5]],
     )  # fmt: skip
-    facts = OperationFacts(prepared={1: ENDED, 2: ENDED}, sealed={1: ENDED, 2: ENDED})
+    facts = OperationFacts(prepared={1: AT_END, 2: AT_END}, sealed={1: AT_END, 2: AT_END})
     (decide,) = next_commands(replace(REPAIR, phase="SEALING"), facts, 0.0, {1, 2, 3}, (1, 2, 3))
     assert decide["members"] == [[1, 2, 3]]
     moved = replace(SEALING, outputs=(Output(7, 2, Span(b"", None), (3, 4, 5)),))
-    facts.prepared[4] = facts.prepared[5] = ENDED
+    facts.prepared[4] = facts.prepared[5] = AT_END
     (decide,) = next_commands(moved, facts, 0.0, {1, 2, 3, 4, 5}, (1, 2, 3))
     assert decide["members"] == [[3, 4, 5]]
     del facts.prepared[5]

@@ -108,19 +108,19 @@ def test_x8_the_tail_goes_to_a_file_before_it_counts_as_prepared() -> None:
     assert asked(metadata, 1, replicas={OLD: SEALED}) == [Flush(OLD)]
     assert asked(metadata, 1, replicas={OLD: ENDED}) == [Tell(1, "sealed", END)]
     assert asked(metadata, 2) == [Prepare(OLD, 1)]
-    assert asked(metadata, 2, prepared={1: END}) == [Tell(1, "prepared", END)]
+    assert asked(metadata, 2, prepared={(1, OLD): END}) == [Tell(1, "prepared", END)]
 
 
 def test_the_next_generation_begins_from_what_is_here_if_it_is_the_very_end() -> None:
     metadata = planned((1, 2), of=a_cluster(2), phase="DECIDED")
     range_ = metadata.ranges[1]
     leader = ENDED._replace(leads=True)
-    assert asked(metadata, 1, replicas={OLD: leader}) == [Begin(range_, "own", True)]
-    assert asked(metadata, 2, prepared={1: END}) == [Begin(range_, "prepared", False)]
-    assert asked(metadata, 2) == [Begin(range_, "peers", False)]
-    assert asked(metadata, 1, replicas={OLD: SEALED}) == [Begin(range_, "peers", False)]
+    assert asked(metadata, 1, replicas={OLD: leader}) == [Begin(range_, True, ("own",))]
+    assert asked(metadata, 2, prepared={(1, OLD): END}) == [Begin(range_, False, ("prepared",))]
+    assert asked(metadata, 2) == [Begin(range_, False, ("peers",))]
+    assert asked(metadata, 1, replicas={OLD: SEALED}) == [Begin(range_, False, ("peers",))]
     later = END._replace(final_index=39)
-    assert asked(metadata, 2, prepared={1: later}) == [Begin(range_, "peers", False)]
+    assert asked(metadata, 2, prepared={(1, OLD): later}) == [Begin(range_, False, ("peers",))]
     begun = {"replicas": {NEW: SERVES}, "marks": {1: 2}}
     assert asked(metadata, 2, **begun) == [Tell(1, "installed")]
 
@@ -137,11 +137,11 @@ def test_whoever_led_leads_on_where_it_stays() -> None:
     metadata = planned((1, 2, 4), of=a_cluster(4, replicas=3), phase="DECIDED")
     range_ = metadata.ranges[1]
     leader, follower = ENDED._replace(leads=True, leader=1), ENDED._replace(leader=1)
-    assert asked(metadata, 1, replicas={OLD: leader}) == [Begin(range_, "own", True)]
-    assert asked(metadata, 2, replicas={OLD: follower}) == [Begin(range_, "own", False)]
-    assert asked(metadata, 4, prepared={1: END}) == [Begin(range_, "prepared", False)]
+    assert asked(metadata, 1, replicas={OLD: leader}) == [Begin(range_, True, ("own",))]
+    assert asked(metadata, 2, replicas={OLD: follower}) == [Begin(range_, False, ("own",))]
+    assert asked(metadata, 4, prepared={(1, OLD): END}) == [Begin(range_, False, ("prepared",))]
     unknown = ENDED._replace(leader=None)
-    assert asked(metadata, 2, replicas={OLD: unknown}) == [Begin(range_, "own", False)]
+    assert asked(metadata, 2, replicas={OLD: unknown}) == [Begin(range_, False, ("own",))]
 
 
 def test_L1_where_the_leader_leaves_one_of_those_who_stay_asks_for_the_lead_at_once() -> None:
@@ -149,9 +149,9 @@ def test_L1_where_the_leader_leaves_one_of_those_who_stay_asks_for_the_lead_at_o
     metadata = planned((1, 2, 4), of=a_cluster(4, replicas=3), phase="DECIDED")
     range_ = metadata.ranges[1]
     follower = ENDED._replace(leader=3)
-    assert asked(metadata, 1, replicas={OLD: follower}) == [Begin(range_, "own", False)]
-    assert asked(metadata, 2, replicas={OLD: follower}) == [Begin(range_, "own", True)]
-    assert asked(metadata, 4, prepared={1: END}) == [Begin(range_, "prepared", False)]
+    assert asked(metadata, 1, replicas={OLD: follower}) == [Begin(range_, False, ("own",))]
+    assert asked(metadata, 2, replicas={OLD: follower}) == [Begin(range_, True, ("own",))]
+    assert asked(metadata, 4, prepared={(1, OLD): END}) == [Begin(range_, False, ("prepared",))]
     assert asked(metadata, 3, replicas={OLD: ENDED._replace(leads=True, leader=3)}) == []
 
 
@@ -161,7 +161,7 @@ def test_x6_another_hash_at_the_same_end_is_damage() -> None:
     damage, begin = asked(metadata, 1, replicas={OLD: wrong})
     assert isinstance(damage, Damage)
     assert damage.gid == OLD
-    assert begin == Begin(metadata.ranges[1], "peers", False)
+    assert begin == Begin(metadata.ranges[1], False, ("peers",))
 
 
 def test_x2_17_nothing_goes_before_the_metadata_says_so() -> None:
@@ -177,16 +177,16 @@ def test_x2_17_nothing_goes_before_the_metadata_says_so() -> None:
 def test_x2_16_who_comes_late_begins_from_a_later_base_of_the_new_generation() -> None:
     """Its peers have let go of what the generation began from."""
     metadata = planned((1, 2, 3), of=a_cluster(3, replicas=3), phase="DECIDED")
-    assert asked(metadata, 3) == [Begin(metadata.ranges[1], "peers", False)]
+    assert asked(metadata, 3) == [Begin(metadata.ranges[1], False, ("peers",))]
     for node in (1, 2):
         do(metadata, op=commands.INSTALLED, operation=1, node=node)
     do(metadata, op=commands.DONE, operation=1)
     range_ = metadata.ranges[1]
-    assert asked(metadata, 3) == [Begin(range_, "late", False)]
+    assert asked(metadata, 3) == [Begin(range_, False, late=True)]
     # What it has of the old generation goes when it has begun the new one, and not before.
-    assert asked(metadata, 3, damaged=[OLD]) == [Begin(range_, "late", False)]
-    assert asked(metadata, 3, replicas={OLD: SERVES}) == [Begin(range_, "late", False)]
-    assert asked(metadata, 3, replicas={OLD: ENDED}) == [Begin(range_, "own", False)]
+    assert asked(metadata, 3, damaged=[OLD]) == [Begin(range_, False, late=True)]
+    assert asked(metadata, 3, replicas={OLD: SERVES}) == [Begin(range_, False, late=True)]
+    assert asked(metadata, 3, replicas={OLD: ENDED}) == [Begin(range_, False, ("own",))]
     begun = {"replicas": {NEW: SERVES}, "marks": {1: 2}}
     assert asked(metadata, 3, **begun, damaged=[OLD]) == [Retire((OLD,))]
 
@@ -197,7 +197,7 @@ def test_x2_a_damaged_member_fetches_like_a_new_one() -> None:
     assert asked(repair, 3, **has) == [Copy(OLD, 1)]
     do(repair, op=commands.SEALING, operation=1)
     assert asked(repair, 3, **has) == [Prepare(OLD, 1)]
-    assert asked(repair, 3, prepared={1: END}, **has) == [Tell(1, "prepared", END)]
+    assert asked(repair, 3, prepared={(1, OLD): END}, **has) == [Tell(1, "prepared", END)]
 
 
 def test_a_base_is_fetched_unless_the_generation_has_ended() -> None:

@@ -252,4 +252,4 @@ def test_a_draining_node_gets_nothing_new_and_takes_part_where_it_does() -> None
     assert new.metadata.replicas_by_node()[5] == 1
     (operation,) = new.metadata.operations.values()
     told = OperationFacts(installed={2, 3, 5})
-    assert len(next_commands(operation, told, NOW, {1, 2, 3, 4}, [1, 2, 3])) == 3
+    assert len(next_commands(operation, told, NOW, {1, 2, 3, 4}, {(1, 2): [2, 3, 5]})) == 3

@@ -189,7 +189,7 @@ def test_the_survivor_leaves_the_others_and_ends_the_generation_alone() -> None:
     assert asked(metadata, 1, replicas={OLD: by_quorum}) == [Tell(1, "sealed", END)]
     assert asked(metadata, 1, damaged=[OLD], marks={1: 1}) == [], "nobody else has it"
     do(metadata, op=commands.DECIDE, operation=1, lineage=[list(END)], members=[[1]])
-    begin = Begin(metadata.ranges[1], "recovered", True)
+    begin = Begin(metadata.ranges[1], True, ("recovered",))
     assert asked(metadata, 1, replicas={OLD: ended}) == [begin]
 
 

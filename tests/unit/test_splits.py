@@ -1,11 +1,10 @@
 """Splits: what is planned and refused, and how both children come of their parent."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from pure_nodes import Nodes, do, end_of
+from pure_nodes import PHASES, VICTIMS, Nodes, carry_out, cluster, do, end_of
 
 from lognode.client import limits
 from lognode.client.errors import InvalidArgument
@@ -21,16 +20,6 @@ from lognode.partitions.model import Span
 from lognode.partitions.planner import Large, Planned, plan
 
 PARENT, LEFT, RIGHT = (1, 1), (1, 2), (2, 2)
-
-
-def cluster(nodes: int = 3, replicas: int = 3, **log: Any) -> Metadata:
-    metadata = Metadata()
-    do(metadata, op=commands.FOUND, cluster="c", node=1)
-    for node in range(1, nodes + 1):
-        do(metadata, op=commands.REGISTER, incarnation=node, boot=1, process=1, address="a:1")
-    do(metadata, op=commands.CREATE_LOG, name="orders", replicas=replicas, **log)
-    metadata.controller = replace(metadata.controller, members=(1, 2, 3))
-    return metadata
 
 
 def split(metadata: Metadata, at: object, log: str = "orders") -> dict[str, Any]:
@@ -154,10 +143,10 @@ def test_both_children_begin_from_the_parent_here_and_whoever_led_leads_both() -
         held = nodes.nodes[node].replicas[PARENT]._replace(sealed=True, end=end_of(PARENT))
         begun = duties(metadata, Local(node_id=node, replicas={PARENT: held}, marks={1: 1}))
         assert [
-            ((duty.range_.range_id, duty.range_.generation), duty.source, duty.campaign)
+            ((duty.range_.range_id, duty.range_.generation), duty.parents, duty.campaign)
             for duty in begun
             if isinstance(duty, Begin)
-        ] == [(LEFT, "own", node == leader), (RIGHT, "own", node == leader)]
+        ] == [(LEFT, ("own",), node == leader), (RIGHT, ("own",), node == leader)]
         assert len(begun) == 2, "nothing is told before both have begun"
 
 
@@ -187,41 +176,19 @@ def test_x6_a_parent_with_another_hash_is_damaged_and_both_children_are_fetched(
     held = nodes.nodes[1].replicas[PARENT]._replace(sealed=True, end=wrong)
     found = duties(metadata, Local(node_id=1, replicas={PARENT: held}, marks={1: 1}))
     assert {duty.gid for duty in found if isinstance(duty, Damage)} == {PARENT}
-    assert [duty.source for duty in found if isinstance(duty, Begin)] == ["peers", "peers"]
-
-
-VICTIMS = ("nobody", "the range's leader", "a member", "the controller's leader")
+    assert [duty.parents for duty in found if isinstance(duty, Begin)] == [("peers",)] * 2
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-@pytest.mark.parametrize("phase", ["PLANNED", "SEALING", "DECIDED"])
+@pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("back", [False, True], ids=["stays away", "comes back"])
 def test_whoever_dies_in_whatever_phase_the_split_ends_forwards(
     victim: str, phase: str, back: bool
 ) -> None:
-    """The crash table of ranges.md section 2."""
     nodes = Nodes(cluster())
-    facts = Facts()
-    nodes.look(facts, 0.0)
+    nodes.look(Facts(), 0.0)
     assert "ok" in split(nodes.metadata, b"m")
-    killed = None
-    for tick in range(200):
-        now = tick / 2
-        operation = nodes.metadata.operations.get(1)
-        if killed is None and operation is not None and operation.phase == phase:
-            killed = now
-            if victim == "the controller's leader":
-                facts = Facts()  # the next one knows only the record
-            elif victim != "nobody":
-                leader = nodes.leader(PARENT) or nodes.leader(LEFT) or 1
-                nodes.down = {leader if victim == "the range's leader" else leader % 3 + 1}
-        if back and killed is not None and now > killed + 20:
-            nodes.down = set()
-        nodes.look(facts, now)
-        for step in next_steps(nodes.metadata, facts, now, leads_for_s=now + 100.0):
-            do(nodes.metadata, **step)
-    assert killed is not None
-    assert not nodes.metadata.operations
+    carry_out(nodes, (PARENT, LEFT), victim=victim, phase=phase, back=back)
     assert [range_.span for range_ in nodes.metadata.ranges_of(1)] == [
         Span(b"", b"m"), Span(b"m", None),
     ]  # fmt: skip

@@ -422,15 +422,15 @@ def test_S12_a_manifest_that_its_file_contradicts_is_found(copy: Path, field: st
 def test_S12_two_manifests_that_contradict_each_other_are_found(copy: Path) -> None:
     """What is prepared for a next generation names the files of the one before."""
     prepared = {"range": 1, "generation": 1, "base": stored(copy, ROW)["base"]}
-    store(copy, rows.prepared_key(5), prepared)
+    store(copy, rows.prepared_key(5, 1), prepared)
     assert failed(copy) == {}
     prepared["base"]["manifest"][0][1] += 1
-    store(copy, rows.prepared_key(5), prepared)
+    store(copy, rows.prepared_key(5, 1), prepared)
     told = "another manifest says otherwise of segment"
     assert told in failed(copy)["states"]
 
 
-@pytest.mark.parametrize("key", [rows.IMAGE, rows.sound_key("abc"), rows.prepared_key(7)])
+@pytest.mark.parametrize("key", [rows.IMAGE, rows.sound_key("abc"), rows.prepared_key(7, 1)])
 def test_S12_a_row_of_another_shape_is_found_whichever_it_is(copy: Path, key: str) -> None:
     change_row(copy, key, lambda _: [1, 2])
     assert f"meta row {key} is not one" in failed(copy)["meta"]

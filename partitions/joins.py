@@ -1,0 +1,52 @@
+"""A merge: the one range that takes the place of two neighbours, or why they cannot be joined.
+
+It keeps the id of the left one; its generation is above both of theirs (executions 1.26), and no
+entry is copied (ranges.md section 2). The members are those of both, which have to be the same:
+moves make them so before.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ..client.errors import Conflict, InvalidArgument
+from .locks import check_free
+from .model import Descriptor, Output, Span
+from .spans import printable
+
+
+def neighbours(ranges: Sequence[Descriptor], at: bytes) -> tuple[Descriptor, Descriptor]:
+    """The ranges that meet at a key, of all those of a log in the order of keys.
+
+    Raises InvalidArgument when none begins there, or none ends.
+    """
+    for left, right in pairwise(ranges):
+        if right.span.start == at:
+            return left, right
+    met = [printable(range_.span.start) for range_ in ranges[1:]]
+    has = f"they meet at {_some(met)}" if met else "it has one range only"
+    raise InvalidArgument(
+        f"no two ranges of the log meet at key {printable(at)}; {has}: give the first key of the "
+        "right one", what="at",
+    )  # fmt: skip
+
+
+def _some(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:5]) + (f" and {len(keys) - 5} other keys" if len(keys) > 5 else "")
+
+
+def joined(left: Descriptor, right: Descriptor) -> Output:
+    """What both become. Raises OperationInProgress, and Conflict when their members differ."""
+    for range_ in (left, right):
+        check_free(range_)
+    if left.members != right.members:
+        raise Conflict(
+            f"range {left.range_id} is on nodes {_listed(left)}, range {right.range_id} on "
+            f"{_listed(right)}; move replicas until they are on the same ones: `lognode range move`"
+        )
+    generation = 1 + max(left.generation, right.generation)
+    span = Span(left.span.start, right.span.end)
+    return Output(left.range_id, generation, span, left.members)
+
+
+def _listed(range_: Descriptor) -> str:
+    return ", ".join(map(str, range_.members))

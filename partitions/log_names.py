@@ -1,0 +1,24 @@
+"""What can name a log: a text without blanks, which people can type and read."""
+
+from ..client import limits
+from ..client.errors import InvalidArgument, LimitExceeded
+
+
+def check(name: object) -> None:
+    """Raise InvalidArgument or LimitExceeded for what cannot name a log."""
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidArgument(
+            f"log name {name!r}; a name has 1 to {limits.log_name_bytes_max} bytes", what="name"
+        )
+    if len(name.encode()) > limits.log_name_bytes_max:
+        raise LimitExceeded(
+            f"log name of {len(name.encode())} bytes; at most {limits.log_name_bytes_max} are "
+            "allowed: shorten it",
+            limit="log_name_bytes_max", value=len(name.encode()),
+            allowed=limits.log_name_bytes_max,
+        )  # fmt: skip
+    if any(character.isspace() or not character.isprintable() for character in name):
+        raise InvalidArgument(
+            f"log name {name!r} has a blank or an unprintable character; use letters, digits and "
+            "`/ - _ .`", what="name",
+        )  # fmt: skip
