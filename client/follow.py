@@ -7,8 +7,8 @@ batch, so a cursor never runs ahead of its reader.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -16,6 +16,7 @@ from . import limits, wire
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
 from .errors import InvalidArgument, LognodeError, RemoteProtocolError, Unavailable
+from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
 from .pages import read_page
 from .retry import Attempts
 from .routing import Range
@@ -24,65 +25,6 @@ from .types import Cursor, Entry, FollowBatch, FollowStart, Tail, Timestamp
 credit_bytes_min: Final = 64 * limits.KIB
 queued_pushes_max: Final = 4
 resolves_at_once: Final = 16
-
-
-@dataclass(slots=True, eq=False)
-class _Span:
-    """What one reader follows: keys with their positions, or a span with one."""
-
-    start: bytes
-    end: bytes | None
-    next: int = 1
-    keys: dict[bytes, int] | None = None
-    caught_up: bool = False
-    reached: int = 1
-    """As `next`, of what the caller has taken."""
-    reached_keys: dict[bytes, int] = field(default_factory=dict)
-    rests: list["_Span"] = field(default_factory=list)
-    """What was cut off, in the order of cuts."""
-
-    def within(self, known: Range) -> bool:
-        """Whether the range holds all of it."""
-        if self.keys is not None:
-            return all(map(known.contains, self.keys))
-        return known.start <= self.start and (
-            known.end is None or (self.end is not None and self.end <= known.end)
-        )
-
-    def cut(self, known: Range) -> "_Span":
-        """Keep what the range holds, return the rest as a span of its own."""
-        if self.keys is not None:
-            rest = {key: n for key, n in self.keys.items() if not known.contains(key)}
-            self.keys = {key: n for key, n in self.keys.items() if key not in rest}
-            new = _Span(min(rest), None, keys=rest)
-            new.reached_keys = {key: self.reached_keys.pop(key) for key in rest}
-        else:
-            boundary = known.end or b""
-            new = _Span(boundary, self.end, self.next, reached=self.reached)
-            self.end = boundary
-        self.rests.append(new)
-        return new
-
-    def taken(self, push: "_Push", cuts: int = 0) -> None:
-        """The caller has taken a push, which was made after so many cuts: what was cut off since
-        has reached as far."""
-        self.reached = max(self.reached, push.next)
-        keys = self.keys or {}
-        self.reached_keys.update((e.key, e.seq + 1) for e in push.entries if e.key in keys)
-        for rest in self.rests[cuts:]:
-            rest.taken(push)
-
-
-@dataclass(slots=True)
-class _Push:
-    """What a reader hands over."""
-
-    span: _Span
-    cuts: int
-    """Of the span, when it was made."""
-    entries: list[Entry]
-    next: int
-    caught_up: bool
 
 
 class AsyncFeed:
@@ -122,9 +64,12 @@ class AsyncFeed:
         if self._keys is None and self._start == "snapshot":
             raise InvalidArgument("a logical snapshot is one of a key: give keys", what="start")
         self._prefix = to_key(prefix or b"")
-        self._spans: list[_Span] = []
-        self._queue: asyncio.Queue[_Push | LognodeError] = asyncio.Queue(queued_pushes_max)
+        self._spans: list[FollowSpan] = []
+        self._queue: asyncio.Queue[Push | LognodeError] = asyncio.Queue(queued_pushes_max)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._readers: dict[FollowSpan, asyncio.Task[None]] = {}
+        self._spans_on: Counter[tuple[int, int]] = Counter()
+        """How many are read of each range and generation."""
         self._opened = False
         self._closed = False
 
@@ -141,10 +86,11 @@ class AsyncFeed:
             await self._begin_keys(self._keys, ranges, deadline)
         elif isinstance(self._start, Cursor):
             spans = self._start.spans
-            self._spans = [_Span(start, end, n, reached=n) for start, end, n in spans]
+            self._spans = [FollowSpan(start, end, n, reached=n) for start, end, n in spans]
         else:
             await self._begin_spans(ranges, deadline)
         self._opened = True
+        self._spans_on[0, 0] = len(self._spans)
         for span in self._spans:
             self._run(span)
 
@@ -164,8 +110,8 @@ class AsyncFeed:
             for span in self._spans:
                 keys.update(span.reached_keys)
             return Cursor(keys=keys)
-        spans = sorted((span.start, span.end, span.reached) for span in self._spans)
-        return Cursor(spans=tuple(spans))
+        spans = sorted(self._spans, key=lambda span: span.start)
+        return Cursor(spans=tuple(piece for span in spans for piece in span.pieces))
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -193,6 +139,8 @@ class AsyncFeed:
             was = self.caught_up
             push.span.caught_up = push.caught_up
             push.span.taken(push, push.cuts)
+            if push.caught_up and self._queue.empty():
+                self._join(push.span)
             if push.entries or self.caught_up != was:
                 return FollowBatch(tuple(push.entries), self.caught_up, self.cursor)
 
@@ -231,7 +179,7 @@ class AsyncFeed:
         for known in ranges:
             own_keys = {key: n for key, n in positions.items() if known.contains(key)}
             if own_keys:
-                span = _Span(min(own_keys), None, keys=own_keys)
+                span = FollowSpan(min(own_keys), None, keys=own_keys)
                 span.reached_keys = dict(own_keys)
                 self._spans.append(span)
 
@@ -261,7 +209,7 @@ class AsyncFeed:
             low = max(known.start, first)
             high = min((e for e in (known.end, end) if e is not None), default=None)
             seq = await self._resolve(low, deadline)
-            self._spans.append(_Span(low, high, seq, reached=seq))
+            self._spans.append(FollowSpan(low, high, seq, reached=seq))
 
     async def _resolve(self, key: bytes, deadline: float) -> int:
         """Where the start lies in the range that holds `key`; the same for all its keys."""
@@ -283,12 +231,51 @@ class AsyncFeed:
 
     # Reading.
 
-    def _run(self, span: _Span) -> None:
-        task = asyncio.create_task(self._read(span))
+    def _run(self, span: FollowSpan) -> None:
+        task = self._readers[span] = asyncio.create_task(self._read(span))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _read(self, span: _Span) -> None:
+    def _stop(self, span: FollowSpan) -> None:
+        """What its reader has not handed over by now it never will."""
+        self._readers.pop(span).cancel()
+
+    def _divided(self, rest: FollowSpan) -> None:
+        """A span was cut: the rest gets a reader of its own."""
+        self._spans.append(rest)
+        self._spans_on[rest.on] += 1
+        self._run(rest)
+
+    def _settle(self, span: FollowSpan, on: tuple[int, int]) -> None:
+        """It is read of this generation, or of none."""
+        self._spans_on[span.on] -= 1
+        if not self._spans_on[span.on]:
+            del self._spans_on[span.on]
+        span.on = on
+        self._spans_on[on] += 1
+
+    def _join(self, span: FollowSpan) -> None:
+        """Read the span and another of the same range as one again, now that nothing of either is
+        on its way to the caller."""
+        if self._spans_on[span.on] < 2:
+            return
+        for other in self._spans:
+            if other is span or not may_join(span, other):
+                continue
+            lower = min(span, other, key=lambda each: each.reached)
+            if abs(span.reached - other.reached) <= joined_seqs_max:
+                for each in (span, other):
+                    self._stop(each)
+                    self._settle(each, (0, 0))
+                    self._spans.remove(each)
+                self._divided(joined(span, other))
+            elif not lower.asked:
+                lower.asked = True  # what has nothing to hand over says how far it is when it opens
+                self._stop(lower)
+                self._run(lower)
+            return
+
+    async def _read(self, span: FollowSpan) -> None:
         """Follow one span for ever. What cannot be retried goes to the caller."""
         attempts = self._fresh_attempts()
         while True:
@@ -297,9 +284,8 @@ class AsyncFeed:
             try:
                 known = await self._cluster.locate(self._log, span.start, now + self._timeout)
                 if not span.within(known):
-                    rest = span.cut(known)
-                    self._spans.append(rest)
-                    self._run(rest)
+                    self._divided(span.cut(known))
+                self._settle(span, (known.range_id, known.generation))
                 tried = self._cluster.target(known)
                 await self._read_from(span, known, tried)
                 continue
@@ -322,7 +308,7 @@ class AsyncFeed:
     def _fresh_attempts(self) -> Attempts:
         return Attempts(f"follow of log {self._log.name!r}", float("inf"), writes=False)
 
-    async def _read_from(self, span: _Span, known: Range, node: int) -> None:
+    async def _read_from(self, span: FollowSpan, known: Range, node: int) -> None:
         credit = max(credit_bytes_min, limits.follow_credit_bytes_max // len(self._spans))
         body = {
             "keys": span.keys,
@@ -338,6 +324,7 @@ class AsyncFeed:
         try:
             async for push in stream:
                 page = read_page(push.get("page") or {})
+                self._narrow(span, push.get("end_key"))
                 self._cluster.remember(self._log, known, push)
                 following = push.get("next", span.next)
                 if type(following) is dict:  # per key: what the entries say as well
@@ -345,7 +332,8 @@ class AsyncFeed:
                 elif type(following) is not int:
                     raise RemoteProtocolError("a push without a position")
                 caught_up = bool(push.get("caught_up"))
-                made = _Push(span, len(span.rests), page.entries, following, caught_up)
+                entries = span.fresh(page.entries)
+                made = Push(span, len(span.rests), entries, following, caught_up)
                 await self._queue.put(made)
                 span.next = following
                 if span.keys is not None:
@@ -353,6 +341,16 @@ class AsyncFeed:
         finally:
             stream.cancel()
         raise Unavailable(f"{known} ended the follow", reason="ended")
+
+    def _narrow(self, span: FollowSpan, end_key: object) -> None:
+        """The range, merged of others, is read in the order of seq up to this key only: entries
+        from before the merge have seqs of their own there."""
+        if end_key is None:
+            return
+        if type(end_key) is not bytes or not span.start < end_key:
+            raise RemoteProtocolError("a push that ends at a key that it cannot end at")
+        if span.end is None or end_key < span.end:
+            self._divided(span.cut_at(end_key))
 
 
 def prefix_end(prefix: bytes) -> bytes | None:

@@ -1,0 +1,160 @@
+"""What one reader of a follow has: some keys, or a span of keys, and how far it got.
+
+Spans are cut where a range was split, or where a merged range can be read in one pass only so far,
+and joined again where one range holds both. A joined span goes on from the lower position; of the
+keys that had got further, what comes again is left out (executions 2.20: joining by the higher
+position would skip entries, by the lower one alone repeat them).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from .routing import Range
+from .types import Entry
+
+joined_seqs_max: Final = 4_096
+"""Spans further apart are not joined: so many entries come again at most."""
+
+Piece = tuple[bytes, bytes | None, int]
+"""Start, end and position of a span of keys."""
+
+
+@dataclass(slots=True, eq=False)
+class FollowSpan:
+    """Keys with their positions, or a span with one."""
+
+    start: bytes
+    end: bytes | None
+    next: int = 1
+    keys: dict[bytes, int] | None = None
+    caught_up: bool = False
+    reached: int = 1
+    """As `next`, of what the caller has taken."""
+    reached_keys: dict[bytes, int] = field(default_factory=dict)
+    rests: list["FollowSpan"] = field(default_factory=list)
+    """What was cut off, in the order of cuts."""
+    ahead: list[Piece] = field(default_factory=list)
+    """Parts that had got further when spans were joined, sorted."""
+    on: tuple[int, int] = (0, 0)
+    """The range and the generation where it is read; (0, 0): not yet."""
+    asked: bool = False
+    """It was opened again to learn how far it is."""
+
+    def within(self, known: Range) -> bool:
+        """Whether the range holds all of it."""
+        if self.keys is not None:
+            return all(map(known.contains, self.keys))
+        return known.start <= self.start and (
+            known.end is None or (self.end is not None and self.end <= known.end)
+        )
+
+    def cut(self, known: Range) -> "FollowSpan":
+        """Keep what the range holds, return the rest as a span of its own."""
+        if self.keys is None:
+            return self.cut_at(known.end or b"")
+        rest = {key: n for key, n in self.keys.items() if not known.contains(key)}
+        self.keys = {key: n for key, n in self.keys.items() if key not in rest}
+        new = FollowSpan(min(rest), None, keys=rest)
+        new.reached_keys = {key: self.reached_keys.pop(key) for key in rest}
+        self.rests.append(new)
+        return new
+
+    def cut_at(self, boundary: bytes) -> "FollowSpan":
+        """Keep the keys below, return those from there on as a span of its own."""
+        new = FollowSpan(boundary, self.end, self.next, reached=self.reached)
+        new.ahead = _clipped(self.ahead, boundary, self.end)
+        self.ahead = _clipped(self.ahead, self.start, boundary)
+        self.end = boundary
+        self.rests.append(new)
+        return new
+
+    def fresh(self, entries: list[Entry]) -> list[Entry]:
+        """Those that the caller has not had."""
+        if not self.ahead:
+            return entries
+        return [
+            entry
+            for entry in entries
+            if not any(
+                start <= entry.key and (end is None or entry.key < end) and entry.seq < until
+                for start, end, until in self.ahead
+            )
+        ]
+
+    def taken(self, push: "Push", cuts: int = 0) -> None:
+        """The caller has taken a push, which was made after so many cuts: what was cut off since
+        has reached as far."""
+        self.reached = max(self.reached, push.next)
+        if self.ahead:
+            self.ahead = [piece for piece in self.ahead if piece[2] > self.reached]
+        keys = self.keys or {}
+        self.reached_keys.update((e.key, e.seq + 1) for e in push.entries if e.key in keys)
+        for rest in self.rests[cuts:]:
+            rest.taken(push)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """How far the caller has got, part by part."""
+        found: list[Piece] = []
+        at: bytes | None = self.start
+        for start, end, until in self.ahead:
+            if at is not None and at < start:
+                found.append((at, start, self.reached))
+            found.append((start, end, until))
+            at = end
+        if at is not None and at != self.end:
+            found.append((at, self.end, self.reached))
+        return found
+
+    @property
+    def rests_now(self) -> bool:
+        """Whether the caller has had all that there was when its last push left."""
+        if self.keys is not None:
+            return self.caught_up and self.keys == self.reached_keys
+        return self.caught_up and self.next == self.reached
+
+
+@dataclass(slots=True)
+class Push:
+    """What a reader hands over."""
+
+    span: FollowSpan
+    cuts: int
+    """Of the span, when it was made."""
+    entries: list[Entry]
+    next: int
+    caught_up: bool
+
+
+def may_join(one: FollowSpan, other: FollowSpan) -> bool:
+    """Whether both can be read as one from now on, or could if they were closer."""
+    if one.on != other.on or not (one.rests_now and other.rests_now):
+        return False
+    if one.keys is not None:
+        return True
+    return other.start == one.end or one.start == other.end
+
+
+def joined(one: FollowSpan, other: FollowSpan) -> FollowSpan:
+    """The span of both, of which the caller has taken all that came."""
+    left, right = sorted((one, other), key=lambda span: span.start)
+    if left.keys is not None:
+        keys: Mapping[bytes, int] = {**left.keys, **(right.keys or {})}
+        both = FollowSpan(left.start, None, keys=dict(keys), reached_keys=dict(keys))
+    else:
+        low = min(left.reached, right.reached)
+        ahead = [piece for piece in (*left.pieces, *right.pieces) if piece[2] > low]
+        both = FollowSpan(left.start, right.end, low, reached=low, ahead=ahead)
+    both.caught_up = True
+    return both
+
+
+def _clipped(pieces: list[Piece], start: bytes, end: bytes | None) -> list[Piece]:
+    found = []
+    for first, last, until in pieces:
+        low = max(first, start)
+        high = min((each for each in (last, end) if each is not None), default=None)
+        if high is None or low < high:
+            found.append((low, high, until))
+    return found
