@@ -161,6 +161,50 @@ class AsyncAdmin:
                 )
         return planned
 
+    async def merge(
+        self, log: str, *, at: bytes | str, wait: bool = True, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Join the two ranges of a log that meet at the key `at`, the first of the right one.
+
+        No entry is copied, whatever their sizes, and entries keep their seqs. Where they are on
+        different nodes replicas of the right one are moved first to where the left one is. Appends
+        to both wait for their tails and an election, and none is lost. With `wait=False` it
+        returns as soon as the merge is planned, and moves nothing. `operation` is its number; all
+        keys are then those of `range`, of `generation`, and `gone_range` is no more.
+        Raises LogNotFound, InvalidArgument for a key at which no two ranges meet,
+        OperationInProgress, LimitExceeded with too many operations at once, Conflict when the
+        members differ, with `wait=False`, and when the merge was given up, which leaves two ranges;
+        as `move` when a replica cannot be moved. Timeout, of outcome unknown: it may still go on.
+        """
+        deadline, key = self._deadline(timeout), checked_key(at)
+        if wait:
+            await self._bring_together(log, key, deadline)
+        answer = await self._cluster.call_any(
+            wire.RANGE_MERGE, {"log": log, "at": key}, deadline=deadline, writes=True, waits=False
+        )
+        planned = self._planned(answer, "operation", "range", "generation", "gone_range")
+        if wait:
+            range_ = await self._after(planned["operation"], planned["range"], deadline)
+            if range_["end"] == key:
+                raise Conflict(
+                    f"the merge of ranges {planned['range']} and {planned['gone_range']} was given "
+                    "up: not both were sealed in time; they go on, each by itself"
+                )
+        return planned
+
+    async def _bring_together(self, log: str, at: bytes, deadline: float) -> None:
+        """Move replicas of the range that begins at the key to where its left neighbour is."""
+        answer = await self._cluster.refresh(log, deadline)
+        left = [range_ for range_ in answer["ranges"] if range_["end"] == at]
+        right = [range_ for range_ in answer["ranges"] if range_["start"] == at]
+        if left and right:  # else the controller says what is wrong
+            here, there = set(right[0]["members"]), set(left[0]["members"])
+            for from_node, to_node in zip(sorted(here - there), sorted(there - here), strict=False):
+                timeout = deadline - self._cluster.now()
+                await self.move(
+                    right[0]["id"], from_node=from_node, to_node=to_node, timeout=timeout
+                )
+
     def _planned(self, answer: Body, *names: str) -> dict[str, Any]:
         """What was planned. Metadata that is older than that is not looked at from now on."""
         try:

@@ -111,6 +111,7 @@ RANGE_MOVE: Final = "range_move"
 """{range, from, to} -> {operation, generation, members, version}: begun, shown by metadata of that
 version and later."""
 RANGE_SPLIT: Final = "range_split"
+RANGE_MERGE: Final = "range_merge"
 """{log, at: key} -> {operation, range, generation, new_range, version}: as `range_move`."""
 RANGE_RECOVERY: Final = "range_recovery"
 """{range} -> {range, log, start, end, generation, operation, members: [{node, state, answers,

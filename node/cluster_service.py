@@ -36,13 +36,20 @@ from .view import View
 _DEADLINE_S = 10.0
 _VERSION_WAIT_S = 0.5
 _ONCE = frozenset(
-    {commands.CREATE_LOG, commands.DELETE_LOG, commands.MOVE, commands.SPLIT, commands.RECOVER}
+    {
+        commands.CREATE_LOG,
+        commands.DELETE_LOG,
+        commands.MOVE,
+        commands.SPLIT,
+        commands.MERGE,
+        commands.RECOVER,
+    }
 )
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
 _FORWARDED = frozenset(
     {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
-     commands.REGISTER, commands.MOVE, commands.SPLIT, commands.RECOVER, commands.DRAIN_NODE,
-     commands.REMOVE_NODE}
+     commands.REGISTER, commands.MOVE, commands.SPLIT, commands.MERGE, commands.RECOVER,
+     commands.DRAIN_NODE, commands.REMOVE_NODE}
 )  # fmt: skip
 
 log = logging.getLogger("lognode.cluster")
@@ -88,6 +95,7 @@ class ClusterService:
             "range_split": self.range_split,
             "range_recovery": recoveries.report,
             "range_recover": self.range_recover,
+            "range_merge": self.range_merge,
             "node_drain": self.node_drain,
             "node_remove": self.node_remove,
         }
@@ -249,6 +257,16 @@ class ClusterService:
         answer = await self.command({"op": commands.RECOVER, **command, "damaged": damaged})
         told = {**command, "operation": answer["operation"]}
         log.warning("unsafe recovery begun", extra={"fields": told})
+        return answer
+
+    async def range_merge(self, body: Body) -> Body:
+        """Begin to merge the two ranges of a log that meet at a key; answered as `range_move`.
+
+        Raises LogNotFound, InvalidArgument, Conflict, OperationInProgress, LimitExceeded.
+        """
+        command = {"log": field(body, "log", str), "at": field(body, "at", bytes)}
+        answer = await self.command({"op": commands.MERGE, **command})
+        log.info("merge planned", extra={"fields": {**command, "operation": answer["operation"]}})
         return answer
 
     async def node_drain(self, body: Body) -> Body:

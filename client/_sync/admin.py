@@ -110,6 +110,23 @@ class Admin:
             )
         )
 
+    def merge(
+        self, log: str, *, at: bytes | str, wait: bool = True, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Join the two ranges of a log that meet at the key `at`, the first of the right one.
+
+        No entry is copied, whatever their sizes, and entries keep their seqs. Where they are on
+        different nodes replicas of the right one are moved first to where the left one is. Appends
+        to both wait for their tails and an election, and none is lost. With `wait=False` it
+        returns as soon as the merge is planned, and moves nothing. `operation` is its number; all
+        keys are then those of `range`, of `generation`, and `gone_range` is no more.
+        Raises LogNotFound, InvalidArgument for a key at which no two ranges meet,
+        OperationInProgress, LimitExceeded with too many operations at once, Conflict when the
+        members differ, with `wait=False`, and when the merge was given up, which leaves two ranges;
+        as `move` when a replica cannot be moved. Timeout, of outcome unknown: it may still go on.
+        """
+        return self._loop.call(self._twin.merge(log, at=at, wait=wait, timeout=timeout))
+
     def nodes(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, and how many `replicas` each
         has or is to get, the controller's counted. Raises Unavailable, Timeout."""

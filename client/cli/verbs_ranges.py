@@ -1,4 +1,4 @@
-"""`lognode range list`, where ranges are and how they fare, and `lognode range split|move`."""
+"""`lognode range list`, where ranges are and how they fare, and `split|merge|move`."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -127,8 +127,24 @@ async def _split(call: Call) -> None:
     call.printer.record(answer, ("range", "new_range", "generation", "operation"))
 
 
+def _merge_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("--at", required=True, metavar="KEY",
+                        help="where two ranges meet: the first key of the right one")  # fmt: skip
+    parser.add_argument("--no-wait", action="store_true", help="return when the merge is planned")
+
+
+async def _merge(call: Call) -> None:
+    options = call.options
+    answer = await call.client.admin.merge(options.log, at=options.at, wait=not options.no_wait)
+    if options.no_wait:
+        call.note(f"note: operation {answer['operation']} goes on; `lognode status` shows it")
+    call.printer.record(answer, ("range", "gone_range", "generation", "operation"))
+
+
 VERBS = (
     Verb("range list", "the ranges of a log, or of all", _list, _arguments),
     Verb("range split", "divide a range in two at a key", _split, _split_arguments, True),
+    Verb("range merge", "join two neighbours to one range", _merge, _merge_arguments, True),
     Verb("range move", "give a range's replica on a node to another", _move, _move_arguments, True),
 )

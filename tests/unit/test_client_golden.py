@@ -134,6 +134,9 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
                  "last_index": 90, "applied": 88, "last_seq": 70, "last_timestamp_ms": 1000}]}),
         "range recover": (27, wire.RANGE_RECOVER, {"range": 7, "from": 3, "accept_loss": True}),
         "range recover answer": (27, wire.OK, {"operation": 5, "generation": 3, "version": 90}),
+        "range merge": (23, wire.RANGE_MERGE, {"log": "flights", "at": b"k"}),
+        "range merge answer": (23, wire.OK, {
+            "operation": 5, "range": 7, "generation": 3, "gone_range": 9, "version": 90}),
         "node drain": (24, wire.NODE_DRAIN, {"node": 3, "undo": False}),
         "node drain answer": (24, wire.OK, {
             "node": 3, "state": "DRAINING", "replicas": 5, "version": 90}),
