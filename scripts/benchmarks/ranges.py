@@ -1,10 +1,10 @@
 """`scripts/bench ranges`: what clients notice while ranges change and leaders die (P6, P7).
 
-Four nodes; producers and followers, in processes of their own. While they work: splits, transfers
-of the lead, moves of followers and of leaders (part `operations`), the leader killed with SIGKILL
-(`kills`), and ranges of several sizes split in their middle beside a light load (`sizes`). A pause
-of a producer lasts from when an append was due to its acknowledgement, one of a follower to the
-delivery; of each operation the longest counts. At the end every record is read back.
+Four nodes; producers and followers, in processes of their own. While they work: splits, merges,
+transfers of the lead, moves of followers and of leaders (part `operations`), the leader killed with
+SIGKILL (`kills`), and ranges of several sizes split in their middle beside a light load (`sizes`).
+A pause of a producer lasts from when an append was due to its acknowledgement, one of a follower to
+the delivery; of each operation the longest counts. At the end every record is read back.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PARTS = ("operations", "kills", "sizes")
 _LOG = "ranges"
 _PAUSE, _DEATH = "p99 of pauses < 250 ms", "p99 of pauses < 3 s"
 TARGETS = {
-    "split": _PAUSE, "transfer": _PAUSE, "move of a follower": _PAUSE,
+    "split": _PAUSE, "merge": _PAUSE, "transfer": _PAUSE, "move of a follower": _PAUSE,
     "move of the leader": _PAUSE, "kill -9 of a leader": _DEATH,
 }  # fmt: skip
 _FILL_VALUE_BYTES = 1_024
@@ -37,7 +37,7 @@ _FILL_CHECKED = 100
 _LIGHT = RangesLoad(producers=10, followers=100, keys=100, rate=200.0, batch=1)
 _QUICK = {
     "rate": 200.0, "producers": 4, "followers": 10, "batch": 5, "keys": 100, "splits": 2,
-    "transfers": 1, "moves": 1, "kills": 1, "sizes": "2,4", "rounds": 1,
+    "merges": 1, "transfers": 1, "moves": 1, "kills": 1, "sizes": "2,4", "rounds": 1,
 }  # fmt: skip
 _SIZE_MIN_MB = 2.0
 _QUIET_S, _QUIET_MAX_S = 3.0, 300.0
@@ -52,6 +52,8 @@ def main(arguments: Sequence[str]) -> int:
     parts = options.parts.split(",")
     if unknown := [part for part in parts if part not in PARTS]:
         parser.error(f"unknown part {unknown[0]!r}; known: {', '.join(PARTS)}")
+    if "operations" in parts and options.merges > options.splits + options.ranges - 1:
+        parser.error(f"{options.merges} merges after {options.splits} splits; give fewer")
     sizes = [float(size) for size in options.sizes.split(",")]
     if min(sizes) < _SIZE_MIN_MB:
         parser.error(f"a range of {min(sizes):g} MB; {_SIZE_MIN_MB:g} or more")
@@ -86,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--value-bytes", type=int, default=128)
     parser.add_argument("--ranges", type=int, default=1, help="at first")
     parser.add_argument("--splits", type=int, default=20)
+    parser.add_argument("--merges", type=int, default=10, help="fewer than splits")
     parser.add_argument("--transfers", type=int, default=20)
     parser.add_argument("--moves", type=int, default=10, help="of followers, and of leaders")
     parser.add_argument("--kills", type=int, default=10)
@@ -110,6 +113,8 @@ async def _under_load(
                     await changes.nothing()
                 for _ in range(options.splits):
                     await changes.split(keys)
+                for _ in range(options.merges):
+                    await changes.merge(keys)
                 for _ in range(options.transfers):
                     await changes.transfer()
                 for leader in (False, True):

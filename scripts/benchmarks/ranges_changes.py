@@ -52,6 +52,14 @@ class Changes:
     async def split_at(self, kind: str, key: bytes) -> None:
         await self.measured(kind, lambda: self._client.admin.split(self._log, at=key))
 
+    async def merge(self, keys: list[bytes]) -> None:
+        """The neighbours that have the fewest of these sorted keys together."""
+        found = await spans.of_log(self._client, self._log)
+        begins = [bisect_left(keys, span.start) for span in found] + [len(keys)]
+        pairs = [(begins[n + 2] - begins[n], found[n + 1].start) for n in range(len(found) - 1)]
+        _, at = min(pairs)
+        await self.measured("merge", lambda: self._client.admin.merge(self._log, at=at))
+
     async def transfer(self) -> None:
         """The lead of a range to another member."""
         range_ = await self._next_range()

@@ -156,7 +156,7 @@ def test_ranges_change_under_load_and_every_record_is_read_back(tmp_path: Path) 
     run("bench", "ranges", "--quick", "--data", str(tmp_path), "--json", str(json_path))
     rows = json.loads(json_path.read_text())["results"]
     assert [(row["operation"], row["count"]) for row in rows] == [
-        ("nothing", 2), ("split", 2), ("transfer", 1), ("move of a follower", 1),
+        ("nothing", 2), ("split", 2), ("merge", 1), ("transfer", 1), ("move of a follower", 1),
         ("move of the leader", 1), ("kill -9 of a leader", 1), ("split of 2 MB", 1),
         ("split of 4 MB", 1),
     ]  # fmt: skip

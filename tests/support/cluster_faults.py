@@ -52,7 +52,8 @@ class Faults:
             self._deck = [
                 self._kill, self._kill, self._pause, self._stop, self._transfer, self._rest,
                 self._rest, self._flip_wal, self._truncate_wal, self._lose_wal,
-                self._flip_segment, self._lose_segment, self._pause_until_dead,
+                self._flip_segment, self._lose_segment, self._pause_until_dead, self._split,
+                self._split, self._merge, self._merge,
             ]  # fmt: skip
             self._rng.shuffle(self._deck)
         self._deck.pop()()
@@ -66,6 +67,24 @@ class Faults:
 
     def _victims(self) -> list[Node]:
         return self._rng.sample(self._nodes, self._rng.choice((1, 1, 1, 2, 3)))
+
+    # Ranges.
+
+    def _split(self) -> None:
+        """At a key of the log; where a range begins there already, at none."""
+        keys = list(self._client.log(self._log).keys())
+        self._say("split", [])
+        with contextlib.suppress(lognode.InvalidArgument, lognode.OperationInProgress):
+            self._client.admin.split(self._log, at=self._rng.choice(keys))
+
+    def _merge(self) -> None:
+        """Of two neighbours, where there are any; it may be given up."""
+        ranges = self._client.log(self._log).describe()["ranges"]
+        self._say("merge", [])
+        if len(ranges) > 1:
+            at = self._rng.choice(ranges[1:])["start"]
+            with contextlib.suppress(lognode.Conflict, lognode.OperationInProgress):
+                self._client.admin.merge(self._log, at=at)
 
     # Processes.
 
