@@ -9,10 +9,8 @@ import random
 import signal
 import threading
 import time
-import tomllib
 from collections.abc import Coroutine
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ..client import acceptor
@@ -55,6 +53,7 @@ from .disk_watch import DiskWatch
 from .draining import Draining
 from .duties import Duties
 from .flush import Flusher
+from .given_files import read_dial_map, read_secret
 from .handover import Handover
 from .heartbeat import Heartbeat
 from .host import Host
@@ -148,8 +147,8 @@ class Node:
     async def _start(self) -> None:
         config = self._config
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
-        self._secret = _read_secret(config.secret_file)
-        self._dial_map = _read_dial_map(config.dial_map)
+        self._secret = read_secret(config.secret_file)
+        self._dial_map = read_dial_map(config.dial_map)
         self._meta = LmdbMeta(self._directory.meta)
         self._parts.callback(self._meta.close)
         self._sync = SyncThread("lognode-wal", on_failure=self._fail)
@@ -562,7 +561,7 @@ class Node:
     def _read_again(self) -> None:
         """SIGHUP: the dial map may have changed; a bad one changes nothing."""
         try:
-            self._dial_map = _read_dial_map(self._config.dial_map)
+            self._dial_map = read_dial_map(self._config.dial_map)
         except InvalidArgument as error:
             log.error("the dial map stays as it was: %s", error)
             return
@@ -646,36 +645,6 @@ class Node:
 def _end(code: int) -> None:
     logging.shutdown()
     os._exit(code)
-
-
-def _read_dial_map(path: Path | None) -> dict[str, str]:
-    if path is None:
-        return {}
-    try:
-        with open(path, "rb") as file:
-            body = tomllib.load(file)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidArgument(f"cannot read dial map {path}: {error}", what="dial_map") from None
-    for advertised, target in body.items():
-        split_address(advertised, f"dial map {path}: address")
-        split_address(str(target), f"dial map {path}: target")
-    return {advertised: str(target) for advertised, target in body.items()}
-
-
-def _read_secret(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        secret = path.read_bytes().strip()
-    except OSError as error:
-        raise InvalidArgument(
-            f"cannot read secret file {path}: {error.strerror}", what="secret_file"
-        ) from None
-    if len(secret) < 16:
-        raise InvalidArgument(
-            f"the secret in {path} has {len(secret)} bytes; give at least 16", what="secret_file"
-        )
-    return secret
 
 
 def main(config: Config) -> int:
