@@ -44,6 +44,11 @@ class _Move(NamedTuple):
     to_node: int
 
 
+def tolerance(load: Mapping[int, int]) -> float:
+    """By how much nodes with such a load may be apart."""
+    return max(APART, sum(load.values()) / len(load) / _PART) if load else APART
+
+
 class _Shares:
     """How many replicas each node has, by zones; `short` nodes get none."""
 
@@ -52,16 +57,21 @@ class _Shares:
     ) -> None:
         self.zones = zones
         self.load = {node: load.get(node, 0) for node in zones}
-        self._homes = {
-            zone: sorted(n for n in zones if zones[n] == zone and n not in short)
-            for zone in sorted(set(zones.values()))
-        }
-        self._apart = max(APART, sum(self.load.values()) / len(zones) / _PART) if zones else APART
+        self._homes: dict[str, list[int]] = {zone: [] for zone in sorted(set(zones.values()))}
+        """Per zone who may get replicas, those with the fewest first."""
+        for node in sorted(zones.keys() - set(short), key=self._fewest):
+            self._homes[zones[node]].append(node)
+        self._apart = tolerance(self.load)
+
+    def _fewest(self, node: int) -> tuple[int, int]:
+        return self.load[node], node
 
     def changed(self, move: _Move) -> None:
         """A replica goes."""
         self.load[move.from_node] -= 1
         self.load[move.to_node] += 1
+        for homes in self._homes.values():
+            homes.sort(key=self._fewest)
 
     def moves(self, members: Collection[int]) -> list[_Move]:
         """Those that are worth it, at most one from a member to a zone."""
@@ -74,10 +84,9 @@ class _Shares:
                 continue
             for zone, homes in self._homes.items():
                 spread = 0 if zone == self.zones[leaves] else crowd - used[zone] - 1
-                free = [node for node in homes if node not in members]
-                if spread < 0 or not free:
+                comes = next((node for node in homes if node not in members), None)
+                if spread < 0 or comes is None:
                     continue
-                comes = min(free, key=self.load.__getitem__)
                 apart = load - self.load[comes]
                 if spread > 0 or apart > self._apart:
                     found.append(_Move(spread, apart, leaves, comes))
