@@ -44,7 +44,7 @@ class Config:
     split_rest: float = 600.0
     """Seconds after a split before a range led here is split again for its load."""
     balance: str = "on"
-    """`on`: replicas spread evenly by themselves. `off`: they stay where they are."""
+    """`on`: replicas and leads spread evenly by themselves. `off`: they stay where they are."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Per field, where its value is from."""
 
@@ -86,7 +86,7 @@ _FLAGS = {
         "SECONDS",
         "how long a node is DEAD before others get its replicas; 0: for ever (default 300)",
     ),
-    "balance": ("on|off", "whether replicas spread evenly by themselves (default on)"),
+    "balance": ("on|off", "whether replicas and leads spread evenly by themselves (default on)"),
     "split_rest": (
         "SECONDS",
         "how long a range rests after a split before it is split for its load (default 600)",

@@ -61,6 +61,7 @@ from .hot import HotRanges
 from .http import HttpServer
 from .joining import found, join, registration
 from .large import LargeRanges
+from .lead_balance import LeadBalance
 from .loads import Loads
 from .maintenance import Maintenance
 from .membership import Membership, check_not_refused
@@ -194,6 +195,8 @@ class Node:
             self._hot.run(),
         ):  # fmt: skip
             self._spawn(part)
+        if config.balance == "on":
+            self._spawn(self._leads.run())
         self._repair.begin()
         self._image_changed()
         self._watch_signals()
@@ -367,11 +370,15 @@ class Node:
         self._heartbeat = Heartbeat(
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,
             connection=self._links.connection, room=self._room, draining=self._draining,
-            large=self._large, hot=self._hot,
+            large=self._large, handover=self._handover, hot=self._hot,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,
             balanced=self._config.balance == "on",
+        )  # fmt: skip
+        self._leads = LeadBalance(
+            node_id=node_id, host=self._host, view=self._view, facts=self._facts,
+            connection=self._links.connection, handover=self._handover,
         )  # fmt: skip
         self._changes = ControllerChanges(
             node_id=node_id, host=self._host, connection=self._links.connection,
@@ -440,6 +447,7 @@ class Node:
                 "controller_install": self._changes.install,
                 "take_over": self._handover.take_over,
                 "hand_over": self._handover.hand_over,
+                "give_lead": self._handover.give,
             },
             metrics=self._metrics,
             on_stranger=self._stranger,

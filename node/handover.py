@@ -43,6 +43,8 @@ class Handover:
         self._stopping = False
         self._unwilling: set[int] = set()
         """Peers that stop as well."""
+        self._wishes: dict[int, tuple[int, float]] = {}
+        """Range to whom an operator last had its lead handed over here, and when."""
 
     # Before a stop.
 
@@ -90,6 +92,15 @@ class Handover:
             told = {"range": replica.gid.range_id, "to": replica.leader, "why": why}
             log.info("handed over", extra={"fields": told})
 
+    async def give(self, _: int, body: Body) -> Body:
+        """The controller's leader finds that this node leads too many ranges: one attempt.
+
+        Raises NotLeader, Conflict.
+        """
+        replica, target = self._led(body)
+        await self.spare(replica, {target}, why="this node leads more ranges than others")
+        return {"given": not replica.leads}
+
     # Asked for.
 
     async def hand_over(self, _: int, body: Body) -> Body:
@@ -98,13 +109,9 @@ class Handover:
         Raises NotLeader, Conflict when the member cannot be reached, Unavailable when it did not
         get there in time; then this node goes on.
         """
-        gid, target = fields.group(body), fields.integer(body, "node")
-        replica = self._host.groups.get(gid)
-        if replica is None or not replica.leads:
-            raise NotLeader(f"this node does not lead {gid}", hint=None)
-        if target not in replica.members or target == replica.services.node_id:
-            raise Conflict(f"node {target} is no other member of {gid}")
-        me, loop = replica.services.node_id, asyncio.get_running_loop()
+        replica, target = self._led(body)
+        gid, me = replica.gid, replica.services.node_id
+        loop = asyncio.get_running_loop()
         until = loop.time() + _TRANSFER_S
         while not await self._attempt(replica, {target}):
             if self._connection(target) is None:
@@ -121,7 +128,25 @@ class Handover:
             "handed over",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation, "to": target}},
         )
+        self._wishes[gid.range_id] = target, loop.time()
         return {"leader": target, "changed": True}
+
+    def wishes(self, within_s: float) -> list[tuple[int, int, float]]:
+        """Ranges whose lead an operator had handed over here lately, to whom, and how many seconds
+        ago."""
+        now = asyncio.get_running_loop().time()
+        self._wishes = {r: wish for r, wish in self._wishes.items() if now - wish[1] < within_s}
+        return [(range_id, node, now - at) for range_id, (node, at) in self._wishes.items()]
+
+    def _led(self, body: Body) -> tuple[Replica, int]:
+        """The replica, which leads, and the other member that is to lead."""
+        gid, target = fields.group(body), fields.integer(body, "node")
+        replica = self._host.groups.get(gid)
+        if replica is None or not replica.leads:
+            raise NotLeader(f"this node does not lead {gid}", hint=None)
+        if target not in replica.members or target == replica.services.node_id:
+            raise Conflict(f"node {target} is no other member of {gid}")
+        return replica, target
 
     # One attempt.
 

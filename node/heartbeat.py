@@ -8,17 +8,19 @@ node itself leads. None of this is needed for safety (ranges.md section 1).
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..client.connection import Connection
 from ..client.errors import LognodeError, NotLeader
 from ..client.wire import field
 from ..partitions.facts import Facts
+from ..partitions.leads import LEAD_RESTS_S
 from ..partitions.planner import Damage, Large
 from . import fields
 from .disk_room import DiskRoom
 from .draining import Draining
+from .handover import Handover
 from .host import Host
 from .hot import HotRanges
 from .large import LargeRanges
@@ -47,11 +49,13 @@ class Heartbeat:
         room: DiskRoom,
         draining: Draining,
         large: LargeRanges,
+        handover: Handover,
         hot: HotRanges,
     ) -> None:
         self._room = room
         self._draining = draining
         self._large = large
+        self._handover = handover
         self._hot = hot
         self._node_id = node_id
         self._host = host
@@ -108,6 +112,7 @@ class Heartbeat:
             "damaged": self._own_damage(),
             "disk_free": self._room.free if self._room.level else None,
             "leads_left": self._draining.leads_left,
+            "wishes": self._handover.wishes(LEAD_RESTS_S),
             "large": [list(told[:_LARGE]) for told in self._large.told],
             "busy": [list(told[:_LARGE]) for told in self._hot.told],
         }
@@ -181,6 +186,7 @@ class Heartbeat:
         busy = fields.parsed("busy", _large, body.get("busy", []))
         disk_free = fields.optional_integer(body, "disk_free")
         leads_left = fields.optional_integer(body, "leads_left")
+        wishes = fields.parsed("wishes", _wishes, body.get("wishes", []))
         *seen, seen_number = fields.integers(body, "seen", 3)
         has = (fields.integer(body, "generation"), fields.integer(body, "version"))
         await replica.ready()
@@ -188,6 +194,7 @@ class Heartbeat:
         self._view.learn_leaders(leaders)
         self._facts.damaged[node] = self._view.damaged[node] = damaged
         self._facts.large[node] = large + [told._replace(by_load=True) for told in busy]
+        self._keep(wishes)
         self._room.told(node, disk_free)
         self._facts.short = self._room.short.keys()
         metadata = replica.metadata
@@ -213,6 +220,13 @@ class Heartbeat:
         self._facts.damaged[self._node_id] = self._view.damaged[self._node_id] = mine
         self._facts.large[self._node_id] = self._large.told + self._hot.told
         self._facts.short = self._room.short.keys()
+        self._keep(self._handover.wishes(LEAD_RESTS_S))
+
+    def _keep(self, wishes: Iterable[tuple[int, int, float]]) -> None:
+        """What an operator wants to be led by a node is led there for a while."""
+        until = time.monotonic() + LEAD_RESTS_S
+        for range_id, node, ago_s in wishes:
+            self._facts.keep(range_id, node, until - ago_s)
 
     def _own_damage(self) -> list[Damage]:
         return [
@@ -224,6 +238,13 @@ def _large(told: Any) -> list[Large]:
     if any(list(map(type, each)) != [int, int, int, bytes] for each in told):
         raise ValueError("a large range that is none")
     return [Large(*each) for each in told]
+
+
+def _wishes(told: Any) -> list[tuple[int, int, float]]:
+    found = [(int(range_id), int(node), float(ago_s)) for range_id, node, ago_s in told]
+    if not all(0 <= ago_s <= LEAD_RESTS_S for _, _, ago_s in found):
+        raise ValueError("wishes that are none")
+    return found
 
 
 def _damage(told: Any) -> list[Damage]:

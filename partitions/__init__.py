@@ -5,10 +5,10 @@
 `change.next_steps` says what the controller's leader commits next, given what members reported to
 `facts`, and `duties.duties` what a node has to do, given the metadata and what it has. `planner`
 says what should change at all: `leaving` which nodes replicas are to leave, `replacing` and
-`placement` who gets them, `balance` which replicas move to be spread evenly; `load_split` and
-`load_sample` where the load of a range halves, which its leader tells. `moves` and `lifecycle` say
-what of an operator's wishes can be, on ranges and on nodes, and `lineage` where one generation ends
-and the next begins.
+`placement` who gets them, `balance` which replicas move to be spread evenly, `leads` which leads
+are handed over; `load_split` and `load_sample` where the load of a range halves, which its leader
+tells. `moves` and `lifecycle` say what of an operator's wishes can be, on ranges and on nodes, and
+`lineage` where one generation ends and the next begins.
 
 1.  A range's generation ends by a `seal` entry in its own log, proposed by its own leader.
 2.  The controller decides only once a majority of every output's members hold the sealed state,

@@ -61,6 +61,8 @@ class Facts:
         """Range to when its last repair or split was planned, or the last move of it off a node."""
         self.changed: dict[int, float] = {}
         """Range to when it was last seen in an operation."""
+        self.kept: dict[int, tuple[int, float]] = {}
+        """Range to the node that is to go on leading it, as long as it does, and until when."""
         self.short: Collection[int] = ()
         """Nodes that say that little disk is left there."""
         self.drains: dict[int, float] = {}
@@ -105,6 +107,15 @@ class Facts:
         """Ranges that were in an operation lately; what was longer ago is forgotten."""
         self.changed = {r: at for r, at in self.changed.items() if now - at < within_s}
         return frozenset(self.changed)
+
+    def keep(self, range_id: int, node: int, until: float) -> None:
+        """Who leads the range, while it does, is to go on until then."""
+        self.kept[range_id] = node, until
+
+    def keepers(self, now: float) -> dict[int, int]:
+        """Per range the node that is to go on leading it; what is over is forgotten."""
+        self.kept = {r: (node, until) for r, (node, until) in self.kept.items() if now < until}
+        return {range_id: node for range_id, (node, _) in self.kept.items()}
 
     def alive(self, now: float, within_s: float) -> set[int]:
         """Nodes heard from lately."""

@@ -26,6 +26,8 @@ from .ranges_load import RangesLoad
 
 PARTS = ("operations", "kills", "sizes")
 _LOG = "ranges"
+_FLAGS = ("--balance", "off")
+"""Nothing moves but what is measured."""
 _PAUSE, _DEATH = "p99 of pauses < 250 ms", "p99 of pauses < 3 s"
 TARGETS = {
     "split": _PAUSE, "merge": _PAUSE, "transfer": _PAUSE, "move of a follower": _PAUSE,
@@ -65,10 +67,10 @@ def main(arguments: Sequence[str]) -> int:
               "producers": load.producers, "followers": load.followers}  # fmt: skip
     rows: list[dict[str, Any]] = []
     if {"operations", "kills"} & {*parts}:
-        with harness.cluster(options.data, count=NODES) as cluster:
+        with harness.cluster(options.data, _FLAGS, count=NODES) as cluster:
             rows += asyncio.run(_under_load(cluster, load, options, parts))
     for size in sizes if "sizes" in parts else ():
-        with harness.cluster(options.data, count=NODES) as cluster:
+        with harness.cluster(options.data, _FLAGS, count=NODES) as cluster:
             rows.append(_split_of(cluster, size, options.rounds))
             first = next(row for row in rows if row["operation"] == f"split of {sizes[0]:g} MB")
             ratio = rows[-1]["took p50 ms"] / first["took p50 ms"]

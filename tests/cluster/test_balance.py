@@ -53,6 +53,10 @@ def test_S2_L1_a_node_that_joins_gets_its_share_of_replicas_under_load(tmp_path:
                 return max(found.values(), default=9) - found[4] <= 2
 
             testing.eventually(spread, timeout_s=SPREAD_S, what="node 4 has its share")
+            testing.eventually(
+                lambda: any(range_["leader"] == 4 for range_ in ranges_of(client, "load")),
+                what="it leads one, too",
+            )
             load.go_on(100)
         testing.wait_healthy(cluster)
         assert load.slowest_s() < PAUSE_S

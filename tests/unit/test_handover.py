@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from storage_node import StorageNode, descriptor
 
-from lognode.client.errors import NotLeader
+from lognode.client.errors import Conflict, NotLeader
 from lognode.node.handover import Handover
 from lognode.node.replica import Replica
 from lognode.raft.types import GroupId
@@ -95,6 +95,32 @@ def test_L4_a_hand_over_that_ended_by_itself_does_not_end_the_next(tmp_path: Pat
             await replica.lead_settled()
         finally:
             node.stop()
+
+    asyncio.run(main())
+
+
+def test_only_what_an_operator_hands_over_is_a_wish_and_giving_is_one_attempt() -> None:
+    """A second attempt would keep appends waiting again."""
+
+    async def main() -> None:
+        replica: Any = Led()
+        host: Any = type("Host", (), {"groups": {GID: replica}})
+        handover = Handover(host, lambda _: replica)
+        assert await handover.give(9, {**BODY, "node": 2}) == {"given": False}
+        assert replica.leads
+        replica.caught_up = {2, 3}
+        assert await handover.give(9, {**BODY, "node": 2}) == {"given": True}
+        assert handover.wishes(60.0) == []
+        for body, error in (({}, NotLeader), ({"generation": 2}, NotLeader)):
+            with pytest.raises(error):
+                await handover.give(9, {**BODY, **body, "node": 2})
+        replica.leads = True
+        with pytest.raises(Conflict, match="node 4 is no other member"):
+            await handover.give(9, {**BODY, "node": 4})
+        await handover.hand_over(9, {**BODY, "node": 2})
+        ((range_id, node, ago_s),) = handover.wishes(60.0)
+        assert (range_id, node, ago_s < 5.0) == (1, 2, True)
+        assert handover.wishes(0.0) == []
 
     asyncio.run(main())
 
