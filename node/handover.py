@@ -95,10 +95,10 @@ class Handover:
     async def give(self, _: int, body: Body) -> Body:
         """The controller's leader finds that this node leads too many ranges: one attempt.
 
-        Raises NotLeader, Conflict.
+        Raises InvalidArgument, NotLeader, Conflict.
         """
         replica, target = self._led(body)
-        await self.spare(replica, {target}, why="this node leads more ranges than others")
+        await self.spare(replica, {target}, why=field(body, "why", str))
         return {"given": not replica.leads}
 
     # Asked for.

@@ -72,7 +72,8 @@ class LeadBalance:
         await asyncio.gather(*map(self._give, given))
 
     async def _give(self, given: Given) -> None:
-        told = {"range": given.range_id, "generation": given.generation, "node": given.to_node}
+        told = {"range": given.range_id, "generation": given.generation, "node": given.to_node,
+                "why": given.reason}  # fmt: skip
         keeper, rests_s = given.from_node, TRY_AGAIN_AFTER_S
         try:
             if given.from_node == self._node_id:

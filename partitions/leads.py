@@ -28,6 +28,7 @@ class Given(NamedTuple):
     generation: int
     from_node: int
     to_node: int
+    reason: str
 
 
 def handovers(
@@ -55,20 +56,24 @@ def handovers(
             break
         others = {n: leads[n] for n in free if n != node and count - leads[n] > apart}
         to_free = (r for r in led[node] if not r.operation and keepers.get(r.range_id) != node)
-        given = _one(to_free, node, others)
-        if given is not None:
-            found.append(given)
-            free.discard(given.to_node)
+        choice = _choice(to_free, others)
+        if choice is not None:
+            fewest, to_node, range_id, generation = choice
+            reason = f"node {node} leads {count} ranges, node {to_node} leads {fewest}"
+            found.append(Given(range_id, generation, node, to_node, reason))
+            free.discard(to_node)
     return found
 
 
-def _one(ranges: Iterable[Descriptor], node: int, others: Mapping[int, int]) -> Given | None:
-    """Of the node's ranges the one of which that of the others is a member that leads fewest."""
+def _choice(
+    ranges: Iterable[Descriptor], others: Mapping[int, int]
+) -> tuple[int, int, int, int] | None:
+    """Of the ranges one of which that of the others is a member that leads fewest: how many that
+    leads, the member, the range and its generation."""
     choices = (
         (others[member], member, range_.range_id, range_.generation)
         for range_ in ranges
         for member in range_.members
         if member in others
     )
-    best = min(choices, default=None)
-    return None if best is None else Given(best[2], best[3], node, best[1])
+    return min(choices, default=None)

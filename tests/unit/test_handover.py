@@ -106,17 +106,21 @@ def test_only_what_an_operator_hands_over_is_a_wish_and_giving_is_one_attempt() 
         replica: Any = Led()
         host: Any = type("Host", (), {"groups": {GID: replica}})
         handover = Handover(host, lambda _: replica)
-        assert await handover.give(9, {**BODY, "node": 2}) == {"given": False}
+        assert await handover.give(9, {**BODY, "why": "it leads more", "node": 2}) == {
+            "given": False
+        }
         assert replica.leads
         replica.caught_up = {2, 3}
-        assert await handover.give(9, {**BODY, "node": 2}) == {"given": True}
+        assert await handover.give(9, {**BODY, "why": "it leads more", "node": 2}) == {
+            "given": True
+        }
         assert handover.wishes(60.0) == []
         for body, error in (({}, NotLeader), ({"generation": 2}, NotLeader)):
             with pytest.raises(error):
-                await handover.give(9, {**BODY, **body, "node": 2})
+                await handover.give(9, {**BODY, "why": "it leads more", **body, "node": 2})
         replica.leads = True
         with pytest.raises(Conflict, match="node 4 is no other member"):
-            await handover.give(9, {**BODY, "node": 4})
+            await handover.give(9, {**BODY, "why": "it leads more", "node": 4})
         await handover.hand_over(9, {**BODY, "node": 2})
         ((range_id, node, ago_s),) = handover.wishes(60.0)
         assert (range_id, node, ago_s < 5.0) == (1, 2, True)

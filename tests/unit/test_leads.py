@@ -24,6 +24,7 @@ from lognode.partitions.metadata import Metadata
 from lognode.raft.types import GroupId
 
 ALL = (1, 2, 3)
+Body = dict[str, Any]
 
 
 def cluster(nodes: int, homes: Sequence[tuple[int, ...]]) -> Metadata:
@@ -152,7 +153,7 @@ class World:
 
     def __init__(self, clock: Clock, node: int, leaders: list[int]) -> None:
         self.metadata, self.leaders = cluster(3, [ALL] * len(leaders)), leaders
-        self.asked: list[tuple[int, dict[str, int]]] = []
+        self.asked: list[tuple[int, Body]] = []
         self.node, self.linked = node, True
         self.number = 0
         self.given = True
@@ -174,13 +175,13 @@ class World:
     def _connection(self, node: int) -> Any:
         assert node != self.node, "nobody has a link to itself"
 
-        async def request(op: str, body: dict[str, int], deadline: float) -> dict[str, bool]:
+        async def request(op: str, body: Body, deadline: float) -> dict[str, bool]:
             assert op == "give_lead"
             return await self.give(node, body)
 
         return SimpleNamespace(request=request) if self.linked else None
 
-    async def give(self, node: int, body: dict[str, int]) -> dict[str, bool]:
+    async def give(self, node: int, body: Body) -> dict[str, bool]:
         self.asked.append((node, body))
         if self.given is None:
             raise Conflict("another hand-over is under way")
@@ -199,7 +200,8 @@ def test_the_controllers_leader_asks_whoever_leads_and_the_range_rests(
 ) -> None:
     world = World(clock, node, [1] * 5)
     assert world.look() == [(1, 1, 2)]
-    assert world.asked[0][1] == {"range": 1, "generation": 1, "node": 2}
+    why = "node 1 leads 5 ranges, node 2 leads 0"
+    assert world.asked[0][1] == {"range": 1, "generation": 1, "node": 2, "why": why}
     assert world.facts.kept == {1: (2, clock.now + LEAD_RESTS_S)}
     world.leaders, world.number = [2, 2, 2, 2, 1], 1
     assert world.look() == [(2, 2, 3)], "it keeps the first"
