@@ -205,6 +205,7 @@ class ClusterService:
         self._check_can_lead(range_, node)
         leader = self._view.leader(range_id, range_.generation)
         if leader == node:
+            self._handover.wish(range_id, node)
             return {"leader": node, "changed": False}
         if leader is None:
             raise Unavailable(f"range {range_id} has no leader that could hand over")

@@ -44,7 +44,7 @@ class Handover:
         self._unwilling: set[int] = set()
         """Peers that stop as well."""
         self._wishes: dict[int, tuple[int, float]] = {}
-        """Range to whom an operator last had its lead handed over here, and when."""
+        """Range to whom an operator who asked here last wanted to lead it, and when."""
 
     # Before a stop.
 
@@ -128,12 +128,16 @@ class Handover:
             "handed over",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation, "to": target}},
         )
-        self._wishes[gid.range_id] = target, loop.time()
+        self.wish(gid.range_id, target)
         return {"leader": target, "changed": True}
 
+    def wish(self, range_id: int, node: int) -> None:
+        """An operator wants this node to lead, and it does."""
+        self._wishes[range_id] = node, asyncio.get_running_loop().time()
+
     def wishes(self, within_s: float) -> list[tuple[int, int, float]]:
-        """Ranges whose lead an operator had handed over here lately, to whom, and how many seconds
-        ago."""
+        """Ranges that an operator lately wanted to be led by a node, that node, and how many
+        seconds ago."""
         now = asyncio.get_running_loop().time()
         self._wishes = {r: wish for r, wish in self._wishes.items() if now - wish[1] < within_s}
         return [(range_id, node, now - at) for range_id, (node, at) in self._wishes.items()]

@@ -12,6 +12,7 @@ import pytest
 
 from lognode.client.errors import Conflict, InvalidArgument
 from lognode.node import heartbeat, lead_balance
+from lognode.node.cluster_service import ClusterService
 from lognode.node.disk_room import DiskRoom
 from lognode.node.heartbeat import Heartbeat
 from lognode.node.lead_balance import LeadBalance
@@ -327,6 +328,25 @@ def test_what_an_operator_wants_to_be_led_by_a_node_is_told_and_kept(clock: Cloc
     for wrong in ([[1, 2]], [[1, 2, -1.0]], [[1, 2, 601.0]], [["x", 2, 1.0]], 5):
         with pytest.raises(InvalidArgument, match="wishes"):
             heard.serve(wishes=wrong)
+
+
+def test_a_wish_that_has_come_true_already_is_kept_too() -> None:
+    """The range was given away a second later, the others that were handed over were not."""
+    metadata, wishes = cluster(3, [ALL]), []
+    parts: dict[str, Any] = {
+        "node_id": lambda: 2,
+        "host": None,
+        "view": SimpleNamespace(metadata=metadata, leader=lambda *_: 1),
+        "connection": lambda _: None,
+        "status": None,
+        "rng": None,
+        "handover": SimpleNamespace(wish=lambda *wish: wishes.append(wish)),
+        "recoveries": SimpleNamespace(report=None),
+        "room": None,
+    }
+    service = ClusterService(**parts)
+    answer = asyncio.run(service.range_transfer({"range": 1, "node": 1}))
+    assert (answer, wishes) == ({"leader": 1, "changed": False}, [(1, 1)])
 
 
 def test_who_is_short_of_disk_is_known_from_heartbeats(clock: Clock) -> None:
