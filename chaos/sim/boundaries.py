@@ -1,7 +1,7 @@
 """One node killed before each of its disk operations in turn: enumerated, not sampled.
 
-A fixed scenario of a few seconds holds appends, checkpoints and a cut log, a base install, a repair
-and a split, all on one node. It runs once for each disk operation n of that node: WAL
+A fixed scenario of a few seconds holds appends, checkpoints and a cut log, a base install, a repair,
+a split and a merge, all on one node. It runs once for each disk operation n of that node: WAL
 writes, syncs, file creations and deletions, and the transactions of meta, also those that name a
 segment. The node dies just before its n-th, by kill or by loss of power, and starts again soon; in
 a third pass the power also fails a few operations into that recovery. After each run every promise
@@ -26,9 +26,9 @@ PASSES: Final = ("kill", "power", "power twice")
 OPTIONS: Final = Options(
     nodes=3,
     faults=("change", "checkpoint"),
-    seconds=4.0,
-    fault_seconds=3.0,
-    drain_seconds=3.2,
+    seconds=4.8,
+    fault_seconds=3.6,
+    drain_seconds=3.9,
     clients=2,
     window=1,
     keys=2,
@@ -46,6 +46,7 @@ SCENARIO: Final = (
     Fault(1.5, "checkpoint", (2,)),
     Fault(2.3, "change", how="repair"),
     Fault(2.7, "change", how="split", value=0.5),
+    Fault(3.3, "change", how="merge"),
 )
 
 

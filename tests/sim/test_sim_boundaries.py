@@ -7,7 +7,7 @@ def test_S1_S2_S8_x2_x6_L2_a_node_dies_at_every_boundary() -> None:
     whole = boundaries.whole()
     assert whole.violation is None, whole.violation
     # All that can go wrong half-way is in the scenario.
-    assert min(whole.checkpoints, whole.bases, whole.seals, whole.splits) >= 1
+    assert min(whole.checkpoints, whole.bases, whole.splits, whole.joins) >= 1
     assert whole.acked >= 20
     points = list(boundaries.points(twice_every=3))
     failed = [str(point) for point in points if point.outcome.violation is not None]
