@@ -165,6 +165,9 @@ def test_more_spans_than_a_command_takes_are_trimmed_by_several() -> None:
         for at, (start, end) in enumerate(pairwise([*spans, None]))
         if start is not None
     ]
+    gone = replace(many[1], trimmed=99)
+    found = decide(Policy(retention_ms=1_000), [many[0], gone, replace(many[0], start=b"x")], NOW)
+    assert [row[:2] for row in found[0].payload] == [[b"000", b"001"], [b"x", b"001"]]
     found = decide(Policy(retention_ms=1_000), many, NOW)
     assert [len(proposal.payload) for proposal in found] == [32, 32, 6]
     assert len({proposal.place for proposal in found}) == 3

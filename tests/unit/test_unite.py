@@ -122,14 +122,14 @@ def retain(lineages: Lineages, state: RangeState, policy: Policy) -> None:
     if policy.retention_ms is not None:
         assert all(entry.timestamp_ms < now_ms - policy.retention_ms for entry in gone)
         return
-    kept = [entry for key in lineages.own(state) for entry in lineages.shown[key].entries]
-    if gone:
-        assert max(e.timestamp_ms for e in gone) <= min((e.timestamp_ms for e in kept), default=99)
-    left = [piece for each in held for piece in each.segments
-            if piece.end_seq > trimmed(state.removal.marks, each.start, each.end)]  # fmt: skip
-    size = sum(
-        piece.size for each in held for piece in each.segments if piece.end_seq > each.trimmed
-    )
+    live = [(piece, each) for each in held for piece in each.segments
+            if piece.end_seq > each.trimmed]  # fmt: skip
+    floors = {each.start: trimmed(state.removal.marks, each.start, each.end) for each in held}
+    left = [piece for piece, each in live if piece.end_seq > floors[each.start]]
+    passed = [p.max_timestamp_ms for p, each in live if p.end_seq <= floors[each.start]]
+    assert max(passed, default=0) <= min((piece.max_timestamp_ms for piece in left), default=99)
+    assert all(entry.timestamp_ms <= max(passed) for entry in gone)
+    size = sum(piece.size for piece, _ in live)
     assert sum(piece.size for piece in left) >= min(size, policy.retention_bytes or 0)
 
 
