@@ -384,7 +384,7 @@ def test_x14_leases_go_on_through_a_split_and_a_merge(lineages: Lineages) -> Non
     lineages.take_lease(right, "x", (b"", None), 7)
     lineages.take_lease(right, "right", (b"", b"f"), 8)
     lineages.trim_keys(left, [b"b", b"c"], 99)
-    lineages.trim_keys(right, [b"f"], 99)
+    lineages.trim_keys(right, [b"e"], 99)
     lineages.unite(0)
     (state,) = lineages.ranges
     rows = [(row.lease_id, *row.span, row.through_seq) for row in state.removal.leases.values()]
@@ -567,7 +567,7 @@ def test_x8_a_manifest_may_name_a_file_twice(lineages: Lineages) -> None:
     """And counts of it what each row has, once."""
     (state,) = lineages.ranges
     for _ in range(2):
-        lineages.append(state, [*KEYS, b"a", b"b"], value=os.urandom(9_000))
+        lineages.append(state, [*KEYS, b"a"], value=os.urandom(9_000))
         lineages.flush(state)
     lineages.split(state, b"e")
     lineages.split(lineages.ranges[0], b"c")
