@@ -17,6 +17,7 @@ from lognode.node.range_replica import RangeReplica
 from lognode.node.verify_bases import KnownBase, check_bases
 from lognode.partitions.model import Descriptor, Span
 from lognode.raft.types import GroupId
+from lognode.statemachine.clip import clipped
 from lognode.statemachine.range_state import Base
 from lognode.statemachine.unite import Parent, united
 
@@ -207,6 +208,9 @@ def test_S3_segments_of_each_parent_are_merged_and_the_node_begins_again(tmp_pat
         base = Base.from_wire(row["base"])
         known = KnownBase("it", Span(b"", None), base)
         assert check_bases(node.directory.files, [known])[1] == []
+        child = KnownBase("child", Span(b"", b"c"), clipped(base, b"", b"c"))
+        assert child.base.manifest[0].clip != base.manifest[0].clip
+        assert check_bases(node.directory.files, [known, child])[1] == [], "of one file, cut twice"
         base.manifest[0], base.manifest[1] = base.manifest[1], base.manifest[0]
         assert "behind" in check_bases(node.directory.files, [known])[1][0]
         base.manifest.sort(key=lambda info: info.first_seq)
