@@ -174,7 +174,7 @@ class AsyncFeed:
             for known in ranges:
                 own = [key for key in keys if known.contains(key)]
                 if own:
-                    seq = await self._resolve(known.start, deadline)
+                    seq, _ = await self._resolve(known.start, deadline)
                     positions.update(dict.fromkeys(own, seq))
         for known in ranges:
             own_keys = {key: n for key, n in positions.items() if known.contains(key)}
@@ -206,18 +206,24 @@ class AsyncFeed:
         for known in ranges:
             if not known.overlaps(first, end):
                 continue
-            low = max(known.start, first)
+            low: bytes | None = max(known.start, first)
             high = min((e for e in (known.end, end) if e is not None), default=None)
-            seq = await self._resolve(low, deadline)
-            self._spans.append(FollowSpan(low, high, seq, reached=seq))
+            while low is not None:
+                seq, until = await self._resolve(low, deadline, high)
+                self._spans.append(FollowSpan(low, until or high, seq, reached=seq))
+                low = until
 
-    async def _resolve(self, key: bytes, deadline: float) -> int:
-        """Where the start lies in the range that holds `key`; the same for all its keys."""
+    async def _resolve(
+        self, key: bytes, deadline: float, end_key: bytes | None = None
+    ) -> tuple[int, bytes | None]:
+        """Where the start lies for keys from `key` on, of one range and below `end_key`; and up to
+        which of them, None for all: after a merge timestamps rise with the seqs of each part alone
+        (executions 2.21)."""
         start = self._start
         if start == "earliest":
-            return 1
+            return 1, None
         if isinstance(start, int):
-            return max(1, start)
+            return max(1, start), None
         how: Any = ["ts", start.ms] if isinstance(start, Timestamp) else "latest"
         if how == "latest" and start != "latest":
             raise InvalidArgument(
@@ -225,9 +231,12 @@ class AsyncFeed:
                 "Timestamp, a mapping or a cursor",
                 what="start",
             )
-        body = {"key": None, "start": how}
+        body = {"key": None, "start": how, "start_key": key, "end_key": end_key}
         answer, _ = await self._cluster.call(self._log, key, wire.RESOLVE, body, deadline=deadline)
-        return int(answer["seq"])
+        until = answer.get("end_key")
+        if until is not None and (type(until) is not bytes or not key < until):
+            raise RemoteProtocolError("a position up to a key that it cannot end at")
+        return int(answer["seq"]), until
 
     # Reading.
 

@@ -85,6 +85,9 @@ of the range as `before`, from `resolve`, a retry takes nothing that was appende
 # the replica answers once it has applied that much of this generation (executions 2.19). A page is
 # {keys: [key] | key, seqs, timestamps, values, headers: {position: map} | nil,
 # snapshots: [position] | nil, next, more}.
+# `end_key` in an answer about a span: it is one about the keys below that alone. The seqs of ranges
+# that were merged have nothing to do with each other, so that the others are asked for by
+# themselves, as these were; from the merged range's first seq on there are no others.
 LATEST: Final = "latest"
 """{key} -> page of at most one entry."""
 COUNT: Final = "count"
@@ -94,15 +97,21 @@ SCAN: Final = "scan"
 KEYS: Final = "keys"
 """{prefix, start_after: key | nil, limit} -> {keys}; fewer than `limit`: it has no more."""
 READ_SPAN: Final = "read_span"
-"""{start_key, end_key | nil, start, limit, bytes} -> page, in the order of seq."""
+"""{start_key, end_key | nil, start, limit, bytes} -> page, in the order of seq, with `end_key?`:
+the next page of these keys is asked for with that end, the first of the others with this
+`start`."""
 RESOLVE: Final = "resolve"
-"""{key: key | nil, start: ["ts", ms] | ["tail", n] | "latest" | "snapshot", end?: seq | nil} ->
-{seq, more?: bool}. `snapshot`: of the key's newest logical snapshot below `end`; with `more` there
-is none from `seq` on, and the search goes on with that as `end`. 1 where there is none at all."""
+"""{key: key | nil, start: ["ts", ms] | ["tail", n] | "latest" | "snapshot", end?: seq | nil,
+start_key?: key, end_key?: key | nil} -> {seq, more?: bool, end_key?: key}. Without a key `ts` is of
+the span; with an `end_key` in the answer the seq is not that of the others. `snapshot`: of the
+key's newest logical snapshot below `end`; with `more` there is none from `seq` on, and the search
+goes on with that as `end`. 1 where there is none at all."""
 FOLLOW: Final = "follow"
 """{range, generation, keys: {key: seq} | nil, prefix, start_key, end_key, from_seq, credit} ->
-pushes {page, caught_up, next, applied}: entries of the keys from their seqs, or of the prefix and
-span from `from_seq`. `next` is the seq after all that the push covers, or a map of it per key."""
+pushes {page, caught_up, next, applied, end_key?}: entries of the keys from their seqs, or of the
+prefix and span from `from_seq`; with an `end_key`, which only the first push has, of the span up to
+there: the others are followed by themselves from that `from_seq`. `next` is the seq after all that
+the push covers, or a map of it per key."""
 STATUS: Final = "status"
 """{} -> the dict of /status.json."""
 RANGE_TRANSFER: Final = "range_transfer"

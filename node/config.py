@@ -43,6 +43,8 @@ class Config:
     """Seconds that a node may be DEAD before others get its replicas. 0: for ever."""
     split_rest: float = 600.0
     """Seconds after a split before a range led here is split again for its load."""
+    merge_after: float = 600.0
+    """Seconds that neighbours which are small rest before they are merged. 0: they stay."""
     balance: str = "on"
     """`on`: replicas and leads spread evenly by themselves. `off`: they stay where they are."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -85,6 +87,10 @@ _FLAGS = {
     "repair_after": (
         "SECONDS",
         "how long a node is DEAD before others get its replicas; 0: for ever (default 300)",
+    ),
+    "merge_after": (
+        "SECONDS",
+        "how long small ranges rest before they are merged; 0: they are not (default 600)",
     ),
     "balance": ("on|off", "whether replicas and leads spread evenly by themselves (default on)"),
     "split_rest": (
@@ -160,7 +166,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             for address in addresses:
                 split_address(address, "join")
             return addresses
-        if name in ("join_timeout", "repair_after", "split_rest"):
+        if name in ("join_timeout", "repair_after", "split_rest", "merge_after"):
             return _seconds(value)
         if name == "bootstrap_expect":
             return _nodes(value)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from ..client.errors import LognodeError, NotLeader, Timeout, Unavailable
-from ..partitions import commands
+from ..partitions import commands, shrinking
 from ..partitions.change import next_steps, timers
 from ..partitions.facts import Facts
 from .controller_replica import ControllerReplica
@@ -26,7 +26,8 @@ log = logging.getLogger("lognode.controller")
 class ControllerDriver:
     """Runs on every controller member; acts only where the replica leads. `wall_ms` dates the ends
     of operations; `repair_after_s`: so long a node may be DEAD before others get its replicas;
-    `balanced`: whether replicas move to be spread evenly."""
+    `balanced`: whether replicas move to be spread evenly; `merge_after_s`: so long small ranges
+    rest before they are merged."""
 
     def __init__(
         self,
@@ -35,7 +36,9 @@ class ControllerDriver:
         repair_after_s: float,
         *,
         balanced: bool = True,
+        merge_after_s: float = shrinking.NEVER,
     ) -> None:
+        self._merge_after_s = merge_after_s
         self._balanced = balanced
         self._repair_after_s = repair_after_s
         self._facts = facts
@@ -74,7 +77,7 @@ class ControllerDriver:
         self._settled = None
         steps = next_steps(
             replica.metadata, self._facts, now, leads_for_s, self._repair_after_s,
-            balanced=self._balanced,
+            balanced=self._balanced, merge_after_s=self._merge_after_s,
         )  # fmt: skip
         if not steps:
             self._settled = situation
@@ -96,5 +99,5 @@ class ControllerDriver:
         metadata, facts = replica.metadata, self._facts
         if metadata.operations or any(facts.damaged.values()):
             return None
-        due = timers(metadata, facts, now, leads_for_s, self._repair_after_s)
+        due = timers(metadata, facts, now, leads_for_s, self._repair_after_s, self._merge_after_s)
         return replica.gid, replica.group.term, metadata.version, due

@@ -361,7 +361,7 @@ class Node:
             node_id=node_id, host=self._host, view=self._view, handover=self._handover
         )
         self._large = LargeRanges(
-            host=self._host, policy=self._view.policy, on_damaged=self._repair.read_found
+            host=self._host, view=self._view, on_damaged=self._repair.read_found
         )
         self._hot = HotRanges(
             host=self._host, view=self._view, rng=self._rng, wall_ms=self._clocks.wall_ms,
@@ -374,7 +374,7 @@ class Node:
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,
-            balanced=self._config.balance == "on",
+            balanced=self._config.balance == "on", merge_after_s=self._config.merge_after,
         )  # fmt: skip
         self._leads = LeadBalance(
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,

@@ -17,6 +17,7 @@ from ..client.wire import field
 from ..partitions.facts import Facts
 from ..partitions.leads import LEAD_RESTS_S
 from ..partitions.planner import Damage, Large
+from ..partitions.shrinking import Small
 from . import fields
 from .disk_room import DiskRoom
 from .draining import Draining
@@ -115,6 +116,7 @@ class Heartbeat:
             "wishes": self._handover.wishes(LEAD_RESTS_S),
             "large": [list(told[:_LARGE]) for told in self._large.told],
             "busy": [list(told[:_LARGE]) for told in self._hot.told],
+            "small": list(map(list, self._large.small)),
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
         try:
@@ -184,6 +186,7 @@ class Heartbeat:
         damaged = fields.parsed("damaged", _damage, body.get("damaged", []))
         large = fields.parsed("large", _large, body.get("large", []))
         busy = fields.parsed("busy", _large, body.get("busy", []))
+        small = fields.parsed("small", _small, body.get("small", []))
         disk_free = fields.optional_integer(body, "disk_free")
         leads_left = fields.optional_integer(body, "leads_left")
         wishes = fields.parsed("wishes", _wishes, body.get("wishes", []))
@@ -195,6 +198,7 @@ class Heartbeat:
         self._facts.damaged[node] = self._view.damaged[node] = damaged
         self._facts.large[node] = large + [told._replace(by_load=True) for told in busy]
         self._keep(wishes)
+        self._facts.small[node] = small
         self._room.told(node, disk_free)
         self._facts.short = self._room.short.keys()
         metadata = replica.metadata
@@ -219,6 +223,7 @@ class Heartbeat:
         mine = self._own_damage()
         self._facts.damaged[self._node_id] = self._view.damaged[self._node_id] = mine
         self._facts.large[self._node_id] = self._large.told + self._hot.told
+        self._facts.small[self._node_id] = self._large.small
         self._facts.short = self._room.short.keys()
         self._keep(self._handover.wishes(LEAD_RESTS_S))
 
@@ -245,6 +250,12 @@ def _wishes(told: Any) -> list[tuple[int, int, float]]:
     if not all(0 <= ago_s <= LEAD_RESTS_S for _, _, ago_s in found):
         raise ValueError("wishes that are none")
     return found
+
+
+def _small(told: Any) -> list[Small]:
+    if any(list(map(type, each)) != [int] * len(Small._fields) for each in told):
+        raise ValueError("a small range that is none")
+    return [Small(*each) for each in told]
 
 
 def _damage(told: Any) -> list[Damage]:

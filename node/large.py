@@ -1,4 +1,5 @@
-"""Ranges led here that are larger than the policy of their log wants, and where they halve.
+"""Ranges led here that are larger than the policy of their log wants, and where they halve; and
+those that are small.
 
 What is told travels with the heartbeat to the controller's leader, which plans a split. A range is
 looked at closely only when its files are large enough, and again only when they have changed: a
@@ -13,14 +14,16 @@ from typing import Final
 
 from ..client.errors import CorruptData, LognodeError
 from ..partitions.planner import Large
-from ..partitions.policy import Policy
+from ..partitions.shrinking import Small
 from ..raft.types import GroupId
 from ..statemachine.segment_writer import SegmentInfo
 from ..statemachine.split_key import SplitKey
 from .host import Host
 from .range_replica import RangeReplica
 from .slices import in_slices
+from .small import small_ranges
 from .turns import in_turns
+from .view import View
 
 _PERIOD_S: Final = 5.0
 _LOOKING_SHARE: Final = 20
@@ -30,20 +33,20 @@ log = logging.getLogger("lognode.large")
 
 
 class LargeRanges:
-    """Runs on every node. `policy` gives the policy of a log, None when it is gone; `on_damaged`
-    is told what a look found."""
+    """Runs on every node. `on_damaged` is told what a look found."""
 
     def __init__(
         self,
         *,
         host: Host,
-        policy: Callable[[int], Policy | None],
+        view: View,
         on_damaged: Callable[[RangeReplica, CorruptData], None],
     ) -> None:
         self._host = host
-        self._policy = policy
+        self._view = view
         self._on_damaged = on_damaged
         self.told: list[Large] = []
+        self.small: list[Small] = []
         """Found at the last look."""
         self._looked: dict[GroupId, tuple[list[SegmentInfo], int, bytes | None]] = {}
         """Per generation the manifest that was looked at, its bytes, and the key that halves
@@ -76,6 +79,7 @@ class LargeRanges:
             if size > bound and at is not None:
                 told.append(Large(*replica.gid, size, at))
         self.told, self._looked = told, looked
+        self.small = await small_ranges(self._host, self._view)
 
     def _bounds(self) -> Iterator[tuple[RangeReplica, int | None]]:
         for replica in self._host.ranges():
@@ -86,7 +90,7 @@ class LargeRanges:
         is not for this node to say."""
         if not replica.leads or replica.is_sealed:
             return None
-        policy = self._policy(replica.descriptor.log_id)
+        policy = self._view.policy(replica.descriptor.log_id)
         bound = None if policy is None else policy.split_bytes
         if bound is None or sum(info.size for info in replica.state.manifest) <= bound:
             return None

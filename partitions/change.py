@@ -9,14 +9,16 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
-from . import balance, commands, planner, recovery
+from . import balance, commands, planner, recovery, shrinking
 from .facts import Facts, OperationFacts
 from .leaving import DEAD_AFTER_S, NEVER, leaving
 from .lineage import Gid
+from .locks import OPERATIONS_MAX
 from .metadata import Metadata
 from .model import Lineage, Operation
 from .planner import Large, Planned
 from .replacing import Leave
+from .shrinking import Small
 
 ALIVE_S = 3.0
 """A node heard from within this time is counted on."""
@@ -40,14 +42,17 @@ def next_steps(
     repair_after_s: float = NEVER,
     *,
     balanced: bool = True,
+    merge_after_s: float = shrinking.NEVER,
 ) -> list[Command]:
     """What to commit now as the controller's leader for so many seconds, in this order. Replicas
     of nodes that are DEAD for `repair_after_s` are given to others; where replicas are to be
-    `balanced` they move when nothing else is due.
+    `balanced` they move when nothing else is due. Neighbours that are small are merged when
+    neither was in an operation for `merge_after_s`.
 
     Empty: nothing, until something is reported or time passes.
     """
     facts.forget_except(set(metadata.operations))
+    facts.forget_gone(metadata.ranges)
     active = {node.node_id for node in metadata.active_nodes()}
     # What drains takes part where it does already, and in nothing new.
     draining = {n.node_id for n in metadata.nodes.values() if n.state == "DRAINING"}
@@ -69,13 +74,20 @@ def next_steps(
         return states
     leave = leaving(metadata, facts, now, leads_for_s, repair_after_s)
     steps = _plans(metadata, facts, now, leave)
+    if not steps and shrinking.NEVER < merge_after_s <= leads_for_s:
+        steps = _merges(metadata, facts, now, merge_after_s)
     if balanced and not steps and leads_for_s >= DEAD_AFTER_S:  # nodes may be coming still
         steps = _moves(metadata, facts, now)
     return steps
 
 
 def timers(
-    metadata: Metadata, facts: Facts, now: float, leads_for_s: float, repair_after_s: float
+    metadata: Metadata,
+    facts: Facts,
+    now: float,
+    leads_for_s: float,
+    repair_after_s: float,
+    merge_after_s: float = shrinking.NEVER,
 ) -> Hashable:
     """What next steps follow from besides the metadata, damage and reports: as long as it is the
     same, time alone makes nothing due."""
@@ -86,7 +98,8 @@ def timers(
     leave = leaving(metadata, facts, now, leads_for_s, repair_after_s)
     rests = _resting(facts, now), facts.changed_within(now, balance.RESTS_S)
     told = frozenset(_large(facts)), frozenset(facts.short)
-    return *heard, frozenset(leave.items()), *rests, *told
+    merges = merge_after_s <= leads_for_s, facts.changed_within(now, merge_after_s)
+    return *heard, frozenset(leave.items()), *rests, *told, *merges, frozenset(_small(facts))
 
 
 def _members_now(operation: Operation, metadata: Metadata) -> dict[Gid, Collection[int]]:
@@ -141,6 +154,16 @@ def _plans(
     return [_command(metadata, plan) for plan in planned]
 
 
+def _merges(metadata: Metadata, facts: Facts, now: float, merge_after_s: float) -> list[Command]:
+    room = OPERATIONS_MAX - len(metadata.operations)
+    resting = facts.changed_within(now, merge_after_s) - facts.gathered
+    planned = shrinking.merges(metadata, facts.alive(now, ALIVE_S), resting, _small(facts))[:room]
+    for plan in planned:
+        if plan.kind == shrinking.GATHER:
+            facts.gathered.add(plan.range_id)
+    return [_command(metadata, plan) for plan in planned]
+
+
 def _moves(metadata: Metadata, facts: Facts, now: float) -> list[Command]:
     resting = _resting(facts, now) | facts.changed_within(now, balance.RESTS_S)
     planned = balance.moves(
@@ -153,6 +176,9 @@ def _command(metadata: Metadata, plan: Planned) -> Command:
     if plan.kind == "split":
         log = metadata.logs[metadata.ranges[plan.range_id].log_id]
         return {"op": commands.SPLIT, "log": log.name, "at": plan.at, "reason": plan.reason}
+    if plan.kind == "merge":
+        log = metadata.logs[metadata.ranges[plan.range_id].log_id]
+        return {"op": commands.MERGE, "log": log.name, "at": plan.at, "reason": plan.reason}
     return {
         "op": commands.PLAN,
         "kind": plan.kind,
@@ -160,6 +186,10 @@ def _command(metadata: Metadata, plan: Planned) -> Command:
         "outputs": [{"range": plan.range_id, "members": list(plan.members)}],
         "reason": plan.reason,
     }
+
+
+def _small(facts: Facts) -> list[Small]:
+    return [told for node in facts.small.values() for told in node]
 
 
 def _large(facts: Facts) -> list[Large]:

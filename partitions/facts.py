@@ -12,6 +12,7 @@ from ..client.errors import InvalidArgument
 from .lineage import Gid
 from .model import Lineage
 from .planner import Damage, Large
+from .shrinking import Small
 
 COPIED, SEALED, PREPARED, INSTALLED = "copied", "sealed", "prepared", "installed"
 """Kinds of reports: the files that exist are here; so is, durably, the end of the generation, of
@@ -57,6 +58,10 @@ class Facts:
         """Node to what it says of its replicas."""
         self.large: dict[int, list[Large]] = {}
         """Node to ranges that it leads and finds too large, or too busy."""
+        self.small: dict[int, list[Small]] = {}
+        """Node to ranges that it leads and finds small enough to be merged."""
+        self.gathered: set[int] = set()
+        """Ranges that moved to be merged: that they did is no reason to let them rest."""
         self.repaired: dict[int, float] = {}
         """Range to when its last repair or split was planned, or the last move of it off a node."""
         self.changed: dict[int, float] = {}
@@ -104,9 +109,13 @@ class Facts:
         self.leads_left = {n: left for n, left in self.leads_left.items() if n in draining}
 
     def changed_within(self, now: float, within_s: float) -> frozenset[int]:
-        """Ranges that were in an operation lately; what was longer ago is forgotten."""
-        self.changed = {r: at for r, at in self.changed.items() if now - at < within_s}
-        return frozenset(self.changed)
+        """Ranges that were in an operation lately."""
+        return frozenset(r for r, at in self.changed.items() if now - at < within_s)
+
+    def forget_gone(self, ranges: Collection[int]) -> None:
+        """There are these ranges only."""
+        self.changed = {r: at for r, at in self.changed.items() if r in ranges}
+        self.gathered &= set(ranges)
 
     def keep(self, range_id: int, node: int, until: float) -> None:
         """Who leads the range, while it does, is to go on until then."""

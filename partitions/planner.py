@@ -31,7 +31,7 @@ class Planned:
     members: tuple[int, ...]
     reason: str
     at: bytes = b""
-    """Of a split: the first key of the new range."""
+    """Of a split: the first key of the new range. Of a merge: that of the range that goes."""
 
 
 class Large(NamedTuple):

@@ -1,11 +1,11 @@
 """One node killed before each of its disk operations in turn: enumerated, not sampled.
 
-A fixed scenario of a few seconds holds appends, checkpoints and a cut log, a base install, a repair,
-a split and a merge, all on one node. It runs once for each disk operation n of that node: WAL
-writes, syncs, file creations and deletions, and the transactions of meta, also those that name a
-segment. The node dies just before its n-th, by kill or by loss of power, and starts again soon; in
-a third pass the power also fails a few operations into that recovery. After each run every promise
-must hold and everything must have converged.
+A fixed scenario of a few seconds holds appends, checkpoints and a cut log, a base install, a
+repair, a split and a merge, all on one node. It runs once for each disk operation n of that node:
+WAL writes, syncs, file creations and deletions, and the transactions of meta, also those that name
+a segment. The node dies just before its n-th, by kill or by loss of power, and starts again soon;
+in a third pass the power also fails a few operations into that recovery. After each run every
+promise must hold and everything must have converged.
 
 tests/unit/test_storage_failpoints.py has the same list against a real directory and real LMDB.
 """

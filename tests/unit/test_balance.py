@@ -241,4 +241,6 @@ def test_a_range_rests_after_any_operation_and_time_alone_makes_it_due() -> None
     facts.short = {4}
     assert timers(metadata, facts, later, LONG_S, 0.0) != now_due
     assert next_steps(metadata, facts, later, LONG_S) == []
-    assert facts.changed == {}, "what is long ago is forgotten"
+    facts.changed[99] = later
+    next_steps(metadata, facts, later, LONG_S)
+    assert 99 not in facts.changed, "there is no such range any more"

@@ -22,6 +22,7 @@ from lognode.partitions.facts import Facts
 from lognode.partitions.leads import LEAD_RESTS_S, TRY_AGAIN_AFTER_S, handovers
 from lognode.partitions.leaving import DEAD_AFTER_S
 from lognode.partitions.metadata import Metadata
+from lognode.partitions.shrinking import Small
 from lognode.raft.types import GroupId
 
 ALL = (1, 2, 3)
@@ -301,7 +302,7 @@ class Heard:
             "connection": lambda _: None,
             "room": self.room,
             "draining": SimpleNamespace(leads_left=None),
-            "large": SimpleNamespace(told=[]),
+            "large": SimpleNamespace(told=[], small=[]),
             "hot": SimpleNamespace(told=[]),
             "handover": SimpleNamespace(wishes=lambda _: self.wishes),
         }  # fmt: skip
@@ -328,6 +329,17 @@ def test_what_an_operator_wants_to_be_led_by_a_node_is_told_and_kept(clock: Cloc
     for wrong in ([[1, 2]], [[1, 2, -1.0]], [[1, 2, 601.0]], [["x", 2, 1.0]], 5):
         with pytest.raises(InvalidArgument, match="wishes"):
             heard.serve(wishes=wrong)
+
+
+def test_small_ranges_are_told_with_the_heartbeat_and_forgotten_with_the_next(
+    clock: Clock,
+) -> None:
+    heard = Heard(clock)
+    heard.serve(small=[[7, 1, 4_096, 2]])
+    assert heard.facts.small == {2: [Small(7, 1, 4_096, 2)]}
+    heard.serve()
+    heard.note_own()
+    assert heard.facts.small == {1: [], 2: []}
 
 
 def test_a_wish_that_has_come_true_already_is_kept_too() -> None:

@@ -28,6 +28,7 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "repair_after": ("0", "1.5", "2", 0.0),
     "balance": ("off", "on", "off", "off"),
     "split_rest": ("0", "1.5", "2", 0.0),
+    "merge_after": ("0", "1.5", "2", 0.0),
 }
 
 
