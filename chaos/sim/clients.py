@@ -80,6 +80,9 @@ class Client:
     hints: dict[bytes, int] = field(default_factory=dict)
     """Per key, who leads its range."""
     open_requests: int = 0
+    waits_since: float = 0.0
+    """When the oldest of the open requests was made, as long as none of them is answered."""
+    answers: int = 0
     refusals: int = 0
     _seen: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Per key, the (generation, applied index) that this client's reads have seen."""
@@ -116,6 +119,8 @@ class Client:
         if lull and int(self.scheduler.clock.now / lull) % 2:
             self._later(lull - self.scheduler.clock.now % lull + self._think(), self._next)
             return
+        if not self.open_requests:
+            self.waits_since = self.scheduler.clock.now
         self.open_requests += 1
         group = self.rng.randrange(self.options.groups)
         if self.options.removals and self.rng.random() < _REMOVALS:
@@ -127,6 +132,7 @@ class Client:
 
     def _finished(self) -> None:
         self.open_requests -= 1
+        self.answers += 1
         self._later(self._think(), self._next)
 
     def _node(self, key: bytes) -> int:
@@ -358,16 +364,19 @@ class Client:
         self._later(2.0 * self._think(), partial(self._read_leased, lease, owed))
 
     def _read_leased(self, lease: Lease, owed: list[tuple[int, bytes]]) -> None:
-        body = {"op": "read", "key": lease.key, "as_of": lease.through}
+        body = {"op": "read", "key": lease.key, "as_of": lease.through, "lease": lease.name}
         done = partial(self._leased_read, lease, owed)
         self._insist(self._reader_node(lease.key), body, done)
 
     def _leased_read(self, lease: Lease, owed: list[tuple[int, bytes]], reply: Reply) -> None:
         self.trace(self.name, "leased", f"{lease.name} {reply['status']}")
-        if reply["status"] == "ok":
-            self.history.complete_leased(lease.key, lease.through, owed, reply["entries"])
-        elif "clock" not in self.options.faults:
+        holds = reply["status"] == "ok" and reply["holds"]
+        if not holds and "clock" not in self.options.faults:
             raise Violation("x14", "a lease ended before its time", lease=lease.name)
+        if reply["status"] == "ok":
+            # Once it has ended the lease of another, taken later, may answer, and owes it less.
+            owed = owed if holds else []
+            self.history.complete_leased(lease.key, lease.through, owed, reply["entries"])
         body = {"op": "remove", "key": lease.key, "command": lease.release}
         self._insist(self._node(lease.key), body, lambda _: self._finished())
 

@@ -1,0 +1,79 @@
+"""What the simulator asks of a healthy majority, and of a lease: no more than they owe."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lognode.chaos.sim.clients import Client
+from lognode.chaos.sim.clock import Scheduler, VirtualClock
+from lognode.chaos.sim.history import History
+from lognode.chaos.sim.options import Options
+from lognode.chaos.sim.removed import Lease
+from lognode.chaos.sim.trace import Trace
+from lognode.chaos.sim.violation import Violation
+from lognode.chaos.sim.world import World
+
+CALM = replace(Options(), faults=(), phases=False)
+
+
+def a_world(options: Options) -> World:
+    world = World(1, options, None, ())
+    for host in world.hosts.values():
+        world.network.add(host)
+        host.start()
+    for client in world.clients:
+        client.start()
+    return world
+
+
+def test_a_majority_that_nobody_asks_for_anything_is_not_blamed() -> None:
+    """Seeds 16013 and 17752: the clients fell silent just as the others healed."""
+    world = a_world(replace(CALM, think_seconds=1e9))
+    world._require_progress(5.0)
+    assert not world._answers()
+
+
+def test_who_asks_late_is_owed_an_answer_as_late_and_no_later() -> None:
+    world = a_world(replace(CALM, think_seconds=1e9))
+    world._run_until(1.0)
+    before = world.clock.now
+    for host in world.hosts.values():
+        host.power_loss()
+    for client in world.clients:
+        client.scheduler.after(3.0, client._next)
+    with pytest.raises(Violation, match="L1"):
+        world._require_progress(5.0)
+    assert world.clock.now == pytest.approx(before + 3.0 + 5.0, abs=0.1)
+
+
+class Answers:
+    """A node that answers everything at once, the same."""
+
+    def __init__(self, reply: dict[str, Any]) -> None:
+        self._reply = reply
+
+    def request(self, node: int, body: dict[str, Any], answer: Any) -> None:
+        answer(self._reply)
+
+
+def read_leased(options: Options, **reply: Any) -> History:
+    clock = VirtualClock()
+    client = Client(
+        client_id=1, options=options, door=Answers({"status": "ok", **reply}),
+        scheduler=Scheduler(clock), rng=random.Random(1), trace=Trace(clock, None),
+        history=History(),
+    )  # fmt: skip
+    lease = Lease("c1.1", 0, b"0/k0", 8)
+    client._leased_read(lease, [(3, b"owed")], {"status": "ok", **reply})
+    return client.history
+
+
+def test_x14_a_lease_that_ended_by_a_clock_owes_nothing_and_any_other_owes_all() -> None:
+    """Seed 25977: it had ended by a jump of two days, and one taken after a delete answered."""
+    jumps = replace(CALM, faults=("clock",))
+    assert read_leased(jumps, holds=False, entries=[], next_seq=9, end=None).leased == 1
+    for options, holds in ((CALM, False), (CALM, True), (jumps, True)):
+        with pytest.raises(Violation, match="x14"):
+            read_leased(options, holds=holds, entries=[], next_seq=9, end=None)
