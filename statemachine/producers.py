@@ -10,16 +10,47 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..client import limits
 from ..client.errors import Fenced, LimitExceeded, LognodeError, OutOfOrder, Overloaded
 from ..client.records import Batch
 from .number_runs import NumberRuns, united_runs
+from .spans import Span, has
 
 _SETTLED_KEPT: Final = 64
 """Settled numbers beyond what `settle` needs to be cheap; nobody asks for them any more."""
+_ROW_FIELDS: Final = 6
+"""Of a row as meta stores it, those before its elders."""
+
+
+class Elder(NamedTuple):
+    """What a range knew of a producer under an older epoch than its neighbour when the two were
+    merged. It holds for its own keys alone, as it would if the range had learned of the newer epoch
+    before: a record of these keys that it knows is a duplicate (executions 1.10), and of the
+    others nothing is below its `low` (1.9)."""
+
+    start: bytes
+    end: bytes | None
+    low: int
+    highest: int
+    numbers: NumberRuns
+
+    def knows(self, number: int, key: bytes) -> bool:
+        """Whether the record was settled or applied here."""
+        return has((self.start, self.end), key) and (
+            number < self.low or self.numbers.get(number) is not None
+        )
+
+    def to_wire(self) -> list[Any]:
+        """As a row has it."""
+        return [self.start, self.end, self.low, self.highest, self.numbers.to_wire()]
+
+    @classmethod
+    def from_wire(cls, body: Sequence[Any]) -> "Elder":
+        """Undo `to_wire`."""
+        start, end, low, highest, runs = body
+        return cls(start, end, low, highest, NumberRuns.from_wire(runs))
 
 
 @dataclass(slots=True)
@@ -38,11 +69,24 @@ class Row:
     """Those that the base had with which this replica began."""
     ordered: list[int] = field(default_factory=list)
     """The numbers in `applied`, ascending."""
+    elders: list[Elder] = field(default_factory=list)
+    """Of older epochs: nearly always none. `highest` is not below theirs."""
 
     def seq_of(self, number: int) -> int | None:
         """The seq that a number was given, None where it was not applied or is forgotten."""
         seq = self.applied.get(number)
-        return self.inherited.get(number) if seq is None else seq
+        if seq is None:
+            seq = self.inherited.get(number)
+        for elder in self.elders if seq is None else ():
+            seq = elder.numbers.get(number) if seq is None else seq
+        return seq
+
+    def knows(self, number: int, key: bytes) -> bool:
+        """Whether the record was applied, or settled under an older epoch."""
+        if not self.elders:
+            return self.seq_of(number) is not None
+        own = self.applied.get(number) is not None or self.inherited.get(number) is not None
+        return own or any(elder.knows(number, key) for elder in self.elders)
 
     def numbers(self) -> dict[int, int]:
         """All that it remembers, ascending, with their seqs."""
@@ -57,13 +101,17 @@ class Row:
         if self.ordered:
             known = self.numbers()
             runs = NumberRuns(list(known), list(known.values()))
-        return [self.epoch, self.low, self.highest, runs.to_wire(), self.last_ms, self.fence_token]
+        elders = [elder.to_wire() for elder in self.elders]
+        return [self.epoch, self.low, self.highest, runs.to_wire(), self.last_ms, self.fence_token,
+                *([elders] if elders else ())]  # fmt: skip
 
     @classmethod
     def from_wire(cls, body: Sequence[Any]) -> "Row":
         """Undo `to_wire`."""
-        epoch, low, highest, runs, last_ms, token = body
-        return cls(epoch, low, highest, {}, last_ms, token, NumberRuns.from_wire(runs))
+        epoch, low, highest, runs, last_ms, token, *rest = body
+        row = cls(epoch, low, highest, {}, last_ms, token, NumberRuns.from_wire(runs))
+        row.elders = [Elder.from_wire(elder) for each in rest for elder in each]
+        return row
 
     def settle(self, low: int) -> None:
         """Nothing below `low` is ever sent again; what is remembered of it goes in bulk.
@@ -73,6 +121,8 @@ class Row:
         are the same on every replica.
         """
         self.low = max(self.low, low)
+        if self.elders:
+            self.elders = [e for e in self.elders if max(e.low, e.highest + 1) > self.low]
         settled = bisect_left(self.ordered, self.low)
         inherited = self.inherited
         passed = inherited.below(self.low) if inherited.count else 0
@@ -93,29 +143,42 @@ class Row:
         self.highest = max(self.highest, numbers[-1])
 
 
-def united_rows(
-    one: Mapping[int, list[Any]], other: Mapping[int, list[Any]]
-) -> dict[int, list[Any]]:
-    """The tables of two ranges that are merged, as meta stores them, as one.
+class Table(NamedTuple):
+    """Of a range with that span: rows as meta stores them."""
 
-    Of a producer that both know, the row of the higher epoch stays and nothing of the other's: its
-    numbers may mean other records (executions 1.9). Of one epoch, what either applied was applied,
-    and what is settled in one is settled.
+    span: Span
+    rows: Mapping[int, list[Any]]
+
+
+def united_rows(left: Table, right: Table) -> Table:
+    """The tables of two neighbours that are merged, as one.
+
+    Of a producer that both know under one epoch, what either applied was applied, and what is
+    settled in one is settled. Else the row of the higher epoch stays (executions 1.9), and what the
+    other range knew holds on for its own keys: an opening that raises the epoch range by range may
+    have come to one of the two alone.
     """
-    rows = dict(one)
-    for producer, row in other.items():
+    rows = dict(left.rows)
+    for producer, row in right.rows.items():
         known = rows.get(producer)
-        rows[producer] = row if known is None or known == row else _united(known, row)
-    return rows
+        if known is None or known == row:
+            rows[producer] = row
+        else:
+            rows[producer] = _united((left.span, known), (right.span, row))
+    return Table((left.span[0], right.span[1]), rows)
 
 
-def _united(one: list[Any], other: list[Any]) -> list[Any]:
-    epoch, low, highest, runs, last_ms, token = max(one, other, key=itemgetter(0))
-    last_ms = max(one[4], other[4])
-    if one[0] == other[0]:
-        low, highest, token = max(low, other[1]), max(highest, other[2]), max(token, other[5])
-        runs = united_runs(runs, other[3])
-    return [epoch, low, highest, runs, last_ms, token]
+def _united(one: tuple[Span, list[Any]], other: tuple[Span, list[Any]]) -> list[Any]:
+    (old_span, old), (_, new) = sorted((one, other), key=lambda each: each[1][0])
+    epoch, low, highest, runs, last_ms, token = new[:_ROW_FIELDS]
+    elders = [elder for row in (one[1], other[1]) for each in row[_ROW_FIELDS:] for elder in each]
+    if old[0] == epoch:
+        low, token, runs = max(low, old[1]), max(token, old[5]), united_runs(runs, old[3])
+    else:
+        elders.append([*old_span, *old[1:4]])
+    different = [elder for at, elder in enumerate(elders) if elder not in elders[:at]]
+    row = [epoch, low, max(highest, old[2]), runs, max(last_ms, old[4]), token]
+    return [*row, different] if different else row
 
 
 class Producers:
@@ -166,12 +229,12 @@ class Producers:
         earlier: set[int] = set()
         for position, number in enumerate(numbers):
             prev = prevs[position] if prevs is not None else 0
-            if prev >= low and prev not in earlier and row.seq_of(prev) is None:
+            if prev >= low and prev not in earlier and not row.knows(prev, batch.keys[position]):
                 return OutOfOrder(
                     f"record {prev} of the same key has not arrived here", number=prev
                 )
             earlier.add(number)
-            if number >= low and row.seq_of(number) is None:
+            if number >= low and not row.knows(number, batch.keys[position]):
                 fresh.append(position)
         return None if len(fresh) == len(numbers) else fresh
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from ..client.invariants import invariant
 from .leases import Lease
 from .marks import Marks
-from .producers import united_rows
+from .producers import Table, united_rows
 from .range_state import Base
 from .spans import Span
 from .union_rows import Rows, beside, common_places
@@ -42,9 +42,9 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
     The manifest has all their rows, clipped to their spans. What both sides of a border have of one
     file since a split is one row again, so that a merge undoes a split. Seqs go on behind the
     largest, log time behind the latest. Floors, marks and leases stay those of each parent's keys
-    (executions 1.12, 1.14), and of producers the row is as executions 1.9 wants it. What comes of
-    it may be beyond a limit, of producers or spans, say: nothing is dropped for that, the range
-    only takes no more of it.
+    (executions 1.12, 1.14), and of producers the row is as executions 1.9 and 1.10 want it. What
+    comes of it may be beyond a limit, of producers or spans, say: nothing is dropped for that, the
+    range only takes no more of it.
 
     Of a table that this function has never heard of the first parent's is kept, and the others'
     lost: whoever adds one has to say in here how it is united.
@@ -70,7 +70,7 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
             "last_timestamp_ms": max(each.get("last_timestamp_ms", 0) for each in tables),
             "hash": united_hash([each.get("hash", bytes(_HASH_BYTES)) for each in tables]),
             "sealed": None,
-            "producers": reduce(united_rows, (each.get("producers", {}) for each in tables)),
+            "producers": reduce(united_rows, map(_producers, parents)).rows,
             "removal": _removal(parents),
         },
     )
@@ -84,6 +84,10 @@ def united_hash(hashes: Iterable[bytes]) -> bytes:
 def _rows(parent: Parent) -> Rows:
     clipped = (info.clipped(parent.span) for info in parent.base.manifest)
     return Rows(parent.span, [info for info in clipped if info is not None])
+
+
+def _producers(parent: Parent) -> Table:
+    return Table(parent.span, parent.base.tables.get("producers", {}))
 
 
 def _removal(parents: Sequence[Parent]) -> dict[str, Any] | None:

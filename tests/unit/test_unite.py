@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lineages import KEYS, Lineages
 
 from lognode.client import limits
-from lognode.client.errors import CorruptData, LognodeError
+from lognode.client.errors import CorruptData, LognodeError, OutOfOrder
 from lognode.client.invariants import InvariantError
 from lognode.client.records import Batch, decode_batch, encode_batch
 from lognode.node.retention import decide, holdings, trimmed
@@ -22,7 +22,7 @@ from lognode.partitions.policy import Policy
 from lognode.statemachine import commands
 from lognode.statemachine.merge_plan import is_oldest, plan
 from lognode.statemachine.number_runs import NumberRuns
-from lognode.statemachine.producers import Producers, united_rows
+from lognode.statemachine.producers import Producers, Table, united_rows
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segment_format import SegmentInfo
 from lognode.statemachine.segment_reader import Segment
@@ -625,31 +625,84 @@ def producers(**rows: list[Any]) -> dict[int, list[Any]]:
     return table
 
 
-def test_x9_of_two_rows_of_one_producer_the_higher_epoch_stays() -> None:
-    old = [1, 40, {41: 7, 44: 8}, 900, 5]
-    new = [2, 1, {1: 3, 2: 4}, 300, 6]
-    for one, other in ((old, new), (new, old)):
-        table = Producers.from_wire(united_rows(producers(p7=one), producers(p7=other)))
-        row = table.rows[7]
-        assert (row.epoch, row.low, row.highest, row.fence_token, row.last_ms) == (2, 1, 2, 6, 900)
-        third = decode_batch(
-            encode_batch([b"k"], [b"v"], producer=7, epoch=2, low=1, numbers=[3], prevs=[2])
-        )
-        assert table.check(third) is None, "record 3 of epoch 2 is not below the low of epoch 1"
-        assert row.seq_of(2) == 4
+A, B = (b"", b"m"), (b"m", None)
+"""Spans of neighbours."""
+
+
+def united_of(left: dict[int, list[Any]], right: dict[int, list[Any]]) -> dict[int, list[Any]]:
+    return dict(united_rows(Table(A, left), Table(B, right)).rows)
+
+
+def record(number: int, key: bytes, prev: int = 0, low: int = 1) -> Batch:
+    return decode_batch(
+        encode_batch([key], [b"v"], producer=7, epoch=2, low=low, numbers=[number], prevs=[prev])
+    )
+
+
+OLD = [1, 40, {41: 7, 44: 8}, 900, 5]
+NEW = [2, 1, {1: 3, 2: 4}, 300, 6]
+
+
+@pytest.mark.parametrize(("left", "right", "new_key"), [(OLD, NEW, b"x"), (NEW, OLD, b"a")])
+def test_x9_of_two_rows_of_one_producer_the_higher_epoch_stays(
+    left: list[Any], right: list[Any], new_key: bytes
+) -> None:
+    table = Producers.from_wire(united_of(producers(p7=left), producers(p7=right)))
+    row = table.rows[7]
+    assert (row.epoch, row.low, row.highest, row.fence_token, row.last_ms) == (2, 1, 44, 6, 900)
+    third = record(3, new_key, prev=2)
+    assert table.check(third) is None, "record 3 of epoch 2 is not below the low of epoch 1"
+    assert row.seq_of(2) == 4
+
+
+@pytest.mark.parametrize(("left", "right", "old_key"), [(OLD, NEW, b"a"), (NEW, OLD, b"x")])
+def test_S8_x10_what_a_range_knew_that_the_opening_had_not_come_to_is_a_duplicate_still(
+    left: list[Any], right: list[Any], old_key: bytes
+) -> None:
+    """An import was opened again while its ranges were merged: what one of them had applied, and
+    nobody had acknowledged, was stored once more."""
+    table = Producers.from_wire(united_of(producers(p7=left), producers(p7=right)))
+    table = copied(table)
+    for known in (39, 41, 44):
+        assert table.check(record(known, old_key)) == []
+    assert table.duplicate_seqs(record(44, old_key)) == [8]
+    assert table.check(record(43, old_key, prev=41)) is None
+    assert table.check(record(43, old_key, prev=39)) is None, "settled there"
+    assert isinstance(table.check(record(46, old_key, prev=42)), OutOfOrder)
+    table.record(record(45, old_key, low=44), [45], 9, 901)
+    assert table.rows[7].elders, "44 may come again"
+    table.record(record(46, old_key, low=45), [46], 10, 902)
+    assert not table.rows[7].elders
+    assert len(table.rows[7].to_wire()) == 6
+
+
+def test_S8_x10_rows_are_merged_again_and_again_and_nothing_is_forgotten() -> None:
+    third = [3, 1, {5: 9}, 1, 7]
+    once = united_of(producers(p7=OLD), producers(p7=NEW))
+    twice = united_rows(Table((b"", None), once), Table((b"z", None), producers(p7=third)))
+    row = Producers.from_wire(dict(twice.rows)).rows[7]
+    assert (row.epoch, row.highest) == (3, 44)
+    assert [(elder.start, elder.end, elder.low) for elder in row.elders] == [
+        (b"", b"m", 40), (b"", None, 1),
+    ]  # fmt: skip
+    assert row.knows(44, b"a")
+    assert not row.knows(44, b"x")
+    assert row.knows(2, b"x")
+    split = united_rows(Table(A, twice.rows), Table(B, twice.rows))
+    assert split.rows == twice.rows, "both children of a split know the same"
 
 
 def test_x9_rows_of_one_epoch_know_what_either_knew() -> None:
     left = producers(p7=[3, 5, {4: 1, 5: 2, 9: 3}, 10, 1], p8=[1, 1, {1: 4}, 1, 0])
     right = producers(p7=[3, 8, {5: 2, 8: 2, 10: 5}, 9, 0], p9=[1, 1, {}, 1, 0])
-    table = united_rows(left, right)
+    table = united_of(left, right)
     assert list(table) == [7, 8, 9]
     row = Producers.from_wire(table).rows[7]
     assert (row.epoch, row.low, row.highest, row.last_ms, row.fence_token) == (3, 8, 10, 10, 1)
     assert row.numbers() == {4: 1, 5: 2, 8: 2, 9: 3, 10: 5}
-    assert united_rows(table, table) == table
+    assert united_of(table, table) == table
     many = {producer: [1, 1, 0, [[], [], [0]], 0, 0] for producer in range(9)}
-    assert len(united_rows(many, {99: many[0]})) == 10
+    assert len(united_of(many, {99: many[0]})) == 10
 
 
 class Cluster:
@@ -684,9 +737,26 @@ class Cluster:
 
     def unite(self, at: int) -> None:
         if at + 1 < len(self.ranges):
-            (start, _, left), (_, end, right) = self.ranges[at : at + 2]
-            table = united_rows(left.to_wire(), right.to_wire())
+            (start, *_), (_, end, _) = self.ranges[at : at + 2]
+            tables = [
+                Table((bytes([first]), bytes([last])), table.to_wire())
+                for first, last, table in self.ranges[at : at + 2]
+            ]
+            table = dict(united_rows(*tables).rows)
             self.ranges[at : at + 2] = [(start, end, Producers.from_wire(table))]
+
+    def open(self, epoch: int, rng: random.Random) -> None:
+        """Raise the epoch range by range, as ranges are split and merged (executions 1.27)."""
+        fenced = 0
+        while behind := [
+            table for *_, table in self.ranges if 7 not in table.rows or table.rows[7].epoch < epoch
+        ]:
+            table = rng.choice(behind)
+            assert table.fence(7, epoch, epoch, 1) is None
+            fenced += 1
+            if fenced < 20 and rng.random() < 0.4:
+                self.unite(rng.randrange(4))
+                self.split(rng.randrange(1, 8))
 
 
 def copied(table: Producers) -> Producers:
@@ -714,8 +784,7 @@ def test_S4_S8_x9_a_record_is_applied_once_and_in_order_whatever_splits_and_merg
                 cluster.unite(rng.randrange(4))
             elif what < 0.35:
                 epoch += 1
-                for *_, table in cluster.ranges:
-                    assert table.fence(7, epoch, epoch, 1) is None
+                cluster.open(epoch, rng)
             elif what < 0.4 and open_:
                 del open_[rng.choice(list(open_))]
             elif what < 0.55 and sent:
