@@ -38,6 +38,8 @@ _LOOKING_SHARE = 4
 _SEALED_POLL_S = 0.02
 _SEALED_WAIT_S = 2.0
 """Appends wait while a new member waits for the end of a generation, which its peers flush."""
+_FLUSHES_S = 10.0
+"""So long files are built ahead of a seal one after the other."""
 _NO_MERGE_S = 5.0
 """After the last look that saw an operation on a range."""
 _BEGINS = 32
@@ -302,8 +304,17 @@ class Duties:
         if replica is None:
             await self._fetch_at(gid, None, pin=self._pin_for(operation, gid), ahead=True)
         else:
-            await self._flusher.flush(replica)
+            await self._flush_ahead(replica)
         self._copied.add((operation, gid))
+
+    async def _flush_ahead(self, replica: RangeReplica) -> None:
+        """Leave little in memory for the seal, at which appends wait for it. Each flush leaves what
+        came while it was built, which is less each time as long as building is the faster; where it
+        is not, that ends all the same."""
+        until = time.monotonic() + _FLUSHES_S
+        await self._flusher.flush(replica)
+        while replica.state.memtable_bytes > duties.TAIL_BYTES and time.monotonic() < until:
+            await self._flusher.flush(replica, hurried=True)
 
     async def _prepare(self, gid: GroupId, operation: int) -> None:
         base = await self._fetch_sealed(gid, pin=self._pin_for(operation, gid))

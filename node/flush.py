@@ -58,8 +58,9 @@ class Flusher:
         self._turn = asyncio.Lock()
         self._files = 0
 
-    async def flush(self, replica: RangeReplica) -> None:
-        """Bring what is applied now into segments. Returns when meta says so, durably.
+    async def flush(self, replica: RangeReplica, *, hurried: bool = False) -> None:
+        """Bring what is applied now into segments. Returns when meta says so, durably. `hurried`:
+        the builder does not give way, as for a range that is sealed, whose appends wait.
 
         Raises LognodeError when the builder failed or the replica ended meanwhile: nothing was
         lost, and the next flush builds the same segment again. Raises DiskFailure.
@@ -71,7 +72,7 @@ class Flusher:
             while replica.state.durable_base.applied_index < wanted:
                 if not replica.state.queue:
                     replica.freeze()
-                await self._flush_oldest(replica)
+                await self._flush_oldest(replica, hurried=hurried)
 
     async def flush_oldest(self, replica: RangeReplica) -> None:
         """As `flush`, of the oldest frozen memtable only; nothing when there is none."""
@@ -79,13 +80,13 @@ class Flusher:
             if replica.state.queue:
                 await self._flush_oldest(replica)
 
-    async def _flush_oldest(self, replica: RangeReplica) -> None:
+    async def _flush_oldest(self, replica: RangeReplica, *, hurried: bool = False) -> None:
         state = replica.state
         started = time.monotonic()
         frozen = state.queue[0]
         info = None
         try:
-            info = await self._build(frozen, hurried=replica.is_sealed)
+            info = await self._build(frozen, hurried=hurried or replica.is_sealed)
             async with replica.base_turn:
                 if replica.stopped:
                     # Retired, or gone on from a later base: its row is no longer ours to write.

@@ -12,9 +12,11 @@ import pytest
 from storage_node import StorageNode, descriptor
 
 from lognode.client.errors import CorruptData, Unavailable
+from lognode.node import duties as node_duties
 from lognode.node import rows
 from lognode.node.disk_room import DiskRoom
 from lognode.node.duties import Duties
+from lognode.partitions.duties import TAIL_BYTES
 from lognode.partitions.model import Descriptor, Lineage, NodeRecord, Operation, Output, Span
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
@@ -212,3 +214,38 @@ def test_what_was_prepared_for_an_operation_that_is_over_goes(tmp_path: Path) ->
         running.cancel()
 
     run(tmp_path, test)
+
+
+class Flushes:
+    """A builder, and what came to memory while each file was built."""
+
+    def __init__(self, *left: int) -> None:
+        self.state = SimpleNamespace(memtable_bytes=1 << 30)
+        self.left = list(left)
+        self.hurried: list[bool] = []
+
+    async def flush(self, replica: Any, *, hurried: bool = False) -> None:
+        self.hurried.append(hurried)
+        self.state.memtable_bytes = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds", "hurried"),
+    [
+        ((TAIL_BYTES,), 10.0, [False]),
+        ((9 * TAIL_BYTES, 3 * TAIL_BYTES, TAIL_BYTES), 10.0, [False, True, True]),
+        ((9 * TAIL_BYTES,), 0.0, [False]),
+    ],
+    ids=["once", "less each time", "never"],
+)
+def test_L1_files_are_built_ahead_of_the_seal_until_little_is_left(
+    left: tuple[int, ...], seconds: float, hurried: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One was built and the range sealed with what had come meanwhile, 150 MB in one case."""
+    monkeypatch.setattr(node_duties, "_FLUSHES_S", seconds)
+    flushes = Flushes(*left)
+    duties = Duties.__new__(Duties)
+    duties._flusher = flushes  # type: ignore[assignment]
+    asyncio.run(duties._flush_ahead(flushes))  # type: ignore[arg-type]
+    assert flushes.hurried == hurried
