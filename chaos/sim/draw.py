@@ -190,7 +190,7 @@ class Drawer:
         return [Fault(at, "rot", (node,), (), self._seconds(), how, self._rng.random())]
 
     def _change(self, at: float) -> list[Fault]:
-        how = self._rng.choice(("repair", "move", "move", "split", "merge", "merge"))
+        how = self._rng.choice(("repair", "move", "move", "split", "merge", "merge", "drain"))
         return [Fault(at, "change", how=how, value=self._rng.random())]
 
     def _checkpoint(self, at: float) -> list[Fault]:

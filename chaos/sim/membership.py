@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
 from ...raft.types import GroupId
-from .controller import STEP_S, ControllerReplica
+from .controller import STEP_S, ControllerReplica, controller_row
 from .member import CONTROLLER, HEARTBEAT
 
 if TYPE_CHECKING:
@@ -90,7 +90,11 @@ class Membership:
         controller = self._replicas.controller
         if controller is None or controller.stopped:
             return
-        if controller.is_sealed:
+        known = self._host.view.metadata
+        later = known.controller.generation > controller.gid.generation
+        if later and not known.sealed and self._host.node_id not in known.controller.members:
+            self._retire(known.controller.generation)  # a later generation's leader has answered
+        elif controller.is_sealed:
             self._begin_next(controller)
         else:
             controller.step()
@@ -104,14 +108,22 @@ class Membership:
             self._replicas.begin_controller(
                 metadata.controller, metadata, (1, 0), campaign=ended.leads
             )
+            return
+        # It may be the only one that holds the state in which the next generation begins.
+        gid = GroupId(CONTROLLER_RANGE, metadata.controller.generation)
+        row = controller_row(metadata.controller, metadata, (1, 0))
+        for peer in sorted({*metadata.controller.members} & self._host.links.keys()):
+            self._host.send(peer, CONTROLLER, gid, row)
 
     def _retire_before(self, controller: ControllerReplica) -> None:
-        if not controller.all_begun:
-            return
+        if controller.all_begun:
+            self._retire(controller.gid.generation)
+
+    def _retire(self, generation: int) -> None:
         old = [
             gid
             for gid in (*self._replicas.groups, *self._replicas.damaged)
-            if gid.range_id == CONTROLLER_RANGE and gid.generation < controller.gid.generation
+            if gid.range_id == CONTROLLER_RANGE and gid.generation < generation
         ]
         if old:
             self._replicas.retire(old)

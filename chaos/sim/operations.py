@@ -26,14 +26,17 @@ class Operations:
         """Ask the controller's leader for an operation; without one, nothing happens.
 
         `how` is `repair` (the same members), `move` (another node for one of them, where there is
-        one), `split` (at a key of a client, where there is one within the range) or `merge` (with
-        its right neighbour, or a move towards the members of that); `value`, 0 to 1, picks the
-        range, and who goes or the key.
+        one), `split` (at a key of a client, where there is one within the range), `merge` (with
+        its right neighbour, or a move towards the members of that) or `drain` (of a node; of one
+        that drains, no longer); `value`, 0 to 1, picks the range or node, and who goes or the key.
         """
         leader = self._leader()
         if leader is None:
             return
         metadata = leader.metadata
+        if fault.how == "drain":
+            self._drain(leader, fault.value)
+            return
         position = fault.value * len(metadata.ranges)
         range_ = metadata.ranges[sorted(metadata.ranges)[int(position)]]
         spare = sorted(metadata.nodes.keys() - set(range_.members))
@@ -91,6 +94,14 @@ class Operations:
             "op": commands.MERGE, "log": "log", "at": at,
         })  # fmt: skip
 
+    def _drain(self, leader: ControllerReplica, value: float) -> None:
+        """Where there is nowhere to go the metadata refuses it."""
+        nodes = sorted(leader.metadata.nodes)
+        node = nodes[int(value * len(nodes))]
+        undo = leader.metadata.nodes[node].state == "DRAINING"
+        self._world.trace("world", "change", f"n{node} {'drains no longer' if undo else 'drains'}")
+        self._propose(leader, {"op": commands.DRAIN_NODE, "node": node, "undo": undo})
+
     def _plan(self, leader: ControllerReplica, range_: Descriptor, kind: str) -> None:
         self._ask(leader, range_, f"{kind} with the same members", {
             "op": commands.PLAN,
@@ -104,6 +115,10 @@ class Operations:
     ) -> None:
         name = f"{range_.range_id}/{range_.generation} {list(range_.members)}"
         self._world.trace("world", "change", f"{name} {what}")
+        self._propose(leader, command)
+
+    @staticmethod
+    def _propose(leader: ControllerReplica, command: dict[str, Any]) -> None:
         leader.host.now(lambda: leader.propose(commands.encode(command), lambda _: None))
         leader.host.now(leader.host.pump)
 

@@ -24,7 +24,7 @@ FAULTS: Final = {
     "rot": "WAL bytes of a minority flip, files are cut short, or the whole WAL is gone",
     "checkpoint": "nodes checkpoint and cut their logs all the time, so that others need bases",
     "clock": "wall clocks jump",
-    "change": "ranges change their generation under a controller: repair, move, split, growth",
+    "change": "ranges change their generation: repair, move, split, merge, drained nodes, growth",
     "client": "client requests and answers are lost, late or doubled",
 }
 """Names of faults, as `--faults` takes them, and what each does."""
