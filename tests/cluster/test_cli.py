@@ -72,7 +72,9 @@ EXAMPLES = {
 
 
 def test_every_verb_has_an_example() -> None:
-    more = {"range move", "range split", "range recover", "node drain", "node remove"}
+    more = {
+        "range move", "range split", "range merge", "range recover", "node drain", "node remove",
+    }  # fmt: skip
     assert {*EXAMPLES, *more} == VERBS.keys(), "those have tests of their own"
 
 
