@@ -1,7 +1,6 @@
 """`lognode range merge`: ranges become one under load, and clients notice nothing but a pause."""
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -10,11 +9,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cluster_history import check, read_all, same_on
 from cluster_load import Load, Size
+from cluster_ranges import files, range_verb, ranges_of, replicas_on
 
 import lognode
 from lognode import testing
@@ -35,28 +34,6 @@ KEYS = (b"named-0-2", b"own", b"own-1", b"register-1", b"shared", b"shared-2")
 def client(three: testing.LocalCluster) -> Iterator[lognode.Client]:
     with lognode.Client(three.servers, timeout=30) as found:
         yield found
-
-
-def cli(cluster: testing.LocalCluster, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "lognode.node.main", "range", "merge", *words,
-         "--server", cluster.servers],
-        capture_output=True, text=True, timeout=60, check=False, env=os.environ,
-    )  # fmt: skip
-
-
-def ranges_of(client: lognode.Client, log: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.log(log).describe()["ranges"]
-    return found
-
-
-def files(cluster: testing.LocalCluster) -> list[set[str]]:
-    return [{file.name for file in (node.data / "files").iterdir()} for node in cluster.nodes]
-
-
-def replicas_on(node: testing.LocalNode) -> set[tuple[int, int]]:
-    with lognode.Client(node.address) as client:
-        return {(each["range"], each["generation"]) for each in client.status()["replicas"]}
 
 
 def test_S2_S4_S6_S8_S9_L1_ranges_are_split_and_merged_under_load(
@@ -201,9 +178,9 @@ def test_ranges_on_different_nodes_are_brought_together_first(tmp_path: Path) ->
             (comes,) = {1, 2, 3, 4} - set(left["members"])
             client.admin.move(left["id"], from_node=leaves, to_node=comes)
             left, right = ranges_of(client, "apart")
-        refused = cli(four, "apart", "--at", "m", "--no-wait")
+        refused = range_verb(four, "merge", "apart", "--at", "m", "--no-wait")
         assert (refused.returncode, "move replicas until" in refused.stderr) == (5, True)
-        done = cli(four, "apart", "--at", "m", "--format", "json")
+        done = range_verb(four, "merge", "apart", "--at", "m", "--format", "json")
         assert (done.returncode, done.stderr) == (0, "")
         (merged,) = ranges_of(client, "apart")
         assert merged["members"] == left["members"]
@@ -216,7 +193,7 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
     testing.wait_healthy(three)
     for number, format_ in enumerate(FORMATS):
         left, right = ranges_of(client, "joined")[:2]
-        answer = cli(three, "joined", "--at", f"k{number}", "--format", format_)
+        answer = range_verb(three, "merge", "joined", "--at", f"k{number}", "--format", format_)
         assert (answer.returncode, answer.stderr) == (0, "")
         if format_ != "table":
             row = json.loads(answer.stdout)
@@ -226,7 +203,7 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
         else:
             assert str(right["id"]) in answer.stdout
     last = ranges_of(client, "joined")[-1]["start"].decode()
-    answer = cli(three, "joined", "--at", last, "--no-wait", "--format", "json")
+    answer = range_verb(three, "merge", "joined", "--at", last, "--no-wait", "--format", "json")
     number = json.loads(answer.stdout)["operation"]
     assert answer.stderr == f"note: operation {number} goes on; `lognode status` shows it\n"
     testing.eventually(
@@ -255,7 +232,7 @@ def test_what_cannot_be_merged_is_one_line_and_changes_nothing(
         (("kept", "--at", "k" * 481), 1, "481 bytes"),
         (("kept",), 2, "--at"),
     ):
-        wrong = cli(three, *words)
+        wrong = range_verb(three, "merge", *words)
         assert (wrong.returncode, said in wrong.stderr) == (code, True), wrong.stderr
         assert len(wrong.stderr.splitlines()) == 1
     assert ranges_of(client, "kept") == before

@@ -1,18 +1,17 @@
 """`lognode range split`: ranges are divided under load, and clients notice nothing but a pause."""
 
 import json
-import os
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from cluster_history import check, read_all, same_on
 from cluster_load import Load, Size
+from cluster_ranges import files, range_verb, ranges_of, replicas_on
 
 import lognode
 from lognode import testing
@@ -33,28 +32,6 @@ each."""
 def client(three: testing.LocalCluster) -> Iterator[lognode.Client]:
     with lognode.Client(three.servers, timeout=30) as found:
         yield found
-
-
-def cli(cluster: testing.LocalCluster, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "lognode.node.main", "range", "split", *words,
-         "--server", cluster.servers],
-        capture_output=True, text=True, timeout=60, check=False, env=os.environ,
-    )  # fmt: skip
-
-
-def ranges_of(client: lognode.Client, log: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.log(log).describe()["ranges"]
-    return found
-
-
-def files(cluster: testing.LocalCluster) -> list[set[str]]:
-    return [{file.name for file in (node.data / "files").iterdir()} for node in cluster.nodes]
-
-
-def replicas_on(node: testing.LocalNode) -> set[tuple[int, int]]:
-    with lognode.Client(node.address) as client:
-        return {(each["range"], each["generation"]) for each in client.status()["replicas"]}
 
 
 def test_S2_S4_S8_S9_L1_ranges_are_split_under_load(
@@ -157,7 +134,7 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
     testing.wait_healthy(three)
     for number, format_ in enumerate(FORMATS):
         at = f"k{number}"
-        answer = cli(three, "formats", "--at", at, "--format", format_)
+        answer = range_verb(three, "split", "formats", "--at", at, "--format", format_)
         assert (answer.returncode, answer.stderr) == (0, "")
         right = next(each for each in ranges_of(client, "formats") if each["start"] == at.encode())
         if format_ != "table":
@@ -167,7 +144,7 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
             assert row == {"new_range": right["id"], "generation": right["generation"]}
         else:
             assert str(right["id"]) in answer.stdout
-    answer = cli(three, "formats", "--at", "x", "--no-wait", "--format", "json")
+    answer = range_verb(three, "split", "formats", "--at", "x", "--no-wait", "--format", "json")
     number = json.loads(answer.stdout)["operation"]
     assert answer.stderr == f"note: operation {number} goes on; `lognode status` shows it\n"
     testing.eventually(
@@ -195,7 +172,7 @@ def test_what_cannot_be_split_is_one_line_and_changes_nothing(
         (("refused", "--at", "k" * 481), 1, "481 bytes"),
         (("refused",), 2, "--at"),
     ):
-        wrong = cli(three, *words)
+        wrong = range_verb(three, "split", *words)
         assert (wrong.returncode, said in wrong.stderr) == (code, True), wrong.stderr
         assert len(wrong.stderr.splitlines()) == 1
     assert ranges_of(client, "refused") == before
