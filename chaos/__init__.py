@@ -1,1 +1,11 @@
-"""chaos: see docs."""
+"""chaos/: tests of whole clusters under faults, from outside, in the manner of Jepsen.
+
+A test starts a cluster of real node processes behind fault proxies, runs a workload of clients
+against it while nemeses break things, heals everything, reads everything back, and judges what
+the clients were told. It knows the system through the SDK, the command line and the network only,
+and may therefore judge any build of it. `sim/` is another thing: the simulator, which runs the
+code of the product on virtual time.
+
+- `history`, `verdict`: what happened, and what checkers say of it: the words all others share;
+- `ports`, `nodes`: the processes.
+"""

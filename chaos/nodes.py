@@ -1,0 +1,215 @@
+"""The processes of a cluster under test: started, killed, paused and stopped, each by its number.
+
+A node is `python -m lognode.node.main` in a process group of its own. It listens on a port that
+nobody is told; what it advertises is the proxy through which clients reach it, and its dial map
+turns what the others advertise into the proxies from it to them.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol
+
+import aiohttp
+
+from ..client.errors import Unavailable
+from .ports import free_ports
+
+CLIENTS: Final = 0
+"""Who dials, where it is no node."""
+_POLL_S: Final = 0.05
+_FLAGS: Final = ("--disk-reserve-bytes", "0")
+
+
+class Wiring(Protocol):
+    """The proxies between the nodes, and from the clients to each (`links.py`)."""
+
+    async def start(self, nodes: Mapping[int, str]) -> None:
+        """Make them all: `nodes` has the address at which each node listens."""
+
+    def address(self, pair: tuple[int, int]) -> str:
+        """Where the first dials to reach the second; CLIENTS is 0."""
+        ...
+
+
+class Node:
+    """One node, which may be killed and started again on the same directory."""
+
+    def __init__(
+        self, number: int, root: Path, port: int, http: int, *, environment: Mapping[str, str]
+    ) -> None:
+        self.number = number
+        self.data = root / f"node{number}"
+        self.log_path = root / f"node{number}.log"
+        self.address = f"127.0.0.1:{port}"
+        """Where it listens."""
+        self.http = f"127.0.0.1:{http}"
+        self.environment = dict(environment)
+        """Of the process, from its next start on; and so is what stands before its command:"""
+        self.wrapper: list[str] = []
+        self.advertised = ""
+        self.arguments: list[str] = []
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives; one that is paused does."""
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def pid(self) -> int:
+        """The process id of the last start. Raises Unavailable before the first."""
+        if self._process is None:
+            raise Unavailable(f"node {self.number} was never started")
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the last process; negative is the signal that ended it, None while it runs."""
+        return None if self._process is None else self._process.returncode
+
+    async def start(self) -> None:
+        """Start the process, unless it runs; `wait_ready` says when it serves."""
+        if self.running:
+            return
+        with self._output() as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.wrapper, sys.executable, "-m", "lognode.node.main", *self.arguments,
+                stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True, env=self.environment,
+            )  # fmt: skip
+
+    async def wait_ready(self, timeout_s: float = 30.0) -> None:
+        """Return when `/readyz` answers 200. Raises Unavailable with the end of the log."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
+            while asyncio.get_running_loop().time() < deadline:
+                if not self.running:
+                    raise Unavailable(f"node {self.number} ended:\n{self.log_tail()}")
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                    async with session.get(f"http://{self.http}/readyz") as answer:
+                        if answer.status == 200:
+                            return
+                await asyncio.sleep(_POLL_S)
+        raise Unavailable(
+            f"node {self.number} is not ready after {timeout_s} s:\n{self.log_tail()}"
+        )
+
+    async def kill(self) -> None:
+        """kill -9, and wait until the process is gone."""
+        self._signal(signal.SIGKILL)
+        await self.wait_end()
+
+    async def stop(self, timeout_s: float = 15.0) -> int:
+        """SIGTERM and wait; kill -9 if it does not end in time. Returns the exit code."""
+        self.resume()
+        self._signal(signal.SIGTERM)
+        return await self.wait_end(timeout_s)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    async def wait_end(self, timeout_s: float = 15.0) -> int:
+        """The exit code, once the process has ended; kill -9 if it does not in time."""
+        if self._process is None:
+            return 0
+        try:
+            return await asyncio.wait_for(self._process.wait(), timeout_s)
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            return await self._process.wait()
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The last lines of its log."""
+        with contextlib.suppress(OSError):
+            return "\n".join(self.log_path.read_text("utf-8", "replace").splitlines()[-lines:])
+        return ""
+
+    def _output(self) -> BinaryIO:
+        self.data.parent.mkdir(parents=True, exist_ok=True)
+        return open(self.log_path, "ab")
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To its whole process group: what stands before its command may have stayed its parent."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+
+class Nodes:
+    """All nodes of a cluster, wired through proxies. Node 1 founds it, the others join."""
+
+    def __init__(
+        self, root: Path, count: int, links: Wiring, *, source: Path | None = None
+    ) -> None:
+        """`source`: a folder with another build of the package `lognode`, which nodes then run."""
+        self.root = root
+        self.links = links
+        environment = dict(os.environ)
+        if source is not None:
+            environment["PYTHONPATH"] = str(source)
+        ports = free_ports(2 * count)
+        self._nodes = [
+            Node(n + 1, root, ports[2 * n], ports[2 * n + 1], environment=environment)
+            for n in range(count)
+        ]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __getitem__(self, number: int) -> Node:
+        """By number, from 1."""
+        return self._nodes[number - 1]
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of all nodes, from 1."""
+        return [node.number for node in self._nodes]
+
+    @property
+    def servers(self) -> str:
+        """The address of the cluster, as clients take it: that of the proxies."""
+        return "lognode://" + ",".join(node.advertised for node in self._nodes)
+
+    async def start(self, flags: Sequence[str] = ()) -> None:
+        """Start proxies and nodes, and return when each node serves. Raises Unavailable."""
+        await self.links.start({node.number: node.address for node in self._nodes})
+        self.root.mkdir(parents=True, exist_ok=True)
+        for node in self._nodes:
+            node.advertised = self.links.address((CLIENTS, node.number))
+        for node in self._nodes:
+            self._wire(node, flags)
+            await node.start()
+            await node.wait_ready()
+
+    def _wire(self, node: Node, flags: Sequence[str]) -> None:
+        dial_map = self.root / f"node{node.number}.dial.toml"
+        others = [other for other in self._nodes if other is not node]
+        dial_map.write_text(
+            "".join(
+                f'"{other.advertised}" = "{self.links.address((node.number, other.number))}"\n'
+                for other in others
+            )
+        )
+        founder = self._nodes[0]
+        node.arguments = [
+            "--data", str(node.data), "--listen", node.address, "--advertise", node.advertised,
+            "--http", node.http, "--dial-map", str(dial_map), *_FLAGS, *flags,
+            *(() if node is founder else ("--join", founder.advertised)),
+        ]  # fmt: skip
+
+    async def stop(self) -> None:
+        """Stop all nodes at once and in order; what does not end is killed."""
+        await asyncio.gather(*(node.stop() for node in self._nodes))
