@@ -162,6 +162,24 @@ def test_S6_compaction_keeps_the_last_entry_of_each_key_below_its_seq(range_: Ra
     assert (range_.seqs(b"a"), range_.seqs(b"b")) == ([3, 5, 6], [4])
 
 
+def test_S8_what_compaction_removed_is_a_duplicate_still(range_: Range) -> None:
+    """Redpanda's #5355: a compaction took what its duplicates were known by."""
+
+    def send(number: int) -> dict[str, Any]:
+        data = encode_batch([b"a"], [b"%d" % number], producer=7, epoch=1, low=1, numbers=number)
+        return range_.do(commands.APPEND, [data])
+
+    for number in (1, 2, 3):
+        send(number)
+    range_.flush()
+    range_.do(commands.COMPACT_TO, [b"", None, 4, commands.COMPACT, HOUR_MS])
+    range_.flush()
+    range_.crash()
+    assert range_.seqs(b"a") == [3]
+    assert [send(number)["seqs"] for number in (1, 2, 3)] == [[1], [2], [3]]
+    assert range_.seqs(b"a") == [3]
+
+
 def test_x13_2_21_tombstones_go_by_log_time_for_expect_too(range_: Range) -> None:
     range_.append(b"k", ms=1_000)
     range_.append(b"k", ms=2_000, value=None)
