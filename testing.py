@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from .client._sync.client import Client
 from .client.errors import LognodeError
-from .node.dev import LocalCluster, LocalNode, free_ports
+from .client.ports import free_ports
+from .node.dev import LocalCluster, LocalNode
 
 __all__ = [
     "LocalCluster",

@@ -17,7 +17,7 @@ from typing import BinaryIO, Final, Protocol
 import aiohttp
 
 from ..client.errors import Unavailable
-from .ports import free_ports
+from ..client.ports import free_ports
 
 CLIENTS: Final = 0
 """Who dials, where it is no node."""

@@ -7,7 +7,6 @@ with a data directory and a log file under one root.
 import contextlib
 import json
 import os
-import random
 import shlex
 import signal
 import socket
@@ -18,15 +17,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ..client.errors import Unavailable
+from ..client.ports import free_ports
 from .addresses import split_address
-
-_OUTGOING: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_FIRST_PORT: Final = 10_000
-_FIRST_OUTGOING: Final = 32_768
-_given: set[int] = set()
 
 
 class LocalNode:
@@ -200,39 +195,6 @@ class LocalCluster:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def free_ports(count: int) -> list[int]:
-    """Distinct loopback ports that nobody listens on now, and that this process never gives again.
-
-    Not from the kernel's range for outgoing connections: one of these could take the port of a node
-    that is down, which then could not start again.
-    """
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(_FIRST_PORT, _first_outgoing())
-        if port not in _given and _is_free(port):
-            found.append(port)
-            _given.add(port)
-    return found
-
-
-def _first_outgoing() -> int:
-    """Where the kernel's range begins; without one that is known, where Linux has it."""
-    try:
-        first = int(_OUTGOING.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return _FIRST_OUTGOING
-    return first if first >= 2 * _FIRST_PORT else _FIRST_OUTGOING
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as listener:
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def check_free(address: str) -> None:

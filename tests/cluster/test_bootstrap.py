@@ -10,7 +10,8 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.node.dev import LocalNode, free_ports
+from lognode.client.ports import free_ports
+from lognode.node.dev import LocalNode
 
 pytestmark = pytest.mark.cluster
 

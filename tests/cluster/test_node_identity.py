@@ -12,7 +12,7 @@ from live_nodes import LiveCluster, LiveNode, live, until
 
 import lognode
 from lognode.client.errors import Conflict
-from lognode.node.dev import free_ports
+from lognode.client.ports import free_ports
 from lognode.node.raft_in import frame, item
 from lognode.statemachine.meta import LmdbMeta
 

@@ -21,9 +21,10 @@ import pytest
 import lognode
 from lognode import testing
 from lognode.client.errors import Unavailable
+from lognode.client.ports import free_ports
 from lognode.node.config import Config
 from lognode.node.daemon import Node
-from lognode.node.dev import check_free, free_ports
+from lognode.node.dev import check_free
 
 pytestmark = pytest.mark.cluster
 

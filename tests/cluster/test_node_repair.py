@@ -10,7 +10,7 @@ from live_nodes import LiveCluster, LiveNode, live, until
 
 import lognode
 from lognode.client.errors import CorruptData, Unavailable
-from lognode.node.dev import free_ports
+from lognode.client.ports import free_ports
 from lognode.partitions import change
 from lognode.raft.types import GroupId
 

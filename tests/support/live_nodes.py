@@ -10,11 +10,11 @@ from typing import Any
 
 import lognode
 from lognode.client.connection import Connection, dial
+from lognode.client.ports import free_ports
 from lognode.node.addresses import split_address
 from lognode.node.clocks import Clocks
 from lognode.node.config import Config
 from lognode.node.daemon import Node
-from lognode.node.dev import free_ports
 
 
 async def until(condition: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:

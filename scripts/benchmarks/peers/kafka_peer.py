@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lognode.client.bench.shape import Shape
-from lognode.node.dev import free_ports
+from lognode.client.ports import free_ports
 
 from .system import Client, Record, System, processes, said, wait_listening
 

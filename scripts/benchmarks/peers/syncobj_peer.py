@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from pysyncobj import SyncObj, SyncObjConf, replicated
 
 from lognode.client.bench.shape import Shape
-from lognode.node.dev import free_ports
+from lognode.client.ports import free_ports
 
 from .system import Client, Record, System, processes, wait_listening, with_modules
 

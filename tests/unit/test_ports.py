@@ -1,6 +1,8 @@
 """Ports for nodes on this machine: nobody else can have taken one when its node starts again."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 from lognode.testing import free_ports
@@ -13,3 +15,10 @@ def test_a_port_is_given_once_and_none_that_the_kernel_gives_away() -> None:
     assert not any(first <= port <= last for port in ports)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", ports[0]))
+
+
+def test_no_other_process_is_given_a_port_while_this_one_lives() -> None:
+    (port,) = free_ports(1)
+    asked = f"from lognode.client import ports; print(ports._reserved({port}))"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
