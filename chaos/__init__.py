@@ -7,5 +7,6 @@ and may therefore judge any build of it. `sim/` is another thing: the simulator,
 code of the product on virtual time.
 
 - `history`, `verdict`: what happened, and what checkers say of it: the words all others share;
-- `ports`, `nodes`: the processes.
+- `ports`, `nodes`: the processes;
+- `nemeses/`: packages of faults.
 """

@@ -1,0 +1,31 @@
+"""Nemeses: packages of faults, by the names that the command line takes.
+
+A package draws a fault from the test's random source, begins it, and later ends exactly that.
+Whatever a package decides (who is hit, which links, which schedule) is a pure function of that
+source and of facts about the cluster, and is tested as one; `begin` and `end` only carry it out.
+
+- `package`: what a package is, and what it may lay hands on;
+- `victims`: who is hit;
+- one file a package, or two of a kind.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from .client import Client
+from .package import Begun, Package, Pair, Target
+from .packet import Packet
+from .partition import Partition
+from .processes import Kill, Pause
+from .ranges import Range
+
+__all__ = ["PACKAGES", "Begun", "Package", "Pair", "Target"]
+
+PACKAGES: Final[Mapping[str, Callable[[], Package]]] = {
+    "client": Client,
+    "kill": Kill,
+    "packet": Packet,
+    "partition": Partition,
+    "pause": Pause,
+    "range": Range,
+}

@@ -1,0 +1,59 @@
+"""Processes that die (SIGKILL) or stand still (SIGSTOP), and come back on the same directory."""
+
+import asyncio
+
+from .package import Begun, Target
+from .victims import WHO, in_words, leaders_of, pick
+
+
+class Kill:
+    """kill -9: what the process had not written is lost, what the kernel has is not."""
+
+    name = "kill"
+
+    def __init__(self) -> None:
+        self._killed: list[int] = []
+
+    def missing(self) -> str | None:
+        """Nothing."""
+        return None
+
+    async def begin(self, target: Target) -> Begun | None:
+        """Of one, a minority, a majority, all or the leaders, at once."""
+        who = target.rng.choice(WHO)
+        self._killed = pick(target.rng, who, target.nodes.numbers, await leaders_of(target))
+        await asyncio.gather(*(target.nodes[number].kill() for number in self._killed))
+        return f"kill of {in_words(who)}", self._killed.copy()
+
+    async def end(self, target: Target) -> None:
+        """Start them again."""
+        for number in self._killed:
+            await target.nodes[number].start()
+        self._killed = []
+
+
+class Pause:
+    """Connections to a process that stands still stay open, and its clocks go on."""
+
+    name = "pause"
+
+    def __init__(self) -> None:
+        self._paused: list[int] = []
+
+    def missing(self) -> str | None:
+        """Nothing."""
+        return None
+
+    async def begin(self, target: Target) -> Begun | None:
+        """Of one, a minority, a majority, all or the leaders, at once."""
+        who = target.rng.choice(WHO)
+        self._paused = pick(target.rng, who, target.nodes.numbers, await leaders_of(target))
+        for number in self._paused:
+            target.nodes[number].pause()
+        return f"pause of {in_words(who)}", self._paused.copy()
+
+    async def end(self, target: Target) -> None:
+        """They go on."""
+        for number in self._paused:
+            target.nodes[number].resume()
+        self._paused = []

@@ -1,0 +1,50 @@
+"""Who is hit: pure functions of the node numbers, the leaders and a random source."""
+
+import contextlib
+import random
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ...client.errors import LognodeError
+
+if TYPE_CHECKING:
+    from .package import Target
+
+WHO: Final = ("one", "minority", "majority", "all", "leaders")
+_STATUS_S: Final = 1.0
+
+
+def pick(
+    rng: random.Random, who: str, numbers: Sequence[int], leaders: Collection[int]
+) -> list[int]:
+    """The numbers of the nodes that `who`, one of WHO, names; at least one.
+
+    A minority is as large as one can be. Without known leaders one node is taken for them.
+    """
+    count = len(numbers)
+    if who == "leaders":
+        known = sorted(set(leaders) & set(numbers))
+        return known or [rng.choice(numbers)]
+    sizes = {
+        "one": 1, "minority": max(1, (count - 1) // 2), "majority": count // 2 + 1, "all": count,
+    }  # fmt: skip
+    return sorted(rng.sample(numbers, sizes[who]))
+
+
+def in_words(who: str) -> str:
+    """As it stands after "kill of"."""
+    named = {"one": "one node", "minority": "a minority", "majority": "a majority"}
+    return named.get(who, "all nodes" if who == "all" else "the leaders")
+
+
+async def status_of(target: "Target") -> dict[str, Any]:
+    """As one node sees the cluster now; no ranges, nodes and operations when none answers."""
+    with contextlib.suppress(LognodeError):
+        return await target.client.status(timeout=_STATUS_S)
+    return {"ranges": [], "nodes": [], "operations": [], "cluster": {"controller_leader": None}}
+
+
+async def leaders_of(target: "Target") -> list[int]:
+    """The nodes that lead ranges of the log, as one node knows it; none when nobody answers."""
+    ranges = (await status_of(target))["ranges"]
+    return sorted({row["leader"] for row in ranges if row["log"] == target.log and row["leader"]})

@@ -1,0 +1,227 @@
+"""Nemeses: who is hit, which links, which operation; decided by numbers and a random source."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from chaos_targets import CountedCrashes, NotedLinks
+
+import lognode
+from lognode.chaos.nemeses import PACKAGES, Target, packet, partition, ranges
+from lognode.chaos.nemeses.victims import WHO, in_words, pick
+
+FIVE = [1, 2, 3, 4, 5]
+
+
+def groups(numbers: Collection[int], cut: Collection[tuple[int, int]]) -> list[set[int]]:
+    """For each node those that it exchanges bytes with, itself included."""
+    return [{b for b in numbers if a == b or not {(a, b), (b, a)} & set(cut)} for a in numbers]
+
+
+@pytest.mark.parametrize(
+    ("who", "count", "size"),
+    [("one", 3, 1), ("minority", 3, 1), ("minority", 4, 1), ("minority", 5, 2), ("majority", 3, 2),
+     ("majority", 4, 3), ("majority", 5, 3), ("all", 5, 5), ("minority", 1, 1), ("all", 1, 1)],
+)  # fmt: skip
+def test_so_many_are_hit(who: str, count: int, size: int) -> None:
+    numbers = list(range(1, count + 1))
+    hit = [pick(random.Random(seed), who, numbers, []) for seed in range(100)]
+    assert {len(each) for each in hit} == {size}
+    assert {number for each in hit for number in each} == set(numbers)
+
+
+def test_leaders_are_hit_where_they_are_known() -> None:
+    assert pick(random.Random(1), "leaders", FIVE, [4, 2, 9]) == [2, 4]
+    assert len(pick(random.Random(1), "leaders", FIVE, [])) == 1
+
+
+def test_every_choice_has_words() -> None:
+    assert len({in_words(who) for who in WHO}) == len(WHO)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7])
+def test_in_a_ring_each_sees_a_majority(count: int) -> None:
+    numbers = list(range(1, count + 1))
+    seen = groups(numbers, partition.ring(numbers))
+    assert all(2 * len(each) > count for each in seen)
+    if count in (5, 7):
+        assert len({frozenset(each) for each in seen}) == count, "two see the same"
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+@pytest.mark.parametrize("shape", list(partition.SHAPES))
+def test_cuts_are_both_ways_and_never_within_a_node(shape: str, count: int, seed: int) -> None:
+    numbers = list(range(1, count + 1))
+    _, cut = partition.SHAPES[shape](random.Random(seed), numbers, [1])
+    assert all(a != b and {a, b} <= set(numbers) for a, b in cut)
+    assert {(b, a) for a, b in cut} == cut
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [("partition of one node", [1, 4, 4, 4, 4]), ("partition of a minority", [2, 2, 3, 3, 3]),
+     ("partition into halves", [2, 2, 3, 3, 3]), ("partition with a bridge", [3, 3, 3, 3, 5]),
+     ("partition into a ring of majorities", [3, 3, 3, 3, 3]),
+     ("partition of the leaders", [1, 1, 3, 3, 3])],
+)  # fmt: skip
+def test_so_many_see_each_other_of_five(shape: str, sizes: list[int]) -> None:
+    for seed in range(20):
+        _, cut = partition.SHAPES[shape](random.Random(seed), FIVE, [2, 4])
+        assert sorted(map(len, groups(FIVE, cut))) == sizes
+
+
+def test_leaders_do_not_see_each_other_either() -> None:
+    nodes, cut = partition.primaries(random.Random(1), FIVE, [2, 4])
+    assert nodes == [2, 4]
+    assert (2, 4) in cut
+    assert (1, 3) not in cut
+
+
+@pytest.mark.parametrize(
+    ("which", "cuts"),
+    [("requests", {("requests", (1, 2)), ("requests", (1, 3))}),
+     ("answers", {("answers", (1, 2)), ("answers", (1, 3))}),
+     ("leaves", {("requests", (1, 2)), ("requests", (1, 3)), ("answers", (2, 1)),
+                 ("answers", (3, 1))}),
+     ("arrives", {("requests", (2, 1)), ("requests", (3, 1)), ("answers", (1, 2)),
+                  ("answers", (1, 3))})],
+)  # fmt: skip
+def test_one_way_is_one_way(which: Any, cuts: set[Any]) -> None:
+    grudge = partition.one_way(1, [1, 2, 3], which)
+    assert {(how, pair) for how, pairs in grudge.cuts for pair in pairs} == cuts
+
+
+def test_every_partition_is_drawn_and_cuts_something() -> None:
+    for count in (2, 3, 5):
+        numbers = list(range(1, count + 1))
+        drawn = [partition.draw(random.Random(seed), numbers, []) for seed in range(300)]
+        assert all(pairs for grudge in drawn for _, pairs in grudge.cuts)
+        assert all(grudge.nodes for grudge in drawn)
+        kinds = {grudge.what.split(",")[0].split(" node ")[0] for grudge in drawn}
+        assert len(kinds) == len(partition.ONE_WAY) + {2: 4, 3: 5, 5: 6}[count]
+
+
+def test_links_around_a_node_are_its_own_and_those_of_its_clients() -> None:
+    assert packet.around([2], [1, 2, 3]) == [(0, 2), (1, 2), (2, 1), (2, 3), (3, 2)]
+    assert len(packet.around([1, 2, 3], [1, 2, 3])) == 9
+
+
+def test_every_toxic_is_drawn_with_attributes_in_bounds() -> None:
+    drawn = [packet.draw(random.Random(seed)) for seed in range(300)]
+    kinds = {toxic.kind for _, toxics in drawn for toxic in toxics}
+    assert kinds == {"latency", "bandwidth", "slicer", "slow_close", "limit_data", "reset_peer"}
+    for _, toxics in drawn:
+        for toxic in toxics:
+            assert 0 < toxic.toxicity <= 1
+            assert all(value >= 0 for value in toxic.attributes.values())
+            assert toxic.attributes.get("rate", 1) > 0
+
+
+RANGES: list[dict[str, Any]] = [
+    {"id": 0, "start": b"", "members": [1, 2, 3]}, {"id": 4, "start": b"", "members": [1, 2, 3]},
+    {"id": 5, "start": b"m", "members": [2, 3, 4]},
+]  # fmt: skip
+KEYS = {b"a": 1, b"b": 7, b"m": 9}
+
+
+def steps(rows: Any, nodes: list[int], keys: dict[bytes, int]) -> list[ranges.Step]:
+    drawn = [ranges.draw(random.Random(seed), rows, nodes, keys) for seed in range(300)]
+    return [step for step in drawn if step is not None]
+
+
+def test_operations_are_what_the_cluster_can_do() -> None:
+    drawn = steps(RANGES, FIVE, KEYS)
+    assert {step.kind for step in drawn} == {"split", "merge", "move", "transfer", "drain"}
+    members = {row["id"]: row["members"] for row in RANGES}
+    for step in drawn:
+        if step.kind == "split":
+            assert step.at in (b"a", b"b"), "a range begins at m already"
+        elif step.kind == "merge":
+            assert step.at == b"m"
+        elif step.kind == "move":
+            assert step.range_id != 0
+            assert step.node in members[step.range_id]
+            assert step.to_node not in members[step.range_id]
+        elif step.kind == "transfer":
+            assert step.to_node in members[step.range_id]
+    splits = [step.at for step in drawn if step.kind == "split"]
+    assert splits.count(b"b") > 2 * splits.count(b"a"), "half of the splits are at the hot key"
+
+
+@pytest.mark.parametrize(
+    ("rows", "nodes", "keys", "kinds"),
+    [(RANGES[:2], [1, 2, 3], {}, {"transfer"}),
+     (RANGES[:2], [1, 2, 3], KEYS, {"transfer", "split"}),
+     ([], [], {}, set()), (RANGES[:2], FIVE, {}, {"transfer", "move", "drain"}),
+     (RANGES, [1, 2, 3], {}, {"transfer", "merge", "move"})],
+)  # fmt: skip
+def test_what_cannot_be_done_is_not_drawn(
+    rows: Any, nodes: list[int], keys: dict[bytes, int], kinds: set[str]
+) -> None:
+    assert {step.kind for step in steps(rows, nodes, keys)} == kinds
+
+
+class _Quiet:
+    """A client that nobody answers."""
+
+    async def status(self, *, timeout: float) -> Any:
+        raise lognode.Unavailable("nobody")
+
+
+class _FiveNodes:
+    """Only their numbers."""
+
+    numbers = FIVE
+
+    def __len__(self) -> int:
+        return len(FIVE)
+
+
+@pytest.mark.parametrize("name", ["partition", "packet"])
+def test_links_are_whole_again_after_the_end(name: str) -> None:
+    async def run() -> None:
+        nodes: Any = _FiveNodes()
+        client: Any = _Quiet()
+        links = NotedLinks()
+        seen: set[str] = set()
+        for seed in range(50):
+            package = PACKAGES[name]()
+            rng = random.Random(seed)
+            target = Target(nodes, links, client, "orders", rng, CountedCrashes())
+            begun = await package.begin(target)
+            assert begun is not None
+            seen.update(itertools.chain.from_iterable(links.now.values()))
+            assert links.now
+            assert begun[1]
+            await package.end(target)
+            assert not links.now
+            links.now[(1, 2)] = ["another's"]
+            await package.end(target)
+            assert links.now.pop((1, 2)), "a second end heals nothing"
+        assert seen >= (
+            {"refuse", "drop", "requests", "answers"}
+            if name == "partition"
+            else {"latency upstream", "latency downstream", "reset_peer downstream"}
+        )
+
+    asyncio.run(run())
+
+
+def test_a_client_crashes() -> None:
+    async def run() -> None:
+        nodes: Any = _FiveNodes()
+        crashes: Any = CountedCrashes()
+        client: Any = _Quiet()
+        target = Target(nodes, NotedLinks(), client, "orders", random.Random(1), crashes)
+        assert await PACKAGES["client"]().begin(target) == ("crash of a client", [])
+        assert crashes.count == 1
+
+    asyncio.run(run())
+
+
+def test_packages_are_named_as_they_are_asked_for() -> None:
+    assert {name: make().name for name, make in PACKAGES.items()} == {n: n for n in PACKAGES}
