@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from . import check
 from .sim import command
 
 
@@ -16,6 +17,7 @@ def build_parser() -> argparse.ArgumentParser:
     """All verbs and their options."""
     parser = argparse.ArgumentParser(prog="lognode-chaos", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
+    check.add_verb(verbs, _say)
     command.add_verb(verbs, _say)
     return parser
 

@@ -1,0 +1,108 @@
+"""The verb `check` of `lognode-chaos`: judges histories that other systems or tests left.
+
+Two formats are known, and told apart by their first line: registers as in Jepsen's etcd test, and
+key-value stores with get, put and append. A file is one history; each key of it is judged alone,
+since linearizability is local (Herlihy and Wing, 1990).
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from ..client.errors import InvalidArgument
+from . import foreign
+from .checkers import models, wgl
+from .checkers.wgl import Call, Model
+from .verdict import EXIT_CODES, Verdict, worst
+
+Say = Callable[[str], None]
+Problem = tuple[Model, Mapping[str, Sequence[Call]]]
+USAGE: Final = 2
+"""Exit code of what the parser refuses, and of files that are no histories."""
+_VERDICTS: Final[dict[bool | None, Verdict]] = {True: "valid", False: "invalid", None: "unknown"}
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
+
+
+def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: Say) -> None:
+    """Add `check` and its options; its result is called with the arguments and gives the code."""
+    check = verbs.add_parser(
+        "check",
+        help="judge histories of registers and key-value stores",
+        description="Whether each history is linearizable: one line a file, and the first key and"
+        " operation that have no place. Exit 0 all are valid, 1 one is invalid, 2 one is unknown"
+        " or no history.",
+    )
+    check.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a history")
+    check.add_argument(
+        "--model", choices=("register", "kv"), help="what it is of; default: by the first line"
+    )
+    check.add_argument(
+        "--time-limit",
+        type=_seconds,
+        default=60.0,
+        metavar="S",
+        help="seconds for one history, after which it is unknown (60)",
+    )
+    check.set_defaults(verb=lambda arguments: run(arguments, say))
+
+
+def run(arguments: argparse.Namespace, say: Say) -> int:
+    """Carry the verb out; returns the exit code. Files are read before any is judged."""
+    problems: list[tuple[Path, Problem]] = []
+    for path in arguments.paths:
+        try:
+            problems.append((path, load(path, arguments.model)))
+        except (OSError, UnicodeDecodeError, InvalidArgument) as error:
+            sys.stderr.write(f"lognode-chaos check: {path}: {error}\n")
+            return USAGE
+    verdicts = []
+    for path, (model, calls) in problems:
+        judgement = wgl.judge(model, calls, arguments.time_limit)
+        verdicts.append(_VERDICTS[judgement.linearizable])
+        size = f"{_count(len(calls), 'key')}, {_count(sum(map(len, calls.values())), 'operation')}"
+        say(f"{path}: {verdicts[-1]}: {judgement.why()} ({size})")
+    return EXIT_CODES[worst(verdicts)]
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("" if number == 1 else "s")
+
+
+def load(path: Path, model: str | None = None) -> Problem:
+    """The calls of a file by key, with what they were made on: `register`, `kv`, None: guessed.
+
+    Raises OSError, UnicodeDecodeError, and InvalidArgument with the line that is no event.
+    """
+    lines = path.read_text("utf-8").splitlines()
+    calls: Mapping[str, Sequence[Call]]
+    if (model or _guess(lines)) == "kv":
+        of, calls = models.TEXT, foreign.store(lines)
+    else:
+        of, calls = models.REGISTER, foreign.register(lines)
+    if not calls:
+        raise InvalidArgument("there is no operation in it", what="history")
+    return of, calls
+
+
+def _guess(lines: Sequence[str]) -> str:
+    first = next((line.strip() for line in lines if line.strip()), "")
+    if first.startswith("{:"):
+        return "kv"
+    if first.startswith("INFO"):
+        return "register"
+    raise InvalidArgument(
+        f"line 1: {first[:80]!r} begins no history; it begins `INFO  jepsen.util - ` (register)"
+        " or `{:process ` (kv)",
+        what="history",
+    )
