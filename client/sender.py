@@ -641,6 +641,7 @@ class Sender:
             self._fail(batch, Unavailable("the producer was closed", reason="closed"))
         if self._identity is not None and not self._identity.done():
             self._identity.cancel()
+            await asyncio.wait([self._identity], timeout=1.0)
         if self.fatal is None:
             self.fatal = Unavailable("the producer is closed", reason="closed")
         self._retire()
@@ -653,7 +654,8 @@ class Sender:
         """
         if self.name is not None or not self._clean or self._identity is None:
             return
-        if self._identity.cancelled() or self._identity.exception() is not None:
+        opened = self._identity.done() and not self._identity.cancelled()
+        if not opened or self._identity.exception() is not None:
             return
         producer, _ = self._identity.result()
         for range_id in self._lanes:

@@ -283,6 +283,7 @@ class FakeNode:
             policy.update(body["changes"])
             return {"log": cluster.logs[body["name"]], "policy": policy}
         if op == wire.PRODUCER_OPEN:
+            self.fault(request, "producer")
             return self.open_producer(body["name"])
         if op == wire.STATUS:
             return {"nodes": []}

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from fake_cluster import fake_cluster
+from fake_cluster import Drop, FakeNode, fake_cluster
 
 import lognode
 from lognode import AsyncClient, AsyncLog
+from lognode.client.acceptor import Request
 from lognode.client.errors import Unavailable
 
 
@@ -76,6 +77,31 @@ def test_L4_a_cancelled_call_is_still_cancelled() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await call
             await client.close(0.1)
+
+    asyncio.run(main())
+
+
+def test_L4_S11_close_returns_while_the_producer_has_no_id_yet() -> None:
+    """It raised InvalidStateError, since the task that asks for the id was not over yet."""
+
+    asked = asyncio.Event()
+
+    def drop(node: FakeNode, request: Request, when: str) -> None:
+        if when == "producer":
+            asked.set()
+            raise Drop
+
+    async def main() -> None:
+        async with fake_cluster() as cluster, asyncio.timeout(5):
+            cluster.create("log")
+            cluster.faults.append(drop)
+            client = AsyncClient(cluster.address, timeout=60)
+            call = asyncio.ensure_future(client.log("log").append("k", b"v"))
+            await asked.wait()
+            await client.close(0.0)
+            with pytest.raises(Unavailable, match="closed") as caught:
+                await call
+            assert caught.value.outcome == "not_applied"
 
     asyncio.run(main())
 
