@@ -1,4 +1,4 @@
-"""Objects whose histories `wgl` can judge: a register, and a string that is appended to."""
+"""Objects whose histories `wgl` can judge: a register, a text that grows, a key of a log."""
 
 from typing import Any, Final
 
@@ -27,3 +27,33 @@ def _text(state: str, act: Act) -> Any:
 
 TEXT: Final = Model("", _text, frozenset({"get"}), repr)
 """One key of a key-value store: (get, value), (put, value), (append, value)."""
+
+UNSEEN: Final = -1
+"""For the seqs of entries that nobody was shown; any two of them may be the same."""
+
+Last = tuple[int, str] | None
+"""The last entry of a key as seq and value; None: it has none."""
+
+
+def _log_key(state: Last, act: Act) -> Any:
+    last = 0 if state is None else state[0]
+    if act[0] == "read":
+        return state if act[1] == state else IMPOSSIBLE
+    if act[0] == "refused":
+        _, expect, told = act
+        differs = told != expect or told == UNSEEN
+        return state if told == last and differs else IMPOSSIBLE
+    _, expect, entry = act
+    if expect is not None and expect != last:
+        return IMPOSSIBLE
+    return entry if last < entry[0] or UNSEEN in (last, entry[0]) else IMPOSSIBLE
+
+
+LOG_KEY: Final = Model(
+    None,
+    _log_key,
+    frozenset({"read", "refused"}),
+    lambda state: "no entry" if state is None else f"seq {state[0]} with {state[1]}",
+)
+"""The last entry of a key of a log: (read, last), (append, expected seq or None, last), (refused,
+expected seq, the key's last seq). No entry is seq 0."""
