@@ -1,8 +1,9 @@
 """The verb `check` of `lognode-chaos`: judges histories that other systems or tests left.
 
-Two formats are known, and told apart by their first line: registers as in Jepsen's etcd test, and
-key-value stores with get, put and append. A file is one history; each key of it is judged alone,
-since linearizability is local (Herlihy and Wing, 1990).
+Three formats are known, and told apart by their first line: registers as in Jepsen's etcd test,
+key-value stores with get, put and append, and the `history.jsonl` of a test of ours, of which
+conditional appends and linearizable reads are judged as a register. A file is one history; each key
+of it is judged alone, since linearizability is local (Herlihy and Wing, 1990).
 """
 
 import argparse
@@ -13,8 +14,10 @@ from typing import Final
 
 from ..client.errors import InvalidArgument
 from . import foreign
-from .checkers import models, wgl
+from .checkers import models, register, wgl
+from .checkers.account import Account
 from .checkers.wgl import Call, Model
+from .history import History
 from .verdict import EXIT_CODES, Verdict, worst
 
 Say = Callable[[str], None]
@@ -86,13 +89,25 @@ def load(path: Path, model: str | None = None) -> Problem:
     """
     lines = path.read_text("utf-8").splitlines()
     calls: Mapping[str, Sequence[Call]]
-    if (model or _guess(lines)) == "kv":
+    ours = next((line for line in lines if line.strip()), "").startswith('{"')
+    if ours and model != "kv":
+        of, calls = models.LOG_KEY, _ours(path)
+    elif (model or _guess(lines)) == "kv":
         of, calls = models.TEXT, foreign.store(lines)
     else:
         of, calls = models.REGISTER, foreign.register(lines)
     if not calls:
         raise InvalidArgument("there is no operation in it", what="history")
     return of, calls
+
+
+def _ours(path: Path) -> Mapping[str, Sequence[Call]]:
+    try:
+        return register.calls_of(Account(History.read(path)))
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise InvalidArgument(
+            f"the events are not those of a register test: {error!r}", what="history"
+        ) from None
 
 
 def _guess(lines: Sequence[str]) -> str:
@@ -102,7 +117,7 @@ def _guess(lines: Sequence[str]) -> str:
     if first.startswith("INFO"):
         return "register"
     raise InvalidArgument(
-        f"line 1: {first[:80]!r} begins no history; it begins `INFO  jepsen.util - ` (register)"
-        " or `{:process ` (kv)",
+        f"line 1: {first[:80]!r} begins no history; it begins `INFO  jepsen.util - ` (register),"
+        ' `{:process ` (kv) or `{"index"` (a history.jsonl)',
         what="history",
     )

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hand_history import Story
 
 from lognode.chaos.main import main
 
@@ -126,6 +127,24 @@ def test_a_model_that_is_named_is_not_guessed(
     assert _check(tmp_path, ETCD.format("1"), "--model", "kv") == 2
     assert "line 1: " in capsys.readouterr().err
     assert _check(tmp_path, ETCD.format("1"), "--model", "register") == 0
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_history_of_ours_is_judged_as_a_register(
+    tmp_path: Path, stale: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = Story()
+    story.append("p1-1", 1, expect=0)
+    story.append("p1-2", 4, expect=1)
+    story.read(2, [(1, "p1-1")] if stale else [(1, "p1-1"), (4, "p1-2")])
+    text = "".join(event.to_line() + "\n" for event in story.events)
+    assert _check(tmp_path, text) == (1 if stale else 0)
+    told = capsys.readouterr().out
+    assert ("invalid: key k: read of seq 1 with p1-1 of process 2" in told) is stale
+    assert _check(tmp_path, text.replace('"records"', '"cords"')) == 2
+    assert "not those of a register test: KeyError('records')" in capsys.readouterr().err
+    assert _check(tmp_path, text + "{}\n") == 2
+    assert "line 7 is no event" in capsys.readouterr().err
 
 
 def test_the_worst_of_several_files_decides(tmp_path: Path) -> None:
