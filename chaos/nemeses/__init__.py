@@ -5,7 +5,7 @@ Whatever a package decides (who is hit, which links, which schedule) is a pure f
 source and of facts about the cluster, and is tested as one; `begin` and `end` only carry it out.
 
 - `package`: what a package is, and what it may lay hands on;
-- `victims`: who is hit;
+- `victims`: who is hit; `damage`: what keeps damage of disks fair;
 - one file a package, or two of a kind.
 """
 
@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from .client import Client
+from .clock import Clock
+from .corrupt import Corrupt
+from .disk import Disk
 from .package import Begun, Package, Pair, Target
 from .packet import Packet
 from .partition import Partition
@@ -23,6 +26,9 @@ __all__ = ["PACKAGES", "Begun", "Package", "Pair", "Target"]
 
 PACKAGES: Final[Mapping[str, Callable[[], Package]]] = {
     "client": Client,
+    "clock": Clock,
+    "corrupt": Corrupt,
+    "disk": Disk,
     "kill": Kill,
     "packet": Packet,
     "partition": Partition,

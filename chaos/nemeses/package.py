@@ -2,11 +2,12 @@
 
 import random
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from ...client.client import AsyncClient
 from ..nodes import Nodes
+from .damage import Damage
 
 Pair = tuple[int, int]
 """Requests of the first node to the second; 0 is the clients."""
@@ -57,6 +58,8 @@ class Target:
     """The log whose ranges, leaders and keys are aimed at."""
     rng: random.Random
     clients: Crashing
+    damage: Damage = field(default_factory=Damage)
+    """What packages that damage disks know of each other."""
 
 
 class Package(Protocol):

@@ -1,7 +1,10 @@
 """Each nemesis against three real nodes: it does what it says, and all is well after its end."""
 
 import asyncio
+import json
+import os
 import signal
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,9 @@ from chaos_targets import LOG, healthy, real_nodes, until
 
 import lognode
 from lognode.chaos.nemeses import PACKAGES, Package, Target
+from lognode.chaos.nemeses.clock import prepare, set_clock
+from lognode.chaos.nemeses.corrupt import Blow, Corrupt
+from lognode.chaos.nemeses.disk import FAILURES, Disk, Failure, commands
 from lognode.chaos.nemeses.ranges import PHASES, Range, Step
 from lognode.chaos.nodes import Node
 
@@ -173,6 +179,136 @@ def test_a_drained_node_is_filled_again(tmp_path: Path) -> None:
             await package.end(target)
             await healthy(target)
             assert await state() == "ACTIVE"
+            await appends(target)
+
+    asyncio.run(run())
+
+
+def log_since(node: Node, size: int) -> list[dict[str, Any]]:
+    """What the node logged after so many bytes."""
+    lines = node.log_path.read_bytes()[size:].splitlines()
+    return [json.loads(line) for line in lines if line.startswith(b"{")]
+
+
+def test_clock(tmp_path: Path) -> None:
+    """A node's log shows its wall clock."""
+
+    async def run() -> None:
+        async with real_nodes(tmp_path, seed=7) as target:
+            package = PACKAGES["clock"]()
+            if reason := package.missing():
+                pytest.skip(reason)
+            node = target.nodes[2]
+            await prepare(target, 2)
+            await healthy(target)
+            set_clock(target, 2, "-172800")
+            size = node.log_path.stat().st_size
+            assert await node.stop() == 0
+            told = [datetime.fromisoformat(line["time"]) for line in log_since(node, size)]
+            behind = [datetime.now(UTC) - at for at in told]
+            assert behind
+            assert all(timedelta(days=2) <= each < timedelta(days=2, minutes=5) for each in behind)
+            await node.start()
+            await healthy(target)
+            what, numbers = await begun(package, target)
+            assert "wall clock" in what
+            assert numbers
+            await package.end(target)
+            await healthy(target)
+            await appends(target)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda each: each.what.replace(" ", "-"))
+def test_disk(tmp_path: Path, failure: Failure) -> None:
+    """S1: a node whose disk fails stops itself, with the error and the file in its last line."""
+
+    async def run() -> None:
+        async with real_nodes(tmp_path, seed=8) as target:
+            package = Disk()
+            if reason := package.missing():
+                pytest.skip(reason)
+            number = await target.damage.next_victim(target)
+            assert number is not None
+            node = target.nodes[number]
+            assert await package.fail(target, number, commands(failure))
+
+            async def has_ended() -> bool:
+                await appends(target)
+                return not node.running
+
+            await until(has_ended, "the node ends", 30.0)
+            assert os.strerror(failure.error) in node.log_tail(1)
+            assert await package.begin(target) is None, "one node at a time, and when it is whole"
+            await package.end(target)
+            await healthy(target)
+            await appends(target)
+            assert await begun(package, target)
+            await package.end(target)
+            await healthy(target)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("place", ["wal", "files", "meta"])
+def test_S12_corrupt(tmp_path: Path, place: str) -> None:
+    """What is damaged is found, or was of no use; nothing is lost, and the node comes back."""
+
+    async def run() -> None:
+        async with real_nodes(tmp_path, seed=9) as target:
+            log, package = target.client.log(LOG), Corrupt()
+            for n in range(100):
+                await log.append(b"a", b"%d" % n * 100)
+            await target.client.admin.split(LOG, at=b"b")  # which brings entries into segments
+            await healthy(target)
+            number = await target.damage.next_victim(target)
+            assert number is not None
+            blow = await package.strike(target, number, place)
+            assert blow is not None
+            assert blow.path.is_relative_to(target.nodes[number].data)
+            await appends(target)
+            if place == "meta" and not await serves(target.nodes[number]):
+                assert not target.nodes[number].running
+            await package.end(target)
+            await healthy(target)
+
+            async def is_over() -> bool:
+                return bool(await target.damage.next_victim(target) == number)
+
+            await until(is_over, "the node is whole, and the one to be damaged", 60.0)
+            held = [entry.value async for entry in log.scan(b"a", limit=1000)]
+            assert held[1:101] == [b"%d" % n * 100 for n in range(100)]
+
+    asyncio.run(run())
+
+
+async def serves(node: Node) -> bool:
+    """Whether it does, once that is clear."""
+    try:
+        await node.wait_ready()
+    except lognode.LognodeError:
+        return False
+    return True
+
+
+def test_S12_a_flip_in_what_was_synced_is_found(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with real_nodes(tmp_path, seed=10) as target:
+            number = await target.damage.next_victim(target)
+            assert number is not None
+            node = target.nodes[number]
+            await node.kill()
+            (wal,) = (node.data / "wal").iterdir()
+            # In the bytes of an entry that each member has.
+            Blow(wal, "flipped", wal.read_bytes().index(b"first")).strike()
+            await node.start()
+            await node.wait_ready()
+            refused = target.damage.refused(target)
+            assert refused
+            await healthy(target)
+            for row in (await target.client.status())["ranges"]:
+                assert row["generation"] > refused.get(row["id"], 0)
             await appends(target)
 
     asyncio.run(run())

@@ -4,13 +4,24 @@ import asyncio
 import itertools
 import random
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
 from chaos_targets import CountedCrashes, NotedLinks
 
 import lognode
-from lognode.chaos.nemeses import PACKAGES, Target, packet, partition, ranges
+from lognode.chaos.nemeses import (
+    PACKAGES,
+    Target,
+    clock,
+    corrupt,
+    disk,
+    packet,
+    partition,
+    ranges,
+)
+from lognode.chaos.nemeses.damage import Damage
 from lognode.chaos.nemeses.victims import WHO, in_words, pick
 
 FIVE = [1, 2, 3, 4, 5]
@@ -207,6 +218,113 @@ def test_links_are_whole_again_after_the_end(name: str) -> None:
             if name == "partition"
             else {"latency upstream", "latency downstream", "reset_peer downstream"}
         )
+
+    asyncio.run(run())
+
+
+def test_clocks_jump_both_ways_and_drift() -> None:
+    drawn = {clock.draw(random.Random(seed)) for seed in range(500)}
+    texts = {text for _, text in drawn}
+    assert texts > {"+172800", "-172800", "+0.1", "-0.1", "+0 x2", "+0 x0.5"}
+    assert clock.TRUE_TIME not in texts
+
+
+def test_a_library_that_is_loaded_already_stays() -> None:
+    faked = clock.faked({"LD_PRELOAD": "other.so", "A": "b"}, Path("/fake.so"), Path("/time"))
+    assert faked["LD_PRELOAD"] == "/fake.so:other.so"
+    assert faked["A"] == "b"
+    assert faked["FAKETIME_TIMESTAMP_FILE"] == "/time"
+    assert clock.faked({}, Path("/fake.so"), Path("/time"))["LD_PRELOAD"] == "/fake.so"
+
+
+def test_disks_fail_in_every_way_always_or_now_and_then() -> None:
+    drawn = [disk.draw(random.Random(seed)) for seed in range(300)]
+    assert len({what for what, _ in drawn}) == 2 * len(disk.FAILURES)
+    for what, told in drawn:
+        assert len(told) == 2, "a call and its sibling"
+        assert all(("probability=" in line) == ("now and then" in what) for line in told)
+        assert all(line.endswith(("failinfo=5", "failinfo=28")) for line in told)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [(b"", b"", 0), (b"abc", b"abc", 3), (b"abc", b"abcd", 3), (b"abcd", b"abXd", 2),
+     (b"Xbc", b"abc", 0), (b"a" * 9999 + b"b", b"a" * 9999 + b"c", 9999)],
+)  # fmt: skip
+def test_how_much_is_the_same(before: bytes, after: bytes, same: int) -> None:
+    assert corrupt.same_until(before, after) == same
+
+
+def test_the_end_of_the_newest_file_of_the_WAL_is_never_lost() -> None:
+    old, new, empty = Path("wal/1"), Path("wal/2"), Path("wal/3")
+    drawn = [
+        corrupt.draw(random.Random(seed), {old: 100, new: 10, empty: 0}, new) for seed in range(300)
+    ]
+    assert {(blow.path, blow.how) for blow in drawn if blow is not None} == {
+        (old, "flipped"), (old, "truncated"), (new, "flipped"),
+    }  # fmt: skip
+    assert all(blow.at < (100 if blow.path == old else 10) for blow in drawn if blow is not None)
+    assert corrupt.draw(random.Random(1), {empty: 0}, None) is None
+
+
+def test_a_blow_changes_one_bit_or_ends_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    corrupt.Blow(path, "flipped", 1).strike()
+    assert path.read_bytes() == bytes([ord("a"), ord("b") ^ 16, ord("c")])
+    corrupt.Blow(path, "truncated", 2).strike()
+    assert path.read_bytes() == bytes([ord("a"), ord("b") ^ 16])
+
+
+class _Whole:
+    """A cluster that is healthy, or not, with a range of some generation."""
+
+    ok, generation = True, 3
+
+    async def health(self, *, nodes: int, timeout: float) -> Any:
+        return {"ok": self.ok}
+
+    async def status(self, *, timeout: float) -> Any:
+        return {"ranges": [{"id": 7, "generation": self.generation}]}
+
+
+class _Damaged(_FiveNodes):
+    """Five nodes with one log file, all of which serve, or none."""
+
+    ready = True
+
+    def __init__(self, log_path: Path) -> None:
+        self.log_path = log_path
+
+    def __getitem__(self, number: int) -> Any:
+        return self
+
+    async def wait_ready(self, timeout_s: float) -> None:
+        if not self.ready:
+            raise lognode.Unavailable("not ready")
+
+
+def test_the_same_node_is_damaged_again_once_it_is_whole(tmp_path: Path) -> None:
+    async def run() -> None:
+        nodes: Any = _Damaged(tmp_path / "log")
+        nodes.log_path.write_text('{"message": "takes no part", "range": 7, "generation": 9}\n')
+        client: Any = _Whole()
+        rng = random.Random(1)
+        target = Target(nodes, NotedLinks(), client, "orders", rng, CountedCrashes(), Damage())
+        first = await target.damage.next_victim(target)
+        assert first in FIVE
+        given_up = '{"message": "replica takes no part", "range": 7, "generation": 3}\n'
+        nodes.log_path.write_text(nodes.log_path.read_text() + given_up)
+        assert target.damage.refused(target) == {7: 3}, "what was before is not looked at"
+        assert await target.damage.next_victim(target) is None
+        client.generation = 4
+        nodes.ready = False
+        assert await target.damage.next_victim(target) is None
+        nodes.ready, client.ok = True, False
+        assert await target.damage.next_victim(target) is None
+        client.ok = True
+        assert [await target.damage.next_victim(target)] == [first]
+        assert await target.damage.next_victim(target) == first
 
     asyncio.run(run())
 
