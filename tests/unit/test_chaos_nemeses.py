@@ -307,7 +307,7 @@ class _Damaged(_FiveNodes):
 def test_the_same_node_is_damaged_again_once_it_is_whole(tmp_path: Path) -> None:
     async def run() -> None:
         nodes: Any = _Damaged(tmp_path / "log")
-        nodes.log_path.write_text('{"message": "takes no part", "range": 7, "generation": 9}\n')
+        nodes.log_path.write_text('{"message": "takes no part", "range": 8, "generation": 9}\n')
         client: Any = _Whole()
         rng = random.Random(1)
         target = Target(nodes, NotedLinks(), client, "orders", rng, CountedCrashes(), Damage())
