@@ -8,5 +8,6 @@ code of the product on virtual time.
 
 - `history`, `verdict`: what happened, and what checkers say of it: the words all others share;
 - `ports`, `nodes`: the processes;
+- `links`, over `proxyserver` and `toxiproxy`: the network between them, and its faults;
 - `nemeses/`: packages of faults.
 """

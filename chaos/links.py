@@ -1,0 +1,230 @@
+"""The network of a cluster under test: a proxy for each ordered pair of nodes, and one per node
+for clients; cut, poisoned and healed by pair.
+
+The wanted state of each link is kept here, and a change is first written there and then made so.
+So a server that hangs or died is replaced by a new one in which every link is as it should be.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from ..client.errors import InvalidArgument, Unavailable
+from ..client.ports import free_ports
+from .proxyserver import PROXIES, Choice, Program, ProxyServer, choose
+from .toxiproxy import TIMEOUT_S, Stream, ToxiproxyError
+
+__all__ = ["CLIENTS", "PROXIES", "How", "Links", "Pair", "Stream", "new_links"]
+
+Pair = tuple[int, int]
+"""Who dials, and who is dialled: requests go from the first to the second."""
+CLIENTS: Final = 0
+"""Who dials, where it is no node."""
+How = Literal["refuse", "drop", "requests", "answers"]
+"""refuse: connections are closed, and new ones refused. drop: they stay and nothing passes, as
+with a cable that was pulled; requests, answers: nothing passes in this one direction."""
+_LOST: Final[dict[How, tuple[Stream, ...]]] = {
+    "drop": ("upstream", "downstream"),
+    "requests": ("upstream",),
+    "answers": ("downstream",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Toxic:
+    kind: str
+    toxicity: float
+    attributes: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class _Link:
+    name: str
+    listen: str
+    upstream: str
+    refused: bool = False
+    toxics: dict[tuple[str, Stream], _Toxic] = field(default_factory=dict)
+
+    @property
+    def sound(self) -> bool:
+        return not self.refused and not self.toxics
+
+
+def new_links(kind: Choice = "auto", *, log_path: Path | None = None) -> "Links":
+    """Links over the server of this kind; `auto`: the real one, where there is one.
+
+    Raises InvalidArgument where the real one is wanted and there is none.
+    """
+    return Links(choose(kind), log_path=log_path)
+
+
+class Links:
+    """All links of one cluster, over one server process.
+
+    Changes are made one after another, whoever asks. All methods that change something raise
+    InvalidArgument for a pair that there is not, ToxiproxyError where the server refuses what was
+    asked, and Unavailable where a new server does not serve either.
+    """
+
+    def __init__(
+        self, program: Program, *, log_path: Path | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        """`log_path`: where the server's output goes; `timeout_s`: after which it hangs."""
+        self._server = ProxyServer(program, log_path=log_path, timeout_s=timeout_s)
+        self._links: dict[Pair, _Link] = {}
+        self._changing = asyncio.Lock()
+
+    @property
+    def description(self) -> str:
+        """Which server it is: `toxiproxy 2.12.0` or `embedded`."""
+        return self._server.program.description
+
+    @property
+    def server(self) -> ProxyServer:
+        """The process."""
+        return self._server
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """All that there are."""
+        return list(self._links)
+
+    async def start(self, nodes: Mapping[int, str]) -> None:
+        """Start the server, with a link for each ordered pair of nodes and from the clients to
+        each. `nodes`: by number, from 1, the address where each listens."""
+        pairs = [(one, other) for other in nodes for one in (CLIENTS, *nodes) if one != other]
+        self._links = {
+            pair: _Link(f"{pair[0]}-{pair[1]}", f"127.0.0.1:{port}", nodes[pair[1]])
+            for pair, port in zip(pairs, free_ports(len(pairs)), strict=True)
+        }
+        await self._server.start()
+        try:
+            await _all(self._make(link) for link in self._links.values())
+        except BaseException:
+            await self._server.stop()
+            raise
+
+    def address(self, pair: Pair) -> str:
+        """Where the first of the pair dials to reach the second. Raises InvalidArgument."""
+        return self._link(pair).listen
+
+    async def cut(self, pairs: Collection[Pair], how: How) -> None:
+        """Cut these; a link that is cut in several ways has all of them."""
+        if how not in get_args(How):
+            raise InvalidArgument(f"{how!r} is no cut; there are {', '.join(get_args(How))}")
+        if how != "refuse":
+            for stream in _LOST[how]:
+                await self.toxic(pairs, "timeout", stream=stream, timeout=0)
+            return
+
+        async def refuse(link: _Link) -> None:
+            link.refused = True
+            await self._server.api.update(link.name, enabled=False)
+
+        await self._change(pairs, refuse)
+
+    async def toxic(
+        self,
+        pairs: Collection[Pair],
+        kind: str,
+        *,
+        stream: Stream = "downstream",
+        toxicity: float = 1.0,
+        **attributes: Any,
+    ) -> None:
+        """Put a toxic of Toxiproxy's kinds on a stream of each of these, live connections too.
+
+        A second one of a kind on the same stream replaces the first, and costs that link its
+        connections.
+        """
+        given = _Toxic(kind, toxicity, attributes)
+
+        async def add(link: _Link) -> None:
+            before = link.toxics.get((kind, stream))
+            link.toxics[kind, stream] = given
+            try:
+                if before is None:
+                    await self._add(link, stream, given)
+                elif before != given:
+                    await self._make(link)
+            except ToxiproxyError:
+                del link.toxics[kind, stream]  # or every new server would refuse it again
+                raise
+
+        await self._change(pairs, add)
+
+    async def heal(self, pairs: Collection[Pair] | None = None) -> None:
+        """As if nothing had been done to these; None: to any. Healed links lose their
+        connections, as bytes were lost inside them; links that are whole keep theirs. A server
+        that hangs is replaced, and then every link loses them."""
+
+        async def renew(link: _Link) -> None:
+            if not link.sound:
+                link.refused = False
+                link.toxics.clear()
+                await self._make(link)
+
+        await self._change(self.pairs if pairs is None else pairs, renew, probe=True)
+
+    async def close(self) -> None:
+        """End the server, and with it all connections. Idempotent."""
+        async with self._changing:
+            await self._server.stop()
+
+    def _link(self, pair: Pair) -> _Link:
+        try:
+            return self._links[pair]
+        except KeyError:
+            raise InvalidArgument(f"{pair} is no pair; there are {self.pairs}") from None
+
+    async def _change(
+        self,
+        pairs: Collection[Pair],
+        work: Callable[[_Link], Awaitable[None]],
+        *,
+        probe: bool = False,
+    ) -> None:
+        """`probe`: ask the server whether it lives even where there is nothing to do."""
+        links = [self._link(pair) for pair in pairs]
+        async with self._changing:
+            try:
+                await _all(work(link) for link in links)
+                if probe:
+                    await self._server.api.version()
+            except Unavailable:
+                await self._server.restart()
+                await _all(self._make(link) for link in self._links.values())
+
+    async def _make(self, link: _Link) -> None:
+        """Create the link's proxy as it should be, in place of the one that there may be.
+
+        No connection passes before all its toxics are there.
+        """
+        api = self._server.api
+        try:
+            await api.delete(link.name)
+        except ToxiproxyError as error:
+            if error.status != 404:
+                raise
+        await api.create(link.name, link.upstream, listen=link.listen, enabled=link.sound)
+        for (_, stream), toxic in link.toxics.items():
+            await self._add(link, stream, toxic)
+        if link.toxics and not link.refused:
+            await api.update(link.name, enabled=True)
+
+    async def _add(self, link: _Link, stream: Stream, toxic: _Toxic) -> None:
+        await self._server.api.add_toxic(
+            link.name, toxic.kind, stream=stream, toxicity=toxic.toxicity,
+            attributes=toxic.attributes,
+        )  # fmt: skip
+
+
+async def _all(work: Iterable[Awaitable[None]]) -> None:
+    """Do all at once, wait for all, then raise what one of them raised: a refusal first."""
+    ended = await asyncio.gather(*work, return_exceptions=True)
+    errors = [error for error in ended if error is not None]
+    errors.sort(key=lambda error: isinstance(error, Unavailable))
+    if errors:
+        raise errors[0]

@@ -1,0 +1,145 @@
+"""The process of a proxy server: which program it is, and its start, end and restart."""
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, Literal
+
+from ..client.errors import InvalidArgument, Unavailable
+from ..client.ports import free_ports
+from .toxiproxy import TIMEOUT_S, Toxiproxy, ToxiproxyError
+
+Choice = Literal["auto", "toxiproxy", "embedded"]
+PROXIES: Final[tuple[Choice, ...]] = ("auto", "toxiproxy", "embedded")
+VARIABLE: Final = "TOXIPROXY_SERVER"
+_NAME: Final = "toxiproxy-server"
+_MODULE: Final = re.compile(rb"mod\tgithub\.com/Shopify/toxiproxy/v2\tv(\d[\w.+-]*)\t")
+"""Go writes into each program of which modules in which versions it was built."""
+_START_S: Final = 20.0
+_POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A proxy server that takes `--host` and `--port` of its API."""
+
+    command: tuple[str, ...]
+    description: str
+    """For `test.json`: `toxiproxy 2.12.0` or `embedded`."""
+
+
+EMBEDDED: Final = Program((sys.executable, "-m", "lognode.chaos.faultproxy"), "embedded")
+
+
+def choose(kind: Choice = "auto", environment: Mapping[str, str] | None = None) -> Program:
+    """The real server, where TOXIPROXY_SERVER names it, or one is on PATH or beside this Python;
+    else the embedded one. `kind`: only the one or the other.
+
+    Raises InvalidArgument where the real one is wanted and there is none.
+    """
+    variables = os.environ if environment is None else environment
+    if kind not in PROXIES:
+        raise InvalidArgument(f"{kind!r} is no proxy server; there are {', '.join(PROXIES)}")
+    if kind == "embedded":
+        return EMBEDDED
+    if named := variables.get(VARIABLE):
+        if (path := shutil.which(named)) is None:
+            raise InvalidArgument(
+                f"{VARIABLE} is {named!r}, which is no program; correct it or unset it"
+            )
+    else:
+        beside = str(Path(sys.executable).parent)
+        path = shutil.which(_NAME, path=os.pathsep.join((variables.get("PATH", ""), beside)))
+    if path is None:
+        if kind == "auto":
+            return EMBEDDED
+        raise InvalidArgument(
+            f"no {_NAME} on PATH; scripts/setup installs it where Go is, or set {VARIABLE}"
+        )
+    return Program((path,), f"toxiproxy {_version(Path(path))}")
+
+
+def _version(program: Path) -> str:
+    """What was installed: the server itself reports `git` unless its makefile built it."""
+    found = _MODULE.search(program.read_bytes())
+    return found[1].decode() if found else "of an unknown version"
+
+
+class ProxyServer:
+    """One server process on a free port. What it proxied is gone when it ends."""
+
+    def __init__(
+        self, program: Program, *, log_path: Path | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        """`log_path`: where its output goes, else nowhere; `timeout_s`: of every call."""
+        self.program = program
+        self.restarts = 0
+        self._log_path = log_path
+        self._timeout_s = timeout_s
+        self._process: asyncio.subprocess.Process | None = None
+        self._api: Toxiproxy | None = None
+
+    @property
+    def api(self) -> Toxiproxy:
+        """Its client. Raises Unavailable before `start`."""
+        if self._api is None:
+            raise Unavailable("the proxy server was not started")
+        return self._api
+
+    @property
+    def pid(self) -> int:
+        """Of the process. Raises Unavailable before `start`."""
+        if self._process is None:
+            raise Unavailable("the proxy server was not started")
+        return self._process.pid
+
+    async def start(self) -> None:
+        """Start the process, and return when its API answers. Raises Unavailable."""
+        port = free_ports(1)[0]
+        with self._output() as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.program.command, "--host", "127.0.0.1", "--port", str(port),
+                stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True, env={"LOG_LEVEL": "warn", **os.environ},
+            )  # fmt: skip
+        self._api = Toxiproxy(f"127.0.0.1:{port}", timeout_s=self._timeout_s)
+        deadline = asyncio.get_running_loop().time() + _START_S
+        while True:
+            try:
+                await self._api.version()
+                return
+            except (Unavailable, ToxiproxyError) as error:
+                code = self._process.returncode
+                if code is None and asyncio.get_running_loop().time() < deadline:
+                    await asyncio.sleep(_POLL_S)
+                    continue
+                await self.stop()
+                how = "does not answer" if code is None else f"ended with {code}"
+                raise Unavailable(f"{' '.join(self.program.command)} {how}: {error}") from None
+
+    async def stop(self) -> None:
+        """kill -9, which a server that hangs needs, and which costs one that does not nothing."""
+        if self._api is not None:
+            await self._api.close()
+            self._api = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+            await self._process.wait()
+            self._process = None
+
+    async def restart(self) -> None:
+        """A new process, which knows nothing of what the old one proxied. Raises Unavailable."""
+        await self.stop()
+        self.restarts += 1
+        await self.start()
+
+    def _output(self) -> BinaryIO:
+        return open(self._log_path or os.devnull, "ab")
