@@ -1,0 +1,135 @@
+"""The embedded proxy in this process and as a program: speed, what it leaves behind, its flags."""
+
+import asyncio
+import gc
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tracemalloc
+
+import pytest
+from fault_proxies import ask, dial, ends, rig, upstream
+
+from lognode.chaos.faultproxy.api import FaultProxy
+from lognode.chaos.faultproxy.streams import Connection
+from lognode.chaos.proxyserver import EMBEDDED
+from lognode.chaos.toxiproxy import Toxiproxy
+
+pytestmark = pytest.mark.cluster
+
+
+def test_it_carries_50_MB_a_second() -> None:
+    async def body() -> float:
+        size = 200_000_000
+        done = asyncio.Event()
+
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            left = size
+            while left and (data := await reader.read(1_000_000)):
+                left -= len(data)
+            done.set()
+
+        async with rig(EMBEDDED, take) as made:
+            _, writer = await made.connect()
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            for _ in range(size // 1_000_000):
+                writer.write(bytes(1_000_000))
+                await writer.drain()
+            await done.wait()
+            return size / 1e6 / (loop.time() - began)
+
+    rate = asyncio.run(body())
+    print(f"{rate:.0f} MB/s")
+    assert rate > 50
+
+
+def test_it_adds_less_than_a_millisecond() -> None:
+    async def body() -> tuple[float, float]:
+        async with rig(EMBEDDED) as made:
+            through, direct = await made.connect(), await dial(made.upstream.address)
+            taken = [(await ask(through), await ask(direct)) for _ in range(500)]
+            direct[1].transport.abort()
+        both = list(zip(*taken, strict=True))
+        return statistics.median(both[0]), statistics.median(both[1])
+
+    through, direct = asyncio.run(body())
+    print(f"{through * 1e6:.0f} us, {direct * 1e6:.0f} us without")
+    assert through - direct < 0.001
+
+
+def test_nothing_is_left_of_connections() -> None:
+    """Neither of those that ended in order, nor of those that a toxic, a cut or a client ended."""
+
+    async def body() -> None:
+        async with (
+            FaultProxy() as server,
+            upstream() as behind,
+            Toxiproxy(server.address) as api,
+        ):
+            listen = (await api.create("p", behind.address))["listen"]
+            for kind in ("latency", "bandwidth", "timeout", "slow_close", "slicer"):
+                attributes = {"latency": 60_000} if kind == "latency" else {}
+                await api.add_toxic("p", kind, attributes=attributes)
+                many = await asyncio.gather(*(dial(listen) for _ in range(20)))
+                for _, writer in many:
+                    writer.write(b"x" * 10_000)
+                for _, writer in many[:10]:
+                    writer.transport.abort()
+                await api.delete("p")
+                for streams in many[10:]:
+                    await ends(streams)
+                    streams[1].close()
+                await api.create("p", behind.address, listen=listen)
+        gc.collect()
+        assert not [one for one in gc.get_objects() if isinstance(one, Connection)]
+
+    asyncio.run(body())
+
+
+async def pour(writer: asyncio.StreamWriter) -> None:
+    data = bytes(1_000_000)
+    while True:
+        writer.write(data)
+        await writer.drain()
+
+
+def test_what_it_holds_is_bounded() -> None:
+    async def body() -> int:
+        async with (
+            FaultProxy() as server,
+            upstream(None) as behind,
+            Toxiproxy(server.address) as api,
+        ):
+            listen = (await api.create("p", behind.address))["listen"]
+            await api.add_toxic("p", "bandwidth", stream="upstream", attributes={"rate": 1})
+            _, writer = await dial(listen)
+            await behind.newest()
+            writer.transport.set_write_buffer_limits(high=0)
+            tracemalloc.start()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(pour(writer), 3)
+            held = tracemalloc.get_traced_memory()[0]
+            tracemalloc.stop()
+            writer.transport.abort()
+            return held
+
+    held = asyncio.run(body())
+    # The test's own unsent megabyte is part of it.
+    assert held < 3_000_000, f"{held} bytes"
+
+
+def test_it_runs_as_a_program_and_ends_on_sigterm() -> None:
+    command = [sys.executable, "-m", "lognode.chaos.faultproxy", "--host", "127.0.0.1", "--port"]
+    with subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = re.search(r"at http://(\S+)", process.stdout.readline())
+        assert address is not None
+        port = address[1].rsplit(":", 1)[1]
+        second = subprocess.run([*command, port], capture_output=True, text=True, timeout=20)
+        assert second.returncode == 1
+        assert "choose another with --port" in second.stderr
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
