@@ -142,7 +142,9 @@ def test_cuts_and_toxics_of_one_link_are_healed_together(server: Program) -> Non
         with pytest.raises(ToxiproxyError, match="invalid toxic type"):
             await links.toxic([(1, 2)], "rain")
         assert await ask(await made.connect((1, 2))) < 0.14
-        assert links.server.restarts == 0
+        os.kill(links.server.pid, signal.SIGKILL)
+        await links.cut([(1, 2)], "refuse")
+        assert links.server.restarts == 1, "the toxic that was refused is not tried again"
 
     run(server, body)
 
