@@ -2,16 +2,14 @@
 
 import asyncio
 import json
-import os
 import re
-import signal
 import stat
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from fault_proxies import ask, program, rig
+from fault_proxies import ask, hang, program, rig
 
 from lognode.chaos.proxyserver import EMBEDDED, Program, ProxyServer, choose
 from lognode.chaos.toxiproxy import ToxiproxyError
@@ -193,7 +191,7 @@ def test_a_server_that_hangs_is_told_in_time_and_restarted(server: Program) -> N
         with pytest.raises(Unavailable, match="was not started"):
             _ = process.api
         await process.start()
-        os.kill(process.pid, signal.SIGSTOP)
+        await hang(process.pid)
         with pytest.raises(Unavailable, match=r"was not answered within 0\.5 s; the server hangs"):
             await process.api.version()
         await process.restart()

@@ -45,9 +45,9 @@ def test_bytes_pass_unchanged_both_ways(server: Program) -> None:
 def test_latency_delays_one_stream_and_does_not_queue(server: Program, stream: str) -> None:
     async def body(rig: Rig) -> None:
         streams = await rig.connect()
-        assert await ask(streams) < 0.2
-        await rig.toxic("latency", stream, latency=300)
-        assert 0.29 < await ask(streams) < 0.6
+        assert await ask(streams) < 0.5
+        await rig.toxic("latency", stream, latency=600)
+        assert 0.59 < await ask(streams) < 3
         # Ten that follow each other by 30 ms are under way together, and stay in order.
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -55,7 +55,7 @@ def test_latency_delays_one_stream_and_does_not_queue(server: Program, stream: s
             streams[1].write(b"%d" % number)
             await asyncio.sleep(0.03)
         assert await streams[0].readexactly(10) == b"0123456789"
-        assert loop.time() - began < 1.5
+        assert loop.time() - began < 3, "in a queue they would take six seconds"
 
     run(server, body)
 
@@ -74,12 +74,12 @@ def test_latency_with_jitter_varies_within_its_bounds(server: Program) -> None:
 def test_a_change_of_latency_is_seen_by_live_connections(server: Program) -> None:
     async def body(rig: Rig) -> None:
         streams = await rig.connect()
-        await rig.toxic("latency", latency=400)
-        assert await ask(streams) > 0.39
+        await rig.toxic("latency", latency=1_000)
+        assert await ask(streams) > 0.99
         await rig.api.update_toxic("p", "latency_downstream", attributes={"latency": 0})
-        assert await ask(streams) < 0.3
+        assert await ask(streams) < 0.9
         await rig.api.delete_toxic("p", "latency_downstream")
-        assert await ask(streams) < 0.3
+        assert await ask(streams) < 0.9
 
     run(server, body)
 
@@ -88,7 +88,7 @@ def test_bandwidth_is_a_rate(server: Program) -> None:
     async def body(rig: Rig) -> None:
         streams = await rig.connect()
         await rig.toxic("bandwidth", "upstream", rate=100)
-        assert 0.7 < await ask(streams, os.urandom(100_000)) < 2.5
+        assert 0.7 < await ask(streams, os.urandom(100_000)) < 4
 
     run(server, body)
 
@@ -102,7 +102,7 @@ def test_slow_close_delays_the_end_and_no_byte(server: Program) -> None:
         began = loop.time()
         (await rig.upstream.newest())[1].close()
         assert await ends(streams) == b""
-        assert 0.39 < loop.time() - began < 1.5
+        assert 0.39 < loop.time() - began < 3
 
     run(server, body)
 
@@ -115,8 +115,9 @@ def test_timeout_drops_bytes_and_then_closes(server: Program) -> None:
         began = loop.time()
         streams[1].write(b"lost")
         assert await ends(streams) == b""
-        assert 0.3 < loop.time() - began < 1.5
-        assert await ends(await rig.upstream.newest()) == b"", "the other side is not closed"
+        assert 0.3 < loop.time() - began < 3
+        async with asyncio.timeout(10):  # and so does the other side
+            await (await rig.upstream.newest())[1].wait_closed()
 
     run(server, body)
 
@@ -153,7 +154,7 @@ def test_reset_peer_resets_connections_opened_after_it(server: Program) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         assert await reset(after)
-        assert 0.19 < loop.time() - began < 1.5
+        assert 0.19 < loop.time() - began < 3
         assert not await reset(before), "it was opened before"
 
     run(server, body)
@@ -189,10 +190,10 @@ def test_limit_data_cuts_after_so_many_bytes(server: Program) -> None:
 
 def test_toxics_of_one_stream_add_up(server: Program) -> None:
     async def body(rig: Rig) -> None:
-        await rig.toxic("latency", "downstream", latency=200)
+        await rig.toxic("latency", "downstream", latency=600)
         await rig.toxic("limit_data", "downstream", bytes=10)
         streams = await rig.connect()
-        assert 0.19 < await ask(streams, b"12345") < 0.8
+        assert 0.59 < await ask(streams, b"12345") < 3
         streams[1].write(b"6789012345")
         assert await ends(streams) == b"67890"
 

@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos_targets import until
 
 from lognode.chaos.proxyserver import EMBEDDED, Program, ProxyServer, choose
 from lognode.chaos.toxiproxy import Toxiproxy
@@ -117,6 +120,21 @@ async def rig(
                 writer.transport.abort()
         finally:
             await server.stop()
+
+
+async def hang(pid: int) -> None:
+    """Stop a process; returns when all its threads stand still, which takes the kernel a moment."""
+    os.kill(pid, signal.SIGSTOP)
+
+    async def is_so() -> bool:
+        return _stands_still(pid)
+
+    await until(is_so, f"process {pid} stands still", 10.0)
+
+
+def _stands_still(pid: int) -> bool:
+    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 async def dial(address: str) -> Streams:
