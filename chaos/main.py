@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from . import check
+from .report import serve
 from .sim import command
 
 
@@ -19,6 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     check.add_verb(verbs, _say)
     command.add_verb(verbs, _say)
+    serve.add_verb(verbs, _say)
     return parser
 
 
