@@ -102,13 +102,21 @@ def _rows(run: Run, key: Key) -> set[int]:
     offending = run.offending()
     wrong = {seq for one, _, seq in key.appends if one.index in offending and seq != _NO_SEQ}
     wrong |= {seq for seq, values in key.values.items() if len(values) > 1}
+    finals = [
+        {seq for seq, _ in one.answer["keys"].get(key.name, ())}
+        for one in run.operations
+        if one.f == FINAL and one.outcome == "ok"
+    ]
+    if finals:
+        # Where nodes differ is wrong too, though no append is to blame.
+        wrong |= set.union(*finals) - set.intersection(*finals)
     if not wrong:
         # No append is to blame: where the reads that are ended.
         named = [(one, seq) for one, seq, _ in key.reads if one.index in offending]
         wrong = {max((seq for one, seq in named if one.f != FINAL), default=seqs[-1])}
     order = {seq: i for i, seq in enumerate(seqs)}
     rows: set[int] = set()
-    for seq in sorted(wrong):
+    for seq in sorted(wrong & order.keys()):
         around = seqs[max(order[seq] - _AROUND, 0) : order[seq] + _AROUND + 1]
         if len(rows | set(around)) <= _ROWS:
             rows |= set(around)

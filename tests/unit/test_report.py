@@ -160,6 +160,15 @@ def test_a_key_shows_what_each_node_holds(tmp_path: Path) -> None:
     assert shown.count('class="holds"') == 4
 
 
+def test_a_long_key_shows_the_seqs_in_which_nodes_differ(made_up: Path) -> None:
+    one = run.read(made_up)
+    (example,) = next(found for found in one.found if found.name == "lost-on-node").examples
+    seq = int(re.findall(r"seq (\d+)", example["message"])[0])
+    key = keyplot.collect(one, [LOST_KEY])[LOST_KEY]
+    assert len(key.values) > 48
+    assert f"node 2 does not hold seq {seq}" in keyplot.chart(one, key)
+
+
 class Outline(HTMLParser):
     """Checks that tags close in order; keeps ids, links and addresses."""
 
