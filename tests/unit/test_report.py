@@ -216,7 +216,7 @@ def test_text_of_a_test_is_never_markup(made_up: Path, tmp_path: Path) -> None:
     evil = "</script><img src=x onerror=alert(1)>\"'&"
     for name in ("history.jsonl", "test.json", "results.json"):
         text = (folder / name).read_text()
-        for word in ("p0-", "lost-write", "0123abc", "kill of"):
+        for word in ("k3", "acknowledged", "lost-write", "UNAVAILABLE", "0123abc", "kill of"):
             text = text.replace(word, json.dumps(evil)[1:-1] + word)
         (folder / name).write_text(text)
     page = write(folder).read_text("utf-8")
