@@ -28,11 +28,19 @@ def final(account: Account) -> Iterator[Anomaly]:
         contents = _contents(one)
         for sent in account.sent.values():
             must = sent.acked is not None or (sent.seq is not None and not sent.refused)
-            if must and sent.value not in lost and sent.value not in contents.get(sent.key, {}):
+            if not must or sent.value in lost or not _has(one, sent.key):
+                continue
+            if sent.value not in contents.get(sent.key, {}):
                 yield Anomaly(
                     "lost-on-node", f"node {one.node} does not hold {sent.name} at the end",
                     sent.key, (*sent.operations, one.index), "S2" if sent.acked else "L2",
                 )  # fmt: skip
+
+
+def _has(one: Operation, key: str) -> bool:
+    """Whether the key is of a range of which the node is a member; without `spans`, all are."""
+    spans = one.answer.get("spans")
+    return spans is None or any(low <= key and (high is None or key < high) for low, high in spans)
 
 
 def _contents(one: Operation) -> dict[str, dict[str, int]]:

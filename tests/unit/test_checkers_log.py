@@ -296,6 +296,20 @@ def test_an_anomaly_is_found(name: str, promise: str, tell: Callable[[Story], No
 
 
 @pytest.mark.parametrize(
+    ("spans", "found"),
+    [([["k", None]], set()), ([["", "j"], ["k", "l"]], set()), ([["", "k"]], {"lost-on-node"})],
+)
+def test_a_node_is_asked_for_the_keys_of_its_ranges_only(
+    spans: list[list[str | None]], found: set[str]
+) -> None:
+    story = _story()
+    story.end()
+    held = {"k": story.contents["k"]}
+    story.do(99, "final", {}, {"keys": held, "spans": spans}, node=2)
+    assert {one.name for one in _judged(story).anomalies} == found
+
+
+@pytest.mark.parametrize(
     ("value", "where"),
     [("p1-1", "prefix"), ("p1-2", "middle"), ("p2-1", "postfix"), ("p2-2", "whole key")],
 )
