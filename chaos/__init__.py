@@ -7,7 +7,11 @@ and may therefore judge any build of it. `sim/` is another thing: the simulator,
 code of the product on virtual time.
 
 - `history`, `verdict`: what happened, and what checkers say of it: the words all others share;
-- `ports`, `nodes`: the processes;
+- `nodes`: the processes;
 - `links`, over `proxyserver` and `toxiproxy`: the network between them, and its faults;
-- `nemeses/`: packages of faults.
+- `nemeses/`: packages of faults; `nemesis`: when they begin and end;
+- `process`, `clients`: those who ask, and `workloads/`: what;
+- `plan`, `runner`: one test from begin to end, with `watch` and `finals`; `store`: where it is kept;
+- `checkers/`, `judge`: what is wrong with a history; `report/`: how it looks;
+- `check`, `foreign`: histories of other systems; `commands`, `main`: the command line.
 """

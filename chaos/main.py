@@ -1,12 +1,18 @@
-"""`lognode-chaos`: the command line of the fault tests. Exit 0 valid, 1 invalid, 2 unknown."""
+"""`lognode-chaos`: the command line of the fault tests. Exit 0 valid, 1 invalid, 2 unknown.
+
+What cannot be run as it was asked for says nothing of lognode, and is unknown.
+"""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
-from . import check
+from ..client.errors import LognodeError
+from . import check, commands
 from .report import serve
 from .sim import command
+from .verdict import EXIT_CODES
 
 
 def _say(line: str) -> None:
@@ -18,6 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
     """All verbs and their options."""
     parser = argparse.ArgumentParser(prog="lognode-chaos", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
+    commands.add_verbs(verbs, _say)
     check.add_verb(verbs, _say)
     command.add_verb(verbs, _say)
     serve.add_verb(verbs, _say)
@@ -27,7 +34,16 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     arguments = build_parser().parse_args(argv)
-    code: int = arguments.verb(arguments)
+    # As Ctrl-C does: what was started is stopped.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        code: int = arguments.verb(arguments)
+    except LognodeError as error:
+        sys.stderr.write(f"lognode-chaos: {error}\n")
+        return EXIT_CODES["unknown"]
+    except KeyboardInterrupt:
+        sys.stderr.write("lognode-chaos: interrupted\n")
+        return EXIT_CODES["unknown"]
     return code
 
 

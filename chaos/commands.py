@@ -1,0 +1,207 @@
+"""The verbs of live tests: `test`, `test-all`, `analyze`."""
+
+import argparse
+import asyncio
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..client.errors import InvalidArgument, LognodeError
+from . import store
+from .judge import judge
+from .links import PROXIES, new_links
+from .nemeses import PACKAGES
+from .plan import STANDARD, WORKLOADS, Plan
+from .report import write as write_report
+from .runner import missing, run_test
+from .verdict import EXIT_CODES, Verdict, worst
+
+Say = Callable[[str], None]
+
+
+def _nemesis(text: str) -> tuple[str, ...]:
+    """`kill,partition` or `kill+partition`; `none` and the empty text are no faults."""
+    names = tuple(name for name in text.replace("+", ",").split(",") if name not in ("", "none"))
+    if unknown := [name for name in names if name not in PACKAGES]:
+        raise argparse.ArgumentTypeError(
+            f"no such nemesis: {', '.join(unknown)}; there are none, {', '.join(PACKAGES)}"
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 10,000")
+    return int(text)
+
+
+def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: Say) -> None:
+    """Add the verbs; the result of each is called with the arguments and gives the code."""
+    test = verbs.add_parser(
+        "test", help="one workload under faults, against a cluster started for it"
+    )
+    test.add_argument("-w", "--workload", choices=WORKLOADS, default="append")
+    test.add_argument(
+        "--nemesis", type=_nemesis, default=(), metavar="F,...",
+        help=f"what breaks: none, {', '.join(PACKAGES)} (default none)",
+    )  # fmt: skip
+    test.add_argument("--nodes", type=int, choices=range(1, 10), default=3, metavar="N")
+    test.add_argument(
+        "--test-count", type=_count, default=1, metavar="K", help="so many, seed after seed"
+    )
+    _add_common(test)
+    test.set_defaults(verb=lambda arguments: run(arguments, say))
+
+    every = verbs.add_parser(
+        "test-all",
+        help="each workload under each standard nemesis with 3 and 5 nodes; goes on where it was",
+    )
+    every.add_argument(
+        "--nodes", type=int, nargs="+", choices=range(1, 10), default=[3, 5], metavar="N"
+    )
+    every.add_argument("-w", "--workload", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    _add_common(every)
+    every.set_defaults(verb=lambda arguments: run_all(arguments, say))
+
+    analyze = verbs.add_parser("analyze", help="judge the history of a stored test again")
+    analyze.add_argument("folder", type=Path, metavar="DIR", help="STORE/TEST/TIME")
+    analyze.set_defaults(verb=lambda arguments: analyze_again(arguments, say))
+
+
+def _add_common(verb: argparse.ArgumentParser) -> None:
+    default = Plan()
+    verb.add_argument(
+        "--rate", type=_positive, default=default.rate, metavar="R",
+        help=f"operations a second of all clients together (default {default.rate:g})",
+    )  # fmt: skip
+    verb.add_argument(
+        "--time-limit", type=_positive, default=default.time_limit_s, metavar="S",
+        help=f"seconds of load under faults (default {default.time_limit_s:g})",
+    )  # fmt: skip
+    verb.add_argument(
+        "--nemesis-interval", type=_positive, default=default.nemesis_interval_s, metavar="S",
+        help=f"seconds that a choice of faults lasts (default {default.nemesis_interval_s:g})",
+    )  # fmt: skip
+    verb.add_argument("--clients", type=_count, default=default.clients, metavar="N")
+    verb.add_argument("--seed", type=int, metavar="N", help="of what is drawn (default: random)")
+    verb.add_argument(
+        "--store", type=Path, default=Path("store"), metavar="DIR",
+        help="where tests are kept (default ./store)",
+    )  # fmt: skip
+    verb.add_argument(
+        "--source", type=Path, metavar="DIR",
+        help="a folder with another build of the package lognode, for the nodes to run",
+    )  # fmt: skip
+    verb.add_argument(
+        "--proxy", choices=PROXIES, default="auto",
+        help="the real Toxiproxy, or the proxy that is built in (default: the real one if there)",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace, say: Say) -> int:
+    """The verb `test`."""
+    seed = random.randrange(1 << 31) if arguments.seed is None else arguments.seed
+    verdicts: list[Verdict] = []
+    for count in range(arguments.test_count):
+        plan = _plan(
+            arguments, arguments.workload, arguments.nemesis, arguments.nodes, seed + count
+        )
+        verdicts.append(_one(plan, arguments, say)["verdict"])
+    return EXIT_CODES[worst(verdicts)]
+
+
+def run_all(arguments: argparse.Namespace, say: Say) -> int:
+    """The verb `test-all`: what `test-all.json` has already is not run again."""
+    seed = random.randrange(1 << 31) if arguments.seed is None else arguments.seed
+    plans = list(_matrix(arguments, seed))
+    commit = plans[0].described()["commit"]
+    done = _resumed(arguments.store, commit)
+    for plan in plans:
+        if plan.name not in done["tests"]:
+            done["tests"][plan.name] = _one(plan, arguments, say)
+            store.write(arguments.store, store.ALL, done)
+    for plan in plans:
+        told = done["tests"][plan.name]
+        counts = told["counts"]
+        say(
+            f"{plan.name:<32}{told['verdict']:<9}{counts['ok']:>8,} ok"
+            f"{counts.get('fail', 0):>7,} fail{counts.get('info', 0):>6,} info"
+            f"{counts['faults']:>5} faults"
+        )
+    verdict = worst(done["tests"][plan.name]["verdict"] for plan in plans)
+    say(f"{verdict}: {len(plans)} tests of commit {commit}")
+    return EXIT_CODES[verdict]
+
+
+def analyze_again(arguments: argparse.Namespace, say: Say) -> int:
+    """The verb `analyze`."""
+    told = judge(arguments.folder)
+    say(f"{told['verdict']}: {told['why']}")
+    say(str(write_report(arguments.folder)))
+    return EXIT_CODES[told["verdict"]]
+
+
+def _matrix(arguments: argparse.Namespace, seed: int) -> Iterator[Plan]:
+    each = itertools.product(arguments.workload, STANDARD, arguments.nodes)
+    for count, (workload, nemesis, nodes) in enumerate(each):
+        yield _plan(arguments, workload, _nemesis(nemesis), nodes, seed + count)
+
+
+def _plan(
+    arguments: argparse.Namespace, workload: str, nemesis: tuple[str, ...], nodes: int, seed: int
+) -> Plan:
+    if arguments.source is not None and not (arguments.source / "lognode").is_dir():
+        raise InvalidArgument(
+            f"--source {arguments.source} holds no package lognode; give the folder above it",
+            what="source",
+        )
+    return Plan(
+        workload=workload, nemesis=nemesis, nodes=nodes, seed=seed, rate=arguments.rate,
+        time_limit_s=arguments.time_limit, nemesis_interval_s=arguments.nemesis_interval,
+        clients=arguments.clients, source=arguments.source,
+    )  # fmt: skip
+
+
+def _one(plan: Plan, arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
+    """Run one test and say what came of it; what cannot run here is unknown, by name."""
+    if reasons := missing(plan.nemesis):
+        why = "; ".join(reasons)
+        say(f"{plan.name} unknown: it cannot run on this machine: {why}")
+        return {"verdict": "unknown", "why": why, "counts": {"ok": 0, "faults": 0}}
+    folder = store.new_folder(arguments.store, plan.name)
+    say(f"{plan.name} seed {plan.seed} in {folder}")
+    try:
+        told = asyncio.run(run_test(plan, folder, new_links(arguments.proxy), say))
+    except LognodeError as error:
+        say(f"{plan.name} unknown: {error}")
+        return {"verdict": "unknown", "why": str(error), "counts": {"ok": 0, "faults": 0}}
+    say(f"{plan.name} {told['verdict']}: {told['why']}")
+    say(f"    {write_report(folder)}")
+    return {name: told[name] for name in ("verdict", "why", "counts")} | {"folder": str(folder)}
+
+
+def _resumed(folder: Path, commit: str) -> dict[str, Any]:
+    """What was done before. Raises InvalidArgument if that was of another commit."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / store.ALL).exists():
+        return {"commit": commit, "tests": {}}
+    done = store.read(folder, store.ALL)
+    if done["commit"] != commit:
+        raise InvalidArgument(
+            f"{folder / store.ALL} is of commit {done['commit']}, this is {commit}; "
+            "give another --store, or remove it",
+            what="store",
+        )
+    return done

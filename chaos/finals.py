@@ -1,0 +1,76 @@
+"""The reads at the end of a test: everything, once from whoever serves it and from each node."""
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+from ..client.errors import NodeNotFound
+from ..client.types import Entry
+from .process import Process
+from .workloads.parts import seqs
+
+_AT_ONCE: Final = 16
+_ATTEMPTS: Final = 5
+Span = tuple[bytes, bytes | None]
+
+
+async def read_all(process: Process, node: int | None, through: dict[str, int]) -> dict[str, int]:
+    """One `final` operation. Returns the last seq of each key that it has read.
+
+    Of a node: all keys in ranges of which it is a member, which are `spans` in the answer, when it
+    has applied `through`, the last seq of each key.
+    """
+    found: dict[str, list[Entry]] = {}
+
+    async def act() -> dict[str, Any]:
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await collect()
+            except NodeNotFound:  # replicas are balanced meanwhile
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError
+
+    async def collect() -> dict[str, Any]:
+        found.clear()
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(key: str) -> None:
+            async with gate:
+                scan = process.log.scan(key, node=node, through=through.get(key))
+                found[key] = [entry async for entry in scan]
+
+        spans = await _spans(process, node)
+        listed = [key for span in spans for key in await _keys(process, node, span)]
+        keys = set(listed) | {key for key in through if _within(key, spans)}
+        await asyncio.gather(*map(one, keys))
+        answer: dict[str, Any] = {"keys": {key: seqs(found[key]) for key in sorted(keys)}}
+        if node is not None:
+            answer["spans"] = [[low.decode(), high and high.decode()] for low, high in spans]
+        return answer
+
+    await process.call("final", {}, act(), writes=False, node=node)
+    return {key: entries[-1].seq for key, entries in found.items() if entries}
+
+
+async def _spans(process: Process, node: int | None) -> list[Span]:
+    """The keys that the node has, by range; all keys of the log without a node."""
+    if node is None:
+        return [(b"", None)]
+    ranges = (await process.log.describe())["ranges"]
+    return [(row["start"], row["end"]) for row in ranges if node in row["members"]]
+
+
+async def _keys(process: Process, node: int | None, span: Span) -> list[str]:
+    low, high = span
+    found = []
+    with contextlib.suppress(NodeNotFound):  # the range behind it is not on the node
+        async for key in process.log.keys(start_after=low or None, node=node):
+            if high is not None and key >= high:
+                break
+            found.append(key.decode())
+    return found
+
+
+def _within(key: str, spans: list[Span]) -> bool:
+    return any(low <= key.encode() and (high is None or key.encode() < high) for low, high in spans)

@@ -1,0 +1,72 @@
+"""What breaks things while a test runs: packages of faults, some of them at once, then none.
+
+Every interval a random non-empty subset of the packages begins together and ends before the next,
+a quarter of the time none, as in Jepsen's combined nemesis.
+"""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ..client.errors import LognodeError
+from .history import Recorder
+from .nemeses import Package, Target
+
+_QUIET: Final = 0.25
+"""How often there is no fault."""
+
+
+class Nemesis:
+    """Begins and ends faults of its packages, one choice after another."""
+
+    def __init__(
+        self, packages: Mapping[str, Package], target: Target, recorder: Recorder,
+        *, interval_s: float, rng: random.Random,
+    ) -> None:  # fmt: skip
+        self._packages = packages
+        self._target = target
+        self._recorder = recorder
+        self._interval_s = interval_s
+        self._rng = rng
+        self._numbers = itertools.count()
+        self._open: dict[str, tuple[int, bool]] = {}
+        """Number of each fault under way, and whether the history has its begin."""
+
+    async def run(self) -> None:
+        """Until cancelled; then `heal` must follow."""
+        while True:
+            for name in self._chosen():
+                await self._begin(name)
+            await asyncio.sleep(self._interval_s)
+            await self.heal()
+
+    async def heal(self) -> None:
+        """End all that it began."""
+        for name in list(self._open):
+            await self._packages[name].end(self._target)
+            number, told = self._open.pop(name)
+            if told:
+                self._recorder.record(None, "info", name, {"id": number})
+
+    def _chosen(self) -> Sequence[str]:
+        if not self._packages or self._rng.random() < _QUIET:
+            return ()
+        count = self._rng.randint(1, len(self._packages))
+        return self._rng.sample(sorted(self._packages), count)
+
+    async def _begin(self, name: str) -> None:
+        # Open from here on: cancelled in the middle, it has to be healed too.
+        number = next(self._numbers)
+        self._open[name] = number, False
+        try:
+            began = await self._packages[name].begin(self._target)
+        except LognodeError as error:
+            began = f"{name} that failed: {error.code}: {error.message}", []
+        if began is None:
+            del self._open[name]
+            return
+        what, nodes = began
+        self._open[name] = number, True
+        self._recorder.record(None, "info", name, {"id": number, "what": what, "nodes": nodes})

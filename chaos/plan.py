@@ -1,0 +1,75 @@
+"""What a test is to do: the options of one run, and what `test.json` says of it."""
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+WORKLOADS: Final = ("append", "follow", "register", "set", "exactly-once")
+STANDARD: Final = ("none", "partition", "kill+pause", "packet", "disk+corrupt", "range")
+"""Sets of packages that `test-all` takes in turn; joined by `+`, where there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One test. `seed` decides what is drawn; when it happens is up to the machine."""
+
+    workload: str = "append"
+    nemesis: tuple[str, ...] = ()
+    nodes: int = 3
+    rate: float = 100.0
+    """Operations a second of all clients together, followers' deliveries apart; 1 to 10,000."""
+    time_limit_s: float = 60.0
+    nemesis_interval_s: float = 5.0
+    """How long a choice of faults lasts."""
+    seed: int = 0
+    clients: int = 12
+    """Processes at once."""
+    timeout_s: float = 5.0
+    """Of an operation; what takes longer ends its process."""
+    source: Path | None = None
+    """A folder with another build of the package `lognode`, which the nodes run."""
+    flags: tuple[str, ...] = field(default=())
+    """Further flags of every node."""
+
+    @property
+    def name(self) -> str:
+        """Such as `append-kill+pause-3`."""
+        return f"{self.workload}-{'+'.join(self.nemesis) or 'none'}-{self.nodes}"
+
+    def described(self) -> dict[str, Any]:
+        """Everything that `test.json` says of it."""
+        own = asdict(self)
+        own["nemesis"] = list(self.nemesis)
+        own["flags"] = list(self.flags)
+        own["source"] = None if self.source is None else str(self.source)
+        return own | {"commit": commit(self.source)}
+
+    @classmethod
+    def from_described(cls, described: Mapping[str, Any]) -> "Plan":
+        """What `described` told, as far as checkers need it."""
+        own = {name: described[name] for name in cls.__slots__ if name in described}
+        own["nemesis"] = tuple(own["nemesis"])
+        own["flags"] = tuple(own.get("flags", ()))
+        own["source"] = Path(own["source"]) if own.get("source") else None
+        return cls(**own)
+
+
+def commit(source: Path | None) -> str:
+    """Of the checkout that nodes run, with `+` if files differ from it; `unknown` without one."""
+    folder = Path(__file__).resolve().parent if source is None else source
+    try:
+        head = _git(folder, "rev-parse", "--short", "HEAD")
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return head + ("+" if changed else "")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True,
+        timeout=10,
+    )  # fmt: skip
+    return done.stdout.strip()

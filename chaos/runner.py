@@ -1,0 +1,146 @@
+"""One test, from begin to end: start, load under faults, heal, read everything back, judge.
+
+The order at the end is what the verdict rests on: first all faults end and every node runs again,
+then the cluster must become healthy by itself (L2), then clients end and followers take what is
+still to come, and only then everything is read, from each node.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from ..client.client import AsyncClient
+from ..client.errors import LognodeError, Unavailable
+from . import store
+from .clients import Clients
+from .finals import read_all
+from .history import Recorder
+from .judge import judge
+from .links import Links
+from .nemeses import PACKAGES, Package, Target
+from .nemesis import Nemesis
+from .nodes import Nodes
+from .plan import Plan
+from .process import Pace, Process
+from .watch import healthy, watch_leaders
+from .workloads.named import workload_of
+from .workloads.parts import LOG
+
+Say = Callable[[str], None]
+_START_S: Final = 60.0
+_CONVERGE_S: Final = 120.0
+_SPLIT_AT: Final = ("k333", "k666")
+_REPLICAS: Final = 3
+_FINALS_FROM: Final = 1_000_000
+"""Numbers of the processes that read at the end: no client has them."""
+
+
+async def run_test(plan: Plan, folder: Path, links: Links, say: Say) -> dict[str, Any]:
+    """Run and judge; everything is in `folder` then. Returns what `results.json` says.
+
+    Raises Unavailable when the cluster does not even start.
+    """
+    test = Test(plan, folder, links, say)
+    await test.run()
+    results = await asyncio.to_thread(judge, folder)
+    if results["verdict"] == "valid":
+        store.drop_data(folder)
+    return results
+
+
+def missing(nemesis: tuple[str, ...]) -> list[str]:
+    """Why packages cannot run on this machine, one reason each; none: they can."""
+    reasons = ((name, PACKAGES[name]().missing()) for name in nemesis)
+    return [f"{name}: {reason}" for name, reason in reasons if reason is not None]
+
+
+class Test:
+    """The parts of one test while it runs."""
+
+    def __init__(self, plan: Plan, folder: Path, links: Links, say: Say) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._say = say
+        self._nodes = Nodes(folder / store.CLUSTER_FOLDER, plan.nodes, links, source=plan.source)
+        self._links = links
+        self._described = plan.described() | {
+            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        }
+        began = time.monotonic_ns()
+        self._recorder = Recorder(folder / store.HISTORY, lambda: time.monotonic_ns() - began)
+
+    async def run(self) -> None:
+        """All of it; nodes and proxies are gone afterwards, whatever happens."""
+        self._describe()
+        try:
+            await self._nodes.start(self._plan.flags)
+            self._describe(proxy=self._links.description)
+            async with AsyncClient(self._nodes.servers, timeout=_START_S) as client:
+                await self._prepare(client)
+                await self._load(client)
+            await self._read_everything()
+        finally:
+            self._recorder.close()
+            await self._nodes.stop()
+            await self._links.close()
+
+    def _describe(self, **more: Any) -> None:
+        self._described |= more
+        store.write(self._folder, store.TEST, self._described)
+
+    async def _prepare(self, client: AsyncClient) -> None:
+        await client.create_log(LOG, replicas=_REPLICAS, split_at=_SPLIT_AT)
+        if (why := await healthy(client, self._plan.nodes, _START_S)) is not None:
+            raise Unavailable(f"the cluster was not healthy before the test: {why}")
+
+    async def _load(self, client: AsyncClient) -> None:
+        plan, recorder = self._plan, self._recorder
+        workload = workload_of(plan.workload, random.Random(f"{plan.seed}/workload"))
+        clients = Clients(plan, self._nodes.servers, workload, recorder)
+        packages: dict[str, Package] = {name: PACKAGES[name]() for name in plan.nemesis}
+        rng = random.Random(f"{plan.seed}/nemesis")
+        target = Target(self._nodes, self._links, client, LOG, rng, clients)
+        nemesis = Nemesis(packages, target, recorder, interval_s=plan.nemesis_interval_s, rng=rng)
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(watch_leaders(client, recorder))
+            running = group.create_task(clients.run())
+            await self._break_things(nemesis)
+            self._say("healed; waiting until the cluster is healthy")
+            why = await healthy(client, plan.nodes, _CONVERGE_S)
+            if why is not None:
+                self._describe(
+                    not_converged=f"not healthy {_CONVERGE_S:.0f} s after all faults ended: {why}"
+                )
+            clients.stop()
+            await asyncio.wait([running])
+            watching.cancel()
+
+    async def _break_things(self, nemesis: Nemesis) -> None:
+        """For the time of the test; every node runs afterwards."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._plan.time_limit_s):
+                await nemesis.run()
+        await nemesis.heal()
+        await self._links.heal()
+        for node in self._nodes:
+            node.resume()
+            await node.start()
+
+    async def _read_everything(self) -> None:
+        """Once from whoever serves it, then from every node what is at least as new."""
+        through: dict[str, int] = {}
+        rng = random.Random(self._plan.seed)
+        readers = [None, *self._nodes.numbers]
+        for place, node in enumerate(readers):
+            process = Process(
+                _FINALS_FROM + place, self._nodes.servers, LOG, self._recorder, rng,
+                pace=Pace(self._plan.rate, rng), nodes=self._plan.nodes, timeout_s=_START_S,
+            )  # fmt: skip
+            with contextlib.suppress(LognodeError):
+                last = await read_all(process, node, through)
+                through = through or last
+            await process.close()

@@ -1,0 +1,44 @@
+"""What a test sees of the cluster while it runs: who leads what, and whether it is healthy."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from ..client.client import AsyncClient
+from ..client.errors import LognodeError
+from .history import CLUSTER, Recorder
+
+_LOOK_S: Final = 0.5
+_ANSWER_S: Final = 1.0
+
+
+async def watch_leaders(client: AsyncClient, recorder: Recorder) -> None:
+    """Record the leaders of all ranges whenever one is another; until cancelled."""
+    known: dict[str, int] = {}
+    while True:
+        with contextlib.suppress(LognodeError):
+            status = await client.status(timeout=_ANSWER_S)
+            # A range without a leader keeps the one it had: elections are what counts.
+            seen = {str(row["id"]): row["leader"] for row in status["ranges"] if row["leader"]}
+            if known | seen != known:
+                known |= seen
+                recorder.record(None, "info", CLUSTER, {"leaders": known.copy()})
+        await asyncio.sleep(_LOOK_S)
+
+
+async def healthy(client: AsyncClient, nodes: int, timeout_s: float) -> str | None:
+    """None as soon as the cluster is healthy with so many nodes; else why it was not in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    why = "nobody answered"
+    while loop.time() < deadline:
+        try:
+            health = await client.health(nodes=nodes, timeout=_ANSWER_S)
+        except LognodeError as error:
+            why = str(error)
+        else:
+            if health["ok"]:
+                return None
+            why = "; ".join(health["reasons"])
+        await asyncio.sleep(0.1)
+    return why

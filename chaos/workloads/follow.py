@@ -1,0 +1,121 @@
+"""`follow`: followers of a key, of a prefix and of the whole log, while producers append.
+
+A follower's position outlives its process: the next one in its slot goes on from there with a new
+client, as a consumer does that keeps its own cursor.
+"""
+
+import asyncio
+import random
+from typing import Any, Final
+
+from ...client.follow import AsyncFeed
+from ...client.types import Cursor, FollowBatch
+from ..process import Process
+from .append import Producer
+from .parts import Keys, text
+
+_WAIT_S: Final = 1.0
+"""An operation of a follower ends after so long, with or without entries."""
+_DRAIN_S: Final = 30.0
+_KINDS: Final = ("log", "prefix", "key")
+
+
+class FollowWorkload:
+    """Two of three processes produce, the others follow."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._keys = Keys(10, 200, rng)
+        self._rng = rng
+        self._cursors: dict[int, Cursor] = {}
+        self._targets: dict[int, tuple[str, str]] = {}
+
+    def role(self, slot: int) -> str:
+        """What processes in this slot do."""
+        return "follower" if slot % 3 == 2 else "producer"
+
+    def worker(self, slot: int, process: Process) -> "Producer | Follower":
+        """For a new process in this slot."""
+        if self.role(slot) == "producer":
+            return Producer(process, self._keys)
+        if slot not in self._targets:
+            what = _KINDS[slot // 3 % len(_KINDS)]
+            key = self._keys.to_read()
+            target = {"log": "", "prefix": key[:2], "key": key}[what]
+            self._targets[slot] = what, target
+        return Follower(process, slot, self._targets[slot], self._cursors)
+
+
+class Follower:
+    """Takes one delivery after another, from the beginning on or from where its slot had been."""
+
+    def __init__(
+        self, process: Process, slot: int, target: tuple[str, str], cursors: dict[int, Cursor]
+    ) -> None:
+        self._process = process
+        self._slot = slot
+        self._what, self._target = target
+        self._cursors = cursors
+        self._resumed = slot in cursors
+        self._feed: AsyncFeed | None = None
+        self._next: asyncio.Task[FollowBatch] | None = None
+
+    async def step(self) -> None:
+        """One delivery, or none within a second."""
+        await self._take()
+
+    async def drain(self) -> None:
+        """Until nothing came twice in a row, which without faults means that all has come."""
+        loop = asyncio.get_running_loop()
+        deadline, nothing = loop.time() + _DRAIN_S, 0
+        while nothing < 2 and loop.time() < deadline:
+            answered = await self._take()
+            nothing = nothing + 1 if answered is not None and not answered["entries"] else 0
+
+    async def close(self) -> None:
+        """End the follow; the position of the last delivery that was recorded stays."""
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.wait([self._next])
+        if self._feed is not None:
+            await self._feed.close()
+
+    async def _take(self) -> dict[str, Any] | None:
+        asked: dict[str, Any] = {
+            "follower": f"f{self._slot}",
+            "what": self._what,
+            "target": self._target,
+        }
+        if self._resumed:
+            asked["resumed"] = True
+        self._resumed = False
+        answered = await self._process.call("follow", asked, self._delivery(), writes=False)
+        if answered is None:
+            await self.close()  # what ended it cannot be retried; the next one begins anew
+            self._feed = self._next = None
+            self._resumed = True
+            await asyncio.sleep(_WAIT_S)
+        return answered
+
+    async def _delivery(self) -> dict[str, Any]:
+        if self._feed is None:
+            self._feed = self._opened()
+        if self._next is None:
+            self._next = asyncio.create_task(anext(self._feed))
+        # Not cancelled when the time is over: what it took would be lost.
+        await asyncio.wait([self._next], timeout=_WAIT_S)
+        if not self._next.done():
+            return {"entries": []}
+        done, self._next = self._next, None
+        batch = done.result()
+        self._cursors[self._slot] = batch.cursor
+        return {"entries": [[e.key.decode(), e.seq, text(e.value)] for e in batch]}
+
+    def _opened(self) -> AsyncFeed:
+        keys = [self._target] if self._what == "key" else None
+        prefix = self._target if self._what == "prefix" else None
+        cursor = self._cursors.get(self._slot)
+        if cursor is None:
+            return self._process.log.follow(keys=keys, prefix=prefix, start="earliest")
+        if cursor.keys is not None:
+            return self._process.log.follow(start=cursor)
+        return self._process.log.follow(prefix=prefix, start=cursor)

@@ -1,0 +1,21 @@
+"""Workloads by name."""
+
+import random
+from collections.abc import Callable, Sequence
+
+from ..plan import WORKLOADS
+from . import Workload
+from .append import AppendWorkload
+from .exactly_once import ExactlyOnceWorkload
+from .follow import FollowWorkload
+from .register import RegisterWorkload
+from .sets import SetWorkload
+
+_KINDS: Sequence[Callable[[random.Random], Workload]] = (
+    AppendWorkload, FollowWorkload, RegisterWorkload, SetWorkload, ExactlyOnceWorkload,
+)  # fmt: skip
+
+
+def workload_of(name: str, rng: random.Random) -> Workload:
+    """A new one; `name` is one of WORKLOADS."""
+    return dict(zip(WORKLOADS, _KINDS, strict=True))[name](rng)

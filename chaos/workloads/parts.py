@@ -1,0 +1,129 @@
+"""What workloads are made of: keys that come and go, appends and reads as operations."""
+
+import random
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from ...client.errors import LognodeError, PartialFailure
+from ...client.types import ABSENT, ANY, Ack, Entry
+from ..process import Process
+
+Consistency = Literal["linearizable", "prefix"]
+LOG: Final = "chaos"
+"""The log that all workloads use."""
+_OLD_KEYS: Final = 24
+"""So many of the keys that are no longer appended to are still read."""
+
+
+class Keys:
+    """Keys in use: `open` at once, each for about `appends` appends, then a new one in its place.
+
+    Reads stay short and histories cheap to judge, while a test of any length has young keys.
+    """
+
+    def __init__(self, open_at_once: int, appends: int, rng: random.Random) -> None:
+        self._appends = appends
+        self._rng = rng
+        self._count = 0
+        self._left: dict[str, int] = {}
+        self._old: list[str] = []
+        for _ in range(open_at_once):
+            self._add()
+
+    def to_append(self, records: int = 1) -> str:
+        """A key for so many more records."""
+        key = self._rng.choice(list(self._left))
+        self._left[key] -= records
+        if self._left[key] <= 0:
+            del self._left[key]
+            self._old = [*self._old[1 - _OLD_KEYS :], key]
+            self._add()
+        return key
+
+    def to_read(self) -> str:
+        """One that is appended to, mostly, or was."""
+        old = self._old and self._rng.random() < 0.3
+        return self._rng.choice(self._old if old else list(self._left))
+
+    def _add(self) -> None:
+        """Spread over the space of keys, so that every range has some: `k000-0` to `k999-N`."""
+        self._left[f"k{self._rng.randrange(1000):03}-{self._count}"] = self._appends
+        self._count += 1
+
+
+def seqs(entries: Sequence[Entry]) -> list[list[Any]]:
+    """As [seq, value]; a value that is none of ours stays readable."""
+    return [[entry.seq, text(entry.value)] for entry in entries]
+
+
+def settled(acks: Sequence[Ack | BaseException]) -> list[int | None]:
+    """The seqs of several appends that were one operation.
+
+    Raises when any failed: what is least sure, since it says what became of the operation.
+    """
+    failed = [ack for ack in acks if isinstance(ack, BaseException)]
+    for error in failed:
+        if not isinstance(error, LognodeError) or error.outcome != "not_applied":
+            raise error
+    if failed and len(failed) < len(acks):
+        raise PartialFailure(f"{len(failed)} of {len(acks)} records failed: {failed[0]}")
+    if failed:
+        raise failed[0]
+    return [ack.seq for ack in acks if not isinstance(ack, BaseException)]
+
+
+def text(value: bytes | None) -> str | None:
+    """Of a value as it was read."""
+    return None if value is None else value.decode("utf-8", "backslashreplace")
+
+
+async def append_one(
+    process: Process, producer: str, key: str, value: str, *, expect: int | None = None
+) -> dict[str, Any] | None:
+    """One record; `expect`: only if that is the key's last seq, 0 for none."""
+    asked: dict[str, Any] = {"producer": producer, "records": [[key, value]]}
+    if expect is not None:
+        asked["expect"] = expect
+
+    async def act() -> dict[str, Any]:
+        wanted = ANY if expect is None else expect or ABSENT
+        ack = await process.log.append(key, value.encode(), expect=wanted)
+        return {"seqs": [ack.seq]}
+
+    return await process.call("append", asked, act(), writes=True)
+
+
+async def read_key(
+    process: Process, key: str, consistency: Consistency = "linearizable", node: int | None = None
+) -> list[Entry] | None:
+    """The whole key, from whoever serves it or from a node. None when that failed."""
+    found: list[Entry] = []
+
+    async def act() -> dict[str, Any]:
+        async for entry in process.log.scan(key, consistency=consistency, node=node):
+            found.append(entry)
+        return {"entries": seqs(found), "last": found[-1].seq if found else 0}
+
+    asked = {"key": key, "consistency": consistency}
+    done = await process.call("read", asked, act(), writes=False, node=node)
+    return None if done is None else found
+
+
+def some_consistency(rng: random.Random) -> Consistency:
+    """Linearizable, mostly."""
+    return "prefix" if rng.random() < 0.25 else "linearizable"
+
+
+def some_node(process: Process) -> int | None:
+    """Whoever serves it, mostly; else a node, from whose own replica is read."""
+    return process.rng.randint(1, process.nodes) if process.rng.random() < 0.25 else None
+
+
+class Idle:
+    """What most workers do at the end of a test."""
+
+    async def drain(self) -> None:
+        """Nothing is still to come."""
+
+    async def close(self) -> None:
+        """Nothing is kept open beside the client."""

@@ -1,0 +1,84 @@
+"""The verbs of live tests: what they refuse, and how `test-all` goes on where it was."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lognode.chaos import commands
+from lognode.chaos.main import main
+from lognode.chaos.plan import STANDARD, WORKLOADS, Plan
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["test", "--nemesis", "kill,typhoon"], "no such nemesis: typhoon; there are none, "),
+        (["test", "--rate", "0"], "'0' is not a number above 0"),
+        (["test", "--time-limit", "soon"], "'soon' is not a number above 0"),
+        (["test", "--test-count", "0"], "'0' is not a whole number from 1 to 10,000"),
+        (["test", "-w", "bank"], "invalid choice: 'bank'"),
+        (["test", "--source", "/nowhere"], "holds no package lognode"),
+        (["analyze", "/nowhere"], "is no folder of a test"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_the_reason(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: Any = main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("none", ()), ("", ()), ("kill+pause", ("kill", "pause")), ("kill,kill", ("kill",))],
+)
+def test_packages_are_named_with_commas_or_plus(text: str, names: tuple[str, ...]) -> None:
+    assert commands._nemesis(text) == names
+
+
+def _done(store: Path, commit: str) -> dict[str, Any]:
+    """A `test-all.json` in which everything was valid."""
+    row = {"verdict": "valid", "why": "", "counts": {"ok": 1234, "faults": 5}}
+    names = [
+        Plan(workload, commands._nemesis(nemesis), nodes).name
+        for workload in WORKLOADS
+        for nemesis in STANDARD
+        for nodes in (3, 5)
+    ]
+    done = {"commit": commit, "tests": dict.fromkeys(names, row)}
+    (store / "test-all.json").write_text(json.dumps(done))
+    return done
+
+
+def test_what_was_done_is_not_done_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit = Plan().described()["commit"]
+    done = _done(tmp_path, commit)
+    assert len(done["tests"]) == 60
+    assert main(["test-all", "--store", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("1,234 ok") == 60
+    assert f"valid: 60 tests of commit {commit}" in said
+
+
+def test_one_that_was_invalid_makes_all_of_it_invalid(tmp_path: Path) -> None:
+    done = _done(tmp_path, Plan().described()["commit"])
+    done["tests"]["set-none-5"]["verdict"] = "unknown"
+    done["tests"]["set-none-3"] = done["tests"]["set-none-3"] | {"verdict": "invalid"}
+    (tmp_path / "test-all.json").write_text(json.dumps(done))
+    assert main(["test-all", "--store", str(tmp_path)]) == 1
+
+
+def test_what_was_done_of_another_commit_is_not_mixed_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _done(tmp_path, "abc")
+    assert main(["test-all", "--store", str(tmp_path)]) == 2
+    assert "is of commit abc" in capsys.readouterr().err

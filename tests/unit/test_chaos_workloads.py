@@ -1,0 +1,67 @@
+"""What workloads are made of: keys that come and go, several appends as one operation."""
+
+import random
+from typing import Any
+
+import pytest
+
+from lognode.chaos.plan import STANDARD, WORKLOADS, Plan
+from lognode.chaos.workloads.named import workload_of
+from lognode.chaos.workloads.parts import Keys, settled
+from lognode.client.errors import PartialFailure, Timeout, Unavailable
+from lognode.client.types import Ack
+
+
+def test_a_key_has_its_appends_and_makes_room_for_another() -> None:
+    keys = Keys(4, 10, random.Random(1))
+    appended = [keys.to_append() for _ in range(400)]
+    counts = {key: appended.count(key) for key in appended}
+    assert max(counts.values()) == 10
+    assert len(counts) >= 40
+    assert len({key[1:4] for key in counts}) > 30, "they are spread over the space of keys"
+
+
+def test_keys_that_are_full_are_still_read() -> None:
+    keys = Keys(2, 3, random.Random(1))
+    full = {keys.to_append() for _ in range(30)}
+    assert full & {keys.to_read() for _ in range(100)}
+
+
+_SURE, _UNSURE = Unavailable("nobody"), Timeout("late", outcome="unknown")
+_ACK = Ack(5, 0)
+
+
+@pytest.mark.parametrize(
+    ("acks", "raises"),
+    [
+        ([_ACK, _SURE], PartialFailure),
+        ([_SURE, _SURE], Unavailable),
+        ([_SURE, _UNSURE], Timeout),
+        ([_ACK, _UNSURE], Timeout),
+        ([_SURE, ValueError()], ValueError),
+    ],
+)
+def test_of_several_failures_the_least_sure_says_what_became_of_all(
+    acks: list[Any], raises: type[Exception]
+) -> None:
+    with pytest.raises(raises) as error:
+        settled(acks)
+    if raises is PartialFailure:
+        assert error.value.outcome == "unknown"  # type: ignore[attr-defined]
+
+
+def test_what_succeeded_has_seqs() -> None:
+    assert settled([_ACK, Ack(None, None, duplicate=True)]) == [5, None]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_has_roles_for_all_slots(name: str) -> None:
+    workload = workload_of(name, random.Random(0))
+    assert all(workload.role(slot) for slot in range(20))
+
+
+def test_a_plan_is_told_and_read_again() -> None:
+    plan = Plan("set", ("kill", "pause"), 5, seed=7, flags=("--balance", "off"))
+    assert Plan.from_described(plan.described()) == plan
+    assert plan.name == "set-kill+pause-5"
+    assert "none" in STANDARD
