@@ -1,0 +1,56 @@
+"""Mutants of the product: each patch in `tests/mutants` breaks a promise, and the suite sees it.
+
+A patch is applied to a copy of the product, never a switch in it. `LOGNODE_MUTANTS=all` runs every
+one of them, over more seeds; without it two run, and of all it is checked that they still apply.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lognode.chaos.verdict import EXIT_CODES
+
+ROOT = Path(__file__).parents[2]
+PATCHES = sorted((ROOT / "tests" / "mutants").glob("*.patch"))
+QUICK = ("ack-before-fsync", "late-seal")
+"""Those that few seeds find."""
+
+
+def mutated(folder: Path, patch: Path) -> Path:
+    """A folder with the package `lognode`, to which the patch is applied."""
+    left_out = shutil.ignore_patterns(".*", "tests", "scripts", "docs", "__pycache__", "store")
+    shutil.copytree(ROOT, folder / "lognode", ignore=left_out)
+    done = subprocess.run(
+        ["git", "apply", "--verbose", str(patch)], cwd=folder / "lognode", capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{patch.name} no longer applies:\n{done.stderr}"
+    return folder
+
+
+def test_there_is_one_for_each_row_of_the_list() -> None:
+    assert [patch.stem for patch in PATCHES] == [
+        "ack-before-fsync", "dedupe-by-batch", "late-seal", "no-read-index", "no-term-check",
+        "split-forgets-producers",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
+def test_a_mutant_still_applies_and_is_found_by_the_simulator(tmp_path: Path, patch: Path) -> None:
+    source = mutated(tmp_path, patch)
+    every = os.environ.get("LOGNODE_MUTANTS") == "all"
+    if not every and patch.stem not in QUICK:
+        return
+    seeds = f"0..{200 if every else 30}"
+    done = subprocess.run(
+        [sys.executable, "-m", "lognode.chaos.main", "sim", "--seeds", seeds],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(source)}, capture_output=True, text=True,
+        timeout=300,
+    )  # fmt: skip
+    print(done.stdout[-2000:])
+    assert done.returncode == EXIT_CODES["invalid"], done.stderr[-2000:]
+    assert "VIOLATION" in done.stdout
