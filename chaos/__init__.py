@@ -11,7 +11,7 @@ code of the product on virtual time.
 - `links`, over `proxyserver` and `toxiproxy`: the network between them, and its faults;
 - `nemeses/`: packages of faults; `nemesis`: when they begin and end;
 - `process`, `clients`: those who ask, and `workloads/`: what;
-- `plan`, `runner`: one test from begin to end, with `watch` and `finals`; `store`: where it is kept;
+- `plan`, `runner`: one test from begin to end, with `watch` and `finals`; `store`: where it is;
 - `checkers/`, `judge`: what is wrong with a history; `report/`: how it looks;
 - `check`, `foreign`: histories of other systems; `commands`, `main`: the command line.
 """
