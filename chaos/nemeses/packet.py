@@ -83,13 +83,19 @@ class Packet:
         who = target.rng.choice(("one", "all", "leaders"))
         victims = pick(target.rng, who, target.nodes.numbers, await leaders_of(target))
         what, toxics = draw(target.rng)
+        await self.poison(target, victims, toxics)
+        return what, victims
+
+    async def poison(
+        self, target: Target, victims: Collection[int], toxics: Sequence[Toxic]
+    ) -> None:
+        """Put these on all links of the victims; `end` must follow."""
         self._poisoned = around(victims, target.nodes.numbers)
         for toxic in toxics:
             await target.links.toxic(
                 self._poisoned, toxic.kind, stream=toxic.stream, toxicity=toxic.toxicity,
                 **toxic.attributes,
             )  # fmt: skip
-        return what, victims
 
     async def end(self, target: Target) -> None:
         """The links are as good as new."""

@@ -12,10 +12,13 @@ import pytest
 from chaos_targets import LOG, healthy, real_nodes, until
 
 import lognode
+from lognode.chaos.links import new_links
 from lognode.chaos.nemeses import PACKAGES, Package, Target
 from lognode.chaos.nemeses.clock import prepare, set_clock
 from lognode.chaos.nemeses.corrupt import Blow, Corrupt
 from lognode.chaos.nemeses.disk import FAILURES, Disk, Failure, commands
+from lognode.chaos.nemeses.packet import Packet, Toxic
+from lognode.chaos.nemeses.partition import Partition, apart
 from lognode.chaos.nemeses.ranges import PHASES, Range, Step
 from lognode.chaos.nodes import Node
 
@@ -310,5 +313,76 @@ def test_S12_a_flip_in_what_was_synced_is_found(tmp_path: Path) -> None:
             for row in (await target.client.status())["ranges"]:
                 assert row["generation"] > refused.get(row["id"], 0)
             await appends(target)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["refuse", "drop"])
+def test_partition(tmp_path: Path, how: Any) -> None:
+    """A leader that is cut off leads no more, and does again nothing wrong after the end."""
+
+    async def run() -> None:
+        links = new_links("embedded")
+        try:
+            async with real_nodes(tmp_path, seed=11, links=links) as target:
+                package = Partition()
+                old = (await ranges_of(target))[0]["leader"]
+                await package.cut(target, [(how, apart(target.nodes.numbers, [old]))])
+                others = [node.advertised for node in target.nodes if node.number != old]
+                async with lognode.AsyncClient("lognode://" + ",".join(others), timeout=5) as rest:
+
+                    async def leads_elsewhere() -> bool:
+                        try:
+                            rows = (await rest.log(LOG).describe())["ranges"]
+                        except lognode.LognodeError:
+                            return False
+                        return all(row["leader"] not in (old, None) for row in rows)
+
+                    await until(leads_elsewhere, "a leader among the others", 30.0)
+                    await rest.log(LOG).append(b"a", b"meanwhile")
+                await package.end(target)
+                await healthy(target)
+                await appends(target)
+                # Now as the package draws them.
+                what, numbers = await begun(package, target)
+                assert "partition" in what
+                assert numbers
+                await package.end(target)
+                await healthy(target)
+                await appends(target)
+        finally:
+            await links.close()
+
+    asyncio.run(run())
+
+
+def test_packet_latency_is_felt_and_ends(tmp_path: Path) -> None:
+    async def run() -> None:
+        links = new_links("embedded")
+        try:
+            async with real_nodes(tmp_path, seed=12, links=links) as target:
+                loop = asyncio.get_running_loop()
+
+                async def answer_s() -> float:
+                    began = loop.time()
+                    await target.client.log(LOG).count(b"a")
+                    return loop.time() - began
+
+                package = Packet()
+                toxics = [Toxic("latency", {"latency": 150, "jitter": 0}, "upstream")]
+                await package.poison(target, target.nodes.numbers, toxics)
+                assert await answer_s() >= 0.15
+                await package.end(target)
+                await healthy(target)
+                assert min([await answer_s() for _ in range(10)]) < 0.15
+                for _ in range(6):
+                    what, numbers = await begun(package, target)
+                    assert what
+                    assert numbers
+                    await package.end(target)
+                await healthy(target)
+                await appends(target)
+        finally:
+            await links.close()
 
     asyncio.run(run())
