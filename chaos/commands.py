@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import itertools
 import random
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,8 @@ def _one(plan: Plan, arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
         return {"verdict": "unknown", "why": why, "counts": {"ok": 0, "faults": 0}}
     folder = store.new_folder(arguments.store, plan.name)
     say(f"{plan.name} seed {plan.seed} in {folder}")
+    # As Ctrl-C does, which the loop makes a cancellation: what was started is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         told = asyncio.run(run_test(plan, folder, new_links(arguments.proxy), say))
     except LognodeError as error:

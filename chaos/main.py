@@ -4,7 +4,6 @@ What cannot be run as it was asked for says nothing of lognode, and is unknown.
 """
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -34,8 +33,6 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     arguments = build_parser().parse_args(argv)
-    # As Ctrl-C does: what was started is stopped.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code: int = arguments.verb(arguments)
     except LognodeError as error:
