@@ -32,9 +32,10 @@ class Failure:
 FAILURES: Final = (
     Failure("fsync fails with EIO", ("sync/fsync", "sync/fdatasync"), errno.EIO),
     Failure("fsync fails with ENOSPC", ("sync/fsync", "sync/fdatasync"), errno.ENOSPC),
-    Failure("writes fail with EIO", ("rw/pwrite", "rw/pwritev"), errno.EIO),
-    Failure("writes fail with ENOSPC", ("rw/pwrite", "rw/pwritev"), errno.ENOSPC),
+    Failure("writes of LMDB fail with EIO", ("rw/pwrite", "rw/pwritev"), errno.EIO),
+    Failure("writes of LMDB fail with ENOSPC", ("rw/pwrite", "rw/pwritev"), errno.ENOSPC),
 )
+"""The WAL is written by pwritev2, which libfiu does not know; its fsync fails like all others."""
 
 
 def commands(failure: Failure, *, probability: float | None = None) -> list[str]:

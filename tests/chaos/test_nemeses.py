@@ -236,6 +236,8 @@ def test_disk(tmp_path: Path, failure: Failure) -> None:
             assert number is not None
             node = target.nodes[number]
             assert await package.fail(target, number, commands(failure))
+            # Every member writes rows to its meta.mdb for it.
+            await target.client.admin.split(LOG, at=b"b", wait=False)
 
             async def has_ended() -> bool:
                 await appends(target)
