@@ -23,13 +23,10 @@ async def read_all(process: Process, node: int | None, through: dict[str, int]) 
     found: dict[str, list[Entry]] = {}
 
     async def act() -> dict[str, Any]:
-        for attempt in range(_ATTEMPTS):
-            try:
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(NodeNotFound):  # replicas are balanced meanwhile
                 return await collect()
-            except NodeNotFound:  # replicas are balanced meanwhile
-                if attempt == _ATTEMPTS - 1:
-                    raise
-        raise AssertionError
+        return await collect()
 
     async def collect() -> dict[str, Any]:
         found.clear()

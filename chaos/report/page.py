@@ -36,7 +36,7 @@ def write(folder: Path) -> Path:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A history is millions of objects without a cycle: looking for one takes half of the time."""
+    """A history is millions of objects without a cycle: it need not be looked for."""
     on = gc.isenabled()
     gc.disable()
     try:
