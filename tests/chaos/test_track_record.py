@@ -22,13 +22,13 @@ _SECONDS = os.environ.get("LOGNODE_CHAOS_S", "40")
 _RATE = "50"
 
 
-def _run(row: Row, store: Path) -> subprocess.CompletedProcess[str]:
+def _run(row: Row, store: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
             sys.executable, "-m", "lognode.chaos.main", "test", "--rate", _RATE, "--time-limit",
             _SECONDS, "--store", str(store), *row.live.split(),
         ],
-        capture_output=True, text=True, timeout=600,
+        capture_output=True, text=True, timeout=600, env=environment,
     )  # fmt: skip
 
 
@@ -39,8 +39,15 @@ def runs(
     """All live scenarios that were selected, under way."""
     selected = {item.name.partition("[")[2].rstrip("]") for item in request.session.items}
     store = tmp_path_factory.mktemp("store")
+    # A copy: pytest sets a variable for each test, and a process that is started in another thread
+    # at that moment, with the environment that all share, is refused with EFAULT.
+    environment = dict(os.environ)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = {row.name: pool.submit(_run, row, store) for row in LIVE if row.name in selected}
+        found = {
+            row.name: pool.submit(_run, row, store, environment)
+            for row in LIVE
+            if row.name in selected
+        }
         yield found
         for run in found.values():
             run.cancel()
