@@ -1,4 +1,4 @@
-"""The content of a segment file, format 2: an LMDB environment with five databases, built once.
+"""The content of a segment file, format 3: an LMDB environment with five databases, built once.
 
     index   dupsort: key = the raw key of a block's first entry, value = its seq u64 and the
             block's ordinal u32, big-endian. Key and seq are never joined into one LMDB key:
@@ -26,7 +26,7 @@ import msgpack
 from ..client.errors import CorruptData
 from .spans import EVERYTHING, Span, common, covers
 
-VERSION: Final = 2
+VERSION: Final = 3
 INDEX: Final = b"index"
 BLOCK: Final = b"block"
 BLOOM: Final = b"bloom"
@@ -149,6 +149,8 @@ class Footer:
     """Of all keys and values, uncompressed."""
     ranks: "array[int]"
     """Per block, the number of entries before it."""
+    sizes: "array[int]"
+    """Per block, its bytes in the file."""
     order_seqs: "array[int]"
     """Per piece of the order, its first seq."""
     bloom_keys: list[bytes]
@@ -180,7 +182,8 @@ class Footer:
             (
                 VERSION, self.entries, self.keys, self.first_seq, self.end_seq, self.min_key,
                 self.max_key, self.min_timestamp_ms, self.max_timestamp_ms, self.data_bytes,
-                self.ranks.tobytes(), self.order_seqs.tobytes(), self.bloom_keys,
+                self.ranks.tobytes(), self.sizes.tobytes(), self.order_seqs.tobytes(),
+                self.bloom_keys,
             )
         )  # fmt: skip
         return seal(packed, FOOTER)
@@ -197,12 +200,15 @@ class Footer:
         if version != VERSION:
             raise CorruptData(f"segment of format {version}; this program reads {VERSION}")
         try:
-            _, *fields, ranks, order_seqs, bloom_keys = body
-            footer = cls(*[*fields, array("I", ranks), array("Q", order_seqs), bloom_keys])
+            _, *fields, ranks, sizes, order_seqs, bloom_keys = body
+            columns = array("I", ranks), array("I", sizes), array("Q", order_seqs)
+            footer = cls(*[*fields, *columns, bloom_keys])
         except (TypeError, ValueError) as error:
             raise CorruptData(f"segment footer: {error}") from None
         if not footer.ranks or footer.ranks[0] != 0 or not footer.order_seqs:
             raise CorruptData("segment footer without blocks")
+        if len(footer.sizes) != len(footer.ranks):
+            raise CorruptData("segment footer with columns of different lengths")
         return footer
 
 

@@ -70,6 +70,7 @@ class SegmentOutput:
         )
         self._block_bytes = limits.segment_block_bytes
         self._ranks = array("I")
+        self._sizes = array("I")
         """Per block, the number of entries before it."""
         self._written = 0
         self._entries = 0
@@ -141,7 +142,7 @@ class SegmentOutput:
             min_key=self._bloom_keys[0], max_key=self._last_key,
             min_timestamp_ms=self._bases.timestamp_ms + self._least_ms,
             max_timestamp_ms=self._bases.timestamp_ms + self._greatest_ms,
-            data_bytes=self._data_bytes, ranks=self._ranks,
+            data_bytes=self._data_bytes, ranks=self._ranks, sizes=self._sizes,
             order_seqs=self.order.first_seqs, bloom_keys=self._bloom_keys,
         )  # fmt: skip
         if self._codec.dictionary is not None:
@@ -191,6 +192,7 @@ class SegmentOutput:
         self._put(self._index, distinct[0], position, dupdata=True)
         self._put(self._block, ORDINAL.pack(ordinal), data)
         self._ranks.append(self._written)
+        self._sizes.append(len(data))
         self._written += len(columns)
         if distinct[0] == self._last_key:
             del distinct[0]

@@ -321,30 +321,30 @@ class Segment:
 
     def stored(self, ordinals: range, ranks: range) -> list[tuple[bytes, int]]:
         """First key of each of these blocks, and its bytes in the file as far as its entries have
-        these ranks. Only the first is decoded: some hundreds take a millisecond."""
+        these ranks. Of the blocks only the first is read: the index has the keys side by side and
+        the footer the sizes, while the pages of blocks may have to come from the disk one by one.
+        """
         if not ordinals:
             return []
         key, seq = self.block(ordinals[0]).first
-        found: list[tuple[bytes, int]] = []
+        footer, found = self.footer, []
         self._check_size()
         with (
             self._reading(),
             self._environment.begin(buffers=True) as transaction,
             transaction.cursor(db=self._index) as index,
-            transaction.cursor(db=self._databases[BLOCK]) as blocks,
         ):
             held = index.set_key_dup(key, POSITION.pack(seq, ordinals[0]))
-            held = held and blocks.set_key(ORDINAL.pack(ordinals[0]))
             for ordinal in ordinals:
                 position = index.value()
                 if not held or len(position) != POSITION.size:
                     raise self._damage(f"block {ordinal} is not in its index")
                 if POSITION.unpack(position)[1] != ordinal:
                     raise self._damage(f"its index has another block in the place of {ordinal}")
-                begin, count = self.footer.ranks[ordinal], self.footer.length(ordinal)
+                begin, count = footer.ranks[ordinal], footer.length(ordinal)
                 wanted = min(begin + count, ranks.stop) - max(begin, ranks.start)
-                found.append((bytes(index.key()), len(blocks.value()) * wanted // count))
-                held = index.next() and blocks.next()
+                found.append((bytes(index.key()), footer.sizes[ordinal] * wanted // count))
+                held = index.next()
         return found
 
     # By seq.

@@ -166,6 +166,22 @@ def test_S12_a_block_that_does_not_decompress_leaves_nothing_behind_for_the_next
     assert refused
 
 
+def test_the_footer_has_the_size_of_each_block(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    path = tmp_path / "segment"
+    made(path, [(b"k%04d" % rng.randrange(900), rng.randbytes(300)) for _ in range(2_000)])
+    environment = lmdb.open(str(path), subdir=False, readonly=True, lock=False, max_dbs=8)
+    blocks = environment.open_db(BLOCK, integerkey=True, create=False)
+    with environment.begin(db=blocks) as transaction, transaction.cursor() as cursor:
+        sizes = [len(value) for _, value in cursor]
+    environment.close()
+    segment = Segment(path, "x", BlockCache(1 << 20))
+    assert list(segment.footer.sizes) == sizes
+    everything = range(segment.footer.blocks), range(segment.footer.entries)
+    assert [size for _, size in segment.stored(*everything)] == sizes
+    segment.close()
+
+
 def test_a_file_of_format_1_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "old"
     environment = lmdb.open(str(path), subdir=False, max_dbs=4, lock=False, lib_version=0)
@@ -174,5 +190,5 @@ def test_a_file_of_format_1_is_refused_by_name(tmp_path: Path) -> None:
         packed = b"\x81\xa7version\x01"  # {"version": 1}
         transaction.put(b"footer", seal(packed, FOOTER), db=footer)
     environment.close()
-    with pytest.raises(CorruptData, match="segment of format 1; this program reads 2"):
+    with pytest.raises(CorruptData, match="segment of format 1; this program reads 3"):
         Segment(path, "x", BlockCache(1 << 20))
