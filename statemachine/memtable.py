@@ -3,7 +3,9 @@
 A position p holds the entry of seq first_seq + p. Per position the memtable knows the position of
 the key's entry before it, per key the newest position; keys and values stay packed in their batch
 until they are read. So an append costs two dict operations a record, all of it in C, and a read
-follows the chain.
+follows the chain. Of keys with many entries that are read again and again, the chain is kept as an
+array, which goes on where it ended: else a page from the beginning of a hot key would pass all
+that the key has, at 0.1 us an entry.
 """
 
 import sys
@@ -25,6 +27,10 @@ _KEY_BYTES: Final = _BYTES_BYTES + 32
 _BATCH_BYTES: Final = 24
 """Of a batch in the lists of batches."""
 _first = itemgetter(0)
+_CHAIN_MIN: Final = 64
+"""Entries of a chain that is kept: a shorter one is followed as quickly."""
+_CHAINED_MAX: Final = 1 << 17
+"""Entries of all chains that a memtable keeps: 1 MiB. One alone may be longer."""
 
 
 class Columns:
@@ -83,6 +89,9 @@ class Memtable:
         """The position of each batch's first entry."""
         self._newest: dict[bytes, int] = {}
         self._previous = array("i")
+        self._chains: OrderedDict[bytes, array[int]] = OrderedDict()
+        """Of some keys the seqs from their first one on, ascending; least recently used first."""
+        self._chained = 0
         self._sorted: list[bytes] = []
         self._data_bytes = 0
         self._key_bytes = 0
@@ -137,20 +146,42 @@ class Memtable:
 
     def seqs_reversed(self, key: bytes, start: int, end: int | None) -> Iterator[int]:
         """The key's seqs in [start, end), descending."""
-        position = self._newest.get(key, _NONE)
-        lowest = max(0, start - self.first_seq)
-        highest = len(self._previous) if end is None else end - self.first_seq
-        previous = self._previous
-        while position >= lowest:
-            if position < highest:
-                yield self.first_seq + position
-            position = previous[position]
+        if end is not None and end < self.end_seq:
+            return reversed(self.seqs(key, start, end))
+        return self._back(key, start)
 
-    def seqs(self, key: bytes, start: int, end: int | None) -> list[int]:
+    def seqs(self, key: bytes, start: int, end: int | None) -> "array[int]":
         """The key's seqs in [start, end), ascending."""
-        found = list(self.seqs_reversed(key, start, end))
+        chain = self._chains.get(key)
+        if chain is None:
+            found = self._after(key, max(start, self.first_seq) - 1)
+            if len(found) < _CHAIN_MIN:
+                return _within(found, start, end)
+            chain = found if start <= self.first_seq else self._after(key, self.first_seq - 1)
+            self._chains[key] = chain
+            self._chained += len(chain)
+        elif chain[-1] < self._newest[key] + self.first_seq:
+            newer = self._after(key, chain[-1])
+            chain += newer
+            self._chained += len(newer)
+        self._chains.move_to_end(key)
+        while self._chained > _CHAINED_MAX and len(self._chains) > 1:
+            self._chained -= len(self._chains.popitem(last=False)[1])
+        return _within(chain, start, end)
+
+    def _after(self, key: bytes, seq: int) -> "array[int]":
+        """The key's seqs above one, ascending."""
+        found = array("q", self._back(key, seq + 1))
         found.reverse()
         return found
+
+    def _back(self, key: bytes, least: int) -> Iterator[int]:
+        """The key's seqs from its last one down to `least`."""
+        first, previous = self.first_seq, self._previous
+        position, lowest = self._newest.get(key, _NONE), max(0, least - first)
+        while position >= lowest:
+            yield first + position
+            position = previous[position]
 
     def entry(self, seq: int) -> Entry:
         """The entry of a seq that is held."""
@@ -199,6 +230,7 @@ class Memtable:
     def shrink(self, count: int) -> bool:
         """Let go of so many keys and batches of a memtable that nobody reads any more; False once
         it is empty. A million objects that went at once would hold the loop for 100 ms."""
+        self._chains.clear()
         newest = self._newest
         for _ in repeat(None, min(count, len(newest))):
             newest.popitem()
@@ -220,3 +252,9 @@ class Memtable:
             self._sorted += islice(self._newest, len(self._sorted), None)
             self._sorted.sort()  # two runs, nearly: a merge
         return self._sorted
+
+
+def _within(seqs: "array[int]", start: int, end: int | None) -> "array[int]":
+    """Those of ascending seqs that are in [start, end)."""
+    high = len(seqs) if end is None else bisect_left(seqs, end)
+    return seqs[bisect_left(seqs, start, 0, high) : high]

@@ -1,0 +1,74 @@
+"""A key's seqs in a memtable: chains that are kept say what following them says."""
+
+import random
+from itertools import count
+
+import pytest
+
+from lognode.client.records import decode_batch, encode_batch
+from lognode.statemachine import memtable as module
+from lognode.statemachine.memtable import ColumnCache, Memtable
+
+FIRST = 101
+
+
+def filled(memtable: Memtable, keys: list[bytes]) -> None:
+    data = encode_batch(
+        keys, [b"v"] * len(keys), producer=1, epoch=1, low=1, numbers=1
+    )  # fmt: skip
+    memtable.add(decode_batch(data), data, None, 1)
+
+
+@pytest.mark.parametrize("kept", [300, 1 << 17])
+def test_S7_reads_between_appends_see_what_was_appended(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHAINED_MAX", kept)
+    rng = random.Random(5)
+    memtable = Memtable(FIRST, ColumnCache(1 << 20))
+    names = [b"hot", b"warm", b"cold", b"never"]
+    history: dict[bytes, list[int]] = {name: [] for name in names}
+    at = count(FIRST)
+    for _ in range(200):
+        keys = rng.choices(names[:3], weights=[50, 20, 1], k=rng.randint(1, 12))
+        filled(memtable, keys)
+        for key in keys:
+            history[key].append(next(at))
+        for key in names:
+            start = rng.choice([1, FIRST, rng.randint(1, memtable.end_seq + 5)])
+            end = rng.choice([None, rng.randint(start, memtable.end_seq + 5)])
+            expected = [s for s in history[key] if start <= s and (end is None or s < end)]
+            assert list(memtable.seqs(key, start, end)) == expected
+            assert list(memtable.seqs_reversed(key, start, end)) == expected[::-1]
+
+
+def test_a_page_of_a_hot_key_passes_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    memtable = Memtable(FIRST, ColumnCache(1 << 20))
+    filled(memtable, [b"hot"] * 5_000)
+    passed = 0
+    back = Memtable._back
+
+    def counted(self: Memtable, key: bytes, least: int):  # type: ignore[no-untyped-def]
+        nonlocal passed
+        for seq in back(self, key, least):
+            passed += 1
+            yield seq
+
+    monkeypatch.setattr(Memtable, "_back", counted)
+    assert len(memtable.seqs(b"hot", 1, None)) == 5_000
+    filled(memtable, [b"hot"] * 7)
+    passed = 0
+    assert len(memtable.seqs(b"hot", 1, None)) == 5_007
+    assert list(memtable.seqs(b"hot", FIRST + 10, FIRST + 12)) == [FIRST + 10, FIRST + 11]
+    assert passed == 7
+
+
+def test_chains_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CHAINED_MAX", 1_000)
+    memtable = Memtable(FIRST, ColumnCache(1 << 20))
+    for number in range(20):
+        filled(memtable, [b"%02d" % number] * 200)
+    for number in range(20):
+        assert len(memtable.seqs(b"%02d" % number, 1, None)) == 200
+    assert list(memtable._chains) == [b"%02d" % number for number in range(15, 20)]
+    assert memtable._chained == 1_000
