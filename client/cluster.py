@@ -5,6 +5,7 @@ ones when a node's answer says that it is behind; one question at a time per log
 """
 
 import asyncio
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -51,7 +52,10 @@ class Cluster:
         self.version = 0
         self.nodes: dict[int, Address] = {}
         self.pool = Pool()
-        self._turn = 0
+        self._preferred = random.randrange(1 << 16)
+        """Which member prefix reads go to. Each client has one of its own, so that they spread, and
+        stays with it: another might be behind what the session has seen, and have to be waited
+        for, and its cache does not hold what was just read."""
         self._logs: dict[str, LogRoutes] = {}
         self._refreshing: dict[str | None, asyncio.Task[Body]] = {}
 
@@ -279,10 +283,10 @@ class Cluster:
     ) -> tuple[Body, Range]:
         """Ask the range of `key`, wherever it is; the answer and who gave it.
 
-        `any_replica`: a prefix read, which goes to the members in turn; others go to the leader,
-        who needs one hop less than the others. `waits`: the answer may take as long as the
-        deadline allows. `writes`: an error says whether it may have been done; what is asked for
-        must be the same when it is done twice.
+        `any_replica`: a prefix read, which goes to the member that this client prefers until that
+        fails; others go to the leader, who needs one hop less than the others. `waits`: the answer
+        may take as long as the deadline allows. `writes`: an error says whether it may have been
+        done; what is asked for must be the same when it is done twice.
         """
         loop = asyncio.get_running_loop()
         attempts = Attempts(f"{op} of log {log.name!r}", deadline, writes=writes)
@@ -302,6 +306,8 @@ class Cluster:
             except LognodeError as error:
                 news = self.heed(log, known, tried, error) if known is not None else False
                 step = attempts.failed(error, loop.time(), news=news)
+            if any_replica:
+                self._preferred += 1
             if known is not None:
                 await self.prepare(log, known, tried, step, deadline)
             elif step.delay_s:
@@ -336,10 +342,11 @@ class Cluster:
                 await asyncio.sleep(step.delay_s)
 
     def _any_member(self, known: Range) -> int:
-        """The members in turn, those that did not answer a moment ago last."""
-        self._turn += 1
-        at = self._turn % len(known.members)
-        return min((*known.members[at:], *known.members[:at]), key=self._is_suspect)
+        """The one that this client prefers: a follower, since the leader has the appends; those
+        that did not answer a moment ago last."""
+        at = self._preferred % len(known.members)
+        turn = (*known.members[at:], *known.members[:at])
+        return min(turn, key=lambda node: (self._is_suspect(node), node == known.leader))
 
     def remember(self, log: LogRoutes, known: Range, answer: Body) -> None:
         """What a read has seen, later prefix reads see too; and who leads, if a follower said."""

@@ -190,7 +190,7 @@ class ClusterService:
             if node != self._node_id() and self._connection(node) is None
         }
         found = health.reasons(
-            metadata, view.leader, nodes, view.damaged, self._room.short, unreachable
+            metadata, view.elected, nodes, view.damaged, self._room.short, unreachable
         )
         return {"ok": not found, "reasons": found}
 

@@ -36,6 +36,8 @@ _IDLE_PERIOD_S = 30.0
 _LOOKING_SHARE = 4
 """A look goes over all ranges: at least so many times as long as it took passes to the next."""
 _SEALED_POLL_S = 0.02
+_OWN_END_S = 1.0
+"""A member whose peers have ended the generation without it is a moment behind them, or far."""
 _SEALED_WAIT_S = 2.0
 """Appends wait while a new member waits for the end of a generation, which its peers flush."""
 _FLUSHES_S = 10.0
@@ -238,11 +240,30 @@ class Duties:
         if source in ("own", "recovered"):
             return self._replica(gid).state.durable_base
         if source == "peers":
-            return await self._fetch_at(gid, parent, pin=self._pin_of(duty, gid))
+            own = await self._own_end(gid, parent)
+            return own or await self._fetch_at(gid, parent, pin=self._pin_of(duty, gid))
         row = self._host.meta.get(rows.prepared_key(duty.range_.operation, gid.range_id))
         if row is None:
             raise RangeNotFound(f"what was prepared of {gid} is gone", range=gid.range_id)
         return Base.from_wire(row["base"])
+
+    async def _own_end(self, gid: GroupId, end: Lineage) -> Base | None:
+        """The state at the generation's end, of a member that gets there itself in a moment.
+
+        The others decide without it as soon as they are a majority. It may be their leader, who is
+        the busiest: would it fetch what it has, but for a few entries, its range would have nobody
+        who asks for the lead before an election timeout.
+        """
+        until = time.monotonic() + _OWN_END_S
+        while (replica := self._host.replica(gid)) is not None and not replica.stopped:
+            if replica.state.sealed is not None:
+                await self._flusher.flush(replica, hurried=True)
+                base = replica.state.durable_base
+                return base if _end(gid, base) == end else None
+            if time.monotonic() > until:
+                break
+            await asyncio.sleep(_SEALED_POLL_S)
+        return None
 
     def _pin_of(self, duty: Duty, gid: Gid) -> Hashable:
         """What is fetched of a generation for the duty stays until that is no longer wanted."""

@@ -35,6 +35,8 @@ def reasons(
     found += [
         f"node {node.node_id} cannot be reached" for node in active if node.node_id in unreachable
     ]
+    if metadata.sealed:  # one member alone may hold the state in which its next generation begins
+        found.append(f"the controller goes on with members {_listed(metadata.controller.members)}")
     ranges = (metadata.controller, *metadata.ranges.values())
     found += [
         f"{count} replicas of node {node} have no other node to go to: let another one join"
@@ -68,3 +70,7 @@ def reasons(
         for operation in metadata.operations.values()
     ]
     return found
+
+
+def _listed(nodes: Collection[int]) -> str:
+    return ", ".join(map(str, nodes))

@@ -16,8 +16,10 @@ from ..client.errors import LognodeError, NotLeader
 from ..client.wire import field
 from ..partitions.facts import Facts
 from ..partitions.leads import LEAD_RESTS_S
+from ..partitions.model import CONTROLLER_RANGE
 from ..partitions.planner import Damage, Large
 from ..partitions.shrinking import Small
+from ..raft.types import GroupId
 from . import fields
 from .disk_room import DiskRoom
 from .draining import Draining
@@ -136,6 +138,8 @@ class Heartbeat:
         self._view.learn_leaders(answer["leaders"])
         self._seen = answer["seen"]
         generation, term, _ = self._seen
+        # It may have told so before, when this node had not forgotten it yet.
+        self._view.learn(GroupId(CONTROLLER_RANGE, generation), term, node)
         # A leader of another term began with nothing: the next heartbeat tells it everything.
         knows = (told_node, told_term) == (node, [generation, term])
         self._told = ((node, generation, term), telling if knows else 0)

@@ -131,6 +131,12 @@ class View:
             return None
         return told.node if self._present(told.node) else None
 
+    def elected(self, range_id: int, generation: int) -> int | None:
+        """As `leader`, but not by hearsay: whom a node names that does not lead the controller
+        itself may lead the generation before, of which the next has begun nowhere else."""
+        told = self.leaders[range_id]
+        return self.leader(range_id, generation) if told is not None and told.term else None
+
     def controller_leader(self) -> int | None:
         """The controller's leader, as last heard."""
         return self.leader(CONTROLLER_RANGE, self.metadata.controller.generation)

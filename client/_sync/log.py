@@ -21,8 +21,8 @@ class Log:
     retries; scans and key listings have it per page.
 
     Reads are linearizable: they show every append acknowledged before they began (S7), whichever
-    member serves them. With `consistency="prefix"` a read may lag, is spread over the members and
-    needs no leader; what this client sees of a log never goes back, also from one member or
+    member serves them. With `consistency="prefix"` a read may lag and needs no leader: a client has
+    a member that it stays with, and what it sees of a log never goes back, also from one member or
     generation to another. `node=ID` reads from that node's own replica, at either consistency;
     `through=SEQ` after it has applied that far.
 

@@ -1,4 +1,8 @@
-"""Polls: a page of one key, at a rate or with so many readers."""
+"""Polls: a page of one key, at a rate or with so many readers.
+
+As a consumer does who reads a key from its beginning: after a full page the next poll takes the one
+that follows, and after one that is not another key.
+"""
 
 import random
 from dataclasses import dataclass
@@ -26,13 +30,16 @@ class Polling:
 
 
 class Poller:
-    """Reads keys at random and checks each entry."""
+    """Reads keys at random, each to its end, and checks every entry."""
 
     def __init__(self, log: AsyncLog, shape: Shape, load: Polling) -> None:
         self._log = log
         self._shape = shape
         self._load = load
         self._rng = random.Random(shape.seed + 2)
+        self._begun: list[tuple[bytes, int]] = []
+        """Keys that were not read to their end yet, and where to go on; a poll takes one out while
+        it reads."""
         self._entries = 0
         self._empty = 0
 
@@ -58,16 +65,21 @@ class Poller:
         )
 
     async def _poll(self, _: int, __: float) -> int:
-        (key,) = self._shape.draw(1, self._rng)
         load = self._load
-        found = self._log.scan(key, limit=load.limit, consistency=load.consistency)
+        if self._begun:
+            key, start = self._begun.pop()
+        else:
+            (key,), start = self._shape.draw(1, self._rng), 1
+        found = self._log.scan(key, start=start, limit=load.limit, consistency=load.consistency)
         page = [entry async for entry in found]
-        seq = 0
+        seq = start - 1
         for entry in page:
             if entry.key != key or entry.seq <= seq:
                 raise CorruptData(f"a poll of {key!r} returned {entry!r:.200} after seq {seq}")
             self._shape.check(key, entry.value)
             seq = entry.seq
+        if len(page) == load.limit:
+            self._begun.append((key, seq + 1))
         self._entries += len(page)
         self._empty += not page
         return 1

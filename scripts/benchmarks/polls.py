@@ -1,22 +1,25 @@
-"""`scripts/bench poll`: a page of one key while 20 MB/s are ingested, by number of keys (P3).
+"""`scripts/bench poll`: pages of single keys while 20 MB/s are ingested, by number of keys (P3).
 
-Each number of keys has nodes of its own, filled first so that most polls read several entries; then
-it is polled for so long linearizably, and for as long at any member (prefix). The polls and the
-appends, in calls of 1,000 records, are open loops in one process, which is not one of the nodes'.
+The shape is that of OpenData's `keyscale`, whose figures bench.md names: writers and readers draw
+keys from one Zipf distribution; a reader goes through a key from its beginning to its end, a page
+of 32 a poll. Each number of keys has nodes of its own and an entry a key at first. Polls are made
+for so long at any member (prefix), as keyscale's are by a replica that lags, and for as long
+linearizably. Both loads are open loops, each in a process of its own.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from . import harness
-from .load import age, bench, fill, flat
+from .load import Load, age, bench, fill, flat
 
-COLUMNS = ("poll.keys", "poll.consistency", "append.records_per_second", "poll.calls",
-           "poll.latency_ms.p50", "poll.latency_ms.p99", "poll.latency_ms.max",
-           "poll.service_ms.p50", "poll.service_ms.p99", "poll.entries",
-           "poll.verified")  # fmt: skip
-CONSISTENCIES = ("linearizable", "prefix")
+_APPENDS = ("records_per_second", "latency_ms.p50", "latency_ms.p99")
+_POLLS = ("calls", "latency_ms.p50", "latency_ms.p90", "latency_ms.p99", "latency_ms.max",
+          "service_ms.p50", "service_ms.p99", "entries", "verified")  # fmt: skip
+CONSISTENCIES = ("prefix", "linearizable")
 _KEY_BYTES = 16
+_LONGER_S = 5.0
+"""What the appends go on for after the polls: both start when their processes are there."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,8 +27,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = harness.parser("poll", __doc__)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--keys", help="comma-separated")
-    parser.add_argument("--per-key", type=int, default=8, help="entries a key has at first")
+    parser.add_argument("--per-key", type=int, default=1, help="entries a key has at first")
     parser.add_argument("--value-bytes", type=int, default=128)
+    parser.add_argument("--zipf", type=float, default=1.1, help="0: uniform")
     parser.add_argument("--ingest", type=float, help="MB/s (default 20)")
     parser.add_argument("--polls", type=float, default=100.0, help="a second")
     parser.add_argument("--ranges", type=int, default=1)
@@ -42,15 +46,37 @@ def main(arguments: Sequence[str]) -> int:
             fill(cluster, "poll", keys, value_bytes=options.value_bytes, ranges=options.ranges,
                  records=keys * options.per_key)  # fmt: skip
             for consistency in CONSISTENCIES:
-                report = bench(
-                    cluster, "mixed", "poll", "--keys", keys, "--seconds", age(seconds),
-                    "--warmup", age(min(2.0, seconds / 4)), "--rate", rate,
-                    "--value-bytes", options.value_bytes, "--polls", options.polls,
-                    "--consistency", consistency,
+                shape = ("--keys", keys, "--zipf", options.zipf, "--value-bytes",
+                         options.value_bytes)  # fmt: skip
+                warmup = min(2.0, seconds / 4)
+                appends = Load(
+                    cluster, "append", "poll", *shape, "--rate", rate, "--batch", 1_000,
+                    "--warmup", age(warmup), "--seconds", age(seconds + _LONGER_S),
                 )  # fmt: skip
-                row = flat(report, COLUMNS)
-                p50 = row["poll latency_ms p50"]
+                try:
+                    polls = bench(
+                        cluster, "poll", "poll", *shape, "--rate", options.polls,
+                        "--warmup", age(warmup), "--seconds", age(seconds),
+                        "--consistency", consistency,
+                    )  # fmt: skip
+                    if not appends.running:
+                        raise RuntimeError("the appends came to their end before the polls")
+                    appended = appends.report()
+                finally:
+                    appends.end()
+                p50 = polls["latency_ms"]["p50"]
                 first = firsts.setdefault(consistency, p50)
-                rows.append({**row, "p50 / first": round(p50 / first, 3)})
+                rows.append(
+                    {
+                        "poll keys": keys, "poll consistency": consistency,
+                        "zipf": options.zipf, "value bytes": options.value_bytes,
+                        **_named("append", flat(appended, _APPENDS)),
+                        **_named("poll", flat(polls, _POLLS)), "p50 / first": round(p50 / first, 3),
+                    }
+                )  # fmt: skip
     harness.show(options, around, rows)
     return 0
+
+
+def _named(what: str, figures: dict[str, Any]) -> dict[str, Any]:
+    return {f"{what} {name}": value for name, value in figures.items()}

@@ -55,6 +55,16 @@ def test_members_that_are_still_to_come() -> None:
     assert reasons(found, led_by_one, 3) == ["the controller has 1 members, 3 are wanted"]
 
 
+def test_x29_a_controller_between_two_generations() -> None:
+    """Its founder was killed there, with its disk, and nothing could be decided any more."""
+    found = metadata(3)
+    seal = {"op": "seal_controller", "members": [1, 2, 3], "kind": "expand", "reason": "r"}
+    assert "ok" in found.apply(20, 1, seal)
+    assert reasons(found, led_by_one, 3)[0] == "the controller goes on with members 1, 2, 3"
+    found.begin_generation()
+    assert not any("goes on" in reason for reason in reasons(found, led_by_one, 3))
+
+
 def test_a_range_without_a_leader() -> None:
     assert reasons(metadata(1), lambda range_id, _: None if range_id else 1, 1) == [
         "range 1 of log orders has no leader"

@@ -76,6 +76,24 @@ def test_who_led_a_range_that_is_over_is_forgotten(tmp_path: Path) -> None:
     meta.close()
 
 
+def test_x29_whom_others_name_is_asked_and_not_taken_for_elected(tmp_path: Path) -> None:
+    """The founder was named as leader of a generation that had begun nowhere but there."""
+    sync = SyncThread("files")
+    meta = LmdbMeta(tmp_path / "meta", map_bytes=1 << 20)
+    view = View(meta, sync, on_change=lambda: None, present=lambda node: node != 3)
+    assert view.elected(CONTROLLER_RANGE, 2) is None
+    view.learn_leaders({CONTROLLER_RANGE: (2, 0, 1)})
+    assert view.leader(CONTROLLER_RANGE, 2) == 1
+    assert view.elected(CONTROLLER_RANGE, 2) is None
+    view.learn_leaders({CONTROLLER_RANGE: (2, 1, 1)})
+    assert view.elected(CONTROLLER_RANGE, 2) == 1
+    assert view.elected(CONTROLLER_RANGE, 3) is None
+    view.learn_leaders({CONTROLLER_RANGE: (2, 2, 3)})
+    assert view.elected(CONTROLLER_RANGE, 2) is None, "its node is missing"
+    sync.close()
+    meta.close()
+
+
 @pytest.mark.parametrize("leaders", [{"a": [1, 2, 3]}, {1: [1, 2]}, {1: [1, 2, None]}, {1: 5}])
 def test_what_is_no_table_is_refused(leaders: dict[object, object]) -> None:
     with pytest.raises(InvalidArgument):
