@@ -8,7 +8,7 @@ in which things happened.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TextIO
@@ -147,7 +147,11 @@ def pair(events: Iterable[Event]) -> list[Operation]:
 
 
 def _bands(events: Iterable[Event]) -> Iterator[Band]:
-    """The nemesis writes two events a fault: `value` is {id, what, nodes}, at its end {id}."""
+    """The nemesis writes two events a fault: `value` is {id, what, nodes, since}, at its end {id}.
+
+    A fault begins when it is begun, not when that is done: a leader that a kill takes away leads
+    nothing any more by then.
+    """
     began: dict[int, Event] = {}
     ended: dict[int, int] = {}
     for event in events:
@@ -158,17 +162,17 @@ def _bands(events: Iterable[Event]) -> Iterator[Band]:
                 began[event.value["id"]] = event
     for number, event in began.items():
         yield Band(
-            event.f, event.value["what"], tuple(event.value["nodes"]), event.time,
-            ended.get(number),
+            event.f, event.value["what"], tuple(event.value["nodes"]),
+            event.value.get("since", event.time), ended.get(number),
         )  # fmt: skip
 
 
 class Recorder:
     """Writes the history of a running test, event by event; `now_ns` counts from its begin."""
 
-    def __init__(self, path: Path, now_ns: Any) -> None:
+    def __init__(self, path: Path, now_ns: Callable[[], int]) -> None:
         self.events: list[Event] = []
-        self._now_ns = now_ns
+        self.now_ns: Callable[[], int] = now_ns
         self._file: TextIO = open(path, "w", encoding="utf-8")  # noqa: SIM115
 
     def record(
@@ -182,7 +186,7 @@ class Recorder:
         node: int | None = None,
     ) -> Event:
         """Add an event that happens now."""
-        event = Event(len(self.events), self._now_ns(), process, type, f, value, error, node)
+        event = Event(len(self.events), self.now_ns(), process, type, f, value, error, node)
         self.events.append(event)
         self._file.write(event.to_line() + "\n")
         return event

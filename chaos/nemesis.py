@@ -60,6 +60,7 @@ class Nemesis:
         # Open from here on: cancelled in the middle, it has to be healed too.
         number = next(self._numbers)
         self._open[name] = number, False
+        since = self._recorder.now_ns()
         try:
             began = await self._packages[name].begin(self._target)
         except LognodeError as error:
@@ -69,4 +70,5 @@ class Nemesis:
             return
         what, nodes = began
         self._open[name] = number, True
-        self._recorder.record(None, "info", name, {"id": number, "what": what, "nodes": nodes})
+        told = {"id": number, "what": what, "nodes": nodes, "since": since}
+        self._recorder.record(None, "info", name, told)

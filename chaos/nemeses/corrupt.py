@@ -78,15 +78,14 @@ class Corrupt:
         return None
 
     async def begin(self, target: Target) -> Begun | None:
-        """One blow; None while the node is not whole, or has nothing to damage."""
+        """One blow; None while the node is not whole."""
         number = await target.damage.next_victim(target)
         if number is None:
             return None
         place = target.rng.choice(PLACES)
         blow = await self.strike(target, number, place)
         if blow is None:
-            await self.end(target)
-            return None
+            return f"kill of node {number}, which has nothing to damage in {place}", [number]
         where = blow.path.relative_to(target.nodes[number].data)
         word = "bit flipped in" if blow.how == "flipped" else "lost end of"
         return f"{word} {where} at byte {blow.at} of node {number}", [number]

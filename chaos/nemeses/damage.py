@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from ...client.errors import LognodeError
+from .victims import leaders_of, pick
 
 if TYPE_CHECKING:
     from .package import Target
@@ -34,7 +35,9 @@ class Damage:
         if self._victim is None:
             if len(target.nodes) < _MEMBERS_MIN:
                 return None
-            self._victim = target.rng.choice(target.nodes.numbers)
+            # One that leads, if that is known: what befalls followers only says less.
+            leaders = pick(target.rng, "leaders", target.nodes.numbers, await leaders_of(target))
+            self._victim = target.rng.choice(leaders)
         self._since = self._log_size(target)
         return self._victim
 

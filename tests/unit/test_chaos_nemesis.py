@@ -76,6 +76,25 @@ def test_what_had_nothing_to_do_leaves_no_trace(tmp_path: Path) -> None:
     assert history.events == []
 
 
+def test_a_fault_begins_when_it_is_begun_not_when_that_is_done(tmp_path: Path) -> None:
+    async def run() -> History:
+        times = iter(range(0, 1_000, 10))
+        recorder = Recorder(tmp_path / "h", lambda: next(times))
+        given: Any = {"a": _Package("a")}
+        target: Any = None
+        nemesis = Nemesis(given, target, recorder, interval_s=9, rng=random.Random(0))
+        running = asyncio.create_task(nemesis.run())
+        await asyncio.wait([running], timeout=0.1)
+        running.cancel()
+        await asyncio.wait([running])
+        await nemesis.heal()
+        return recorder.close()
+
+    history = asyncio.run(run())
+    assert [event.time for event in history.events] == [10, 20]
+    assert [(band.began, band.ended) for band in history.bands()] == [(0, 20)]
+
+
 def test_a_quarter_of_the_time_nothing_is_broken(tmp_path: Path) -> None:
     package = _Package("a")
     recorder = Recorder(tmp_path / "h", lambda: 0)
