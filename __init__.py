@@ -11,7 +11,7 @@
 `AsyncClient` is the same for asyncio. Importing this loads the client only.
 """
 
-from .client._sync import Admin, Client, Feed, Log, Producer, Ticket
+from .client._sync import Admin, Client, Feed, Log, Producer, Snapshot, Ticket
 from .client.admin import AsyncAdmin
 from .client.appends import AsyncTicket
 from .client.client import AsyncClient
@@ -48,6 +48,7 @@ from .client.follow import AsyncFeed
 from .client.log import AsyncLog
 from .client.producer import AsyncProducer
 from .client.sender import Delivery
+from .client.snapshot import AsyncSnapshot
 from .client.types import (
     ABSENT,
     ANY,
@@ -59,6 +60,7 @@ from .client.types import (
     Tail,
     Timestamp,
 )
+from .client.vector import Part, Vector
 
 __all__ = [
     "ABSENT",
@@ -71,6 +73,7 @@ __all__ = [
     "AsyncFeed",
     "AsyncLog",
     "AsyncProducer",
+    "AsyncSnapshot",
     "AsyncTicket",
     "BatchSpansRanges",
     "Client",
@@ -96,6 +99,7 @@ __all__ = [
     "OperationInProgress",
     "OutOfOrder",
     "Overloaded",
+    "Part",
     "PartialFailure",
     "Producer",
     "ProtocolError",
@@ -103,6 +107,7 @@ __all__ = [
     "RemoteProtocolError",
     "Sealed",
     "SequenceMismatch",
+    "Snapshot",
     "Tail",
     "Ticket",
     "Timeout",
@@ -110,4 +115,5 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unsupported",
+    "Vector",
 ]

@@ -19,6 +19,7 @@ from .follow import AsyncFeed, prefix_end
 from .pages import read_page
 from .producer import AsyncProducer, delivery_timeout_s
 from .sender import Sender
+from .snapshot import AsyncSnapshot, check_log, lease_s_default, take
 from .types import (
     ANY,
     Ack,
@@ -32,6 +33,7 @@ from .types import (
     Tail,
     Timestamp,
 )
+from .vector import Vector
 
 Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, Headers | None]
 """(key, value) or (key, value, headers); a value of None is a tombstone."""
@@ -317,6 +319,25 @@ class AsyncLog:
             self._cluster, self._routes, keys=keys, prefix=prefix, start=start,
             timeout=self._timeout if timeout is None else timeout,
         )  # fmt: skip
+
+    async def snapshot(
+        self, *, lease_s: float = lease_s_default, timeout: float | None = None
+    ) -> AsyncSnapshot:
+        """A committed prefix of every range, with all that was acknowledged before the call.
+
+        It reads the same however often, whatever happens to the log, for `lease_s` seconds, at most
+        7 days: so long a lease keeps what is removed meanwhile. Raises LimitExceeded, Overloaded
+        when a range has too many leases.
+        """
+        seconds = self._timeout if timeout is None else timeout
+        return await take(self._cluster, self._routes, lease_s, seconds)
+
+    def open_snapshot(self, saved: str | Vector) -> AsyncSnapshot:
+        """A snapshot of this log that was taken before, maybe by another program: the JSON of its
+        `to_json`, or its vector."""
+        vector = Vector.from_json(saved) if isinstance(saved, str) else saved
+        check_log(self._cluster, self._routes, vector)
+        return AsyncSnapshot(self._cluster, self._routes, vector, timeout=self._timeout)
 
     # Removing.
 

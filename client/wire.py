@@ -79,10 +79,18 @@ TRIM: Final = "trim"
 DELETE_KEYS: Final = "delete_keys"
 """As `trim`; a key that has nothing left is deleted until it is appended to again. With the end
 of the range as `before`, from `resolve`, a retry takes nothing that was appended meanwhile."""
+LEASE: Final = "lease"
+"""{range, generation, lease: id, start_key, end_key: key | nil, through, lease_ms, renew?} ->
+{end_key, expires_ms}: what is visible up to the seq `through` stays readable for so long, of those
+keys that are the range's, from `start_key` to the `end_key` in the answer. The same again renews
+it; with `renew` it is not taken anew where it has ended."""
+RELEASE: Final = "release"
+"""{range, generation, lease} -> {}: on all keys of the range. Doing it twice is doing it once."""
 
 # Reads: {range, generation, ..., consistency, node: id | nil, through: seq | nil, timeout_ms,
 # applied?: index} -> {..., applied?: index}. `applied` in a request is the session of prefix reads:
-# the replica answers once it has applied that much of this generation (executions 2.19). A page is
+# the replica answers once it has applied that much of this generation (executions 2.19). With
+# `as_of?: seq` in a read of entries it is one of what a lease through that seq holds. A page is
 # {keys: [key] | key, seqs, timestamps, values, headers: {position: map} | nil,
 # snapshots: [position] | nil, next, more}.
 # `end_key` in an answer about a span: it is one about the keys below that alone. The seqs of ranges

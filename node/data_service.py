@@ -27,7 +27,7 @@ from ..client.errors import (
 )
 from ..raft.types import GroupId
 from ..statemachine import commands
-from . import fields
+from . import fields, lease
 from .metrics import Metrics
 from .range_replica import RangeReplica
 from .reads import READS, Read, show
@@ -40,6 +40,7 @@ _LOOK_S = 0.25
 
 Body = dict[str, Any]
 Operation = Callable[[Body], Awaitable[Body]]
+Change = Callable[[RangeReplica, Body], Awaitable[Body]]
 
 
 class DataService:
@@ -74,6 +75,8 @@ class DataService:
             "fence": self.fence,
             "trim": partial(self._remove, commands.TRIM_KEYS),
             "delete_keys": partial(self._remove, commands.DELETE_KEYS),
+            "lease": partial(self._lease, lease.take),
+            "release": partial(self._lease, lease.release),
             **{op: partial(self._read, read) for op, read in READS.items()},
         }
 
@@ -156,6 +159,10 @@ class DataService:
         if reply.get("status") == "error":
             raise from_wire(reply["error"])
         return {}
+
+    async def _lease(self, change: Change, body: Body) -> Body:
+        """Take, renew or release a lease, on the leader. Doing it twice is doing it once."""
+        return await change(self.find(body), body)
 
     # Producers.
 

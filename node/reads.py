@@ -2,7 +2,8 @@
 
 Each function takes the replica, which may serve the read at the consistency that was asked for,
 and the request's body; it raises InvalidArgument, GenerationMismatch for a key of another range,
-CorruptData where the replica's files are not what they should be, and NotLeader when it stops.
+NotFound where the lease that `as_of` asks for has ended, CorruptData where the replica's files are
+not what they should be, and NotLeader when it stops.
 
 A read takes as many turns of the loop as it needs, and its answer is that of one moment. Most are
 begun again until a turn is enough. A page is put together from parts, of a turn each: all of them
@@ -37,6 +38,7 @@ async def scan(replica: RangeReplica, body: Body) -> Body:
     start, end = fields.integer(body, "start", 1), fields.optional_integer(body, "end")
     limit = fields.page_limit(body, limits.page_entries_max)
     bytes_max, reverse = fields.page_bytes(body), bool(body.get("reverse"))
+    as_of = fields.optional_integer(body, "as_of")
     page = Page(next=start)
 
     def part(end_seq: int) -> bool:
@@ -46,7 +48,7 @@ async def scan(replica: RangeReplica, body: Body) -> Body:
         page.extend(
             state.scan(
                 key, low, high, limit=min(limit - len(page), ENTRIES_A_TURN),
-                bytes_max=bytes_max - page.size, reverse=reverse,
+                bytes_max=bytes_max - page.size, reverse=reverse, as_of=as_of,
             )
         )  # fmt: skip
         return not page.more or len(page) >= limit or page.size >= bytes_max
@@ -60,6 +62,7 @@ async def latest(replica: RangeReplica, body: Body) -> Body:
     read = partial(
         replica.state.scan, _own_key(replica, body), 1, None,
         limit=1, bytes_max=limits.page_bytes_max, reverse=True,
+        as_of=fields.optional_integer(body, "as_of"),
     )  # fmt: skip
     return (await in_turns(replica, read)).to_wire()
 
@@ -67,7 +70,8 @@ async def latest(replica: RangeReplica, body: Body) -> Body:
 async def count(replica: RangeReplica, body: Body) -> Body:
     """How many entries of the key lie in [start, end)."""
     start, end = fields.integer(body, "start", 1), fields.optional_integer(body, "end")
-    read = partial(replica.state.count, _own_key(replica, body), start, end)
+    as_of = fields.optional_integer(body, "as_of")
+    read = partial(replica.state.count, _own_key(replica, body), start, end, as_of=as_of)
     return {"count": await in_turns(replica, read)}
 
 
@@ -99,7 +103,10 @@ async def read_span(replica: RangeReplica, body: Body) -> Body:
                                   fields.optional_key(body, "end_key"))  # fmt: skip
     limit = fields.page_limit(body, limits.page_entries_max)
     bytes_max = fields.page_bytes(body)
-    page = Page(next=fields.integer(body, "start", 1))
+    page, as_of = (
+        Page(next=fields.integer(body, "start", 1)),
+        fields.optional_integer(body, "as_of"),
+    )
     parts = 0
 
     def part(end_seq: int) -> bool:
@@ -107,7 +114,7 @@ async def read_span(replica: RangeReplica, body: Body) -> Body:
         parts += 1
         some = state.read_span(
             span[0], page.end_key or span[1], page.next, end_seq,
-            limit=limit - len(page), bytes_max=bytes_max - page.size,
+            limit=limit - len(page), bytes_max=bytes_max - page.size, as_of=as_of,
         )  # fmt: skip
         page.end_key = page.end_key or some.end_key
         page.extend(some)

@@ -39,6 +39,9 @@ TAKE_LEASE: Final = 10
 to that seq stays readable until then, by log time (1.14). The same lease again renews it."""
 RELEASE_LEASE: Final = 11
 """payload: [lease]: on all of the range's keys, also where parents of a merge had it each."""
+RENEW_LEASE: Final = 12
+"""payload: as of TAKE_LEASE; but a lease that has ended is not taken anew, since something that it
+held may have been removed."""
 
 COMPACT: Final = 1
 """Mode: of each key the last entry below the seq stays, and a tombstone among these goes once it
@@ -91,7 +94,7 @@ def _are(payload: Any, element: type) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _NUMBER_MAX
+    return type(value) is int and 0 <= value <= NUMBER_MAX
 
 
 def _key(value: Any) -> bool:
@@ -146,7 +149,7 @@ def _lease(payload: Any) -> bool:
     )
 
 
-_NUMBER_MAX: Final = (1 << 63) - 1
+NUMBER_MAX: Final = (1 << 63) - 1
 """Of seqs and times in payloads: their sums and differences still pack."""
 _FITS: Final[dict[int, Callable[[Any], bool]]] = {
     APPEND: lambda payload: _are(payload, bytes),
@@ -159,6 +162,7 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
     DELETE_KEYS: _key_trims,
     COMPACT_TO: _compaction,
     TAKE_LEASE: _lease,
+    RENEW_LEASE: _lease,
     RELEASE_LEASE: lambda payload: (
         type(payload) is list and len(payload) == 1 and _lease_id(payload[0])
     ),

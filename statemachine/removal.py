@@ -106,13 +106,21 @@ class Removal:
         held = self._held(lease)
         if held is None:
             return Conflict(f"lease {lease.lease_id} holds other entries")
-        for row in held:
-            row.expires_ms = max(row.expires_ms, lease.expires_ms)
         if held:
-            return None
+            return self.renew_lease(lease, log_ms)
         if len(self.leases) >= limits.leases_max:
             return Overloaded(f"the range has {limits.leases_max} leases", retry_after=60.0)
         self.leases[lease.lease_id, lease.start] = lease
+        return None
+
+    def renew_lease(self, lease: Lease, log_ms: int) -> LognodeError | None:
+        """Have a lease end later, if it is to. The error: it has ended, or never was."""
+        held = self._held(lease)
+        if not held:
+            return NotFound(f"lease {lease.lease_id} has ended, or never was")
+        expires_ms = min(lease.expires_ms, log_ms + limits.lease_ms_max)
+        for row in held:
+            row.expires_ms = max(row.expires_ms, expires_ms)
         return None
 
     def _held(self, lease: Lease) -> list[Lease] | None:

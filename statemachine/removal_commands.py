@@ -22,6 +22,7 @@ KINDS: Final = frozenset(
         commands.DELETE_KEYS,
         commands.COMPACT_TO,
         commands.TAKE_LEASE,
+        commands.RENEW_LEASE,
         commands.RELEASE_LEASE,
     )
 )
@@ -48,7 +49,12 @@ def apply(
         return removal.trim_spans(trims)
     if command.kind == commands.COMPACT_TO:
         return _compact(removal, payload, start, end, next_seq, log_ms)
-    return _take_lease(removal, payload, start, end, next_seq, log_ms)
+    lease = _lease(removal, payload, start, end, next_seq)
+    if isinstance(lease, LognodeError):
+        return lease
+    if command.kind == commands.RENEW_LEASE:
+        return removal.renew_lease(lease, log_ms)
+    return removal.take_lease(lease, log_ms)
 
 
 def _trim_keys(
@@ -76,10 +82,9 @@ def _compact(
     return removal.compact(*span, Compaction(before, max(0, log_ms - delete_retention_ms)))
 
 
-def _take_lease(
-    removal: Removal, payload: list[Any], start: bytes, end: bytes | None, next_seq: int,
-    log_ms: int,
-) -> LognodeError | None:  # fmt: skip
+def _lease(
+    removal: Removal, payload: list[Any], start: bytes, end: bytes | None, next_seq: int
+) -> Lease | LognodeError:
     lease_id, first, last, through_seq, expires_ms = payload
     span = common((first, last), (start, end))
     if span is None:
@@ -88,5 +93,4 @@ def _take_lease(
         return InvalidArgument(
             f"a lease through seq {through_seq}; the last one is {next_seq - 1}", what="through_seq"
         )
-    lease = Lease(lease_id, *span, through_seq, expires_ms, removal.marks)
-    return removal.take_lease(lease, log_ms)
+    return Lease(lease_id, *span, through_seq, expires_ms, removal.marks)

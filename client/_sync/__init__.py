@@ -8,5 +8,6 @@ from .client import Client
 from .follow import Feed
 from .log import Log
 from .producer import Producer
+from .snapshot import Snapshot
 
-__all__ = ["Admin", "Client", "Feed", "Log", "Producer", "Ticket"]
+__all__ = ["Admin", "Client", "Feed", "Log", "Producer", "Snapshot", "Ticket"]

@@ -9,9 +9,12 @@ from .. import limits
 from ..log import AsyncLog, Record
 from ..loop_thread import LoopThread
 from ..producer import delivery_timeout_s
+from ..snapshot import lease_s_default
 from ..types import ANY, Ack, Consistency, End, Entry, Expect, FollowStart, Headers, Start
+from ..vector import Vector
 from .follow import Feed
 from .producer import Producer
+from .snapshot import Snapshot
 
 
 class Log:
@@ -222,6 +225,24 @@ class Log:
                 lambda: self._twin.follow(keys=keys, prefix=prefix, start=start, timeout=timeout)
             ),
         )
+
+    def snapshot(
+        self, *, lease_s: float = lease_s_default, timeout: float | None = None
+    ) -> Snapshot:
+        """A committed prefix of every range, with all that was acknowledged before the call.
+
+        It reads the same however often, whatever happens to the log, for `lease_s` seconds, at most
+        7 days: so long a lease keeps what is removed meanwhile. Raises LimitExceeded, Overloaded
+        when a range has too many leases.
+        """
+        return Snapshot(
+            self._loop, self._loop.call(self._twin.snapshot(lease_s=lease_s, timeout=timeout))
+        )
+
+    def open_snapshot(self, saved: str | Vector) -> Snapshot:
+        """A snapshot of this log that was taken before, maybe by another program: the JSON of its
+        `to_json`, or its vector."""
+        return Snapshot(self._loop, self._loop.run(lambda: self._twin.open_snapshot(saved)))
 
     def trim(self, key: bytes | str, before: int, *, timeout: float | None = None) -> None:
         """Remove the key's entries below the seq `before`; the others keep theirs (S6).

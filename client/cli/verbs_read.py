@@ -1,4 +1,4 @@
-"""`lognode scan`, `latest`, `count`, `keys` and `follow`: what reads entries."""
+"""`lognode scan`, `latest`, `count`, `keys`, `follow` and `snapshot`: what reads entries."""
 
 import time
 from argparse import Namespace
@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from ..errors import InvalidArgument
+from ..snapshot import lease_s_default
 from ..types import End, Entry, FollowStart, Start, Timestamp
-from .parser import Parser, UsageError, add_members, add_replica, bound, position, whole
+from ..vector import Part
+from .parser import Parser, UsageError, add_members, add_replica, age_s, bound, position, whole
 from .verb import Call, Verb
 
 _ENTRY = ("key", "seq", "timestamp_ms", "value")
@@ -44,6 +46,12 @@ def _follow_arguments(parser: Parser) -> None:
     parser.add_argument("--from", dest="start", type=position, default="latest", metavar="S",
                         help="earliest, latest (default), snapshot, a seq, or -10m")  # fmt: skip
     parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="end after N entries")
+
+
+def _snapshot_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("--lease", type=age_s, default=lease_s_default, metavar="AGE",
+                        help="so long it stays readable (default 1h)")  # fmt: skip
 
 
 async def _scan(call: Call) -> None:
@@ -107,6 +115,18 @@ async def _follow(call: Call) -> None:
                     return
 
 
+async def _snapshot(call: Call) -> None:
+    snapshot = await call.client.log(call.options.log).snapshot(lease_s=call.options.lease)
+    document = snapshot.vector.to_document()
+    if not call.printer.tables:
+        call.printer.document(document)
+        return
+    call.printer.rows([part._asdict() for part in snapshot.vector.parts], Part._fields)
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(document["expires_ms"] / 1000))
+    call.note(f"note: lease {document['lease']} until {until}; --format json prints what can be "
+              "opened again")  # fmt: skip
+
+
 def _members(options: Namespace) -> dict[str, Any]:
     """Which members may answer."""
     return {"node": options.node, "consistency": options.consistency}
@@ -154,4 +174,11 @@ VERBS = (
     Verb("count", "how many entries a key has", _count, _key_arguments),
     Verb("keys", "the keys of a log, in order", _keys, _keys_arguments),
     Verb("follow", "entries as they are appended", _follow, _follow_arguments),
+    Verb(
+        "snapshot",
+        "a committed prefix of a log, kept readable for a while",
+        _snapshot,
+        _snapshot_arguments,
+        writes=True,
+    ),
 )

@@ -1,0 +1,336 @@
+"""Snapshots of a log: a committed prefix of every range, which a lease keeps readable.
+
+Taking one asks each range, linearizably, how far it goes, and then has it lease what is visible up
+to there. Both may be asked for again, and of whatever ranges hold the keys by then: seqs are never
+given twice (S5, S6), so what is below the seq that a range named stays the same entries in those
+that follow it. Reading one twice shows the same (executions 1.14).
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from . import limits, wire
+from .appends import checked_key, to_key
+from .cluster import Cluster, LogRoutes
+from .errors import (
+    InvalidArgument,
+    LimitExceeded,
+    LognodeError,
+    NotFound,
+    RemoteProtocolError,
+)
+from .follow import prefix_end
+from .pages import read_page
+from .routing import Range
+from .types import Entry
+from .vector import Part, Vector
+
+lease_s_default: Final = 3_600.0
+asks_at_once: Final = 16
+"""Ranges that are asked at the same time."""
+_GIVE_UP_S: Final = 1.0
+"""For releasing what a call that failed has leased."""
+Body = Mapping[Any, Any]
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+class AsyncSnapshot:
+    """A committed prefix of a log; made by `AsyncLog.snapshot` and `open_snapshot`.
+
+    What it shows never changes, whatever is appended, removed, split, merged or moved, until its
+    lease ends. Every method takes `timeout`, seconds, the log's by default; reading has it per
+    page. All raise LogNotFound, Unavailable, Timeout.
+    """
+
+    def __init__(
+        self, cluster: Cluster, routes: LogRoutes, vector: Vector, *, timeout: float
+    ) -> None:
+        self._cluster = cluster
+        self._routes = routes
+        self._timeout = timeout
+        self._vector = vector
+
+    def __repr__(self) -> str:
+        return f"<AsyncSnapshot of {self._vector.log!r}>"
+
+    @property
+    def vector(self) -> Vector:
+        """Up to which seq it goes, span by span, and the lease."""
+        return self._vector
+
+    def to_json(self) -> str:
+        """Its vector as one line of JSON, for `from_json` and `AsyncLog.open_snapshot`."""
+        return self._vector.to_json()
+
+    @staticmethod
+    def from_json(text: str) -> Vector:
+        """The vector that `to_json` wrote. Raises InvalidArgument."""
+        return Vector.from_json(text)
+
+    async def read(
+        self,
+        key: bytes | str | None = None,
+        prefix: bytes | str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncIterator[Entry]:
+        """The entries of one key, of the keys with a prefix, or all; of a key in the order of seq.
+
+        Raises NotFound once the lease has ended: what it held may be gone by then.
+        """
+        if key is not None and prefix is not None:
+            raise InvalidArgument("read a key or a prefix, not both", what="prefix")
+        if key is not None:
+            pages = self._pages_of_key(checked_key(key), timeout)
+        else:
+            start = to_key(prefix or b"")
+            pages = self.pages(start, prefix_end(start), timeout=timeout)
+        async for page in pages:
+            for entry in read_page(page).entries:
+                yield entry
+
+    async def pages(
+        self, start: bytes = b"", end: bytes | None = None, *, timeout: float | None = None
+    ) -> AsyncIterator[Body]:
+        """The entries with keys in [start, end) as they travel, for those who want columns: `keys`,
+        `seqs`, `timestamps` and `values` of each page, `headers` by position or None, and in
+        `snapshots` the positions of logical snapshots. A key's entries come in the order of seq.
+
+        Raises NotFound as `read`.
+        """
+        for part in self._vector.parts:
+            low = max(start, part.start)
+            high = min((e for e in (end, part.end) if e is not None), default=None)
+            if part.through_seq and (high is None or low < high):
+                async for page in self._pages_of(Part(low, high, part.through_seq), timeout):
+                    yield page
+
+    async def _pages_of_key(self, key: bytes, timeout: float | None) -> AsyncIterator[Body]:
+        part = next(p for p in self._vector.parts if p.end is None or key < p.end)
+        at, more = 1, part.through_seq > 0
+        while more:
+            body = {
+                "key": key, "start": at, "end": None, "reverse": False, "as_of": part.through_seq,
+                "limit": limits.page_entries_max, "bytes": limits.page_bytes_default,
+            }  # fmt: skip
+            page, _ = await self._ask(key, wire.SCAN, body, timeout)
+            yield page
+            at, more = _integer(page, "next"), bool(page.get("more"))
+
+    async def _pages_of(self, part: Part, timeout: float | None) -> AsyncIterator[Body]:
+        """Spans are cut where a range ends, or can be read in one pass only so far: what is cut off
+        goes on from the same seq by itself."""
+        through = part.through_seq
+        rest = [(part.start, part.end, 1)]
+        while rest:
+            start, end, at = rest.pop()
+            while True:
+                body = {
+                    "start_key": start, "end_key": end, "start": at, "as_of": through,
+                    "limit": limits.page_entries_max, "bytes": limits.page_bytes_default,
+                }  # fmt: skip
+                page, known = await self._ask(start, wire.READ_SPAN, body, timeout)
+                edges = (end, known.end, page.get("end_key"))
+                until = min((edge for edge in edges if edge is not None), default=None)
+                if until != end and until is not None:
+                    rest.append((until, end, at))
+                    end = until
+                yield page
+                if not page.get("more"):
+                    break
+                at = _integer(page, "next")
+
+    async def _ask(
+        self, key: bytes, op: str, body: Body, timeout: float | None
+    ) -> tuple[dict[str, Any], Range]:
+        seconds = self._timeout if timeout is None else timeout
+        full = {**body, "timeout_ms": int(1000 * seconds)}
+        try:
+            answer = await self._cluster.call(
+                self._routes, key, op, full, deadline=self._cluster.now() + seconds
+            )
+        except NotFound as error:
+            if error.code != NotFound.code:
+                raise
+            raise NotFound(
+                f"the lease of this snapshot of log {self._vector.log!r} has ended, and what it "
+                "held may be gone; take another snapshot, or renew it in time"
+            ) from None
+        check_log(self._cluster, self._routes, self._vector)
+        return answer
+
+    # The lease.
+
+    async def renew(
+        self, lease_s: float = lease_s_default, *, timeout: float | None = None
+    ) -> None:
+        """Have the lease end no sooner than in `lease_s` seconds, at most 7 days.
+
+        Raises NotFound when it has ended.
+        """
+        expires_ms = await _lease(
+            self._cluster, self._routes, self._vector, checked_lease_ms(lease_s),
+            self._deadline(timeout), renew=True,
+        )  # fmt: skip
+        self._vector = dataclasses.replace(self._vector, expires_ms=expires_ms)
+
+    async def release(self, *, timeout: float | None = None) -> None:
+        """End the lease, so that what only it holds can go; reading raises NotFound from then on.
+
+        A call that failed may be made again.
+        """
+        await _release(self._cluster, self._routes, self._vector.lease, self._deadline(timeout))
+
+    def _deadline(self, timeout: float | None) -> float:
+        return self._cluster.now() + (self._timeout if timeout is None else timeout)
+
+
+async def take(
+    cluster: Cluster, routes: LogRoutes, lease_s: float, timeout: float
+) -> AsyncSnapshot:
+    """A snapshot of all that was acknowledged before the call, and maybe of more.
+
+    Raises InvalidArgument for a `lease_s` that is none, Overloaded when a range has too many
+    leases.
+    """
+    lease_ms = checked_lease_ms(lease_s)
+    deadline = cluster.now() + timeout
+
+    async def ends(known: Range) -> list[Part]:
+        return await _ends(cluster, routes, known.start, known.end, deadline)
+
+    found = await _each(await cluster.all_ranges(routes, deadline), ends)
+    vector = Vector(
+        cluster.pool.cluster or "", routes.name, routes.log_id or 0, uuid.uuid4().hex, 0,
+        tuple(part for parts in found for part in parts),
+    )  # fmt: skip
+    try:
+        expires_ms = await _lease(cluster, routes, vector, lease_ms, deadline)
+        check_log(cluster, routes, vector)
+    except BaseException:  # cancelled too: it would hold for its whole time what nobody reads
+        with contextlib.suppress(LognodeError):
+            await _release(cluster, routes, vector.lease, cluster.now() + _GIVE_UP_S)
+        raise
+    return AsyncSnapshot(
+        cluster, routes, dataclasses.replace(vector, expires_ms=expires_ms), timeout=timeout
+    )
+
+
+def checked_lease_ms(lease_s: float) -> int:
+    """Raises LimitExceeded for a lease that is too short or too long."""
+    lease_ms = int(lease_s * 1000)
+    if not 1 <= lease_ms <= limits.lease_ms_max:
+        raise LimitExceeded(
+            f"a lease of {lease_s:g} s; it may take from 0.001 s to "
+            f"{limits.lease_ms_max // 86_400_000} days",
+            limit="lease_ms_max", value=lease_ms, allowed=limits.lease_ms_max,
+        )  # fmt: skip
+    return lease_ms
+
+
+def check_log(cluster: Cluster, routes: LogRoutes, vector: Vector) -> None:
+    """Raises InvalidArgument where the snapshot is one of another log or cluster, as far as either
+    is known by now."""
+    here = cluster.pool.cluster
+    if here is not None and here != vector.cluster:
+        raise InvalidArgument(
+            f"a snapshot of cluster {vector.cluster!r}; this is {here!r}", what="snapshot"
+        )
+    if vector.log != routes.name:
+        raise InvalidArgument(
+            f"a snapshot of log {vector.log!r}, not of {routes.name!r}", what="snapshot"
+        )
+    if routes.log_id is not None and routes.log_id != vector.log_id:
+        raise InvalidArgument(
+            f"a snapshot of a log {vector.log!r} that was deleted; the one of that name now was "
+            "created later",
+            what="snapshot",
+        )
+
+
+async def _ends(
+    cluster: Cluster, routes: LogRoutes, start: bytes, end: bytes | None, deadline: float
+) -> list[Part]:
+    """How far what is committed of these keys goes, by the ranges that have them now."""
+    found: list[Part] = []
+    at: bytes | None = start
+    while at is not None and (end is None or at < end):
+        body = {"start": "latest", "start_key": at, "end_key": end}
+        answer, known = await cluster.call(routes, at, wire.RESOLVE, body, deadline=deadline)
+        until = _least(known.end, end)
+        found.append(Part(at, until, _integer(answer, "seq") - 1))
+        at = until
+    return found
+
+
+async def _lease(
+    cluster: Cluster, routes: LogRoutes, vector: Vector, lease_ms: int, deadline: float,
+    *, renew: bool = False,
+) -> int:  # fmt: skip
+    """Take or renew the lease, everywhere; when it ends at the soonest."""
+
+    async def one(part: Part) -> int:
+        expires_ms = []
+        at: bytes | None = part.start
+        while at is not None and (part.end is None or at < part.end):
+            body = {
+                "lease": vector.lease, "start_key": at, "end_key": part.end,
+                "through": part.through_seq, "lease_ms": lease_ms, "renew": renew,
+            }  # fmt: skip
+            answer, _ = await cluster.call(
+                routes, at, wire.LEASE, body, deadline=deadline, writes=True
+            )
+            expires_ms.append(_integer(answer, "expires_ms"))
+            until = answer.get("end_key")
+            if until is not None and (type(until) is not bytes or until <= at):
+                raise RemoteProtocolError("a lease that is none")
+            at = until
+        return min(expires_ms)
+
+    return min(await _each(vector.parts, one))
+
+
+async def _release(cluster: Cluster, routes: LogRoutes, lease: str, deadline: float) -> None:
+    async def one(known: Range) -> None:
+        at: bytes | None = known.start
+        while at is not None and (known.end is None or at < known.end):
+            _, now = await cluster.call(
+                routes, at, wire.RELEASE, {"lease": lease}, deadline=deadline, writes=True
+            )
+            at = now.end
+
+    await _each(await cluster.all_ranges(routes, deadline), one)
+
+
+async def _each(items: Iterable[Item], ask: Callable[[Item], Awaitable[Found]]) -> list[Found]:
+    """What `ask` finds for each, some of them at once. When one fails, none goes on behind it."""
+    gate = asyncio.Semaphore(asks_at_once)
+
+    async def one(item: Item) -> Found:
+        async with gate:
+            return await ask(item)
+
+    tasks = [asyncio.create_task(one(item)) for item in items]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+
+
+def _least(one: bytes | None, other: bytes | None) -> bytes | None:
+    return min((end for end in (one, other) if end is not None), default=None)
+
+
+def _integer(answer: Body, name: str) -> int:
+    value = answer.get(name)
+    if type(value) is not int:
+        raise RemoteProtocolError(f"an answer whose {name} is none")
+    return value

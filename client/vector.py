@@ -1,0 +1,117 @@
+"""What a snapshot of a log is, as a value: a committed prefix of every part of its keys.
+
+A vector says of each span of keys up to which seq the snapshot goes. It names no range and no
+generation, so splits, merges and moves after it was taken do it no harm.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Self
+
+from .errors import InvalidArgument
+from .json_text import printable
+
+_VERSION: Final = 1
+
+
+class Part(NamedTuple):
+    """The entries with keys in [start, end), or from `start` on, with seqs up to `through_seq`."""
+
+    start: bytes
+    end: bytes | None
+    through_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """`parts` have all keys, in their order, each once. `expires_ms`, Unix time in milliseconds, is
+    the least that the lease of that name was given when it was taken."""
+
+    cluster: str
+    log: str
+    log_id: int
+    lease: str
+    expires_ms: int
+    parts: tuple[Part, ...]
+
+    def to_json(self) -> str:
+        """One line of JSON, for `from_json`; keys in it are text, or base64 where they are none."""
+        return json.dumps(self.to_document(), ensure_ascii=False)
+
+    def to_document(self) -> dict[str, Any]:
+        """As `to_json`, before it is written."""
+        parts = [
+            {
+                "start": printable(part.start),
+                "end": None if part.end is None else printable(part.end),
+                "through_seq": part.through_seq,
+            }
+            for part in self.parts
+        ]
+        return {
+            "v": _VERSION, "cluster": self.cluster, "log": self.log, "log_id": self.log_id,
+            "lease": self.lease, "expires_ms": self.expires_ms, "parts": parts,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Undo `to_json`. Raises InvalidArgument for what is no snapshot, and says why."""
+        try:
+            body = json.loads(text)
+        except ValueError as error:
+            raise _none(f"it is no JSON: {error}") from None
+        if type(body) is not dict:
+            raise _none(f"it is {text.strip()[:60]!r}, not an object")
+        if body.get("v") != _VERSION:
+            raise _none(f"it is of version {body.get('v')!r}; this lognode knows {_VERSION}")
+        rows = _field(body, "parts", list)
+        return cls(
+            cluster=_field(body, "cluster", str), log=_field(body, "log", str),
+            log_id=_field(body, "log_id", int), lease=_field(body, "lease", str),
+            expires_ms=_field(body, "expires_ms", int), parts=_contiguous(map(_part, rows)),
+        )  # fmt: skip
+
+
+def _part(row: Any) -> Part:
+    if type(row) is not dict:
+        raise _none(f"a part of it is {row!r}")
+    through = _field(row, "through_seq", int)
+    if through < 0:
+        raise _none(f"a part of it goes through seq {through}")
+    end = row.get("end")
+    return Part(_key(row.get("start")), None if end is None else _key(end), through)
+
+
+def _contiguous(parts: Any) -> tuple[Part, ...]:
+    found: list[Part] = []
+    at: bytes | None = b""
+    for part in parts:
+        if part.start != at or (part.end is not None and part.end <= part.start):
+            raise _none(f"its parts do not follow each other at key {part.start!r}")
+        found.append(part)
+        at = part.end
+    if at is not None:
+        raise _none(f"its parts end at key {at!r}, and not at the end of all keys")
+    return tuple(found)
+
+
+def _key(value: Any) -> bytes:
+    if type(value) is str:
+        return value.encode("utf-8", "surrogatepass")
+    try:
+        return base64.b64decode(value["b64"], validate=True)
+    except (TypeError, KeyError, ValueError):
+        raise _none(f"a key in it is {value!r}") from None
+
+
+def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = body.get(name)
+    if type(value) is not kind:
+        raise _none(f"its {name} is {value!r}")
+    return value
+
+
+def _none(why: str) -> InvalidArgument:
+    return InvalidArgument(f"this is no snapshot as to_json() writes it: {why}", what="snapshot")
