@@ -326,8 +326,8 @@ class AsyncLog:
         """A committed prefix of every range, with all that was acknowledged before the call.
 
         It reads the same however often, whatever happens to the log, for `lease_s` seconds, at most
-        7 days: so long a lease keeps what is removed meanwhile. Raises LimitExceeded, Overloaded
-        when a range has too many leases.
+        7 days: so long a lease keeps what is removed meanwhile. While a range has 64 leases it is
+        waited for, until Timeout. Raises LimitExceeded.
         """
         seconds = self._timeout if timeout is None else timeout
         return await take(self._cluster, self._routes, lease_s, seconds)

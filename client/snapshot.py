@@ -195,8 +195,7 @@ async def take(
 ) -> AsyncSnapshot:
     """A snapshot of all that was acknowledged before the call, and maybe of more.
 
-    Raises InvalidArgument for a `lease_s` that is none, Overloaded when a range has too many
-    leases.
+    Raises LimitExceeded for a `lease_s` that is none.
     """
     lease_ms = checked_lease_ms(lease_s)
     deadline = cluster.now() + timeout

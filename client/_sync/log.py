@@ -232,8 +232,8 @@ class Log:
         """A committed prefix of every range, with all that was acknowledged before the call.
 
         It reads the same however often, whatever happens to the log, for `lease_s` seconds, at most
-        7 days: so long a lease keeps what is removed meanwhile. Raises LimitExceeded, Overloaded
-        when a range has too many leases.
+        7 days: so long a lease keeps what is removed meanwhile. While a range has 64 leases it is
+        waited for, until Timeout. Raises LimitExceeded.
         """
         return Snapshot(
             self._loop, self._loop.call(self._twin.snapshot(lease_s=lease_s, timeout=timeout))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import lognode
 from lognode import testing
 from lognode.client.cli.main import VERBS
 from lognode.client.cli.printer import FORMATS
@@ -59,6 +60,7 @@ EXAMPLES = {
     "count": ["verbs", "k"],
     "keys": ["verbs"],
     "follow": ["verbs", "k", "--from", "earliest", "-n", "1"],
+    "snapshot": ["verbs", "--lease", "1s"],
     "bench append": [*_BENCH, "--batch", "10"],
     "bench poll": _BENCH,
     "bench follow": [*_BENCH, "--followers", "5", "--rate", "100", "--batch", "10"],
@@ -133,6 +135,24 @@ def test_S6_keys_are_trimmed_and_deleted(run: Any) -> None:
     assert run("keys", "removals") == ("", "")
     run("append", "removals", "k", "again", "--expect", "absent")
     assert run("latest", "removals", "k")[0].split("\t")[1] == "4"
+
+
+def test_a_snapshot_is_printed_as_a_table_and_as_what_opens_it_again(
+    run: Any, cluster: LocalCluster
+) -> None:
+    run("log", "create", "shot", "--split-at", "m")
+    run("append", "shot", "k", "-", stdin=b"a\nb")
+    out, err = run("snapshot", "shot")
+    assert out == "\tm\t2\nm\t\t0\n"
+    assert "--format json prints what can be opened again" in err
+    saved = run("snapshot", "shot", "--format", "jsonl")[0]
+    assert saved.count("\n") == 1
+    run("append", "shot", "k", "c")
+    with lognode.Client(cluster.servers) as client:
+        opened = client.log("shot").open_snapshot(saved)
+        assert [entry.value for entry in opened.read()] == [b"a", b"b"]
+    assert "no log named 'nolog'" in run("snapshot", "nolog", code=4)[1]
+    assert "from 0.001 s to 7 days" in run("snapshot", "shot", "--lease", "8d", code=1)[1]
 
 
 def test_policies_are_created_altered_and_described(run: Any) -> None:

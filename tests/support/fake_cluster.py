@@ -19,6 +19,7 @@ from lognode.client.errors import (
     LogExists,
     LognodeError,
     LogNotFound,
+    NotFound,
     NotLeader,
     RangeNotFound,
     Sealed,
@@ -59,6 +60,8 @@ class FakeRange:
     next_seq: int = 1
     state: str = "ACTIVE"
     operation: int = 0
+    leases: dict[str, tuple[bytes, int, list[Stored]]] = field(default_factory=dict)
+    """By name: start, through which seq, and what is held."""
 
     def contains(self, key: bytes) -> bool:
         return self.start <= key and (self.end is None or key < self.end)
@@ -162,6 +165,10 @@ class FakeCluster:
                 end=end, producers=Producers.from_wire(parent.producers.to_wire()),
             )  # fmt: skip
             child.entries = [e for e in parent.entries if child.contains(e.key)]
+            child.leases = {
+                name: (max(first, start), through, [e for e in held if child.contains(e.key)])
+                for name, (first, through, held) in parent.leases.items()
+            }
             self.ranges.append(child)
             self.next_range += 1
         if not quietly:
@@ -306,6 +313,12 @@ class FakeNode:
             return self.append(request, known)
         if op in (wire.TRIM, wire.DELETE_KEYS):
             return self.remove(request, known)
+        if op == wire.LEASE:
+            self.fault(request, "lease")
+            return self.lease(known, body)
+        if op == wire.RELEASE:
+            known.leases.pop(body["lease"], None)
+            return {}
         if op == wire.FENCE:
             known.producers.fence(body["id"], body["epoch"], body["epoch"], 0)
             return {}
@@ -376,6 +389,16 @@ class FakeNode:
         self.fault(request, "after")
         return {}
 
+    def lease(self, known: FakeRange, body: dict[str, Any]) -> dict[str, Any]:
+        start, end, through = body["start_key"], body["end_key"], body["through"]
+        until = min((e for e in (end, known.end) if e is not None), default=None)
+        if body["lease"] not in known.leases:
+            if body["renew"]:
+                raise NotFound("the lease has ended")
+            held = [e for e in known.entries if e.seq <= through]
+            known.leases[body["lease"]] = (start, through, held)
+        return {"end_key": until, "expires_ms": 1_000_000 + body["lease_ms"]}
+
     def read(self, op: str, body: dict[str, Any], known: FakeRange) -> dict[str, Any]:
         if op == wire.PRODUCER_NUMBER:
             row = known.producers.rows.get(body["producer"])
@@ -405,9 +428,22 @@ class FakeNode:
                 return {"seq": min(later, default=known.next_seq)}
             own = [e.seq for e in known.entries if e.key == body["key"]]
             return {"seq": own[-how[1] :][0] if own else 1}
-        end = body.get("end")
+        end, entries = body.get("end"), known.entries
+        if body.get("as_of") is not None:
+            views = (held for _, through, held in known.leases.values() if through == body["as_of"])
+            view = next(views, None)
+            if view is None:
+                raise NotFound("no lease holds that seq")
+            entries = view
+        if op == wire.READ_SPAN:
+            first, last = body["start_key"], body["end_key"]
+            own = [
+                e for e in entries
+                if e.seq >= body["start"] and e.key >= first and (last is None or e.key < last)
+            ]  # fmt: skip
+            return page(own[:3], own[:3][-1].seq + 1 if own else body["start"], len(own) > 3)
         found = [
-            e for e in known.entries
+            e for e in entries
             if e.key == body["key"] and e.seq >= body.get("start", 1)
             and (end is None or e.seq < end)
         ]  # fmt: skip

@@ -69,6 +69,11 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
         "alter_log answer": (3, wire.OK, {"log": 1, "policy": {"retention_ms": 5}}),
         "trim": (3, wire.TRIM, {**WHERE, "keys": [[b"k", 10]]}),
         "delete_keys": (3, wire.DELETE_KEYS, {**WHERE, "keys": [[b"k", 12]]}),
+        "lease": (3, wire.LEASE, {
+            **WHERE, "lease": "job", "start_key": b"", "end_key": b"m", "through": 9,
+            "lease_ms": 3_600_000, "renew": False}),
+        "lease answer": (3, wire.OK, {"end_key": b"m", "expires_ms": 3_601_000}),
+        "release": (3, wire.RELEASE, {**WHERE, "lease": "job"}),
         "delete_log": (4, wire.DELETE_LOG, {"name": "flights"}),
         "producer_open": (5, wire.PRODUCER_OPEN, {"name": "import"}),
         "producer_open answer": (5, wire.OK, {"id": 5, "epoch": 1}),

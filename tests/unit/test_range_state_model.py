@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -395,6 +395,20 @@ class Machine(RuleBasedStateMachine):
         assert outcome == "ok"
         seqs = [e.seq for e in self.model.visible if e.seq <= through and _within(e.key, *span)]
         self.model.leases[lease] = Lease(*own, through, until_ms, frozenset(seqs))
+
+    @precondition(lambda self: self.model.leases)
+    @rule(lease=st.sampled_from("xyz"), ms=st.integers(0, 50), length_ms=st.integers(1, 30))
+    def renew_lease(self, lease: str, ms: int, length_ms: int) -> None:
+        now_ms = max(ms, self.model.last_ms)
+        held = self.model.leases.get(lease)
+        through, until_ms = 0 if held is None else held.through, now_ms + length_ms
+        span = self.span if held is None else (held.start, held.end)
+        outcome = self._do(commands.RENEW_LEASE, [lease, *span, through, until_ms], ms)
+        if held is None or held.until_ms <= now_ms:
+            assert outcome == "NOT_FOUND"
+            return
+        assert outcome == "ok"
+        self.model.leases[lease] = replace(held, until_ms=max(held.until_ms, until_ms))
 
     @precondition(lambda self: self.model.leases)
     @rule(lease=st.sampled_from("xyz"))

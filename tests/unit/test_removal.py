@@ -252,6 +252,25 @@ def test_x14_leases_are_renewed_released_and_refused_by_every_replica_alike(rang
     assert take("one too many", 1, 200) == "OVERLOADED"
 
 
+def test_x14_a_lease_that_has_ended_is_not_renewed(range_: Range) -> None:
+    range_.append(b"k", b"k", ms=100)
+
+    def renew(through: int, expires: int, ms: int) -> str:
+        payload = ["a", b"", None, through, expires]
+        reply = range_.do(commands.RENEW_LEASE, payload, ms=ms)
+        return reply["error"]["code"] if reply["status"] == "error" else "ok"
+
+    assert renew(1, 200, 100) == "NOT_FOUND"
+    range_.do(commands.TAKE_LEASE, ["a", b"", None, 1, 200], ms=100)
+    assert renew(2, 300, 150) == "NOT_FOUND"
+    assert renew(1, 300, 150) == "ok"
+    assert range_.state.removal.leases["a", b""].expires_ms == 300
+    range_.do(commands.TRIM_KEYS, [[b"k", 3]], ms=299)
+    assert range_.seqs(b"k", 1) == [1]
+    assert renew(1, 900, 300) == "NOT_FOUND", "what it held may have been removed"
+    assert range_.state.removal.leases == {}
+
+
 def test_x16_the_tables_of_a_frozen_memtable_have_the_removal_of_its_index(range_: Range) -> None:
     range_.append(b"k", b"k", b"k")
     range_.do(commands.TRIM_KEYS, [[b"k", 2]])
@@ -290,6 +309,7 @@ def test_x16_the_tables_of_a_frozen_memtable_have_the_removal_of_its_index(range
         (commands.TAKE_LEASE, ["", b"", None, 1, 1]),
         (commands.TAKE_LEASE, [b"lease", b"", None, 1, 1]),
         (commands.TAKE_LEASE, ["x" * 129, b"", None, 1, 1]),
+        (commands.RENEW_LEASE, ["lease", b"", None, 1]),
         (commands.RELEASE_LEASE, "lease"),
         (commands.RELEASE_LEASE, []),
     ],
