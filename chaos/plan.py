@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-WORKLOADS: Final = ("append", "follow", "register", "set", "exactly-once")
+WORKLOADS: Final = ("append", "follow", "register", "set", "exactly-once", "snapshot")
 STANDARD: Final = ("none", "partition", "kill+pause", "packet", "disk+corrupt", "range")
 """Sets of packages that `test-all` takes in turn; joined by `+`, where there are several."""
 

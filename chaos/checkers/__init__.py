@@ -6,7 +6,8 @@ for searches. What all of them read is gathered once, in an `Account`:
 - `account`: every record with what became of it, every read, and what was known when;
 - `entries`, `order`, `reads`, `final`: rules that hold in every workload, of single entries, of
   appends that follow each other, of what reads must show, of what is there at the end;
-- `follows`, `register`, `adds`, `once`: those of the workloads follow, register, set, exactly-once;
+- `follows`, `register`, `adds`, `once`, `snapshots`: those of the workloads follow, register, set,
+  exactly-once, snapshot;
 - `enough`: whether enough happened for a verdict;
 - `wgl`, `models`: whether the operations on one object have a linear order, by search.
 
@@ -29,6 +30,7 @@ from .once import once
 from .order import order
 from .reads import reads
 from .register import conditions, linearizable
+from .snapshots import snapshots
 
 Rule = Callable[[Account], Iterator[Anomaly]]
 
@@ -74,6 +76,7 @@ _OF_WORKLOADS: Final[Mapping[str, tuple[Checker, ...]]] = {
     ),
     "set": (Checker("set", adds),),
     "exactly-once": (Checker("exactly-once", _all_of(once)),),
+    "snapshot": (Checker("snapshot", snapshots),),
 }
 
 

@@ -173,7 +173,7 @@ class Account:
                 entries, limit = one.answer["entries"], one.asked.get("limit")
                 whole = not entries or (limit is not None and len(entries) < limit)
                 yield View(one, one.asked["key"], entries, one.asked["after"], whole)
-            elif one.f in ("scan", "follow"):
+            elif one.f in ("scan", "follow", "read_snapshot"):
                 shown = _by_key(one.answer["entries"])
                 yield from (View(one, k, e, whole=one.f == "scan") for k, e in shown.items())
         keys = sorted({sent.key for sent in self.sent.values()})

@@ -5,7 +5,8 @@ record are those that the checkers of the same name read.
 - `follow`: followers of a key, of a prefix and of the log, beside producers;
 - `register`: conditional appends, on keys that several clients want;
 - `set`: adds to a key, and reads of whole keys;
-- `exactly_once`: producers with names that go on with what was not acknowledged.
+- `exactly_once`: producers with names that go on with what was not acknowledged;
+- `snapshots`: snapshots that are taken and read several times, beside producers.
 
 `parts` has what they share.
 """

@@ -10,9 +10,11 @@ from .exactly_once import ExactlyOnceWorkload
 from .follow import FollowWorkload
 from .register import RegisterWorkload
 from .sets import SetWorkload
+from .snapshots import SnapshotWorkload
 
 _KINDS: Sequence[Callable[[random.Random], Workload]] = (
     AppendWorkload, FollowWorkload, RegisterWorkload, SetWorkload, ExactlyOnceWorkload,
+    SnapshotWorkload,
 )  # fmt: skip
 
 

@@ -16,11 +16,11 @@ Shown = dict[tuple[bytes, int], bytes | None]
 STILL = [b"still %03d" % n for n in range(200)]
 
 
-def shown(snapshot: lognode.Snapshot, **what: bytes) -> Shown:
+def shown(snapshot: lognode.Snapshot, prefix: bytes | None = None) -> Shown:
     """Everything that it shows, each entry once, and each key in the order of seq."""
     found: Shown = {}
     last: dict[bytes, int] = {}
-    for entry in snapshot.read(**what):
+    for entry in snapshot.read(prefix=prefix):
         assert last.get(entry.key, 0) < entry.seq
         last[entry.key] = entry.seq
         found[entry.key, entry.seq] = entry.value

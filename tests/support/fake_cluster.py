@@ -437,11 +437,13 @@ class FakeNode:
             entries = view
         if op == wire.READ_SPAN:
             first, last = body["start_key"], body["end_key"]
-            own = [
+            spanned = [
                 e for e in entries
                 if e.seq >= body["start"] and e.key >= first and (last is None or e.key < last)
             ]  # fmt: skip
-            return page(own[:3], own[:3][-1].seq + 1 if own else body["start"], len(own) > 3)
+            return page(
+                spanned[:3], spanned[:3][-1].seq + 1 if spanned else body["start"], len(spanned) > 3
+            )
         found = [
             e for e in entries
             if e.key == body["key"] and e.seq >= body.get("start", 1)

@@ -90,6 +90,20 @@ class Story:
         answer = {"entries": entries} if type == "ok" else None
         self.do(9, "follow", asked, answer, type=type, error=error)
 
+    def snapshot(self, name: str, through: int, other: int = 9) -> None:
+        """One that goes to seq `through` at key k, and to `other` at the keys from m on."""
+        parts = [["", "m", through], ["m", None, other]]
+        self.do(8, "snapshot", {"lease_s": 60.0}, {"snapshot": name, "parts": parts})
+
+    def read_snapshot(
+        self, name: str, entries: Sequence[tuple[str, int, str]] = (), prefix: str = "",
+        *, type: Type = "ok", error: str | None = None,  # noqa: A002
+    ) -> None:  # fmt: skip
+        """Of all keys, or those with a prefix."""
+        answer = {"entries": entries} if type == "ok" else None
+        asked = {"snapshot": name, "prefix": prefix}
+        self.do(8, "read_snapshot", asked, answer, type=type, error=error)
+
     def end(
         self, nodes: int = 3, *, without: Collection[str] = (), node_2_without: Collection[str] = ()
     ) -> None:
