@@ -115,7 +115,7 @@ class AsyncSnapshot:
         at, more = 1, part.through_seq > 0
         while more:
             body = {
-                "key": key, "start": at, "end": None, "reverse": False, "as_of": part.through_seq,
+                "key": key, "start": at, "end": None, "reverse": False, "as_of": self._vector.lease,
                 "limit": limits.page_entries_max, "bytes": limits.page_bytes_default,
             }  # fmt: skip
             page, _ = await self._ask(key, wire.SCAN, body, timeout)
@@ -125,13 +125,12 @@ class AsyncSnapshot:
     async def _pages_of(self, part: Part, timeout: float | None) -> AsyncIterator[Body]:
         """Spans are cut where a range ends, or can be read in one pass only so far: what is cut off
         goes on from the same seq by itself."""
-        through = part.through_seq
         rest = [(part.start, part.end, 1)]
         while rest:
             start, end, at = rest.pop()
             while True:
                 body = {
-                    "start_key": start, "end_key": end, "start": at, "as_of": through,
+                    "start_key": start, "end_key": end, "start": at, "as_of": self._vector.lease,
                     "limit": limits.page_entries_max, "bytes": limits.page_bytes_default,
                 }  # fmt: skip
                 page, known = await self._ask(start, wire.READ_SPAN, body, timeout)

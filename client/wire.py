@@ -90,7 +90,7 @@ RELEASE: Final = "release"
 # Reads: {range, generation, ..., consistency, node: id | nil, through: seq | nil, timeout_ms,
 # applied?: index} -> {..., applied?: index}. `applied` in a request is the session of prefix reads:
 # the replica answers once it has applied that much of this generation (executions 2.19). With
-# `as_of?: seq` in a read of entries it is one of what a lease through that seq holds. A page is
+# `as_of?: lease` in a read of entries it is one of what that lease holds. A page is
 # {keys: [key] | key, seqs, timestamps, values, headers: {position: map} | nil,
 # snapshots: [position] | nil, next, more}.
 # `end_key` in an answer about a span: it is one about the keys below that alone. The seqs of ranges

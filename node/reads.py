@@ -2,7 +2,7 @@
 
 Each function takes the replica, which may serve the read at the consistency that was asked for,
 and the request's body; it raises InvalidArgument, GenerationMismatch for a key of another range,
-NotFound where the lease that `as_of` asks for has ended, CorruptData where the replica's files are
+NotFound where the lease that `as_of` names has ended, CorruptData where the replica's files are
 not what they should be, and NotLeader when it stops.
 
 A read takes as many turns of the loop as it needs, and its answer is that of one moment. Most are
@@ -38,7 +38,7 @@ async def scan(replica: RangeReplica, body: Body) -> Body:
     start, end = fields.integer(body, "start", 1), fields.optional_integer(body, "end")
     limit = fields.page_limit(body, limits.page_entries_max)
     bytes_max, reverse = fields.page_bytes(body), bool(body.get("reverse"))
-    as_of = fields.optional_integer(body, "as_of")
+    as_of = fields.optional_text(body, "as_of")
     page = Page(next=start)
 
     def part(end_seq: int) -> bool:
@@ -62,7 +62,7 @@ async def latest(replica: RangeReplica, body: Body) -> Body:
     read = partial(
         replica.state.scan, _own_key(replica, body), 1, None,
         limit=1, bytes_max=limits.page_bytes_max, reverse=True,
-        as_of=fields.optional_integer(body, "as_of"),
+        as_of=fields.optional_text(body, "as_of"),
     )  # fmt: skip
     return (await in_turns(replica, read)).to_wire()
 
@@ -70,7 +70,7 @@ async def latest(replica: RangeReplica, body: Body) -> Body:
 async def count(replica: RangeReplica, body: Body) -> Body:
     """How many entries of the key lie in [start, end)."""
     start, end = fields.integer(body, "start", 1), fields.optional_integer(body, "end")
-    as_of = fields.optional_integer(body, "as_of")
+    as_of = fields.optional_text(body, "as_of")
     read = partial(replica.state.count, _own_key(replica, body), start, end, as_of=as_of)
     return {"count": await in_turns(replica, read)}
 
@@ -105,7 +105,7 @@ async def read_span(replica: RangeReplica, body: Body) -> Body:
     bytes_max = fields.page_bytes(body)
     page, as_of = (
         Page(next=fields.integer(body, "start", 1)),
-        fields.optional_integer(body, "as_of"),
+        fields.optional_text(body, "as_of"),
     )
     parts = 0
 

@@ -4,9 +4,10 @@ What is not visible is not there: to `last_seq` and so to `expect`, to counts, p
 keys alike. A key without a visible entry is as one that never was (its last seq is 0), but that
 seqs are never given twice: an append that revives it gets a higher one (promise S6).
 
-`as_of` asks for what a lease keeps readable: the entries up to that seq that were visible when the
-lease was taken. It raises NotFound where no live lease holds that seq of the keys that are asked
-for. Every page is bounded by entries and bytes, and shows what is applied when it is read (S5).
+`as_of` names a lease, and asks for what it keeps readable: the entries up to its seq that were
+visible when it was taken. It raises NotFound where no live lease of that name holds all of the keys
+that are asked for. Every page is bounded by entries and bytes, and shows what is applied when it is
+read (S5).
 """
 
 from itertools import islice
@@ -40,7 +41,7 @@ class Reads(Held):
         self.last_timestamp_ms = last_timestamp_ms
         """Log time: that of the last entry applied."""
 
-    def view(self, start: bytes, end: bytes | None, as_of: int | None) -> View:
+    def view(self, start: bytes, end: bytes | None, as_of: str | None) -> View:
         """What a reader of those keys in [start, end) that are the range's may see. Raises
         NotFound."""
         if as_of is None:
@@ -56,7 +57,7 @@ class Reads(Held):
         limit: int,
         bytes_max: int,
         reverse: bool = False,
-        as_of: int | None = None,
+        as_of: str | None = None,
     ) -> Page:
         """A page of the key's entries with seq in [start, end).
 
@@ -77,7 +78,7 @@ class Reads(Held):
             page.next = start
         return page
 
-    def latest(self, key: bytes, *, as_of: int | None = None) -> Entry | None:
+    def latest(self, key: bytes, *, as_of: str | None = None) -> Entry | None:
         """The key's last entry."""
         view = self._view_of(key, as_of)
         for entry in self.backwards(key, self.first_visible(key, view), view.ending(None)):
@@ -98,14 +99,14 @@ class Reads(Held):
         return seq if self.first_visible(key, view, seq) == seq else 0
 
     def count(
-        self, key: bytes, start: int = 1, end: int | None = None, *, as_of: int | None = None
+        self, key: bytes, start: int = 1, end: int | None = None, *, as_of: str | None = None
     ) -> int:
         """How many entries of the key lie in [start, end)."""
         view = self._view_of(key, as_of)
         low, high = self.first_visible(key, view, start), view.ending(end)
         return sum(_count(home, key, low, high) for home in self.homes_of(key, low, high))
 
-    def tail(self, key: bytes, n: int, *, as_of: int | None = None) -> int:
+    def tail(self, key: bytes, n: int, *, as_of: str | None = None) -> int:
         """The seq of the key's n-th entry from its end; its first when it has fewer; behind its
         last for n = 0, which is 1 for a key without entries. Nothing is read of the entries that
         it passes: they are counted."""
@@ -144,7 +145,7 @@ class Reads(Held):
                     break
         return low
 
-    def _view_of(self, key: bytes, as_of: int | None) -> View:
+    def _view_of(self, key: bytes, as_of: str | None) -> View:
         return self.removal.view if as_of is None else self.view(key, key + b"\0", as_of)
 
 

@@ -42,14 +42,13 @@ class Removal:
         """The marks of spans, as they are now."""
         return self.view.marks
 
-    def leased(self, as_of: int, log_ms: int, start: bytes, end: bytes | None) -> View:
-        """The view of a live lease through that seq, of all keys in [start, end): of several the
-        one taken first, which shows most. Raises NotFound."""
+    def leased(self, lease_id: str, log_ms: int, start: bytes, end: bytes | None) -> View:
+        """The view of a live lease, which must have all keys in [start, end). Raises NotFound."""
         for lease in self.leases.values():
             view = lease.view(self.floors)
-            if lease.through_seq == as_of and lease.lives(log_ms) and view.covers(start, end):
+            if lease.lease_id == lease_id and lease.lives(log_ms) and view.covers(start, end):
                 return view
-        raise NotFound(f"no lease holds seq {as_of} of these keys: it has ended, or never was")
+        raise NotFound(f"no lease {lease_id!r} holds these keys: it has ended, or never was")
 
     # Commands.
 

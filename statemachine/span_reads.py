@@ -47,7 +47,7 @@ class SpanReads(Reads):
         start_after: bytes | None = None,
         *,
         limit: int,
-        as_of: int | None = None,
+        as_of: str | None = None,
     ) -> list[bytes]:
         """Keys that have entries, with the prefix and above `start_after`, in order."""
         found: list[bytes] = []
@@ -66,7 +66,7 @@ class SpanReads(Reads):
         start_after: bytes | None = None,
         *,
         limit: int,
-        as_of: int | None = None,
+        as_of: str | None = None,
     ) -> tuple[list[bytes], bytes | None]:
         """Some of the keys, maybe none, and after which key to go on; None: there are no more."""
         view = self.view(prefix, _after(prefix), as_of)
@@ -104,7 +104,7 @@ class SpanReads(Reads):
         *,
         limit: int,
         bytes_max: int,
-        as_of: int | None = None,
+        as_of: str | None = None,
     ) -> Page:
         """A page of the entries with keys in [start_key, end_key), in the order of seq, from
         `from_seq` on and below `end_seq`.
@@ -174,7 +174,7 @@ class SpanReads(Reads):
         *,
         limit: int,
         bytes_max: int,
-        as_of: int | None = None,
+        as_of: str | None = None,
     ) -> Page:
         """A page of the entries with keys in [start_key, end_key), in the order of key and seq;
         of the first key only those from `from_seq` on. With `more` set, `next_key` and `next` are

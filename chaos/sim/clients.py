@@ -364,18 +364,15 @@ class Client:
         self._later(2.0 * self._think(), partial(self._read_leased, lease, owed))
 
     def _read_leased(self, lease: Lease, owed: list[tuple[int, bytes]]) -> None:
-        body = {"op": "read", "key": lease.key, "as_of": lease.through, "lease": lease.name}
+        body = {"op": "read", "key": lease.key, "as_of": lease.name}
         done = partial(self._leased_read, lease, owed)
         self._insist(self._reader_node(lease.key), body, done)
 
     def _leased_read(self, lease: Lease, owed: list[tuple[int, bytes]], reply: Reply) -> None:
         self.trace(self.name, "leased", f"{lease.name} {reply['status']}")
-        holds = reply["status"] == "ok" and reply["holds"]
-        if not holds and "clock" not in self.options.faults:
+        if reply["status"] != "ok" and "clock" not in self.options.faults:
             raise Violation("x14", "a lease ended before its time", lease=lease.name)
         if reply["status"] == "ok":
-            # Once it has ended the lease of another, taken later, may answer, and owes it less.
-            owed = owed if holds else []
             self.history.complete_leased(lease.key, lease.through, owed, reply["entries"])
         body = {"op": "remove", "key": lease.key, "command": lease.release}
         self._insist(self._node(lease.key), body, lambda _: self._finished())

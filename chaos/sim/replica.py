@@ -96,7 +96,7 @@ class RangeReplica(Member):
         if self.stopped or self.is_sealed or (self._seal_proposed and writes):
             answer({"status": "error", "hint": None})
         elif body["op"] == "read":
-            serve = partial(self._serve, body["key"], body.get("as_of"), body.get("lease"))
+            serve = partial(self._serve, body["key"], body.get("as_of"))
             self._read(serve, answer)
         elif body["op"] == "number":
             self._read(partial(self._serve_number, body["producer"], body["number"]), answer)
@@ -228,18 +228,16 @@ class RangeReplica(Member):
         if (self.gid.generation, self.applied_index) < tuple(seen):
             answer({"status": "error", "hint": None})
         else:
-            self._serve(key, None, None, answer)
+            self._serve(key, None, answer)
 
-    def _serve(self, key: bytes, as_of: int | None, lease: str | None, answer: Answer) -> None:
+    def _serve(self, key: bytes, as_of: str | None, answer: Answer) -> None:
         try:
             last, entries = self.store.read(key, as_of)
         except NotFound:
             answer({"status": "gone"})
             return
         seen = (self.gid.generation, self.applied_index)
-        leases = self.store.state.removal.leases.values()
-        holds = lease is None or any(lease == each.lease_id for each in leases)
-        answer({"status": "ok", "last": last, "entries": entries, "seen": seen, "holds": holds})
+        answer({"status": "ok", "last": last, "entries": entries, "seen": seen})
 
     def _serve_number(self, producer: int, number: int, answer: Answer) -> None:
         """Whether a producer's number was applied (executions 1.17)."""

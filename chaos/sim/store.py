@@ -148,9 +148,9 @@ class ReplicaStore:
 
     # Reads.
 
-    def read(self, key: bytes, as_of: int | None = None) -> tuple[int, list[tuple[int, bytes]]]:
+    def read(self, key: bytes, as_of: str | None = None) -> tuple[int, list[tuple[int, bytes]]]:
         """A key's last seq, and its entries as (seq, value), read page by page; the entries
-        through the lease of that seq. Raises NotFound: there is none."""
+        through the lease of that name. Raises NotFound: there is none."""
         entries: list[tuple[int, bytes]] = []
         start = 1
         while True:

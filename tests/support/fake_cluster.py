@@ -430,11 +430,9 @@ class FakeNode:
             return {"seq": own[-how[1] :][0] if own else 1}
         end, entries = body.get("end"), known.entries
         if body.get("as_of") is not None:
-            views = (held for _, through, held in known.leases.values() if through == body["as_of"])
-            view = next(views, None)
-            if view is None:
-                raise NotFound("no lease holds that seq")
-            entries = view
+            if body["as_of"] not in known.leases:
+                raise NotFound("no lease of that name")
+            entries = known.leases[body["as_of"]][2]
         if op == wire.READ_SPAN:
             first, last = body["start_key"], body["end_key"]
             spanned = [

@@ -269,9 +269,9 @@ class Lineages:
                 assert through == lease.through_seq
                 covered.add((lease.lease_id, key))
                 expected += entries
-                page = state.scan(key, limit=999, bytes_max=1 << 20, as_of=through)
+                page = state.scan(key, limit=999, bytes_max=1 << 20, as_of=lease.lease_id)
                 assert page.entries() == entries
-            as_of = lease.through_seq
+            as_of = lease.lease_id
             assert list(by_key(state, lease.span, as_of)) == expected
             assert by_seq(state, lease.span, 1, as_of) == expected
         own = self.own(state)
@@ -295,7 +295,7 @@ def check_manifest(state: RangeState) -> None:
             assert chain.rows[-1].end_seq <= state.next_seq
 
 
-def by_seq(state: RangeState, span: Span, from_seq: int, as_of: int | None = None) -> list[Entry]:
+def by_seq(state: RangeState, span: Span, from_seq: int, as_of: str | None = None) -> list[Entry]:
     """Entries from that seq on, sorted by key and seq, read as a caller has to."""
     found: list[Entry] = []
     begin: bytes | None = span[0]
@@ -316,7 +316,7 @@ def by_seq(state: RangeState, span: Span, from_seq: int, as_of: int | None = Non
     return sorted(found, key=lambda entry: (entry.key, entry.seq))
 
 
-def by_key(state: RangeState, span: Span, as_of: int | None = None) -> Iterator[Entry]:
+def by_key(state: RangeState, span: Span, as_of: str | None = None) -> Iterator[Entry]:
     """Entries in the order of key."""
     at: tuple[bytes | None, int] = span[0], 1
     while at[0] is not None:

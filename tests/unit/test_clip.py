@@ -143,14 +143,14 @@ READS: dict[str, Callable[[RangeState], object]] = {
     "keys after": lambda state: state.keys(b"", b"k02", limit=99),
     "entries by seq": lambda state: by_seq(state, b"", None),
     "some by seq": lambda state: by_seq(state, b"k01", b"k07"),
-    "by seq as of": lambda state: by_seq(state, b"", None, as_of=20),
+    "by seq as of": lambda state: by_seq(state, b"", None, as_of="x"),
     "entries by key": lambda state: by_key(state),
-    "by key as of": lambda state: by_key(state, as_of=20),
-    "keys as of": lambda state: state.keys(limit=99, as_of=20),
+    "by key as of": lambda state: by_key(state, as_of="x"),
+    "keys as of": lambda state: state.keys(limit=99, as_of="x"),
 }
 
 
-def by_seq(state: RangeState, start: bytes, end: bytes | None, as_of: int | None = None) -> object:
+def by_seq(state: RangeState, start: bytes, end: bytes | None, as_of: str | None = None) -> object:
     found: list[tuple[bytes, int]] = []
     at, more = 1, True
     while more:
@@ -161,7 +161,7 @@ def by_seq(state: RangeState, start: bytes, end: bytes | None, as_of: int | None
     return found
 
 
-def by_key(state: RangeState, as_of: int | None = None) -> object:
+def by_key(state: RangeState, as_of: str | None = None) -> object:
     found: list[tuple[bytes, int]] = []
     at: tuple[bytes | None, int] = (b"", 1)
     while at[0] is not None:

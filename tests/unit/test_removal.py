@@ -68,7 +68,7 @@ class Range:
         for index in range(base.applied_index + 1, len(self.log) + 2):
             self.state.apply(index, 1, self.log[index - 2])
 
-    def seqs(self, key: bytes, as_of: int | None = None) -> list[int]:
+    def seqs(self, key: bytes, as_of: str | None = None) -> list[int]:
         """Of a key, once all the ways of asking agree."""
         state = self.state
         found = state.scan(key, limit=100, bytes_max=1 << 20, as_of=as_of).seqs
@@ -215,14 +215,14 @@ def test_x14_what_a_lease_covers_stays_until_it_ends(range_: Range) -> None:
     (info,) = range_.state.manifest
     for _ in range(2):
         assert (range_.seqs(b"k"), range_.seqs(b"j")) == ([], [])
-        assert (range_.seqs(b"k", 3), range_.seqs(b"j", 3)) == ([1, 3], [2])
+        assert (range_.seqs(b"k", "job"), range_.seqs(b"j", "job")) == ([1, 3], [2])
         frozen = range_.state.freeze()
         assert frozen is not None
         assert not Rules.of(frozen.tables).unneeded(info)
         range_.crash()
     range_.append(b"z", ms=1_000)
     with pytest.raises(NotFound):
-        range_.state.scan(b"k", limit=1, bytes_max=1, as_of=3)
+        range_.state.scan(b"k", limit=1, bytes_max=1, as_of="job")
     range_.flush()
     tables = range_.state.durable_base.tables
     assert tables["removal"]["leases"] == []
@@ -252,6 +252,16 @@ def test_x14_leases_are_renewed_released_and_refused_by_every_replica_alike(rang
     assert take("one too many", 1, 200) == "OVERLOADED"
 
 
+def test_x14_two_leases_of_one_seq_show_what_each_was_promised(range_: Range) -> None:
+    range_.append(b"k", b"k", ms=100)
+    range_.do(commands.TAKE_LEASE, ["older", b"", None, 2, 300], ms=100)
+    range_.do(commands.TRIM_KEYS, [[b"k", 2]], ms=100)
+    range_.do(commands.TAKE_LEASE, ["newer", b"", None, 2, 900], ms=100)
+    assert (range_.seqs(b"k", "older"), range_.seqs(b"k", "newer")) == ([1, 2], [2])
+    range_.append(b"z", ms=300)
+    assert range_.seqs(b"k", "newer") == [2], "as before, without the other"
+
+
 def test_x14_a_lease_that_has_ended_is_not_renewed(range_: Range) -> None:
     range_.append(b"k", b"k", ms=100)
 
@@ -266,7 +276,7 @@ def test_x14_a_lease_that_has_ended_is_not_renewed(range_: Range) -> None:
     assert renew(1, 300, 150) == "ok"
     assert range_.state.removal.leases["a", b""].expires_ms == 300
     range_.do(commands.TRIM_KEYS, [[b"k", 3]], ms=299)
-    assert range_.seqs(b"k", 1) == [1]
+    assert range_.seqs(b"k", "a") == [1]
     assert renew(1, 900, 300) == "NOT_FOUND", "what it held may have been removed"
     assert range_.state.removal.leases == {}
 
