@@ -16,6 +16,7 @@ from .errors import (
     Unavailable,
 )
 
+_RANGE_FIELDS: Final = ("start", "end", "generation", "members", "leader", "state")
 _LOOK_FIRST_S: Final = 0.02
 _LOOK_MAX_S: Final = 0.5
 """How often it is looked whether an operation is over: the metadata of all ranges travels."""
@@ -222,6 +223,21 @@ class AsyncAdmin:
         answer = await self._cluster.refresh(None, self._deadline(timeout))
         found: list[dict[str, Any]] = answer["nodes"]
         return sorted(found, key=lambda node: int(node["id"]))
+
+    async def ranges(
+        self, log: str | None = None, *, timeout: float | None = None
+    ) -> list[dict[str, Any]]:
+        """The ranges of a log, or of all, by log and key: `id`, `log`, `start`, `end`,
+        `generation`, `members`, `leader` and `state`. Raises LogNotFound, Unavailable, Timeout."""
+        answer = await self._cluster.refresh(log, self._deadline(timeout))
+        names = {each["id"]: each["name"] for each in answer["logs"]}
+        found = [
+            {"id": body["id"], "log": names.get(body["log"], "")}
+            | {name: body[name] for name in _RANGE_FIELDS}
+            for body in answer["ranges"]
+            if log is None or names.get(body["log"]) == log
+        ]
+        return sorted(found, key=lambda row: (row["log"], row["start"]))
 
     async def drain(
         self, node: int, *, undo: bool = False, wait: bool = True, timeout: float | None = None

@@ -132,6 +132,13 @@ class Admin:
         has or is to get, the controller's counted. Raises Unavailable, Timeout."""
         return self._loop.call(self._twin.nodes(timeout=timeout))
 
+    def ranges(
+        self, log: str | None = None, *, timeout: float | None = None
+    ) -> list[dict[str, Any]]:
+        """The ranges of a log, or of all, by log and key: `id`, `log`, `start`, `end`,
+        `generation`, `members`, `leader` and `state`. Raises LogNotFound, Unavailable, Timeout."""
+        return self._loop.call(self._twin.ranges(log, timeout=timeout))
+
     def drain(
         self, node: int, *, undo: bool = False, wait: bool = True, timeout: float | None = None
     ) -> dict[str, Any]:

@@ -155,25 +155,6 @@ def _row(log: dict[str, Any]) -> dict[str, Any]:
     return {"id": log["id"], "name": log["name"], **log["policy"]}
 
 
-def ranges_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The ranges of a metadata answer, with the name of their log, in order of log and start."""
-    names = {log["id"]: log["name"] for log in answer["logs"]}
-    rows = [
-        {
-            "id": body["id"],
-            "log": names.get(body["log"], ""),
-            "start": body["start"],
-            "end": body["end"],
-            "generation": body["generation"],
-            "members": body["members"],
-            "leader": body["leader"],
-            "state": body["state"],
-        }
-        for body in answer["ranges"]
-    ]
-    return sorted(rows, key=lambda row: (row["log"], row["start"]))
-
-
 VERBS = (
     Verb("log create", "create a log", _create, _create_arguments, writes=True),
     Verb("log list", "all logs", _list, _nothing),

@@ -8,7 +8,7 @@ from ..json_text import to_json
 from .parser import Parser, whole
 from .quantities import age, size
 from .verb import Call, Verb
-from .verbs_logs import RANGE, ranges_of
+from .verbs_logs import RANGE
 
 _WIDE = (*RANGE, "size", "entries", "appends", "reads", "last")
 _FIELDS = (
@@ -30,7 +30,7 @@ def _arguments(parser: Parser) -> None:
 
 
 async def _list(call: Call) -> None:
-    rows = ranges_of(await call.client.metadata(call.options.log))
+    rows = await call.client.admin.ranges(call.options.log)
     if not call.options.wide:
         call.printer.rows(rows, RANGE)
         return

@@ -70,7 +70,7 @@ class FakeRange:
         return {
             "id": self.range_id, "generation": self.generation, "log": self.log_id,
             "start": self.start, "end": self.end, "members": list(self.members),
-            "leader": self.leader, "operation": self.operation,
+            "leader": self.leader, "operation": self.operation, "state": self.state,
         }  # fmt: skip
 
     def last_seq(self, key: bytes) -> int:

@@ -433,6 +433,23 @@ def test_a_drain_returns_when_nothing_is_left_or_at_once() -> None:
     run_async(test)
 
 
+def test_ranges_are_listed_by_log_and_key() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        cluster.create("before", (b"g", b"t"))
+        ranges = await client.admin.ranges()
+        assert [(row["log"], row["start"]) for row in ranges] == [
+            ("before", b""), ("before", b"g"), ("before", b"t"), ("log", b""), ("log", b"m"),
+        ]  # fmt: skip
+        assert await client.admin.ranges("log") == ranges[3:]
+        assert set(ranges[0]) == {
+            "id", "log", "start", "end", "generation", "members", "leader", "state",
+        }  # fmt: skip
+        with pytest.raises(lognode.LogNotFound):
+            await client.admin.ranges("nolog")
+
+    run_async(test)
+
+
 def test_a_drain_that_is_given_up_or_takes_too_long_says_so() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         node = cluster.nodes[3]
