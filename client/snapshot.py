@@ -124,25 +124,26 @@ class AsyncSnapshot:
 
     async def _pages_of(self, part: Part, timeout: float | None) -> AsyncIterator[Body]:
         """Spans are cut where a range ends, or can be read in one pass only so far: what is cut off
-        goes on from the same seq by itself."""
-        rest = [(part.start, part.end, 1)]
+        goes on from the same position by itself."""
+        rest: list[tuple[bytes, bytes | None, Any]] = [(part.start, part.end, None)]
         while rest:
-            start, end, at = rest.pop()
+            start, end, position = rest.pop()
             while True:
                 body = {
-                    "start_key": start, "end_key": end, "start": at, "as_of": self._vector.lease,
-                    "limit": limits.page_entries_max, "bytes": limits.page_bytes_default,
+                    "start_key": start, "end_key": end, "position": position,
+                    "as_of": self._vector.lease, "limit": limits.page_entries_max,
+                    "bytes": limits.page_bytes_max,
                 }  # fmt: skip
-                page, known = await self._ask(start, wire.READ_SPAN, body, timeout)
+                page, known = await self._ask(start, wire.EXPORT, body, timeout)
                 edges = (end, known.end, page.get("end_key"))
                 until = min((edge for edge in edges if edge is not None), default=None)
                 if until != end and until is not None:
-                    rest.append((until, end, at))
+                    rest.append((until, end, position))
                     end = until
                 yield page
-                if not page.get("more"):
+                position = page.get("position")
+                if position is None:
                     break
-                at = _integer(page, "next")
 
     async def _ask(
         self, key: bytes, op: str, body: Body, timeout: float | None

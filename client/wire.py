@@ -108,6 +108,13 @@ READ_SPAN: Final = "read_span"
 """{start_key, end_key | nil, start, limit, bytes} -> page, in the order of seq, with `end_key?`:
 the next page of these keys is asked for with that end, the first of the others with this
 `start`."""
+EXPORT: Final = "export"
+"""{start_key, end_key | nil, position: nil | [[[first, end, key, seq]], next], limit, bytes} ->
+page, with `position`: where to go on, nil for the end. All entries of the span, of each key in the
+order of seq, and otherwise as they lie in files. A position is good at every member, and in the
+ranges that follow: bands of seqs from `first` and below `end`, in the order of (key, seq) from
+there on, then all seqs from `next` on. `end_key` as in `read_span`; the others are asked for with
+the `position` that was asked with."""
 RESOLVE: Final = "resolve"
 """{key: key | nil, start: ["ts", ms] | ["tail", n] | "latest" | "snapshot", end?: seq | nil,
 start_key?: key, end_key?: key | nil} -> {seq, more?: bool, end_key?: key}. Without a key `ts` is of

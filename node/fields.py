@@ -5,13 +5,15 @@ wrong is answered with InvalidArgument and changes nothing.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..client import limits
 from ..client.errors import InvalidArgument, LimitExceeded
 from ..client.wire import field
 from ..raft.types import GroupId
+from ..statemachine.band_reads import Band, Position
 
+_BANDS_MAX: Final = 1_024
 T = TypeVar("T")
 Body = dict[Any, Any]
 
@@ -113,3 +115,25 @@ def parsed(what: str, parse: Callable[[Any], T], value: Any) -> T:
         return parse(value)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise InvalidArgument(f"{what} that is none: {error!r}", what=what) from None
+
+
+def position(body: Body) -> Position:
+    """`position` of an export; nil: the beginning."""
+    value = body.get("position")
+    if value is None:
+        return Position()
+    if type(value) is not list or len(value) != 2 or type(value[0]) is not list:
+        raise invalid("position")
+    if len(value[0]) > _BANDS_MAX:
+        raise invalid("position")
+    (following,) = integers({"position": value[1:]}, "position", 1)
+    return Position(tuple(map(_band, value[0])), following)
+
+
+def _band(row: Any) -> Band:
+    if type(row) is not list or len(row) != 4:
+        raise invalid("position")
+    first, end, seq = integers({"position": [row[0], row[1], row[3]]}, "position", 3)
+    if type(row[2]) is not bytes:
+        raise invalid("position")
+    return Band(first, end, row[2], seq)

@@ -19,6 +19,7 @@ from typing import Any, Final
 from ..client import limits
 from ..client.errors import GenerationMismatch, InvalidArgument
 from ..partitions.model import Span
+from ..statemachine.band_reads import Position
 from ..statemachine.page import Page
 from ..statemachine.turns import ENTRIES_A_TURN
 from . import fields
@@ -125,6 +126,32 @@ async def read_span(replica: RangeReplica, body: Body) -> Body:
     return {**page.to_wire(), "applied": applied}
 
 
+async def export(replica: RangeReplica, body: Body) -> Body:
+    """A page of the entries of a span of keys, as they lie in files."""
+    state, span = replica.state, (fields.bound(body, "start_key"),
+                                  fields.optional_key(body, "end_key"))  # fmt: skip
+    limit = fields.page_limit(body, limits.page_entries_max)
+    bytes_max, as_of = fields.page_bytes(body), fields.optional_text(body, "as_of")
+    page, at = Page(), fields.position(body)
+    following: Position | None = at
+    parts = 0
+
+    def part(end_seq: int) -> bool:
+        nonlocal parts, following
+        parts += 1
+        some, following = state.read_bands(
+            span[0], page.end_key or span[1], following or at, end_seq,
+            limit=limit - len(page), bytes_max=bytes_max - page.size, as_of=as_of,
+        )  # fmt: skip
+        page.end_key = page.end_key or some.end_key
+        page.extend(some)
+        full = len(page) >= limit or page.size >= bytes_max
+        return full or following is None or parts >= _PARTS_MAX
+
+    applied = await _in_parts(replica, part)
+    return {**page.to_wire(), "position": following, "applied": applied}
+
+
 async def resolve(replica: RangeReplica, body: Body) -> Body:
     """The seq of a start position: `["ts", ms]`, `["tail", n]`, `"latest"` or `"snapshot"`."""
     key, start = fields.optional_key(body, "key"), body.get("start")
@@ -173,6 +200,7 @@ READS: Final[Mapping[str, Read]] = {
     "count": count,
     "keys": keys,
     "read_span": read_span,
+    "export": export,
     "resolve": resolve,
     "producer_number": producer_number,
 }

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..client.types import Entry, Headers
+from .segment_block import Columns
 
 
 @dataclass(slots=True)
@@ -21,8 +22,6 @@ class Page:
     snapshots: list[int] = field(default_factory=list)
     """Positions of records marked snapshot=True."""
     next: int = 1
-    next_key: bytes | None = None
-    """Of a read in the order of key: the key to go on with."""
     more: bool = False
     end_key: bytes | None = None
     """Of a read in the order of seq: it has the keys below alone; the others are read by
@@ -45,6 +44,18 @@ class Page:
             self.snapshots.append(position)
         self.size += len(entry.key) + len(entry.value or b"") + 32
 
+    def take(self, columns: Columns) -> None:
+        """Append entries of a block."""
+        begin = len(self.seqs)
+        self.keys += columns.keys
+        self.seqs += columns.seqs
+        self.timestamps += columns.timestamps
+        self.values += columns.values
+        self.headers.update((begin + at, found) for at, found in columns.headers.items() if found)
+        self.snapshots += sorted(map(begin.__add__, columns.snapshots))
+        self.size += sum(map(len, columns.keys)) + sum(map(len, filter(None, columns.values)))
+        self.size += 32 * len(columns)
+
     def extend(self, following: "Page") -> None:
         """Append what was read next."""
         begin = len(self.seqs)
@@ -55,7 +66,7 @@ class Page:
         self.headers.update((begin + at, found) for at, found in following.headers.items())
         self.snapshots += [begin + at for at in following.snapshots]
         self.size += following.size
-        self.next, self.next_key, self.more = following.next, following.next_key, following.more
+        self.next, self.more = following.next, following.more
 
     def entries(self) -> list[Entry]:
         """The page as entries."""
@@ -82,8 +93,6 @@ class Page:
             "next": self.next,
             "more": self.more,
         }
-        if self.next_key is not None:
-            body["next_key"] = self.next_key
         if self.end_key is not None:
             body["end_key"] = self.end_key
         return body

@@ -24,13 +24,13 @@ from ..client.errors import (
 from ..client.invariants import invariant
 from ..client.records import EXPECT_ANY, Batch, decode_batch
 from . import commands, removal_commands
+from .band_reads import BandReads
 from .memtable import Memtable
 from .producers import Producers
 from .removal import Removal
 from .segment_writer import SegmentInfo, Source
 from .segments import SegmentStore
 from .shares import Shares
-from .span_reads import SpanReads
 from .turns import LOOKUP_COST
 
 Reply = dict[str, Any]
@@ -138,8 +138,8 @@ class Base:
             raise CorruptData(f"a base that is none: {error}") from None
 
 
-class RangeState(SpanReads):
-    """One replica's state. All calls on one thread; reads are in `SpanReads`."""
+class RangeState(BandReads):
+    """One replica's state. All calls on one thread; reads are in `BandReads`."""
 
     def __init__(
         self, *, start: bytes, end: bytes | None, store: SegmentStore, base: Base | None = None

@@ -16,9 +16,9 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, repeat
 from operator import itemgetter
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ _HEAD: Final = struct.Struct("<BBIIQQIIII")
 """How values are kept, wide columns, entries, keys, first seq and timestamp, then the bytes of
 the key column, of the unpacked head, of the packed head, and of the unpacked values."""
 _WIDE_SEQS, _WIDE_TIMESTAMPS = 1, 2
+_ABSOLUTE: Final = Bases(0, 0, "Q", "Q")
 _ABSENT: Final = 0xFFFFFFFF
 _BYTES_MAX: Final = 16 << 20
 _KEY_OVERHEAD_BYTES: Final = 120
@@ -282,32 +283,38 @@ class Block:
 
     def sizes(self, begin: int, end: int) -> list[tuple[bytes, int]]:
         """The keys of the entries at these positions, and the bytes of each with its values."""
-        found = []
+        return [
+            (key, (high - low) * len(key) + self._ends[high] - self._ends[low])
+            for key, low, high in self.runs(begin, end)
+        ]
+
+    def runs(self, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+        """The keys of the entries at these positions, and where of these each has its own."""
         for at in range(bisect_right(self._starts, begin) - 1, len(self.keys)):
             low, high = max(begin, self._starts[at]), min(end, self._starts[at + 1])
             if low >= high:
                 break
-            key = self.keys[at]
-            found.append((key, (high - low) * len(key) + self._ends[high] - self._ends[low]))
-        return found
+            yield self.keys[at], low, high
+
+    def key_at(self, at: int) -> bytes:
+        """The key of the entry at a position."""
+        return self.keys[bisect_right(self._starts, at) - 1]
 
     def entry(self, at: int) -> Entry:
         """The entry at a position of the block."""
         return Entry(
-            self.keys[bisect_right(self._starts, at) - 1], self.seq(at), self.timestamp(at),
+            self.key_at(at), self.seq(at), self.timestamp(at),
             self.headers.get(at), self.value(at), at in self.snapshots,
         )  # fmt: skip
 
     def columns(self, begin: int, end: int, bases: Bases) -> Columns:
         """The entries at these positions, for a segment with these bases."""
-        starts, keys = self._starts, []
-        if isinstance(starts, range):
+        keys: list[bytes] = []
+        if isinstance(self._starts, range):
             keys = self.keys[begin:end]
         else:
-            for at in range(bisect_right(starts, begin) - 1, len(self.keys)):
-                if starts[at] >= end:
-                    break
-                keys += [self.keys[at]] * (min(end, starts[at + 1]) - max(begin, starts[at]))
+            for key, low, high in self.runs(begin, end):
+                keys += repeat(key, high - low)
         return Columns(
             keys,
             array(
@@ -321,6 +328,10 @@ class Block:
             {at - begin: found for at, found in self.headers.items() if begin <= at < end},
             {at - begin for at in self.snapshots if begin <= at < end},
         )
+
+    def absolute(self, begin: int, end: int) -> Columns:
+        """The same, with seqs and timestamps as they are."""
+        return self.columns(begin, end, _ABSOLUTE)
 
     def _values(self, begin: int, end: int) -> list[bytes | None]:
         data, ends = self._data, self._ends[begin : end + 1]

@@ -1,4 +1,4 @@
-"""Reads of a span of keys: which keys there are, and entries in the order of seq or of key.
+"""Reads of a span of keys: which keys there are, and entries in the order of seq.
 
 Of a span that goes beyond the range's own, what is beyond is not there, though a segment that is
 shared since a split may hold it; nor is what a segment holds beyond its row's clip.
@@ -13,15 +13,13 @@ since blocks have to be decoded, and the beginnings of keys' histories found, fi
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby, repeat
 from operator import itemgetter
 
 from ..client.types import Entry
 from .chains import nearest_edge
-from .held import entries_in
 from .marks import View
-from .memtable import Memtable
 from .page import Page
 from .reads import Reads
 from .segment_writer import SegmentInfo
@@ -34,8 +32,6 @@ _KEYS_A_STEP = 512
 _SEQS_A_STEP = 384
 """Entries of a segment that are looked for by their seqs."""
 _first = itemgetter(0)
-_Place = SegmentInfo | Memtable
-"""Where entries are: the row of a segment, whose file need not be open, or a memtable."""
 
 
 class SpanReads(Reads):
@@ -71,7 +67,7 @@ class SpanReads(Reads):
         """Some of the keys, maybe none, and after which key to go on; None: there are no more."""
         view = self.view(prefix, _after(prefix), as_of)
         span = self.within(prefix, _after(prefix))
-        least = _least_trim(view, *span)
+        least = least_trim(view, *span)
         sources: list[Iterator[tuple[bytes, bool]]] = [
             self._keys_in(info, prefix, start_after, surely=_all_visible(info, view))
             for info in self.manifest
@@ -117,8 +113,8 @@ class SpanReads(Reads):
         start, end = self.within(start_key, end_key)
         page = Page(next=from_seq, end_key=self.readable_to(start_key, end_key, from_seq))
         span = start, page.end_key or end
-        sieve = _Sieve(self, view, span)
-        from_seq = max(from_seq, _least_trim(view, *span))
+        sieve = Sieve(self, view, span)
+        from_seq = max(from_seq, least_trim(view, *span))
         end_seq = view.ending(end_seq)
         for info in self.manifest:
             if info.end_seq <= from_seq or common(info.clip, span) is None:
@@ -165,43 +161,6 @@ class SpanReads(Reads):
         goes on it never becomes less (see `chains`)."""
         active = (info for info in self.manifest if info.end_seq > from_seq)
         return nearest_edge(active, self.within(start_key, end_key))
-
-    def read_by_key(
-        self,
-        start_key: bytes,
-        end_key: bytes | None,
-        from_seq: int = 1,
-        *,
-        limit: int,
-        bytes_max: int,
-        as_of: str | None = None,
-    ) -> Page:
-        """A page of the entries with keys in [start_key, end_key), in the order of key and seq;
-        of the first key only those from `from_seq` on. With `more` set, `next_key` and `next` are
-        the key and the seq to go on with."""
-        view = self.view(start_key, end_key, as_of)
-        start, end = self.within(start_key, end_key)
-        page = Page()
-        least = _least_trim(view, start, end)
-        places: list[_Place] = [
-            info for info in self.manifest
-            if info.within((start, end)) is not None and info.end_seq > least
-        ]  # fmt: skip
-        places += self.memtables()
-        for looked_at, (key, at) in enumerate(self._keys_from(places, start)):
-            if end is not None and key >= end:
-                break
-            low = from_seq if key == start_key else 1
-            if looked_at == _KEYS_A_STEP:
-                page.more, page.next_key, page.next = True, key, low
-                break
-            low = self.first_visible(key, view, low)
-            for entry in self._entries_in(map(places.__getitem__, at), key, low, view.ending(None)):
-                if len(page) >= limit or page.size >= bytes_max:
-                    page.more, page.next_key, page.next = True, key, entry.seq
-                    return page
-                page.add(entry)
-        return page
 
     def seq_at_timestamp(
         self, ms: int, start_key: bytes = b"", end_key: bytes | None = None
@@ -253,34 +212,8 @@ class SpanReads(Reads):
                 return
             yield key, surely
 
-    def _keys_from(
-        self, places: Sequence[_Place], start: bytes
-    ) -> Iterator[tuple[bytes, Iterable[int]]]:
-        """Keys from `start` on, in order, and which of the places may have each. `start` itself
-        comes in any case."""
-        if start:
-            yield start, range(len(places))
-        sources = []
-        for at, place in enumerate(places):
-            if isinstance(place, Memtable):
-                keys = place.keys_after(b"", start or None)
-            else:
-                keys = map(_first, self._keys_in(place, b"", start or None))
-            sources.append(zip(keys, repeat(at), strict=False))
-        for key, group in groupby(heapq.merge(*sources), _first):
-            yield key, [at for _, at in group]
 
-    def _entries_in(
-        self, places: Iterable[_Place], key: bytes, start: int, end: int | None
-    ) -> Iterator[Entry]:
-        for place in places:
-            if isinstance(place, Memtable):
-                yield from entries_in(place, key, start, end)
-            elif has(place.clip, key):
-                yield from entries_in(self.store.segment(place.content_id), key, start, end)
-
-
-class _Sieve:
+class Sieve:
     """Puts what is visible of a span into a page, with a bounded number of lookups."""
 
     def __init__(self, reads: Reads, view: View, span: Span) -> None:
@@ -323,7 +256,8 @@ def _all_visible(info: SegmentInfo, view: View) -> bool:
     )
 
 
-def _least_trim(view: View, start: bytes, end: bytes | None) -> int:
+def least_trim(view: View, start: bytes, end: bytes | None) -> int:
+    """No entry below it is to be seen, of any key in [start, end)."""
     return min((trim for *_, trim in view.marks.trims.within(start, end)), default=0)
 
 

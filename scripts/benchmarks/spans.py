@@ -1,4 +1,4 @@
-"""Reading all entries of a range from one node, page by page in the order of seq."""
+"""Reading all entries of a range from one node, page by page."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -27,16 +27,16 @@ async def entries(
     log: lognode.AsyncLog, span: KeySpan, node: int
 ) -> AsyncIterator[Sequence[lognode.Entry]]:
     """Pages of the span's entries, of that node's own replica."""
-    seq = 1
+    position = None
     while True:
-        body = {"start_key": span.start, "end_key": span.end, "start": seq,
+        body = {"start_key": span.start, "end_key": span.end, "position": position,
                 "limit": limits.page_entries_max, "bytes": limits.page_bytes_max}  # fmt: skip
         answer = await log._read(  # no public read of a span names a node
-            wire.READ_SPAN, span.start, body, None, "linearizable", node, None
+            wire.EXPORT, span.start, body, None, "linearizable", node, None
         )
         page = read_page(answer)
         if page.entries:
             yield page.entries
-        if not page.more:
+        position = answer["position"]
+        if position is None:
             return
-        seq = page.next

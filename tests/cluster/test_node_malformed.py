@@ -44,6 +44,8 @@ CLIENT_OPS: dict[str, dict[str, Any]] = {
     "count": {**READ, "key": b"k", "start": 1, "end": 5},
     "keys": {**READ, "prefix": b"", "start_after": None, "limit": 5},
     "read_span": {**READ, "start_key": b"", "end_key": None, "start": 1, "limit": 5},
+    "export": {**READ, "start_key": b"", "end_key": None, "position": [[[1, 9, b"k", 7]], 20],
+               "limit": 5, "as_of": None},
     "resolve": {**READ, "key": b"k", "start": ["tail", 1]},
     "producer_number": {**READ, "producer": 1, "number": 1},
 }  # fmt: skip

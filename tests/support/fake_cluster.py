@@ -433,15 +433,17 @@ class FakeNode:
             if body["as_of"] not in known.leases:
                 raise NotFound("no lease of that name")
             entries = known.leases[body["as_of"]][2]
-        if op == wire.READ_SPAN:
+        if op in (wire.EXPORT, wire.READ_SPAN):
             first, last = body["start_key"], body["end_key"]
-            spanned = [
+            at = (body["position"] or [[], 1])[1] if op == wire.EXPORT else body["start"]
+            behind = [
                 e for e in entries
-                if e.seq >= body["start"] and e.key >= first and (last is None or e.key < last)
+                if e.seq >= at and e.key >= first and (last is None or e.key < last)
             ]  # fmt: skip
-            return page(
-                spanned[:3], spanned[:3][-1].seq + 1 if spanned else body["start"], len(spanned) > 3
-            )
+            more = len(behind) > 3
+            following = behind[3].seq if more else 1
+            body = page(behind[:3], following, more)
+            return body | {"position": [[], following] if more else None}
         found = [
             e for e in entries
             if e.key == body["key"] and e.seq >= body.get("start", 1)

@@ -4,13 +4,14 @@ The model knows keys alone: nothing that a range does to keys of its neighbours,
 merge, may be seen in it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgpack
+from band_walk import walk
 
 from lognode.client.records import encode_batch
 from lognode.client.types import Entry
@@ -232,7 +233,7 @@ class Lineages:
     def _check_spans(self, state: RangeState) -> None:
         for span in [(b"", None), (b"b", b"g"), (b"c\0", b"d\0"), (b"d", None)]:
             expected = [e for key in self.own(state, span) for e in self.shown[key].entries]
-            assert list(by_key(state, span)) == expected
+            assert walk(state, *span, limit=4) == expected
             ends = sorted({entry.seq for entry in expected} | {1, state.next_seq})
             for from_seq in ends[:: max(1, len(ends) // 3)]:
                 later = [entry for entry in expected if entry.seq >= from_seq]
@@ -272,7 +273,7 @@ class Lineages:
                 page = state.scan(key, limit=999, bytes_max=1 << 20, as_of=lease.lease_id)
                 assert page.entries() == entries
             as_of = lease.lease_id
-            assert list(by_key(state, lease.span, as_of)) == expected
+            assert walk(state, *lease.span, limit=4, as_of=as_of) == expected
             assert by_seq(state, lease.span, 1, as_of) == expected
         own = self.own(state)
         assert covered == {name for name in self.leased if name[1] in own}
@@ -314,15 +315,6 @@ def by_seq(state: RangeState, span: Span, from_seq: int, as_of: str | None = Non
         found += part
         begin = until
     return sorted(found, key=lambda entry: (entry.key, entry.seq))
-
-
-def by_key(state: RangeState, span: Span, as_of: str | None = None) -> Iterator[Entry]:
-    """Entries in the order of key."""
-    at: tuple[bytes | None, int] = span[0], 1
-    while at[0] is not None:
-        page = state.read_by_key(at[0], span[1], at[1], limit=4, bytes_max=1 << 20, as_of=as_of)
-        yield from page.entries()
-        at = page.next_key, page.next
 
 
 def check_time(state: RangeState, span: Span, ms: int, entries: list[Entry]) -> None:

@@ -105,6 +105,10 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
         "keys": (12, wire.KEYS, {**WHERE, "prefix": b"k", "start_after": None, "limit": 10}),
         "keys answer": (12, wire.OK, {"keys": [b"k1", b"k2"], "more": True,
                                         "after": b"k3"}),
+        "export": (13, wire.EXPORT, {
+            **WHERE, "start_key": b"", "end_key": None, "limit": 10, "bytes": 4_194_304,
+            "position": [[[1, 9, b"k", 7]], 20], "as_of": "job"}),
+        "export answer": (13, wire.OK, page() | {"position": None}),
         "read_span": (13, wire.READ_SPAN, read(start_key=b"", end_key=None, start=1, limit=10,
                                                bytes=262_144)),
         "resolve a snapshot": (14, wire.RESOLVE, {

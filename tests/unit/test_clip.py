@@ -7,6 +7,7 @@ from typing import Any
 
 import msgpack
 import pytest
+from band_walk import keys_and_seqs, walk
 
 from lognode.client.records import encode_batch
 from lognode.statemachine import commands
@@ -162,13 +163,7 @@ def by_seq(state: RangeState, start: bytes, end: bytes | None, as_of: str | None
 
 
 def by_key(state: RangeState, as_of: str | None = None) -> object:
-    found: list[tuple[bytes, int]] = []
-    at: tuple[bytes | None, int] = (b"", 1)
-    while at[0] is not None:
-        page = state.read_by_key(at[0], None, at[1], limit=5, bytes_max=1 << 20, as_of=as_of)
-        found += zip(page.keys, page.seqs, strict=True)
-        at = page.next_key, page.next
-    return found
+    return list(keys_and_seqs(walk(state, b"", None, limit=5, as_of=as_of)))
 
 
 def shown(found: Any, span: Span) -> Any:

@@ -6,10 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgpack
 import pytest
 from storage_node import StorageNode, descriptor
 
-from lognode.client.errors import Sealed
+from lognode.client.errors import InvalidArgument, Sealed
 from lognode.client.records import encode_batch
 from lognode.node import reads, rows
 from lognode.node.follow import Follow
@@ -83,6 +84,30 @@ async def spans(replica: RangeReplica, **body: Any) -> list[tuple[bytes, int]]:
     return found
 
 
+async def exported(replica: RangeReplica, limit: int) -> list[tuple[bytes, int]]:
+    """Of all keys, as a client has to ask; each key in the order of seq."""
+    found: list[tuple[bytes, int]] = []
+    rest: list[tuple[bytes, bytes | None, Any]] = [(b"", None, None)]
+    while rest:
+        start, end, position = rest.pop()
+        asked = {"start_key": start, "end_key": end, "position": position, "limit": limit}
+        page = msgpack.unpackb(msgpack.packb(await reads.export(replica, asked)))
+        if "end_key" in page:
+            rest.append((page["end_key"], end, position))
+            end = page["end_key"]
+        keys = page["keys"]
+        found += zip(
+            [keys] * len(page["seqs"]) if isinstance(keys, bytes) else keys, page["seqs"],
+            strict=True,
+        )  # fmt: skip
+        if page["position"] is not None:
+            rest.append((start, end, page["position"]))
+    for key in {key for key, _ in found}:
+        seqs = [seq for other, seq in found if other == key]
+        assert seqs == sorted(set(seqs))
+    return found
+
+
 def expected() -> list[tuple[bytes, int]]:
     return [(key, seq) for key, seqs in SEQS.items() for seq in seqs]
 
@@ -101,6 +126,29 @@ def test_x2_20_pages_say_which_keys_they_are_of(tmp_path: Path) -> None:
             assert found["seqs"] == seqs
             assert (await reads.count(replica, {"key": key}))["count"] == len(seqs)
         assert (await reads.keys(replica, {}))["keys"] == sorted(SEQS)
+
+    on_node(tmp_path, test)
+
+
+@pytest.mark.parametrize("limit", [1, 5, 99])
+def test_x2_20_everything_of_a_merged_range_is_exported(tmp_path: Path, limit: int) -> None:
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        assert sorted(await exported(replica, limit)) == expected()
+
+    on_node(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        1, [], [[]], [1, 2], [[], -1], [[], None], [[[1, 2, b"k"]], 3], [[[1, 2, "k", 3]], 3],
+        [[[1, 2, b"k", -1]], 3], [[None], 3], [[[1, 2, b"k", 3]] * 1_025, 3], [[], 1, 1],
+    ],
+)  # fmt: skip
+def test_a_position_that_is_none_is_refused(tmp_path: Path, position: Any) -> None:
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        with pytest.raises(InvalidArgument, match="position"):
+            await reads.export(replica, {"position": position})
 
     on_node(tmp_path, test)
 

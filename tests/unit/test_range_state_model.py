@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+from band_walk import Todo, in_order, page_of, walk
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -24,6 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lognode.client.records import encode_batch
 from lognode.client.types import Entry
 from lognode.statemachine import commands
+from lognode.statemachine.band_reads import Position
 from lognode.statemachine.clip import clipped
 from lognode.statemachine.merge import merge
 from lognode.statemachine.page import Page
@@ -180,6 +182,8 @@ class Machine(RuleBasedStateMachine):
         self.span: Span = (b"", None)
         self.state = self._begun(None)
         self.model = Model()
+        self.exports: dict[str, tuple[Any, list[Todo], list[Entry]]] = {}
+        """By lease: what is read through it, what is left to read, what was."""
         self.log: list[bytes] = []
         self.next_number = {0: 1, 1: 1, 2: 1}
 
@@ -426,7 +430,7 @@ class Machine(RuleBasedStateMachine):
         read = partial(self.state.read_span, *span, limit=limit, bytes_max=300, as_of=as_of)
         assert _pages(read, 1, limit, 300) == held
         by_key = sorted(held, key=lambda e: (e.key, e.seq))
-        assert self._read_by_key(*span, limit, as_of) == by_key
+        assert walk(self.state, *span, limit=limit, bytes_max=300, as_of=as_of) == by_key
         for key in {e.key for e in held}:
             own = [e for e in held if e.key == key]
             assert self.state.latest(key, as_of=as_of) == own[-1]
@@ -577,24 +581,27 @@ class Machine(RuleBasedStateMachine):
 
     @rule(start=st.binary(max_size=2), end=st.none() | KEYS, limit=st.integers(1, 9))
     def read_by_key(self, start: bytes, end: bytes | None, limit: int) -> None:
-        assert self._read_by_key(start, end, limit, None) == sorted(
+        assert walk(self.state, start, end, limit=limit, bytes_max=300) == sorted(
             (e for e in self.model.visible if _within(e.key, start, end)),
             key=lambda e: (e.key, e.seq),
         )
 
-    def _read_by_key(
-        self, start: bytes, end: bytes | None, limit: int, as_of: str | None
-    ) -> list[Entry]:
-        found: list[Entry] = []
-        key: bytes | None = start
-        seq = 1
-        while key is not None:
-            page = self.state.read_by_key(key, end, seq, limit=limit, bytes_max=300, as_of=as_of)
-            assert len(page) <= limit
-            assert page.more == (page.next_key is not None)
-            found += page.entries()
-            key, seq = page.next_key, page.next
-        return found
+    @precondition(lambda self: self.model.leases)
+    @rule(data=st.data(), limit=st.integers(1, 5))
+    def export_leased(self, data: st.DataObject, limit: int) -> None:
+        """A page of one that may go on for long, through whatever else happens."""
+        name = data.draw(st.sampled_from(sorted(self.model.leases)))
+        lease = self.model.leases[name]
+        span = lease.start, lease.end
+        asked = *span, lease.seqs
+        if name not in self.exports or self.exports[name][0] != asked:
+            self.exports[name] = asked, [(*span, Position())], []
+        _, todo, found = self.exports[name]
+        found += page_of(self.state, todo, limit=limit, bytes_max=200, as_of=name)
+        if not todo:
+            held = [e for e in self.model.entries if e.seq in lease.seqs]
+            assert in_order(found) == sorted(held, key=lambda e: (e.key, e.seq))
+            del self.exports[name]
 
     @rule(ms=st.integers(0, 60))
     def by_time(self, ms: int) -> None:

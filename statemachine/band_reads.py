@@ -1,0 +1,205 @@
+"""Reads of all entries of a span of keys, each block decoded once: by bands of seqs.
+
+A file has its blocks in the order of key. What is read in the order of seq comes from another block
+each time, and blocks are decoded again and again once they are more than the cache holds. Here the
+entries of one file, or of some seqs of a memtable, come in the order of (key, seq): a band. Then
+comes the next band, so that of each key entries come in the order of seq.
+
+A position names no file: by the time it is gone on from, files may have been merged, and another
+replica may have others. A band that lies in several homes there is cut where the first of them
+ends, and both parts go on from the same key.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from .marks import View
+from .memtable import Memtable
+from .page import Page
+from .segment_block import Block
+from .segment_reader import Segment
+from .span_reads import Sieve, SpanReads, least_trim
+from .spans import Span, has
+from .turns import ENTRIES_A_TURN, NotPrepared, TurnOver
+
+_STEPS: Final = 64
+"""Of one call: a block each, or some seqs of a memtable, whether they show anything or not."""
+
+
+class Band(NamedTuple):
+    """Entries with seqs in [first, end), in the order of (key, seq), from (key, seq) on."""
+
+    first: int
+    end: int
+    key: bytes = b""
+    seq: int = 0
+
+
+class Position(NamedTuple):
+    """The rest of bands that are begun, then all seqs from `next` on."""
+
+    bands: tuple[Band, ...] = ()
+    next: int = 1
+
+    @property
+    def first(self) -> int:
+        """No entry below is still to come."""
+        return self.bands[0].first if self.bands else self.next
+
+
+class BandReads(SpanReads):
+    """What a replica is asked for by those who want everything."""
+
+    def read_bands(
+        self,
+        start_key: bytes,
+        end_key: bytes | None,
+        position: Position,
+        end_seq: int | None = None,
+        *,
+        limit: int,
+        bytes_max: int,
+        as_of: str | None = None,
+    ) -> tuple[Page, Position | None]:
+        """A page of the entries with keys in [start_key, end_key) and seqs below `end_seq`, maybe
+        an empty one, and where to go on; None: there are no more.
+
+        With an `end_key` in the page it has the keys below it alone, as in `read_span`; the others
+        are read from the position of this call. Raises NotFound.
+        """
+        view = self.view(start_key, end_key, as_of)
+        start, end = self.within(start_key, end_key)
+        page = Page(end_key=self.readable_to(start_key, end_key, position.first))
+        reader = _Reader(self, view, (start, page.end_key or end), view.ending(end_seq), page)
+        at: Position | None = position
+        for _ in range(_STEPS):
+            if at is None or len(page) >= limit or page.size >= bytes_max:
+                break
+            try:
+                at = reader.step(at, limit - len(page))
+            except (TurnOver, NotPrepared):
+                if not page.seqs:
+                    raise
+                break
+        return page, at
+
+
+class _Reader:
+    """Puts what is visible into a page, step by step."""
+
+    def __init__(
+        self, reads: BandReads, view: View, span: Span, end_seq: int | None, page: Page
+    ) -> None:
+        self._reads = reads
+        self._view = view
+        self._span = span
+        self._end_seq = end_seq
+        self._page = page
+
+    def step(self, position: Position, limit: int) -> Position | None:
+        """One block, some of a memtable, or nothing but a better position, which is returned."""
+        if not position.bands:
+            fresh = self._band_from(position.next)
+            return None if fresh is None else Position((fresh,), fresh.end)
+        band, *behind = position.bands
+        homes = list(self._homes_of(band))
+        if not homes:
+            return Position(tuple(behind), position.next)
+        cut, home = homes[0]
+        if cut < band.end:
+            parts = band._replace(end=cut), band._replace(first=cut)
+            return Position((*parts, *behind), position.next)
+        if isinstance(home, Memtable):
+            following = self._put_some(home, band, limit)
+        else:
+            following = self._put_block(self._reads.store.segment(home), band, limit)
+        if following is not None:
+            behind.insert(0, band._replace(key=following[0], seq=following[1]))
+        return Position(tuple(behind), position.next)
+
+    def _band_from(self, seq: int) -> Band | None:
+        """The seqs from there on that lie in one home; None when there are no more."""
+        if self._end_seq is not None and seq >= self._end_seq:
+            return None
+        least = max(seq, least_trim(self._view, *self._span))
+        for end, _ in self._homes_of(Band(least, self._end_seq or 1 << 63)):
+            return Band(seq, min(end, self._end_seq or end))
+        return None
+
+    def _homes_of(self, band: Band) -> Iterator[tuple[int, str | Memtable]]:
+        """Where its entries may be: files by their ids, memtables in portions; each with the seq
+        behind its last."""
+        for info in self._reads.manifest:
+            overlaps = info.end_seq > band.first and info.first_seq < band.end
+            if overlaps and info.within(self._span) is not None:
+                yield info.end_seq, info.content_id
+        for memtable in self._reads.memtables():
+            begin = max(band.first, memtable.first_seq)
+            if begin < min(band.end, memtable.end_seq):
+                yield min(memtable.end_seq, begin + ENTRIES_A_TURN), memtable
+
+    def _put_some(self, memtable: Memtable, band: Band, limit: int) -> tuple[bytes, int] | None:
+        """Of a memtable; the key and seq to go on from, None: that was all of the band."""
+        sieve = Sieve(self._reads, self._view, self._span)
+        begin = max(band.first, memtable.first_seq)
+        places = ((memtable.key_at(seq), seq) for seq in range(begin, band.end))
+        wanted = (p for p in places if p >= (band.key, band.seq) and has(self._span, p[0]))
+        for at, (key, seq) in enumerate(sorted(wanted)):
+            if at == limit:
+                return key, seq
+            try:
+                if not sieve.pass_on(memtable.entry(seq), self._page):
+                    return key, seq
+            except (TurnOver, NotPrepared):
+                if not at:
+                    raise
+                return key, seq
+        return None
+
+    def _put_block(self, segment: Segment, band: Band, limit: int) -> tuple[bytes, int] | None:
+        """Of a file, one block; as `_put_some`."""
+        start, end = self._span
+        key, seq = (band.key, band.seq) if band.key >= start else (start, 0)
+        ordinal = segment.find(key, seq)
+        block = segment.block(ordinal)
+        low = block.slice(key, seq, None)[0] if key else 0
+        if low == block.count:
+            following = segment.following(ordinal)
+            if following is None:
+                return None
+            block, low = segment.block(following), 0
+        stop = block.count if end is None or block.keys[-1] < end else block.span(end)[0]
+        high = min(stop, low + limit)
+        # All of them, or none: what is looked up may have to wait for another turn.
+        for begin, behind in list(self._visible(segment, block, low, high, band)):
+            self._page.take(block.absolute(begin, behind))
+        if high < stop:
+            return block.key_at(high), block.seq(high)
+        if stop < block.count or block.next_first_key is None:
+            return None
+        last, seq = block.last
+        return last, seq + 1
+
+    def _visible(
+        self, segment: Segment, block: Block, low: int, high: int, band: Band
+    ) -> Iterator[tuple[int, int]]:
+        """Runs of positions in [low, high) of what is of the band and to be seen."""
+        footer, view = segment.footer, self._view
+        if band.first <= footer.first_seq and footer.end_seq <= band.end and not view.hides:
+            if low < high:
+                yield low, high
+            return
+        begun = behind = low
+        for key, first, end in block.runs(low, high):
+            begin = max(band.first, self._reads.first_visible(key, view))
+            a, b = block.slice(key, begin, band.end)
+            a, b = max(a, first), min(b, end)
+            if a >= b:
+                continue
+            if a != behind:
+                if begun < behind:
+                    yield begun, behind
+                begun = a
+            behind = b
+        if begun < behind:
+            yield begun, behind
