@@ -109,7 +109,7 @@ def _fill(cluster: LocalCluster, total: int, value_bytes: int, ranges: int) -> i
     count = 0
     with lognode.Client(cluster.servers, timeout=300) as client:
         if "restart" not in {log["name"] for log in client.status()["logs"]}:
-            client.create_log("restart", ranges=ranges, replicas=1)
+            client.create_log("restart", ranges=ranges, replicas=1, split_bytes=None)
         log = client.log("restart")
         while total > 0:
             step = batch * _IN_FLIGHT

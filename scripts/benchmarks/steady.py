@@ -19,6 +19,8 @@ from . import harness, nodes
 from .load import Load, age, bench
 
 _LOG = "steady"
+_FULL_S = 120.0
+"""How long it goes as fast as it can to find out half of what: in less hardly anything is merged."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,7 +28,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = harness.parser("steady", __doc__)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--keys", type=int)
-    parser.add_argument("--rate", type=float, help="records a second; default half of a short run")
+    parser.add_argument(
+        "--rate", type=float, help="records a second; default half of two minutes' run"
+    )
     parser.add_argument("--retention", type=float, help="seconds (default a sixth of the run)")
     parser.add_argument("--ranges", type=int, default=4)
     options = parser.parse_args(arguments)
@@ -40,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         common = ("append", _LOG, "--keys", keys)
         rate = options.rate
         if rate is None:
-            full = bench(cluster, *common, "--seconds", age(min(30.0, seconds)))
+            full = bench(cluster, *common, "--seconds", age(min(_FULL_S, seconds)))
             rate = full["records_per_second"] / 2
         load = Load(cluster, *common, "--rate", rate, "--batch", 500, "--seconds", age(seconds),
                     "--every", age(every))  # fmt: skip
