@@ -20,7 +20,7 @@ from .load import Load, age, bench
 
 _LOG = "steady"
 _FULL_S = 120.0
-"""How long it goes as fast as it can to find out half of what: in less hardly anything is merged."""
+"""How long it goes as fast as it can first; in less hardly anything is merged."""
 
 
 def main(arguments: Sequence[str]) -> int:
