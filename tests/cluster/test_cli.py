@@ -143,7 +143,7 @@ def test_a_snapshot_is_printed_as_a_table_and_as_what_opens_it_again(
     run("log", "create", "shot", "--split-at", "m")
     run("append", "shot", "k", "-", stdin=b"a\nb")
     out, err = run("snapshot", "shot")
-    assert out == "\tm\t2\nm\t\t0\n"
+    assert out == "-\tm\t2\nm\t-\t0\n"
     assert "--format json prints what can be opened again" in err
     saved = run("snapshot", "shot", "--format", "jsonl")[0]
     assert saved.count("\n") == 1
