@@ -62,7 +62,8 @@ PEER_OPS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 HONEST = {
     "INVALID_ARGUMENT", "LIMIT_EXCEEDED", "RANGE_NOT_FOUND", "GENERATION_MISMATCH",
-    "LOG_NOT_FOUND", "NOT_FOUND", "NODE_NOT_FOUND", "TIMEOUT", "NOT_LEADER", "UNSUPPORTED", "LOG_EXISTS",
+    "LOG_NOT_FOUND", "NOT_FOUND", "NODE_NOT_FOUND", "TIMEOUT", "NOT_LEADER", "UNSUPPORTED",
+    "LOG_EXISTS",
 }  # fmt: skip
 """Answers that a malformed body may get, if any of its fields still means something."""
 RAFT = {"messages": [], "boot": 1, "process": 1, "clock": 1}
