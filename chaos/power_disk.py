@@ -32,6 +32,11 @@ class PowerDisk:
         self._changing = asyncio.Lock()
         self._closed = False
 
+    @property
+    def pid(self) -> int | None:
+        """Of the file system's process; None while it is not mounted."""
+        return None if self._process is None else self._process.pid
+
     async def mount(self) -> None:
         """Nothing while it is mounted. What is in the directory before counts as synced."""
         async with self._changing:

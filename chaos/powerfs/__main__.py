@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 from .backing import Backing
@@ -21,15 +22,18 @@ def _say(line: str) -> None:
 
 
 def _obey(backing: Backing, mount_point: Path) -> None:
-    """Until the end of the process, which is ours to make: libfuse's loop waits for a last call."""
+    """Until the end of the process, which is ours to make: libfuse's loop may wait for a last call
+    from somebody who still has a file open."""
     code = 1
     try:
         word, _, seed = sys.stdin.readline().partition(" ")
-        lost = backing.cut_power(random.Random(seed.strip())) if word == "cut" else None
-        unmount(mount_point)
-        if lost is not None:
+        if word == "cut":
+            lost = backing.cut_power(random.Random(seed.strip()))
             _say(f"{lost.files} {lost.names}")
+        unmount(mount_point)
         code = 0
+    except Exception:
+        traceback.print_exc()
     finally:
         os._exit(code)
 

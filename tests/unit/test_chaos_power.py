@@ -10,6 +10,7 @@ import pytest
 from chaos_targets import CountedCrashes, NotedLinks
 
 import lognode
+from lognode.chaos.main import main
 from lognode.chaos.nemeses import LOSSY, PACKAGES, Target
 from lognode.chaos.nemeses.power import WHO, aim
 from lognode.chaos.nodes import Node
@@ -162,6 +163,15 @@ def test_packages_that_cut_power_say_what_is_missing(
     monkeypatch.setattr(needs, "DEVICE", Path("/dev/null"))
     monkeypatch.setattr(needs, "UNMOUNT", "no-such-program")
     assert "install Debian's packages fuse3 and libfuse3-3" in str(needs.missing())
+
+
+def test_a_test_that_cannot_run_here_is_unknown_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(needs, "DEVICE", tmp_path / "fuse")
+    assert main(["test", "--nemesis", "kill,power", "--store", str(tmp_path)]) == 2
+    said = capsys.readouterr().out
+    assert "append-kill+power-3 unknown: it cannot run on this machine: power: " in said
 
 
 class _SlowDisk:
