@@ -18,6 +18,8 @@ import aiohttp
 
 from ..client.errors import Unavailable
 from ..client.ports import free_ports
+from .power_disk import PowerDisk
+from .powerfs.backing import Lost
 
 CLIENTS: Final = 0
 """Who dials, where it is no node."""
@@ -40,10 +42,13 @@ class Node:
     """One node, which may be killed and started again on the same directory."""
 
     def __init__(
-        self, number: int, root: Path, port: int, http: int, *, environment: Mapping[str, str]
-    ) -> None:
+        self, number: int, root: Path, port: int, http: int,
+        *, environment: Mapping[str, str], lossy: bool = False,
+    ) -> None:  # fmt: skip
         self.number = number
         self.data = root / f"node{number}"
+        self.disk = PowerDisk(self.data) if lossy else None
+        """Of the data directory, where it can lose power."""
         self.log_path = root / f"node{number}.log"
         self.address = f"127.0.0.1:{port}"
         """Where it listens."""
@@ -76,6 +81,8 @@ class Node:
         """Start the process, unless it runs; `wait_ready` says when it serves."""
         if self.running:
             return
+        if self.disk is not None:
+            await self.disk.mount()  # never on the bare directory, whatever went wrong before
         with self._output() as output:
             self._process = await asyncio.create_subprocess_exec(
                 *self.wrapper, sys.executable, "-m", "lognode.node.main", *self.arguments,
@@ -103,6 +110,27 @@ class Node:
         """kill -9, and wait until the process is gone."""
         self._signal(signal.SIGKILL)
         await self.wait_end()
+
+    async def lose_power(self, seed: int) -> Lost:
+        """kill -9, and the loss of what its disk had not synced, or of some of it by this seed.
+
+        Cancelled, it ends first: nobody may start a node on a disk that is half cut. Raises
+        Unavailable, also for a disk that cannot lose power.
+        """
+        ending = asyncio.create_task(self._lose_power(seed))
+        try:
+            return await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait([ending])
+            raise
+
+    async def _lose_power(self, seed: int) -> Lost:
+        if self.disk is None:
+            raise Unavailable(f"the disk of node {self.number} cannot lose power; make Nodes lossy")
+        await self.kill()
+        lost = await self.disk.cut(seed)
+        await self.disk.mount()
+        return lost
 
     async def stop(self, timeout_s: float = 15.0) -> int:
         """SIGTERM and wait; kill -9 if it does not end in time. Returns the exit code."""
@@ -149,9 +177,11 @@ class Nodes:
     """All nodes of a cluster, wired through proxies. Node 1 founds it, the others join."""
 
     def __init__(
-        self, root: Path, count: int, links: Wiring, *, source: Path | None = None
-    ) -> None:
-        """`source`: a folder with another build of the package `lognode`, which nodes then run."""
+        self, root: Path, count: int, links: Wiring,
+        *, source: Path | None = None, lossy: bool = False,
+    ) -> None:  # fmt: skip
+        """`source`: a folder with another build of the package `lognode`, which nodes then run.
+        `lossy`: their disks can lose power."""
         self.root = root
         self.links = links
         environment = dict(os.environ)
@@ -159,9 +189,10 @@ class Nodes:
             environment["PYTHONPATH"] = str(source)
         ports = free_ports(2 * count)
         self._nodes = [
-            Node(n + 1, root, ports[2 * n], ports[2 * n + 1], environment=environment)
+            Node(n + 1, root, ports[2 * n], ports[2 * n + 1], environment=environment, lossy=lossy)
             for n in range(count)
         ]
+        self._disks = contextlib.AsyncExitStack()
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self._nodes)
@@ -191,6 +222,8 @@ class Nodes:
             node.advertised = self.links.address((CLIENTS, node.number))
         for node in self._nodes:
             self._wire(node, flags)
+            if node.disk is not None:
+                self._disks.push_async_callback(node.disk.close)
             await node.start()
             await node.wait_ready()
 
@@ -211,5 +244,8 @@ class Nodes:
         ]  # fmt: skip
 
     async def stop(self) -> None:
-        """Stop all nodes at once and in order; what does not end is killed."""
-        await asyncio.gather(*(node.stop() for node in self._nodes))
+        """Stop all nodes at once and in order; what does not end is killed. Then unmount."""
+        try:
+            await asyncio.gather(*(node.stop() for node in self._nodes))
+        finally:
+            await self._disks.aclose()

@@ -21,7 +21,7 @@ from .finals import read_all
 from .history import Recorder
 from .judge import judge
 from .links import Links
-from .nemeses import PACKAGES, Package, Target
+from .nemeses import LOSSY, PACKAGES, Package, Target
 from .nemesis import Nemesis
 from .nodes import Nodes
 from .plan import Plan
@@ -65,7 +65,10 @@ class Test:
         self._plan = plan
         self._folder = folder
         self._say = say
-        self._nodes = Nodes(folder / store.CLUSTER_FOLDER, plan.nodes, links, source=plan.source)
+        self._nodes = Nodes(
+            folder / store.CLUSTER_FOLDER, plan.nodes, links, source=plan.source,
+            lossy=not LOSSY.isdisjoint(plan.nemesis),
+        )  # fmt: skip
         self._links = links
         self._described = plan.described() | {
             "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

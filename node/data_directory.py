@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..client.errors import Conflict, CorruptData, InvalidArgument, Unavailable
+from ..client.invariants import DiskFailure
 from ..statemachine.meta import MetaStore
 
 _IDENTITY = "identity"
@@ -121,6 +122,21 @@ class DataDirectory:
             else "give one that this user may write with --data"
         )
         return Unavailable(f"cannot use data directory {self.root}: {error.strerror}; {advice}")
+
+    def sync(self) -> None:
+        """Make durable that its parts are there, and that it is: or a power cut could take meta.mdb
+        or the WAL whole, however often they were synced. Raises DiskFailure."""
+        for path in (self.root, self.root.absolute().parent):
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+            except OSError as error:
+                if path is not self.root and error.errno == errno.EACCES:
+                    continue  # a directory that may be passed through, and not be read
+                raise DiskFailure.of("fsync of", error, str(path)) from error
 
     def check_fresh(self) -> None:
         """Raise CorruptData for a directory that has no identity but a WAL: what it promised, and

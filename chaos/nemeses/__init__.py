@@ -19,10 +19,11 @@ from .disk import Disk
 from .package import Begun, Package, Pair, Target
 from .packet import Packet
 from .partition import Partition
+from .power import PartKill, PauseKill, Power
 from .processes import Kill, Pause
 from .ranges import Range
 
-__all__ = ["PACKAGES", "Begun", "Package", "Pair", "Target"]
+__all__ = ["LOSSY", "PACKAGES", "Begun", "Package", "Pair", "Target"]
 
 PACKAGES: Final[Mapping[str, Callable[[], Package]]] = {
     "client": Client,
@@ -31,7 +32,13 @@ PACKAGES: Final[Mapping[str, Callable[[], Package]]] = {
     "disk": Disk,
     "kill": Kill,
     "packet": Packet,
+    "part-kill": PartKill,
     "partition": Partition,
     "pause": Pause,
+    "pause-kill": PauseKill,
+    "power": Power,
     "range": Range,
 }
+
+LOSSY: Final = frozenset({"power", "part-kill", "pause-kill"})
+"""Packages that need nodes whose disks can lose power."""

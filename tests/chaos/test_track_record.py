@@ -61,7 +61,8 @@ def test_S1_to_S11_L1_L2_hold_live(
 ) -> None:
     done = runs[row.name].result()
     print(done.stdout, done.stderr)
-    if done.returncode == 2 and "cannot run on this machine" in done.stdout:
+    lacking = done.returncode == 2 and "cannot run on this machine" in done.stdout
+    if lacking and os.environ.get("CI") != "true":
         pytest.skip(done.stdout.strip())
     assert done.returncode == 0
 

@@ -355,14 +355,14 @@ def kill_at(root: Path, failpoint: Failpoint, number: int) -> bool:
     shutil.rmtree(root, ignore_errors=True)
     finished, told = forked(lambda pipe: run_scenario(root, failpoint, pipe))
     try:
-        forked(lambda pipe: _recover_killed(root, ("", 1 + number * 7 % 40)))
+        forked(lambda pipe: recover_killed(root, ("", 1 + number * 7 % 40)))
         forked(lambda pipe: recover_and_check(root, told))
     except AssertionError as error:
         raise AssertionError(f"killed at {failpoint}:\n{error}") from None
     return not finished
 
 
-def _recover_killed(root: Path, kill_at: Failpoint) -> None:
+def recover_killed(root: Path, kill_at: Failpoint) -> None:
     Boundaries(root, kill_at=kill_at).install()
 
     async def main() -> None:

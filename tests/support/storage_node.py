@@ -80,6 +80,7 @@ class StorageNode:
         self.files = SyncThread("files", on_failure=self._fail)
         self.meta = LmdbMeta(self.directory.meta, map_bytes=META_BYTES)
         self.meta.sync()
+        self.directory.sync()
         self.disk = OsDisk(self.directory.wal)
         self.wal = Wal.open(self.disk, entropy=os.urandom, file_bytes=WAL_FILE_BYTES)
         self.store = SegmentStore(self.directory.files)

@@ -28,15 +28,19 @@ TRACK_RECORD = [
     Row("healthy", "Bufstream", "a healthy cluster that loses writes", "-w append --nemesis none"),
     Row(
         "power-all", "NATS #7564", "acknowledged before fsync: a power cut of all lost 14 %",
-        tests=(_SIM,),
+        "-w append --nemesis power",
+        (
+            _SIM,
+            "tests/chaos/test_power.py::test_S1_S2_storage_loses_power_at_its_steps",
+        ),
     ),
     Row(
         "part-kill", "NATS #7567", "a minority misses writes, then an acknowledged member dies",
-        "-w append --nemesis partition,kill --nodes 5",
+        "-w append --nemesis part-kill",
     ),
     Row(
         "pause-kill", "NATS #7567", "the same, with a minority that stands still",
-        "-w set --nemesis pause,kill --nodes 5",
+        "-w set --nemesis pause-kill --nodes 5",
     ),
     Row(
         "bitflip-log-minority", "NATS #7549", "flipped bits in logs of a minority lose writes",

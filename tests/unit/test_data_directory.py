@@ -1,5 +1,6 @@
 """Where a node may begin: in a directory that is empty, or a node's."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,22 @@ def test_an_empty_disk_and_a_node_with_something_beside_it_are_right(
     directory.open()
     directory.close()
     assert (root / "wal").is_dir()
+
+
+def test_S1_the_names_in_a_directory_and_its_own_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a power cut could take meta.mdb, which nobody but the directory's fsync prevents."""
+    directory = DataDirectory(tmp_path / "data")
+    directory.open()
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    directory.sync()
+    directory.close()
+    assert synced == [str(tmp_path / "data"), str(tmp_path)]

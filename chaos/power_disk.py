@@ -1,0 +1,145 @@
+"""A node's data directory on a disk that can lose power: the process of its file system.
+
+While it is mounted, what was in the directory is kept beside it, in a folder with `.disk` behind
+its name; `close` brings it back, so that what a test leaves behind looks as it does without.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from ..client.errors import Unavailable
+from .powerfs.backing import DATA, Lost
+from .powerfs.needs import LIBRARY, unmount
+
+_MOUNT_S: Final = 20.0
+_CUT_S: Final = 60.0
+
+
+class PowerDisk:
+    """Mounted at `point`, cut, mounted again. Calls wait for each other; all raise Unavailable
+    where the file system does not do as told."""
+
+    def __init__(self, point: Path) -> None:
+        self._point = point.absolute()  # libfuse takes no other
+        self._folder = Path(f"{self._point}.disk")
+        self._log = Path(f"{self._point}.powerfs.log")
+        self._process: asyncio.subprocess.Process | None = None
+        self._changing = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the file system's process; None while it is not mounted."""
+        return None if self._process is None else self._process.pid
+
+    async def mount(self) -> None:
+        """Nothing while it is mounted. What is in the directory before counts as synced."""
+        async with self._changing:
+            if self._closed:
+                raise Unavailable(f"the disk at {self._point} was closed")
+            if self._process is not None:
+                if self._process.returncode is None:
+                    return
+                raise Unavailable(
+                    f"the file system at {self._point} has ended by itself: {self._log_tail()}"
+                )
+            self._take_in()
+            try:
+                await self._start()
+            except BaseException:
+                await self._abandon()
+                raise
+
+    async def cut(self, seed: int) -> Lost:
+        """Lose what was not synced, or some of it by this seed; it is unmounted then.
+
+        Nobody may use the directory any more: its processes are dead.
+        """
+        async with self._changing:
+            said = await self._end(f"cut {seed}\n")
+        files, _, names = said.partition(" ")
+        if not files.isdigit():
+            raise Unavailable(f"the power of {self._point} was not cut: {self._log} says why")
+        return Lost(int(files), int(names))
+
+    async def close(self) -> None:
+        """Nothing is lost; the directory is an ordinary one again. Idempotent."""
+        async with self._changing:
+            self._closed = True
+            try:
+                if self._process is not None:
+                    await self._end("")
+            finally:
+                await self._abandon()
+                self._give_back()
+
+    async def _start(self) -> None:
+        with self._output() as output:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "lognode.chaos.powerfs", str(self._folder),
+                str(self._point), stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE, stderr=output, start_new_session=True,
+                env={**os.environ, "FUSE_LIBRARY_NAME": LIBRARY},
+            )  # fmt: skip
+        assert self._process.stdout is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_MOUNT_S):
+                if await self._process.stdout.readline() == b"mounted\n":
+                    return
+        raise Unavailable(
+            f"no file system that loses power could be mounted at {self._point}: "
+            f"{self._log_tail()}; it takes the right to mount with FUSE"
+        )
+
+    async def _end(self, order: str) -> str:
+        """What it says at its end; its input ends with the order."""
+        if self._process is None:
+            raise Unavailable(f"{self._point} is not mounted")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CUT_S):
+                said, _ = await self._process.communicate(order.encode())
+                if self._process.returncode == 0:
+                    self._process = None
+                    return said.decode().strip()
+        await self._abandon()
+        return ""
+
+    async def _abandon(self) -> None:
+        """End the process whatever it does, and unmount what it may have left."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            unmount(self._point)
+            await process.wait()
+
+    def _take_in(self) -> None:
+        """The directory's content goes to the folder, and an empty one is in its place."""
+        data = self._folder / DATA
+        if not data.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if self._point.exists():
+                self._point.rename(data)
+        self._point.mkdir(exist_ok=True)
+
+    def _give_back(self) -> None:
+        data = self._folder / DATA
+        if data.exists():
+            self._point.rmdir()
+            data.rename(self._point)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _log_tail(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = self._log.read_text("utf-8", "replace").strip().splitlines()
+            return lines[-1] if lines else "it said nothing"
+        return "it has no log"
+
+    def _output(self) -> BinaryIO:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return open(self._log, "ab")

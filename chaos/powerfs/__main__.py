@@ -1,0 +1,65 @@
+"""`python -m lognode.chaos.powerfs FOLDER MOUNT_POINT`: one mount, until standard input ends.
+
+It says `mounted`. To a line `cut SEED` it answers what was lost, as `FILES NAMES`, and ends too.
+"""
+
+import argparse
+import os
+import random
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+from .backing import Backing
+from .mount import serve
+from .needs import unmount
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _obey(backing: Backing, mount_point: Path) -> None:
+    """Until the end of the process, which is ours to make: libfuse's loop may wait for a last call
+    from somebody who still has a file open."""
+    code = 1
+    try:
+        word, _, seed = sys.stdin.readline().partition(" ")
+        if word == "cut":
+            lost = backing.cut_power(random.Random(seed.strip()))
+            _say(f"{lost.files} {lost.names}")
+        unmount(mount_point)
+        code = 0
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def main() -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m lognode.chaos.powerfs",
+        description="A file system that loses what was not synced when its power is cut.",
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="what is in it is kept here")
+    parser.add_argument("mount_point", type=Path, metavar="MOUNT_POINT", help="an empty directory")
+    arguments = parser.parse_args()
+    backing = Backing(arguments.folder.absolute())
+    mount_point = arguments.mount_point.absolute()
+
+    def mounted() -> None:
+        _say("mounted")
+        threading.Thread(target=_obey, args=(backing, mount_point), daemon=True).start()
+
+    try:
+        serve(backing, mount_point, mounted)
+    except RuntimeError:
+        return 1  # libfuse has said why
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
