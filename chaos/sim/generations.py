@@ -31,6 +31,8 @@ class Generations:
         self._outputs: set[GroupId] = set()
         self._heirs: dict[GroupId, list[Span]] = {}
         """Of a generation that is continued, the keys of those that continue it."""
+        self.replacements = 0
+        """How many generations have begun with others in the place of members that are gone."""
 
     @property
     def seals(self) -> int:
@@ -101,14 +103,24 @@ class Generations:
         if seal is not None and index > seal[0]:
             raise Violation("S5", "acknowledged after the generation's end", gid=gid, index=index)
 
-    def decided(self, descriptor: Descriptor, ends: Mapping[int, Collection[Lineage]]) -> None:
+    def decided(
+        self,
+        descriptor: Descriptor,
+        ends: Mapping[int, Collection[Lineage]],
+        *,
+        repairs: bool = False,
+    ) -> None:
         """The controller committed a generation. `ends`: per node, the ends of parents that it
-        holds durably now."""
+        holds durably now. `repairs`: it takes the place of one of which a member is unsound."""
         gid = GroupId(descriptor.range_id, descriptor.generation)
         self.checker(descriptor)
         if gid in self._outputs:
             return
         self._outputs.add(gid)
+        if repairs and self._known[GroupId(*descriptor.lineage[0][:2])].members != (
+            descriptor.members
+        ):
+            self.replacements += 1
         for parent in descriptor.lineage:
             first = self._decided.setdefault(GroupId(*parent[:2]), parent)
             heirs = self._heirs.setdefault(GroupId(*parent[:2]), [])

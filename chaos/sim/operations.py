@@ -30,7 +30,7 @@ class Operations:
         its right neighbour, or a move towards the members of that) or `drain` (of a node; of one
         that drains, no longer); `value`, 0 to 1, picks the range or node, and who goes or the key.
         """
-        leader = self._leader()
+        leader = self.leader()
         if leader is None:
             return
         metadata = leader.metadata
@@ -63,7 +63,8 @@ class Operations:
         ]
         return [key for key in keys if key in range_.span and key != range_.span.start]
 
-    def _leader(self) -> ControllerReplica | None:
+    def leader(self) -> ControllerReplica | None:
+        """The controller's leader, as far as one can be asked."""
         for host in self._world.hosts.values():
             replica = None if host.replicas is None else host.replicas.controller
             if replica is not None and replica.leads and not replica.is_sealed and not host.paused:
@@ -100,7 +101,7 @@ class Operations:
         node = nodes[int(value * len(nodes))]
         undo = leader.metadata.nodes[node].state == "DRAINING"
         self._world.trace("world", "change", f"n{node} {'drains no longer' if undo else 'drains'}")
-        self._propose(leader, {"op": commands.DRAIN_NODE, "node": node, "undo": undo})
+        leader.ask({"op": commands.DRAIN_NODE, "node": node, "undo": undo})
 
     def _plan(self, leader: ControllerReplica, range_: Descriptor, kind: str) -> None:
         self._ask(leader, range_, f"{kind} with the same members", {
@@ -115,19 +116,15 @@ class Operations:
     ) -> None:
         name = f"{range_.range_id}/{range_.generation} {list(range_.members)}"
         self._world.trace("world", "change", f"{name} {what}")
-        self._propose(leader, command)
-
-    @staticmethod
-    def _propose(leader: ControllerReplica, command: dict[str, Any]) -> None:
-        leader.host.now(lambda: leader.propose(commands.encode(command), lambda _: None))
-        leader.host.now(leader.host.pump)
+        leader.ask(command)
 
     # The end.
 
     def converged(self) -> bool:
         """Whether every member of every range has applied all that its leader has, no operation
-        is under way, and nothing is left of generations that are over."""
-        hosts = self._world.hosts.values()
+        is under way, and nothing is left of generations that are over, nor with machines that
+        are lost for good."""
+        hosts = self._world.hosts_left()
         if not all(host.alive and host.replicas is not None for host in hosts):
             return False
         metadata = max((host.view for host in hosts), key=lambda view: view.version).metadata
@@ -165,7 +162,7 @@ class Operations:
     def _is_clean(self, metadata: Metadata) -> list[bool]:
         return [
             self._newest(metadata, gid.range_id) == gid.generation
-            for host in self._world.hosts.values()
+            for host in self._world.hosts_left()
             if host.replicas is not None
             for gid in (*host.replicas.groups, *host.replicas.damaged)
         ]

@@ -32,6 +32,7 @@ one line an event, four columns separated by one space:
              leased: a read through a lease is answered
   nemesis    fault: planned time, kind, nodes or directions, value, duration; stays: broken while
              the others must go on; heal: all faults end
+  operator   remove, undrain: what is asked for when a machine is lost for good
   world      finale: power loss of all; change: an operation on a range is asked for
 """
 

@@ -31,6 +31,7 @@ from .host import Host
 from .nemesis import Nemesis
 from .network import Network
 from .operations import Operations
+from .operator import Operator
 from .options import Options
 from .replica import end_of
 from .replicas import row_gid
@@ -64,6 +65,8 @@ class Outcome:
     splits: int = 0
     joins: int = 0
     """Ranges that came of two."""
+    replacements: int = 0
+    """Generations in which others took the place of what is dead or removed."""
     events: int = 0
     trace: str = ""
     violation: str | None = None
@@ -125,6 +128,7 @@ class World:
             change=self.operations.begin,
             schedule=schedule,
         )
+        self.operator = Operator(self)
         self.clients = [
             Client(
                 client_id=number,
@@ -172,6 +176,8 @@ class World:
         for client in self.clients:
             client.start()
         self.nemesis.start()
+        if options.loses:
+            self.operator.start()
         self._run_until(options.fault_seconds)
         drain = options.drain_seconds
         if self._proves_progress:
@@ -186,12 +192,16 @@ class World:
         self._require_convergence()
         if self._ends_in_the_dark:
             self.trace("world", "finale", "power loss of all")
-            for host in self.hosts.values():
+            for host in self.hosts_left():
                 host.power_loss()
-            for host in self.hosts.values():
+            for host in self.hosts_left():
                 host.start()
             self._require_convergence()
         self._compare_contents()
+
+    def hosts_left(self) -> list[Host]:
+        """Those whose machines are not lost for good."""
+        return [host for node, host in self.hosts.items() if node not in self.nemesis.gone]
 
     def _require_progress(self, until_s: float) -> None:
         """Something that clients ask for is answered by then. They may have been silent, and what
@@ -254,9 +264,10 @@ class World:
     def decided(self, metadata: Metadata, operation: int) -> None:
         """The controller has committed the outcome of an operation."""
         ends = {node: _ends(host) for node, host in self.hosts.items()}
+        repairs = metadata.operations[operation].kind == "repair"
         for range_ in metadata.ranges.values():
             if range_.operation == operation:
-                self.generations.decided(range_, ends)
+                self.generations.decided(range_, ends, repairs=repairs)
 
 
 def _ends(host: Host) -> set[Lineage]:
@@ -309,6 +320,7 @@ def judge(world: World) -> Outcome:
     outcome.seals = world.generations.seals
     outcome.splits = world.generations.splits
     outcome.joins = world.generations.joins
+    outcome.replacements = world.generations.replacements
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()
     if outcome.violation is not None:
