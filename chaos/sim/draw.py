@@ -64,11 +64,14 @@ class Drawer:
         return not self._kinds
 
     def first(self) -> list[Fault]:
-        """What is to happen once, whatever else does, at a time of its own."""
-        if not self._options.loses:
+        """What is to happen whatever else does, at times of its own."""
+        until = self._options.fault_seconds
+        if self._options.loses:
+            return [Fault(until * 0.6 * self._rng.random(), "lose", self._rotten)]
+        if not self._options.recovers:
             return []
-        at = self._options.fault_seconds * 0.6 * self._rng.random()
-        return [Fault(at, "lose", self._rotten)]
+        times = sorted(until * self._rng.random() for _ in range(self._rng.randint(1, 2)))
+        return [Fault(at, "change", how="wreck", value=self._rng.random()) for at in times]
 
     def pause(self) -> float:
         """Seconds until the next fault."""

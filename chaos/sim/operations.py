@@ -29,7 +29,11 @@ class Operations:
         one), `split` (at a key of a client, where there is one within the range), `merge` (with
         its right neighbour, or a move towards the members of that) or `drain` (of a node; of one
         that drains, no longer); `value`, 0 to 1, picks the range or node, and who goes or the key.
+        Nobody is asked for a `wreck`: of all members of a range but one the replica is lost.
         """
+        if fault.how == "wreck":
+            self._world.operator.wreck(fault.value)
+            return
         leader = self.leader()
         if leader is None:
             return
@@ -87,8 +91,8 @@ class Operations:
         at = range_.span.end
         right = next(each for each in leader.metadata.ranges.values() if each.span.start == at)
         goes = sorted(set(range_.members) - set(right.members))
-        if goes:
-            comes = sorted(set(right.members) - set(range_.members))
+        comes = sorted(set(right.members) - set(range_.members))
+        if goes and comes:
             self._move(leader, range_, goes[0], comes[0])
             return
         self._ask(leader, range_, f"merge at {at!r}", {

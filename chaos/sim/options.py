@@ -30,7 +30,7 @@ FAULTS: Final = {
     "checkpoint": "nodes checkpoint and cut their logs all the time, so that others need bases",
     "clock": "wall clocks jump",
     "change": "ranges change their generation: repair, move, split, merge, drained nodes, growth, "
-    "a machine lost for good",
+    "a machine or most of a range's replicas lost for good",
     "client": "client requests and answers are lost, late or doubled",
 }
 """Names of faults, as `--faults` takes them, and what each does."""
@@ -69,6 +69,9 @@ class Options:
     loses: bool = False
     """With changes of generations and spare nodes: a machine is gone for good, and others take its
     place."""
+    recovers: bool = False
+    """With changes of generations: most replicas of a range are lost for good, and an operator goes
+    on from the one that is left."""
     repair_after_seconds: float = NEVER
     """The controller gives replicas of nodes that are DEAD for so long to others."""
     phases: bool = True
@@ -110,6 +113,7 @@ class Options:
         )
         text += " grows" if self.grows else ""
         text += " removals" if self.removals else ""
+        text += " recovers" if self.recovers else ""
         text += f" loses={self.repair_after_seconds:g}" if self.loses else ""
         text += f" lulls={self.lull_seconds:g}" if self.lull_seconds else ""
         holes = ",".join(map(str, sorted(self.opened)))
@@ -148,6 +152,8 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
         return drawn
     spare = drawn.nodes > REPLICAS
     loses = spare and rng.random() < 0.5
-    return replace(
-        drawn, loses=loses, repair_after_seconds=rng.choice((NEVER, 0.5, 2.0)) if loses else NEVER
-    )
+    if loses:
+        return replace(drawn, loses=True, repair_after_seconds=rng.choice((NEVER, 0.5, 2.0)))
+    # What is left must not rot; and a removal may be lost like anything else.
+    sound = "rot" not in faults and not drawn.removals
+    return replace(drawn, recovers=sound and rng.random() < 0.4)

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from ...client.invariants import InvariantError
 from ...node import rows
+from ...partitions import recovery
 from ...partitions.metadata import Metadata
-from ...partitions.model import Lineage, Span
+from ...partitions.model import Descriptor, Lineage, Span
 from ...raft.types import GroupId
 from ...statemachine.range_state import Base
 from .clients import Client, Reply
@@ -35,6 +36,7 @@ from .operator import Operator
 from .options import Options
 from .replica import end_of
 from .replicas import row_gid
+from .store import ReplicaStore
 from .trace import Trace
 from .violation import Violation
 
@@ -67,6 +69,10 @@ class Outcome:
     """Ranges that came of two."""
     replacements: int = 0
     """Generations in which others took the place of what is dead or removed."""
+    recoveries: int = 0
+    """Generations that went on from one member alone."""
+    lost: int = 0
+    """Acknowledged entries that these have lost."""
     events: int = 0
     trace: str = ""
     violation: str | None = None
@@ -108,8 +114,10 @@ class World:
         self.generations = Generations()
         self._rng = random.Random(f"{seed} world")
         phases = random.Random(f"{seed} phases")
-        # A cluster that grows may still have its ranges on one node.
-        self._proves_progress = phases.random() < 0.3 * options.phases and not options.grows
+        # A cluster that grows may still have its ranges on one node, and what was recovered has.
+        self._proves_progress = phases.random() < 0.3 * options.phases and not (
+            options.grows or options.recovers
+        )
         self._ends_in_the_dark = phases.random() < 0.3 * options.phases
         metadata = founded(options)
         self.hosts = {
@@ -176,7 +184,7 @@ class World:
         for client in self.clients:
             client.start()
         self.nemesis.start()
-        if options.loses:
+        if options.loses or options.recovers:
             self.operator.start()
         self._run_until(options.fault_seconds)
         drain = options.drain_seconds
@@ -264,10 +272,24 @@ class World:
     def decided(self, metadata: Metadata, operation: int) -> None:
         """The controller has committed the outcome of an operation."""
         ends = {node: _ends(host) for node, host in self.hosts.items()}
-        repairs = metadata.operations[operation].kind == "repair"
+        kind = metadata.operations[operation].kind
         for range_ in metadata.ranges.values():
             if range_.operation == operation:
-                self.generations.decided(range_, ends, repairs=repairs)
+                news = self.generations.decided(range_, ends, kind)
+                if news and kind == recovery.KIND:
+                    self._accept_loss(range_)
+
+    def _accept_loss(self, range_: Descriptor) -> None:
+        """A range goes on with what its only member has at the end of the generation before."""
+        (parent,) = range_.lineage
+        host = self.hosts[range_.members[0]]
+        row = host.durable.meta.get(rows.replica_key(GroupId(*parent[:2])))
+        store = ReplicaStore(host.durable, range_, Base.from_wire(row["base"]), host.rng)
+        since = self.generations.kept_below(parent)
+        until = parent.next_seq + recovery.SEQS_LEFT_OUT
+        lost = self.history.lose(range_.span, since, until, store.contents())
+        told = f"{range_.range_id}/{range_.generation} lost={lost}"
+        self.trace("world", "recovered", told)
 
 
 def _ends(host: Host) -> set[Lineage]:
@@ -321,6 +343,8 @@ def judge(world: World) -> Outcome:
     outcome.splits = world.generations.splits
     outcome.joins = world.generations.joins
     outcome.replacements = world.generations.replacements
+    outcome.recoveries = world.generations.recoveries
+    outcome.lost = world.history.lost
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()
     if outcome.violation is not None:
