@@ -24,7 +24,7 @@ from lognode.raft.types import LogEntry
 from lognode.statemachine import commands
 
 FAULTS = ("change", "kill", "partition")
-RECOVERS = replace(Options(), faults=FAULTS, recovers=True, think_seconds=0.3)
+RECOVERS = replace(Options(), faults=FAULTS, recovers=True, think_seconds=0.1, window=4)
 SEEDS = range(6)
 WHOLE, HALF = Span(b"", None), Span(b"a", b"m")
 
