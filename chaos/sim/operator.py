@@ -99,8 +99,10 @@ class Operator:
 
     def _recover(self, leader: ControllerReplica, gid: GroupId, survivor: int) -> None:
         range_ = leader.metadata.ranges.get(gid.range_id)
-        if range_ is None or range_.generation != gid.generation:
-            del self._survivors[gid]  # it goes on, or another does that it is part of
+        if range_ is None:
+            return  # another goes on that it is part of; or who leads is behind
+        if range_.generation > gid.generation:
+            del self._survivors[gid]
             return
         damaged = [
             node
