@@ -200,7 +200,7 @@ class Host:
             self.now(lambda: self._wreck(gid, reason))
         else:
             key = rows.replica_key(gid)
-            self.durable.meta.commit({key: {**self.durable.meta.get(key), "damaged": reason}})
+            self.durable.meta.commit({key: {**self.durable.row(key), "damaged": reason}})
 
     def _wreck(self, gid: GroupId, reason: str) -> None:
         if self.replicas is not None:

@@ -120,7 +120,7 @@ class Replicas:
         replica = self.range_(gid)
         if replica is not None:
             key = rows.replica_key(gid)
-            self._damaged(key, self._host.durable.meta.get(key), replica.descriptor, reason)
+            self._damaged(key, self._host.durable.row(key), replica.descriptor, reason)
             replica.stop()
             del self.groups[gid]
             self._host.look_soon()
@@ -130,7 +130,7 @@ class Replicas:
         then on it shares no descriptor with the other members, after a restart neither."""
         key, node = rows.replica_key(replica.gid), self._host.node_id
         descriptor = replace(replica.descriptor, members=(node,), state="SEALING")
-        row = self._host.durable.meta.get(key)
+        row = self._host.durable.row(key)
         self._host.durable.commit({key: {**row, "descriptor": descriptor.to_wire()}})
         replica.stop()
         base = Base.from_wire(row["base"])

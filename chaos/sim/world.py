@@ -283,7 +283,7 @@ class World:
         """A range goes on with what its only member has at the end of the generation before."""
         (parent,) = range_.lineage
         host = self.hosts[range_.members[0]]
-        row = host.durable.meta.get(rows.replica_key(GroupId(*parent[:2])))
+        row = host.durable.row(rows.replica_key(GroupId(*parent[:2])))
         store = ReplicaStore(host.durable, range_, Base.from_wire(row["base"]), host.rng)
         since = self.generations.kept_below(parent)
         until = parent.next_seq + recovery.SEQS_LEFT_OUT
