@@ -43,9 +43,11 @@ def next_steps(
     *,
     balanced: bool = True,
     merge_after_s: float = shrinking.NEVER,
+    dead_after_s: float = DEAD_AFTER_S,
 ) -> list[Command]:
-    """What to commit now as the controller's leader for so many seconds, in this order. Replicas
-    of nodes that are DEAD for `repair_after_s` are given to others; where replicas are to be
+    """What to commit now as the controller's leader for so many seconds, in this order. Nodes that
+    are silent for `dead_after_s` are DEAD, and their replicas given to others when they have been
+    for `repair_after_s`; where replicas are to be
     `balanced` they move when nothing else is due. Neighbours that are small are merged when
     neither was in an operation for `merge_after_s`.
 
@@ -56,7 +58,7 @@ def next_steps(
     active = {node.node_id for node in metadata.active_nodes()}
     # What drains takes part where it does already, and in nothing new.
     draining = {n.node_id for n in metadata.nodes.values() if n.state == "DRAINING"}
-    draining &= facts.alive(now, DEAD_AFTER_S)
+    draining &= facts.alive(now, dead_after_s)
     steps = []
     for operation in metadata.operations.values():
         old = _members_now(operation, metadata)
@@ -69,14 +71,14 @@ def next_steps(
         steps += next_commands(operation, told, now, here, old)
     if steps or leads_for_s < ALIVE_S:
         return steps  # who is alive is not known yet (executions 2.23)
-    states = _node_states(metadata, facts, now, leads_for_s)
+    states = _node_states(metadata, facts, now, leads_for_s, dead_after_s)
     if states:
         return states
-    leave = leaving(metadata, facts, now, leads_for_s, repair_after_s)
+    leave = leaving(metadata, facts, now, leads_for_s, repair_after_s, dead_after_s)
     steps = _plans(metadata, facts, now, leave)
     if not steps and shrinking.NEVER < merge_after_s <= leads_for_s:
         steps = _merges(metadata, facts, now, merge_after_s)
-    if balanced and not steps and leads_for_s >= DEAD_AFTER_S:  # nodes may be coming still
+    if balanced and not steps and leads_for_s >= dead_after_s:  # nodes may be coming still
         steps = _moves(metadata, facts, now)
     return steps
 
@@ -127,10 +129,12 @@ def _broken_in(operation: Operation, facts: Facts) -> set[int]:
     }
 
 
-def _node_states(metadata: Metadata, facts: Facts, now: float, leads_for_s: float) -> list[Command]:
-    if leads_for_s < DEAD_AFTER_S:
+def _node_states(
+    metadata: Metadata, facts: Facts, now: float, leads_for_s: float, dead_after_s: float
+) -> list[Command]:
+    if leads_for_s < dead_after_s:
         return []
-    heard = facts.alive(now, DEAD_AFTER_S)
+    heard = facts.alive(now, dead_after_s)
     return [
         {"op": commands.NODE_STATE, "node": node, "state": state}
         for node, state in planner.node_states(metadata, heard)

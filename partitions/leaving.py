@@ -21,7 +21,12 @@ NEVER = 0.0
 
 
 def leaving(
-    metadata: Metadata, facts: Facts, now: float, leads_for_s: float, repair_after_s: float
+    metadata: Metadata,
+    facts: Facts,
+    now: float,
+    leads_for_s: float,
+    repair_after_s: float,
+    dead_after_s: float = DEAD_AFTER_S,
 ) -> dict[int, Leave]:
     """The nodes that replicas are to leave now, and why."""
     found = {}
@@ -37,7 +42,7 @@ def leaving(
         elif node.state == "DEAD" and repair_after_s != NEVER:
             heard_at = facts.heard.get(node.node_id, float("-inf"))
             silent_s = min(leads_for_s, now - heard_at)
-            if silent_s >= DEAD_AFTER_S + repair_after_s:
+            if silent_s >= dead_after_s + repair_after_s:
                 reason = f"node {node.node_id} has been DEAD for {repair_after_s:g} s"
                 found[node.node_id] = Leave("repair", reason)
     return found

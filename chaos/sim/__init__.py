@@ -21,6 +21,7 @@ Parts, from the bottom up:
 - `safety`, `generations`, `history`: the checkers: of one group, of what one generation hands to
   the next, and of what clients were told;
 - `faults`, `draw`, `inject`, `nemesis`, `operations`: faults as values, drawn or given, and done;
+- `operator`: removes what is gone for good, and recovers a range of which most is;
 - `cluster`, `world`: the cluster that a run begins with, and one run of one seed;
 - `boundaries`: a node dies before each of its disk operations; `shrink`: a failing run made small;
 - `runner`, `command`: many seeds, the verdict, the verb.

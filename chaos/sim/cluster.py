@@ -6,10 +6,9 @@ from typing import Any
 from ...client.invariants import invariant
 from ...partitions import commands
 from ...partitions.metadata import Metadata
-from .options import Options
+from .options import REPLICAS, Options
 
 CONTROLLER_MEMBERS = 3
-REPLICAS = 3
 
 
 def founded(options: Options) -> Metadata:

@@ -117,7 +117,15 @@ class ControllerReplica(Member):
             return
         self.facts.heard[self.host.node_id] = now
         self.facts.damaged[self.host.node_id] = self.host.damages()
-        steps = next_steps(self.metadata, self.facts, now, now - self._leads_since)
+        options = self.host.options
+        steps = next_steps(
+            self.metadata,
+            self.facts,
+            now,
+            now - self._leads_since,
+            options.repair_after_seconds,
+            dead_after_s=options.dead_after_seconds,
+        )
         waiting = len(steps)
 
         def settled(_: Sequence[Any] | None) -> None:
@@ -133,6 +141,11 @@ class ControllerReplica(Member):
                 dated = commands.dated(command, int(now * 1000))
                 self.propose(commands.encode(dated), settled)
             self.host.pump()
+
+    def ask(self, command: dict[str, Any]) -> None:
+        """An operator wants this; it may be refused, or lost with this leader."""
+        self.host.now(lambda: self.propose(commands.encode(command), lambda _: None))
+        self.host.now(self.host.pump)
 
     def take_report(self, node: int, report: dict[str, Any]) -> None:
         """What a member says of an operation."""

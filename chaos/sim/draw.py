@@ -51,8 +51,10 @@ class Drawer:
         # Where generations change, a group has three members, which may be any nodes.
         count = 1 if options.changes else (len(targets) - 1) // 2
         self._rotten = tuple(sorted(rng.sample(sorted(targets), count)))
-        """Whose disks may rot: a minority for the whole run, or data would be lost by right."""
-        self.weak = self._rotten if "rot" in options.faults else tuple(sorted(targets))
+        """Whose disks may rot, and who may be lost for good: a minority for the whole run, or data
+        would be lost by right."""
+        unsound = options.loses or "rot" in options.faults
+        self.weak = self._rotten if unsound else tuple(sorted(targets))
         """Of whom a minority may be left broken while the others have to go on."""
         self.weak_count = count
 
@@ -60,6 +62,16 @@ class Drawer:
     def idle(self) -> bool:
         """Nothing is allowed."""
         return not self._kinds
+
+    def first(self) -> list[Fault]:
+        """What is to happen whatever else does, at times of its own."""
+        until = self._options.fault_seconds
+        if self._options.loses:
+            return [Fault(until * 0.6 * self._rng.random(), "lose", self._rotten)]
+        if not self._options.recovers:
+            return []
+        times = sorted(until * self._rng.random() for _ in range(self._rng.randint(1, 2)))
+        return [Fault(at, "change", how="wreck", value=self._rng.random()) for at in times]
 
     def pause(self) -> float:
         """Seconds until the next fault."""

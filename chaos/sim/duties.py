@@ -106,6 +106,14 @@ class Duties:
                     self._ask(duty, gid, replica.group.leader)
             case duties.Damage(gid, reason):
                 raise Violation("x6", reason, node=host.node_id, gid=gid)
+            case duties.GoAlone(gid):
+                replica = self._replicas.range_(GroupId(*gid))
+                if replica is not None:
+                    self._replicas.go_on_alone(replica)
+            case duties.StandDown(gid):
+                replica = self._replicas.range_(GroupId(*gid))
+                if replica is not None:
+                    replica.stop()
             case duties.Retire(gids):
                 self._replicas.retire([GroupId(*gid) for gid in gids])
 
@@ -129,13 +137,14 @@ class Duties:
         if missing:
             self._ask(duty, missing[0][:2])
             return
-        base = first_base(range_, [end for end in ends if end is not None])
+        lost = "recovered" in duty.parents
+        base = first_base(range_, [end for end in ends if end is not None], lost=lost)
         self._replicas.begin_range(range_, base, campaign=duty.campaign)
 
     def _end_of(self, duty: duties.Begin, parent: Lineage, source: duties.Source) -> Base | None:
         """The parent's state at its end, as far as it is here."""
         gid = GroupId(parent.range_id, parent.generation)
-        if source == "own":
+        if source in ("own", "recovered"):
             replica = self._replicas.range_(gid)
             return None if replica is None else replica.store.state.durable_base
         if source == "prepared":

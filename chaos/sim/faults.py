@@ -16,7 +16,8 @@ class Fault:
 
     at: float
     kind: str
-    """One of `options.FAULTS`, or `change`: an operation on a range, which is no fault."""
+    """One of `options.FAULTS`, of which `change` is no fault but an operation on a range, or
+    `lose`: a machine is gone for good."""
     nodes: tuple[int, ...] = ()
     pairs: tuple[tuple[int, int], ...] = ()
     """Directions (from, to)."""

@@ -10,6 +10,7 @@ comes after the seal has any effect.
 from collections.abc import Collection, Mapping, Sequence
 
 from ...partitions.model import CONTROLLER_RANGE, Descriptor, Lineage, Span
+from ...partitions.recovery import KIND, SEQS_LEFT_OUT
 from ...raft.types import SENTINEL_INDEX, SENTINEL_TERM, GroupId
 from ...statemachine.unite import united_hash
 from .safety import SafetyChecker
@@ -31,6 +32,18 @@ class Generations:
         self._outputs: set[GroupId] = set()
         self._heirs: dict[GroupId, list[Span]] = {}
         """Of a generation that is continued, the keys of those that continue it."""
+        self._alone: dict[GroupId, Descriptor] = {}
+        """Generations that one member ends by itself, as it knows them."""
+        self._left: dict[GroupId, SafetyChecker] = {}
+        """Of these, the checkers of the other members."""
+        self._next_seqs: dict[GroupId, dict[int, int]] = {}
+        """The next seq after entries of a generation, and with which it begins."""
+        self._kept: dict[GroupId, int] = {}
+        """Of a generation that one member ends: nothing below this seq is lost."""
+        self._recovered: set[GroupId] = set()
+        """Generations that unsafe recovery has begun."""
+        self.replacements = 0
+        """How many generations have begun with others in the place of members that are gone."""
 
     @property
     def seals(self) -> int:
@@ -51,7 +64,10 @@ class Generations:
         """The checker of a generation; everybody who takes part must mean the same one."""
         gid = GroupId(descriptor.range_id, descriptor.generation)
         known = self._known.setdefault(gid, descriptor)
-        if known.fingerprint() != descriptor.fingerprint():
+        alone = self._alone.get(gid)
+        if alone is not None and known.fingerprint() == descriptor.fingerprint():
+            return self._left[gid]
+        if (alone or known).fingerprint() != descriptor.fingerprint():
             raise Violation("x6", "two generations of one number", gid=gid,
                             members=(known.members, descriptor.members))  # fmt: skip
         found = self.checkers.get(gid)
@@ -59,6 +75,31 @@ class Generations:
             found = SafetyChecker(descriptor.members, SENTINEL_INDEX, SENTINEL_TERM)
             self.checkers[gid] = found
         return found
+
+    def alone(self, node: int, descriptor: Descriptor, applied: int) -> None:
+        """A member goes on by itself, from its state at this entry, to end the generation."""
+        gid = GroupId(descriptor.range_id, descriptor.generation)
+        before = self.checkers[gid]
+        kept = before.kept_by(node)
+        numbers = self._next_seqs[gid]
+        self._kept[gid] = numbers[max(index for index in numbers if index <= kept)]
+        self._alone[gid], self._left[gid] = descriptor, before
+        self.checkers[gid] = before.alone(node, applied)
+        if gid in self._seals and self._seals[gid][0] > kept:
+            del self._seals[gid]
+
+    def numbered(self, gid: GroupId, index: int, next_seq: int) -> None:
+        """A member has applied this entry, and will give this seq next."""
+        self._next_seqs[gid].setdefault(index, next_seq)
+
+    def kept_below(self, parent: Lineage) -> int:
+        """Below which seq nothing of a generation that one member alone has ended is lost."""
+        return self._kept.get(GroupId(*parent[:2]), parent.next_seq)
+
+    @property
+    def recoveries(self) -> int:
+        """How many generations have begun from what one member was left with."""
+        return len(self._recovered)
 
     def begun(
         self, node: int, descriptor: Descriptor, index: int, state_hash: bytes, next_seq: int
@@ -77,10 +118,11 @@ class Generations:
         if gid.range_id == CONTROLLER_RANGE:
             return
         late = index > SENTINEL_INDEX
+        self._next_seqs.setdefault(gid, {}).setdefault(index, next_seq)
         if late:
             self.checkers[gid].same_state(node, index, state_hash)
         if not late and descriptor.lineage:
-            expected = _state_after(descriptor.lineage)
+            expected = _state_after(descriptor.lineage, lost=gid in self._recovered)
             if expected != (state_hash, next_seq):
                 raise Violation("x6", "a generation begins with another state than its parents'",
                                 node=node, gid=gid, next_seq=next_seq)  # fmt: skip
@@ -101,14 +143,24 @@ class Generations:
         if seal is not None and index > seal[0]:
             raise Violation("S5", "acknowledged after the generation's end", gid=gid, index=index)
 
-    def decided(self, descriptor: Descriptor, ends: Mapping[int, Collection[Lineage]]) -> None:
-        """The controller committed a generation. `ends`: per node, the ends of parents that it
-        holds durably now."""
+    def decided(
+        self,
+        descriptor: Descriptor,
+        ends: Mapping[int, Collection[Lineage]],
+        kind: str = "",
+    ) -> bool:
+        """The controller committed a generation, by an operation of this kind. `ends`: per node,
+        the ends of parents that it holds durably now. Whether that is news."""
         gid = GroupId(descriptor.range_id, descriptor.generation)
         self.checker(descriptor)
         if gid in self._outputs:
-            return
+            return False
         self._outputs.add(gid)
+        before = self._known[GroupId(*descriptor.lineage[0][:2])]
+        if kind == "repair" and before.members != descriptor.members:
+            self.replacements += 1
+        if kind == KIND:
+            self._recovered.add(gid)
         for parent in descriptor.lineage:
             first = self._decided.setdefault(GroupId(*parent[:2]), parent)
             heirs = self._heirs.setdefault(GroupId(*parent[:2]), [])
@@ -124,10 +176,12 @@ class Generations:
             if len(ready) <= len(descriptor.members) // 2:
                 raise Violation("x7", "decided before a majority is prepared", gid=gid,
                                 members=descriptor.members, ready=ready)  # fmt: skip
+        return True
 
 
-def _state_after(lineage: Sequence[Lineage]) -> tuple[bytes, int]:
-    """Hash and next seq with which the generation after these begins."""
+def _state_after(lineage: Sequence[Lineage], *, lost: bool) -> tuple[bytes, int]:
+    """Hash and next seq with which the generation after these begins; seqs that may be `lost` are
+    not given again."""
     hashes = [parent.state_hash for parent in lineage]
-    next_seq = max(parent.next_seq for parent in lineage)
+    next_seq = max(parent.next_seq for parent in lineage) + (SEQS_LEFT_OUT if lost else 0)
     return hashes[0] if len(hashes) == 1 else united_hash(hashes), next_seq

@@ -8,12 +8,14 @@ refusal is final), and at the end S2 and S3 on every node.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from ...partitions.model import Span
 from .removed import Removed
 from .violation import Violation
 
-State = Literal["open", "acked", "refused", "unknown"]
+State = Literal["open", "acked", "refused", "unknown", "lost"]
+"""Lost: acknowledged, and of what a recovery accepted the loss of."""
 
 
 @dataclass(slots=True)
@@ -27,6 +29,8 @@ class Append:
     floor: int
     expect: int = -1
     """Its condition: the key's last seq, 0 for none, -1 for no condition."""
+    refusal_may_be_lost: bool = False
+    """It was sent before a loss that was accepted."""
     state: State = "open"
     seq: int | None = None
 
@@ -40,6 +44,24 @@ class Read:
     floor: int
     trimmed: int = 0
     compacted: int = 0
+    losses: int = 0
+    """How many there were when it began."""
+
+
+class Loss(NamedTuple):
+    """That was accepted: of these keys, entries that have seqs from `since` to before `until` and
+    are not among what was `kept`."""
+
+    span: Span
+    since: int
+    until: int
+    kept: Mapping[tuple[bytes, int], bytes]
+    floors: Mapping[bytes, int]
+    """Per key the highest seq that was known and is left."""
+
+    def takes(self, key: bytes, seq: int) -> bool:
+        """Whether an entry of such a place may be gone."""
+        return key in self.span and self.since <= seq < self.until
 
 
 @dataclass(slots=True)
@@ -54,6 +76,9 @@ class History:
     reads: int = 0
     leased: int = 0
     """Reads through leases."""
+    lost: int = 0
+    """Acknowledged entries that are gone by losses that were accepted."""
+    _losses: list[Loss] = field(default_factory=list)
 
     def invoke(
         self, key: bytes, value: bytes, *, producer: int, number: int, expect: int = -1
@@ -65,6 +90,9 @@ class History:
     def ack(self, value: bytes, seq: int | None) -> None:
         """The cluster acknowledged it; `seq` None: a duplicate whose seq it no longer knows."""
         append = self.appends[value]
+        if seq is not None and self._is_lost(append.key, seq, value):
+            self._told_late(append)
+            return
         if append.state == "refused":
             raise Violation("S11", "acknowledged after it was refused for good", value=value)
         if append.state != "acked":
@@ -92,15 +120,16 @@ class History:
         append = self.appends[value]
         if append.state == "acked":
             raise Violation("S11", "refused for good after it was acknowledged", value=value)
-        append.state = "refused"
+        append.state = "unknown" if append.refusal_may_be_lost else "refused"
 
     def invoke_read(self, key: bytes, seen: int | None = None) -> Read:
         """A read starts. A linearizable one must show everything known of the key by now, a
         prefix read what its session has `seen`: the highest seq of the key in earlier reads."""
+        losses = len(self._losses)
         if seen is not None:
-            return Read(key, seen)
-        removed = self.removed
-        return Read(key, self.floors.get(key, 0), removed.trimmed(key), removed.compacted(key))
+            return Read(key, self._left_of(key, seen), losses=losses)
+        trimmed, compacted = self.removed.trimmed(key), self.removed.compacted(key)
+        return Read(key, self.floors.get(key, 0), trimmed, compacted, losses)
 
     def expected(self, key: bytes) -> int:
         """The key's last seq as far as anybody knows, for a condition; 0: it has none."""
@@ -112,6 +141,8 @@ class History:
     ) -> None:
         """It answered with the key's last seq and its entries, (seq, value) in order."""
         self.reads += 1
+        if any(read.key in loss.span for loss in self._losses[read.losses :]):
+            return  # it may be of before a loss, or of after
         gone = not last_seq and self.removed.may_be_trimmed(read.key, read.floor)
         if last_seq < read.floor and not gone:
             raise Violation("S7", "a stale read", key=read.key, last=last_seq, floor=read.floor)
@@ -185,7 +216,8 @@ class History:
                 if value in seen:
                     raise Violation("S8", "a record was applied twice", node=node, value=value,
                                     seqs=(seen[value][1], seq))  # fmt: skip
-                if numbers.get(append.producer, 0) >= append.number:
+                in_order = numbers.get(append.producer, 0) < append.number
+                if not in_order and append.state != "lost":  # a late request brings that back
                     raise Violation("S4", "a producer's records of a key out of order", node=node,
                                     key=key, number=append.number)  # fmt: skip
                 numbers[append.producer] = append.number
@@ -210,6 +242,71 @@ class History:
                 raise Violation("S5", "an entry that was read is gone", node=node, key=key,
                                 seq=seq)  # fmt: skip
 
+    # Losses.
+
+    def lose(
+        self,
+        span: Span,
+        since: int,
+        until: int,
+        contents: Mapping[bytes, Sequence[tuple[int, bytes]]],
+    ) -> int:
+        """A range goes on with these contents, and somebody has accepted that it lost what had
+        seqs from `since` on; nothing new gets one below `until`. How many entries that were
+        acknowledged are lost.
+
+        Nothing else is forgiven: what has a lower seq, or other keys, has to be there as ever.
+        """
+        kept = {(key, seq): value for key, told in contents.items() for seq, value in told}
+        loss = Loss(span, since, until, kept, {})
+        self._losses.append(loss)
+        lost = 0
+        for place, value in list(self.places.items()):
+            if self._is_lost(*place, value):
+                del self.places[place]
+                self.appends[value].seq = None
+        left: dict[bytes, int] = {}
+        for key, seq in self.places:
+            left[key] = max(left.get(key, 0), seq)
+        for key, floor in self.floors.items():
+            if loss.takes(key, floor):
+                self.floors[key] = left.get(key, 0)
+        loss = loss._replace(floors={key: self.floors[key] for key in self.floors if key in span})
+        self._losses[-1] = loss
+        there = set(kept.values())
+        for value, append in self.appends.items():
+            if append.key not in span:
+                continue
+            append.floor = self._left_of(append.key, append.floor)
+            append.refusal_may_be_lost = True
+            if append.state == "refused":
+                append.state = "unknown"
+            elif append.state == "acked" and append.seq is None and value not in there:
+                append.state = "lost"
+                lost += 1
+        self.lost += lost
+        return lost
+
+    def _is_lost(self, key: bytes, seq: int, value: bytes) -> bool:
+        """Whether the entry was at a place that a loss takes, and is not what is there now."""
+        return any(
+            loss.takes(key, seq) and loss.kept.get((key, seq)) != value for loss in self._losses
+        )
+
+    def _told_late(self, append: Append) -> None:
+        """It was acknowledged by those who are lost, with what they had."""
+        if append.state in ("open", "unknown", "refused"):
+            append.state = "lost"
+            self.acked += 1
+            self.lost += 1
+
+    def _left_of(self, key: bytes, seq: int) -> int:
+        """The highest seq of the key that is left of what was known up to this one."""
+        for loss in self._losses:
+            if loss.takes(key, seq):
+                seq = min(seq, loss.floors.get(key, 0))
+        return seq
+
     def _require_removed(self, read: Read, entries: Sequence[tuple[int, bytes]]) -> None:
         """A removal that was acknowledged before the read began shows in it."""
         first = entries[0][0] if entries else read.trimmed
@@ -226,6 +323,8 @@ class History:
         return self.removed.may_be_gone(append.key, append.expect, [seq])
 
     def _place(self, key: bytes, seq: int, value: bytes) -> None:
+        if self._losses and self._is_lost(key, seq, value):
+            raise Violation("S5", "an entry that was lost is shown", key=key, seq=seq, value=value)
         if self.places.setdefault((key, seq), value) != value:
             raise Violation("S3", "one key and seq, two values", key=key, seq=seq,
                             values=(self.places[key, seq], value))  # fmt: skip

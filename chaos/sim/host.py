@@ -193,6 +193,20 @@ class Host:
         if damage_wal(self.disk, how, where):
             self.rotten = True
 
+    def wreck(self, gid: GroupId) -> None:
+        """A replica here is lost for good, and nothing else is."""
+        reason = "lost for good"
+        if self.alive:
+            self.now(lambda: self._wreck(gid, reason))
+        else:
+            key = rows.replica_key(gid)
+            self.durable.meta.commit({key: {**self.durable.row(key), "damaged": reason}})
+
+    def _wreck(self, gid: GroupId, reason: str) -> None:
+        if self.replicas is not None:
+            self.replicas.damage(gid, reason)
+            self.pump()
+
     def _end(self, *, silent: bool, power: bool) -> None:
         if not self.alive:
             if power:

@@ -100,6 +100,8 @@ class Injector:
         self._back_s: dict[int, float] = {}
         """After how long a machine is back that dies of a fault still to come."""
         self.kept_down: set[int] = set()
+        self.gone: set[int] = set()
+        """Machines that are lost for good."""
         self.crashes = 0
         conditions = network.conditions
 
@@ -151,7 +153,7 @@ class Injector:
         machine = self._machines[node]
 
         def again() -> None:
-            if not machine.alive and node not in self.kept_down:
+            if not machine.alive and node not in self.kept_down | self.gone:
                 machine.start()
 
         self._scheduler.after(delay_s, again)
@@ -192,6 +194,9 @@ class Injector:
             case "kill":
                 self._down(node, machine.kill, fault)
             case "power" | "power-all":
+                self._down(node, machine.power_loss, fault)
+            case "lose":
+                self.gone.add(node)
                 self._down(node, machine.power_loss, fault)
             case "rot":
                 self._down(node, machine.kill, fault)

@@ -101,6 +101,10 @@ class Member:
         )
         if state_hash is not None:
             self.safety.same_state(node, self.applied_index, state_hash)
+        self.take_part(campaign=campaign)
+
+    def take_part(self, *, campaign: bool) -> None:
+        """From now on, with a group that was just made."""
         for peer, epoch in self.host.links.items():
             self.connected(peer, epoch)
         self.group.start(campaign=campaign)
@@ -112,10 +116,7 @@ class Member:
         self._settle_reads()
         self._seen = ()
         self.group = self._new_group(applied)
-        for peer, epoch in self.host.links.items():
-            self.connected(peer, epoch)
-        self.group.start()
-        self.host.touch(self)
+        self.take_part(campaign=False)
 
     def stop(self) -> None:
         """Take part no more, in this life."""

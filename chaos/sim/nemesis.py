@@ -61,16 +61,20 @@ class Nemesis:
         """How often a process or a machine died."""
         return self._injector.crashes
 
+    @property
+    def gone(self) -> set[int]:
+        """The machines that are lost for good."""
+        return self._injector.gone
+
     def machine_died(self, node: int) -> None:
         """A machine died at a boundary or of a disk error."""
         self._injector.machine_died(node)
 
     def start(self) -> None:
         """The first fault comes after a while, so that some runs begin in peace."""
-        if self._given is not None:
-            for fault in self._given:
-                self._at(fault.at, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
-        elif not self._drawer.idle:
+        for fault in self._drawer.first() if self._given is None else self._given:
+            self._at(fault.at, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
+        if self._given is None and not self._drawer.idle:
             self._plan_next()
 
     def heal_majority(self) -> None:

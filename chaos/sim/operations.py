@@ -29,8 +29,12 @@ class Operations:
         one), `split` (at a key of a client, where there is one within the range), `merge` (with
         its right neighbour, or a move towards the members of that) or `drain` (of a node; of one
         that drains, no longer); `value`, 0 to 1, picks the range or node, and who goes or the key.
+        Nobody is asked for a `wreck`: of all members of a range but one the replica is lost.
         """
-        leader = self._leader()
+        if fault.how == "wreck":
+            self._world.operator.wreck(fault.value)
+            return
+        leader = self.leader()
         if leader is None:
             return
         metadata = leader.metadata
@@ -63,7 +67,8 @@ class Operations:
         ]
         return [key for key in keys if key in range_.span and key != range_.span.start]
 
-    def _leader(self) -> ControllerReplica | None:
+    def leader(self) -> ControllerReplica | None:
+        """The controller's leader, as far as one can be asked."""
         for host in self._world.hosts.values():
             replica = None if host.replicas is None else host.replicas.controller
             if replica is not None and replica.leads and not replica.is_sealed and not host.paused:
@@ -86,8 +91,8 @@ class Operations:
         at = range_.span.end
         right = next(each for each in leader.metadata.ranges.values() if each.span.start == at)
         goes = sorted(set(range_.members) - set(right.members))
-        if goes:
-            comes = sorted(set(right.members) - set(range_.members))
+        comes = sorted(set(right.members) - set(range_.members))
+        if goes and comes:
             self._move(leader, range_, goes[0], comes[0])
             return
         self._ask(leader, range_, f"merge at {at!r}", {
@@ -100,7 +105,7 @@ class Operations:
         node = nodes[int(value * len(nodes))]
         undo = leader.metadata.nodes[node].state == "DRAINING"
         self._world.trace("world", "change", f"n{node} {'drains no longer' if undo else 'drains'}")
-        self._propose(leader, {"op": commands.DRAIN_NODE, "node": node, "undo": undo})
+        leader.ask({"op": commands.DRAIN_NODE, "node": node, "undo": undo})
 
     def _plan(self, leader: ControllerReplica, range_: Descriptor, kind: str) -> None:
         self._ask(leader, range_, f"{kind} with the same members", {
@@ -115,19 +120,15 @@ class Operations:
     ) -> None:
         name = f"{range_.range_id}/{range_.generation} {list(range_.members)}"
         self._world.trace("world", "change", f"{name} {what}")
-        self._propose(leader, command)
-
-    @staticmethod
-    def _propose(leader: ControllerReplica, command: dict[str, Any]) -> None:
-        leader.host.now(lambda: leader.propose(commands.encode(command), lambda _: None))
-        leader.host.now(leader.host.pump)
+        leader.ask(command)
 
     # The end.
 
     def converged(self) -> bool:
         """Whether every member of every range has applied all that its leader has, no operation
-        is under way, and nothing is left of generations that are over."""
-        hosts = self._world.hosts.values()
+        is under way, and nothing is left of generations that are over, nor with machines that
+        are lost for good."""
+        hosts = self._world.hosts_left()
         if not all(host.alive and host.replicas is not None for host in hosts):
             return False
         metadata = max((host.view for host in hosts), key=lambda view: view.version).metadata
@@ -165,7 +166,7 @@ class Operations:
     def _is_clean(self, metadata: Metadata) -> list[bool]:
         return [
             self._newest(metadata, gid.range_id) == gid.generation
-            for host in self._world.hosts.values()
+            for host in self._world.hosts_left()
             if host.replicas is not None
             for gid in (*host.replicas.groups, *host.replicas.damaged)
         ]

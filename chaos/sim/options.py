@@ -5,6 +5,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from ...partitions.leaving import DEAD_AFTER_S, NEVER
+
+REPLICAS: Final = 3
+"""Members of a group where generations change; the other nodes are spare."""
+
 FAULTS: Final = {
     "partition": "groups of nodes cannot reach each other: isolate, halves, ring, bridge",
     "oneway": "one direction between two nodes is cut, noticed or not (half-open)",
@@ -24,7 +29,8 @@ FAULTS: Final = {
     "rot": "WAL bytes of a minority flip, files are cut short, or the whole WAL is gone",
     "checkpoint": "nodes checkpoint and cut their logs all the time, so that others need bases",
     "clock": "wall clocks jump",
-    "change": "ranges change their generation: repair, move, split, merge, drained nodes, growth",
+    "change": "ranges change their generation: repair, move, split, merge, drained nodes, growth, "
+    "a machine or most of a range's replicas lost for good",
     "client": "client requests and answers are lost, late or doubled",
 }
 """Names of faults, as `--faults` takes them, and what each does."""
@@ -60,6 +66,14 @@ class Options:
     """With changes of generations: the cluster begins with one node's ranges and controller."""
     removals: bool = False
     """Clients trim, delete, retain and compact, and replicas merge their segments."""
+    loses: bool = False
+    """With changes of generations and spare nodes: a machine is gone for good, and others take its
+    place."""
+    recovers: bool = False
+    """With changes of generations: most replicas of a range are lost for good, and an operator goes
+    on from the one that is left."""
+    repair_after_seconds: float = NEVER
+    """The controller gives replicas of nodes that are DEAD for so long to others."""
     phases: bool = True
     """Some runs heal a majority first, and some end with a loss of all power."""
     opened: frozenset[int] = frozenset()
@@ -69,6 +83,11 @@ class Options:
     def changes(self) -> bool:
         """Whether a controller runs, and generations change."""
         return "change" in self.faults
+
+    @property
+    def dead_after_seconds(self) -> float:
+        """Nodes that are silent for so long are DEAD: soon enough to be replaced under faults."""
+        return 3.0 if self.loses else DEAD_AFTER_S
 
     def lasting(self, seconds: float) -> "Options":
         """The same for so many seconds: faults for 12 of 20, clients for 16 of 20."""
@@ -94,6 +113,8 @@ class Options:
         )
         text += " grows" if self.grows else ""
         text += " removals" if self.removals else ""
+        text += " recovers" if self.recovers else ""
+        text += f" loses={self.repair_after_seconds:g}" if self.loses else ""
         text += f" lulls={self.lull_seconds:g}" if self.lull_seconds else ""
         holes = ",".join(map(str, sorted(self.opened)))
         return f"{text} opened={holes}" if holes else text
@@ -112,7 +133,7 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
         faults = tuple(name for name in base.faults if rng.random() < share)
     # With one member, a damaged disk is lost data by right.
     grows = "change" in faults and "rot" not in faults and rng.random() < 0.3
-    return replace(
+    drawn = replace(
         base,
         nodes=(5 if rng.random() < 0.25 else 3) if pick_nodes else base.nodes,
         groups=2 if rng.random() < 0.2 else 1,
@@ -127,3 +148,12 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
         lull_seconds=rng.choice((2.5, 4.0)) if rng.random() < 0.3 else 0.0,
         removals=rng.random() < 0.3,
     )
+    if not drawn.changes or grows:
+        return drawn
+    spare = drawn.nodes > REPLICAS
+    loses = spare and rng.random() < 0.5
+    if loses:
+        return replace(drawn, loses=True, repair_after_seconds=rng.choice((NEVER, 0.5, 2.0)))
+    # What is left must not rot; and a removal may be lost like anything else.
+    sound = "rot" not in faults and not drawn.removals
+    return replace(drawn, recovers=sound and rng.random() < 0.4)

@@ -64,12 +64,17 @@ class RangeReplica(Member):
 
     @property
     def is_sealed(self) -> bool:
+        # Who goes on alone after its peers are lost does so for the seal only, and serves nobody.
+        return self._has_ended or self.descriptor.state == "SEALING"
+
+    @property
+    def _has_ended(self) -> bool:
         return self.store.state.sealed is not None
 
     @property
     def end(self) -> Lineage | None:
         """How the generation ended, once that is durable here."""
-        return end_of(self.gid, self.store.state.durable_base) if self.is_sealed else None
+        return end_of(self.gid, self.store.state.durable_base) if self._has_ended else None
 
     def held(self) -> Held:
         """As the pure part of the duties is told."""
@@ -77,10 +82,11 @@ class RangeReplica(Member):
             leads=self.leads,
             leader=self.group.leader,
             members=self.descriptor.members,
-            sealed=self.is_sealed,
+            sealed=self._has_ended,
             end=self.end,
             memtable_bytes=self.store.state.memtable_bytes,
             base_wanted=self.group.base_wanted,
+            stopped=self.stopped,
         )
 
     def contents(self) -> dict[bytes, list[tuple[int, bytes]]]:
@@ -155,7 +161,7 @@ class RangeReplica(Member):
 
     def propose_seal(self, operation: int) -> None:
         """As leader, end the generation; once in this member's lead."""
-        if self.leads and not self.is_sealed and not self._seal_proposed:
+        if self.leads and not self._has_ended and not self._seal_proposed:
             self._propose_queue()
             command = commands.encode(commands.SEAL, self.host.wall_ms(), operation)
             self.propose(command, lambda _: None)
@@ -167,6 +173,8 @@ class RangeReplica(Member):
         state = self.store.state
         sealed, before = state.sealed, (state.next_seq, state.last_timestamp_ms, state.state_hash)
         replies = state.apply(entry.index, entry.term, entry.command).replies or ()
+        if self.host.options.recovers:
+            self.host.world.generations.numbered(self.gid, entry.index, state.next_seq)
         if self.store.frozen():  # by a FREEZE
             self._build_later()
         if sealed is not None:

@@ -6,6 +6,7 @@ stored before anything is cut (1.2), a base is in meta before its log is reset t
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -100,15 +101,44 @@ class Replicas:
             reason = "its log is not in the WAL"
         if reason is None:
             return log
-        if not self._host.rotten:
+        if not self._host.rotten and not row["damaged"]:
             raise Violation("L2", "recovery takes what a crash left for damage",
                             node=self._host.node_id, gid=gid, reason=reason)  # fmt: skip
+        self._damaged(key, row, descriptor, reason)
+        return None
+
+    def _damaged(self, key: str, row: dict[str, Any], descriptor: Descriptor, reason: str) -> None:
+        gid = GroupId(descriptor.range_id, descriptor.generation)
+        if not row["damaged"]:
+            self._host.durable.commit({key: {**row, "damaged": reason}})
         self._host.world.generations.checker(descriptor).damaged(self._host.node_id)
         self._host.world.trace(self._host.name, "damaged", f"{gid.range_id}/{gid.generation}")
         self.damaged[gid] = reason
-        if not row["damaged"]:
-            self._host.durable.commit({key: {**row, "damaged": reason}})
-        return None
+
+    def damage(self, gid: GroupId, reason: str) -> None:
+        """The replica of a range takes no further part in its generation."""
+        replica = self.range_(gid)
+        if replica is not None:
+            key = rows.replica_key(gid)
+            self._damaged(key, self._host.durable.row(key), replica.descriptor, reason)
+            replica.stop()
+            del self.groups[gid]
+            self._host.look_soon()
+
+    def go_on_alone(self, replica: RangeReplica) -> None:
+        """Unsafe recovery: as the only member of its generation, to end it. The row first: from
+        then on it shares no descriptor with the other members, after a restart neither."""
+        key, node = rows.replica_key(replica.gid), self._host.node_id
+        descriptor = replace(replica.descriptor, members=(node,), state="SEALING")
+        row = self._host.durable.row(key)
+        self._host.durable.commit({key: {**row, "descriptor": descriptor.to_wire()}})
+        replica.stop()
+        base = Base.from_wire(row["base"])
+        self._host.world.generations.alone(node, descriptor, base.applied_index)
+        self._host.world.trace(self._host.name, "alone", replica.name)
+        alone = RangeReplica(self._host, descriptor, replica.log, base)
+        self._adopt(alone)
+        alone.take_part(campaign=True)
 
     def _retire_unknown(self) -> None:
         """Logs that meta has let go: the crash came before the WAL's record of it."""

@@ -71,6 +71,9 @@ class Summary:
     seals: int = 0
     splits: int = 0
     joins: int = 0
+    replacements: int = 0
+    recoveries: int = 0
+    lost: int = 0
     failures: list[Outcome] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
@@ -92,6 +95,9 @@ class Summary:
         self.seals += outcome.seals
         self.splits += outcome.splits
         self.joins += outcome.joins
+        self.replacements += outcome.replacements
+        self.recoveries += outcome.recoveries
+        self.lost += outcome.lost
         if outcome.violation is not None:
             self.failures.append(outcome)
 
@@ -119,6 +125,7 @@ class Summary:
             f"wakes={self.wakes} removals={self.removals} leased={self.leased} "
             f"merges={self.merges} "
             f"seals={self.seals} splits={self.splits} joins={self.joins} "
+            f"replacements={self.replacements} recoveries={self.recoveries} lost={self.lost} "
             f"wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"
         )
 

@@ -12,7 +12,7 @@ seen; a second value for the same name is the violation.
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from .violation import Violation
@@ -101,6 +101,8 @@ class SafetyChecker:
         self._acked: tuple[int, int] | None = None
         self._replicas: dict[int, _Replica] = {}
         self._damaged: set[int] = set()
+        self._kept: int | None = None
+        """Of one that was left alone: up to here it had all durably by then."""
 
     # One life of a replica.
 
@@ -112,6 +114,8 @@ class SafetyChecker:
             # lose entries that nobody ever saw, with their term, and others take their names.
             for name in [name for name in self._chains if name[0] > log.last_index]:
                 del self._chains[name]
+            if self._kept is not None:
+                self._forget_above(max(self._kept, log.last_index))
         shown = self._shown.get(node, 0)
         if term < shown:
             raise Violation("durable-term", "a restart forgot a term shown", node=node,
@@ -224,7 +228,48 @@ class SafetyChecker:
         """
         self._damaged.add(node)
 
+    def alone(self, node: int, applied: int) -> "SafetyChecker":
+        """The checker of what one member goes on as by itself, in the same generation, from its
+        state at `applied`: others take no part any more, and what only they had is lost.
+
+        What is committed stays so as far as it is durable there; of the rest of its log anything
+        may be. Its terms and votes hold, those of others no longer.
+        """
+        replica = self._replicas[node]
+        left = SafetyChecker((node,), replica.base, 0)
+        left._chains = {
+            (replica.base, term): chain
+            for (index, term), chain in self._chains.items()
+            if (index, chain) == (replica.base, replica.base_chain)
+        }
+        for offset, term in enumerate(replica.terms):
+            left._chains[replica.base + 1 + offset, term] = replica.chain[offset]
+        kept = left._kept = self.kept_by(node)
+        known = left.last_committed = max(kept, replica.commit)
+        left.committed = {i: c for i, c in self.committed.items() if i <= known}
+        left.hashes = {i: h for i, h in self.hashes.items() if i <= known}
+        left._shown = {node: self._shown.get(node, 0)}
+        left._votes = {name: c for name, c in self._votes.items() if name[0] == node}
+        left._replicas = {node: replace(replica, applied=applied, leads=False)}
+        if kept in left.committed:
+            left._acked = (kept, left.committed[kept].term)
+        return left
+
+    def kept_by(self, node: int) -> int:
+        """The last committed entry up to which a member has all durably."""
+        kept = self._replicas[node].durable.base
+        while True:
+            entry = self.committed.get(kept + 1)
+            if entry is None or not self._replicas[node].durable.holds(kept + 1, entry.term):
+                return kept
+            kept += 1
+
     # Inside.
+
+    def _forget_above(self, index: int) -> None:
+        """What was known to be committed before one was left alone, and never was durable there."""
+        self.committed = {i: c for i, c in self.committed.items() if i <= index}
+        self.hashes = {i: h for i, h in self.hashes.items() if i <= index}
 
     def _check_sound(self, node: int) -> None:
         if node in self._damaged:

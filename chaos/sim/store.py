@@ -45,6 +45,13 @@ class Durable:
         self._disk.boundary()
         self.meta.commit(puts, deletes)
 
+    def row(self, key: str) -> dict[str, Any]:
+        """A row of the meta store. Raises KeyError when it is not there."""
+        row: dict[str, Any] | None = self.meta.get(key)
+        if row is None:
+            raise KeyError(key)
+        return row
+
     def copy_files(self, base: Base, source: "Durable") -> bool:
         """Copy a base's files from another machine. False: one is gone there."""
         names = [info.content_id for info in base.manifest]

@@ -26,13 +26,17 @@ one line an event, four columns separated by one space:
 
   nodes      start, kill, power, disk-failure, pause, resume: the process; sync N: a WAL round is
              durable; term, lead, propose: consensus; checkpoint, base: index=; seal, begin,
-             retire, damaged: generations, as range/generation; recv (not in the hash): a message
+             retire, damaged, alone: generations, as range/generation; recv (not in the hash): a
+             message
   links      up, down: a connection; drop, lost: a message that goes nowhere
   clients    invoke, ack, read, prefix, mismatch, give-up; removed: a removal is acknowledged;
              leased: a read through a lease is answered
   nemesis    fault: planned time, kind, nodes or directions, value, duration; stays: broken while
              the others must go on; heal: all faults end
-  world      finale: power loss of all; change: an operation on a range is asked for
+  operator   remove, undrain, recover: what is asked for when a machine, or most of a range, is lost
+             for good
+  world      finale: power loss of all; change: an operation on a range is asked for; wreck: all
+             replicas of a range but one are lost; recovered: it goes on, lost=
 """
 
 

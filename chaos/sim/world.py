@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from ...client.invariants import InvariantError
 from ...node import rows
+from ...partitions import recovery
 from ...partitions.metadata import Metadata
-from ...partitions.model import Lineage, Span
+from ...partitions.model import Descriptor, Lineage, Span
 from ...raft.types import GroupId
 from ...statemachine.range_state import Base
 from .clients import Client, Reply
@@ -31,9 +32,11 @@ from .host import Host
 from .nemesis import Nemesis
 from .network import Network
 from .operations import Operations
+from .operator import Operator
 from .options import Options
 from .replica import end_of
 from .replicas import row_gid
+from .store import ReplicaStore
 from .trace import Trace
 from .violation import Violation
 
@@ -64,6 +67,12 @@ class Outcome:
     splits: int = 0
     joins: int = 0
     """Ranges that came of two."""
+    replacements: int = 0
+    """Generations in which others took the place of what is dead or removed."""
+    recoveries: int = 0
+    """Generations that went on from one member alone."""
+    lost: int = 0
+    """Acknowledged entries that these have lost."""
     events: int = 0
     trace: str = ""
     violation: str | None = None
@@ -105,8 +114,10 @@ class World:
         self.generations = Generations()
         self._rng = random.Random(f"{seed} world")
         phases = random.Random(f"{seed} phases")
-        # A cluster that grows may still have its ranges on one node.
-        self._proves_progress = phases.random() < 0.3 * options.phases and not options.grows
+        # A cluster that grows may still have its ranges on one node, and what was recovered has.
+        self._proves_progress = phases.random() < 0.3 * options.phases and not (
+            options.grows or options.recovers
+        )
         self._ends_in_the_dark = phases.random() < 0.3 * options.phases
         metadata = founded(options)
         self.hosts = {
@@ -125,6 +136,7 @@ class World:
             change=self.operations.begin,
             schedule=schedule,
         )
+        self.operator = Operator(self)
         self.clients = [
             Client(
                 client_id=number,
@@ -172,6 +184,8 @@ class World:
         for client in self.clients:
             client.start()
         self.nemesis.start()
+        if options.loses or options.recovers:
+            self.operator.start()
         self._run_until(options.fault_seconds)
         drain = options.drain_seconds
         if self._proves_progress:
@@ -186,12 +200,16 @@ class World:
         self._require_convergence()
         if self._ends_in_the_dark:
             self.trace("world", "finale", "power loss of all")
-            for host in self.hosts.values():
+            for host in self.hosts_left():
                 host.power_loss()
-            for host in self.hosts.values():
+            for host in self.hosts_left():
                 host.start()
             self._require_convergence()
         self._compare_contents()
+
+    def hosts_left(self) -> list[Host]:
+        """Those whose machines are not lost for good."""
+        return [host for node, host in self.hosts.items() if node not in self.nemesis.gone]
 
     def _require_progress(self, until_s: float) -> None:
         """Something that clients ask for is answered by then. They may have been silent, and what
@@ -254,9 +272,24 @@ class World:
     def decided(self, metadata: Metadata, operation: int) -> None:
         """The controller has committed the outcome of an operation."""
         ends = {node: _ends(host) for node, host in self.hosts.items()}
+        kind = metadata.operations[operation].kind
         for range_ in metadata.ranges.values():
             if range_.operation == operation:
-                self.generations.decided(range_, ends)
+                news = self.generations.decided(range_, ends, kind)
+                if news and kind == recovery.KIND:
+                    self._accept_loss(range_)
+
+    def _accept_loss(self, range_: Descriptor) -> None:
+        """A range goes on with what its only member has at the end of the generation before."""
+        (parent,) = range_.lineage
+        host = self.hosts[range_.members[0]]
+        row = host.durable.row(rows.replica_key(GroupId(*parent[:2])))
+        store = ReplicaStore(host.durable, range_, Base.from_wire(row["base"]), host.rng)
+        since = self.generations.kept_below(parent)
+        until = parent.next_seq + recovery.SEQS_LEFT_OUT
+        lost = self.history.lose(range_.span, since, until, store.contents())
+        told = f"{range_.range_id}/{range_.generation} lost={lost}"
+        self.trace("world", "recovered", told)
 
 
 def _ends(host: Host) -> set[Lineage]:
@@ -309,6 +342,9 @@ def judge(world: World) -> Outcome:
     outcome.seals = world.generations.seals
     outcome.splits = world.generations.splits
     outcome.joins = world.generations.joins
+    outcome.replacements = world.generations.replacements
+    outcome.recoveries = world.generations.recoveries
+    outcome.lost = world.history.lost
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()
     if outcome.violation is not None:

@@ -10,8 +10,9 @@ from metadata_log import Controller
 from lognode.client.errors import InvalidArgument, LimitExceeded
 from lognode.partitions import allocate
 from lognode.partitions.commands import decode
+from lognode.partitions.generation_commands import REASON_CHARS_MAX
 from lognode.partitions.locks import OPERATIONS_MAX
-from lognode.partitions.metadata import REASON_CHARS_MAX, Metadata, group_size
+from lognode.partitions.metadata import Metadata, group_size
 from lognode.partitions.planner import node_states, plan, plan_controller
 from lognode.partitions.policy import Policy
 

@@ -1,0 +1,276 @@
+"""Commands by which ranges change their generation, applied: planned or asked for, and carried on.
+
+Each looks at the command first and raises what it is refused for, with nothing changed. An
+operation holds its ranges from its beginning to its end (ranges.md section 2):
+
+    PLAN, MOVE, SPLIT, MERGE -> PLANNED --SEALING--> SEALING --DECIDE--> DECIDED
+                     RECOVER -----------------------> SEALING, from the start
+                                PLANNED --ABORT--> over: the range is as it was
+                                           SEALING --APART--> SEALING of each range alone
+                                                             DECIDED --INSTALLED, DONE--> over
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ..client.errors import InvalidArgument
+from . import commands, joins, locks, moves, recovery, splits
+from .command_fields import key as _key
+from .command_fields import number as _number
+from .command_fields import numbers as _numbers
+from .command_fields import text as _text
+from .metadata_state import MetadataState
+from .model import Descriptor, LastOperation, Lineage, Operation, Output
+from .spans import printable, union
+
+REASON_CHARS_MAX = 500
+"""Of a reason that is kept; the rest is left out."""
+
+Command = dict[str, Any]
+Answer = dict[str, Any]
+
+
+def _plan(state: MetadataState, command: Command) -> Answer:
+    inputs = tuple((range_id, generation) for range_id, generation in command["inputs"])
+    reason = _text(command, "reason")[:REASON_CHARS_MAX]
+    for range_id, given in inputs:
+        range_ = state.range_(range_id)
+        locks.check_free(range_)
+        if range_.generation != given:
+            raise InvalidArgument(
+                f"range {range_id} is at generation {range_.generation}, not {given}",
+                what="generation",
+            )
+    next_generation = 1 + max(of_input for _, of_input in inputs)  # executions 1.26
+    outputs = []
+    for output in command["outputs"]:
+        members = tuple(sorted(output["members"]))
+        state.check_members(members)
+        range_id = output["range"]
+        span = state.range_(range_id).span
+        outputs.append(Output(range_id, next_generation, span, members))
+    return _begin(state, command["kind"], inputs, tuple(outputs), reason)
+
+
+def _move(state: MetadataState, command: Command) -> Answer:
+    """An operator's. One that is asked for again is refused while the first is under way."""
+    range_id, from_node, to_node = (_number(command, name) for name in ("range", "from", "to"))
+    range_ = state.descriptor(range_id)
+    members = moves.members_after(range_, state.nodes, from_node, to_node)
+    locks.check_room(state.operations)
+    output = Output(range_id, range_.generation + 1, range_.span, members)
+    reason = f"an operator moves it from node {from_node} to node {to_node}"
+    answer = _begin(state, "move", ((range_id, range_.generation),), (output,), reason)
+    return {
+        **answer,
+        "generation": output.generation,
+        "members": list(members),
+        "version": state.version + 1,  # once this command is applied
+    }
+
+
+def _split(state: MetadataState, command: Command) -> Answer:
+    """At a key of a log, for a reason or since an operator wants it; refused while the range
+    is in another operation."""
+    log_id = state.log_named(command["log"]).log_id
+    at = _key(command, "at")
+    range_ = state.range_at(log_id, at)
+    splits.check_key(range_, at)
+    locks.check_free(range_)
+    locks.check_room(state.operations)
+    splits.check_count(len(state.ranges_of(log_id)))
+    outputs = splits.children(range_, at, state.next_id("range"))
+    inputs = ((range_.range_id, range_.generation),)
+    reason = _text(command, "reason") or f"an operator splits it at key {printable(at)}"
+    return {
+        **_begin(state, "split", inputs, outputs, reason),
+        "range": range_.range_id,
+        "generation": outputs[0].generation,
+        "new_range": outputs[1].range_id,
+        "version": state.version + 1,  # once this command is applied
+    }
+
+
+def _recover(state: MetadataState, command: Command) -> Answer:
+    """An operator's: the range goes on from one member alone (see `recovery`). What waits for
+    the others gives way."""
+    range_ = state.descriptor(_number(command, "range"))
+    node, damaged = _number(command, "from"), _numbers(command, "damaged")
+    operation = state.operations.get(range_.operation)
+    recovery.check(range_, state.nodes, operation, damaged, node)
+    if operation is not None and operation.phase == "DECIDED":
+        _end(state, operation, 0)
+    elif operation is not None:
+        _drop(state, operation, 0)
+    output = Output(range_.range_id, range_.generation + 1, range_.span, (node,))
+    inputs = ((range_.range_id, range_.generation),)
+    reason = f"an operator goes on from node {node} alone"
+    return {
+        **_begin(state, recovery.KIND, inputs, (output,), reason, "SEALING"),
+        "generation": output.generation,
+        "version": state.version + 1,  # once this command is applied
+    }
+
+
+def _merge(state: MetadataState, command: Command) -> Answer:
+    """Two neighbours of a log, for a reason or since an operator wants it; refused while
+    either is in another operation."""
+    log_id = state.log_named(command["log"]).log_id
+    at = _key(command, "at")
+    left, right = joins.neighbours(state.ranges_of(log_id), at)
+    output = joins.joined(left, right)
+    locks.check_room(state.operations)
+    inputs = tuple((range_.range_id, range_.generation) for range_ in (left, right))
+    reason = _text(command, "reason") or (
+        f"an operator merges it with range {right.range_id} at key {printable(at)}"
+    )
+    return {
+        **_begin(state, "merge", inputs, (output,), reason[:REASON_CHARS_MAX]),
+        "range": left.range_id,
+        "generation": output.generation,
+        "gone_range": right.range_id,
+        "version": state.version + 1,  # once this command is applied
+    }
+
+
+def _begin(
+    state: MetadataState,
+    kind: str,
+    inputs: tuple[tuple[int, int], ...],
+    outputs: tuple[Output, ...],
+    reason: str,
+    phase: str = "PLANNED",
+) -> Answer:
+    spans = [state.ranges[range_id].span for range_id, _ in inputs]
+    if union(spans) != union(output.span for output in outputs):
+        raise InvalidArgument("the outputs do not cover the inputs exactly", what="outputs")
+    operation_id = state.next_id("operation")
+    state.operations[operation_id] = Operation(operation_id, kind, inputs, outputs, phase, reason)
+    for range_id, _ in inputs:
+        _lock(state, range_id, operation_id)
+    return {"operation": operation_id}
+
+
+def _sealing(state: MetadataState, command: Command) -> Answer:
+    operation = state.operation(command["operation"], "PLANNED")
+    state.operations[operation.operation_id] = replace(operation, phase="SEALING")
+    return {}
+
+
+def _abort(state: MetadataState, command: Command) -> Answer:
+    """Only a PLANNED operation: after that the input may be sealed (executions 1.25)."""
+    operation = state.operation(command["operation"], "PLANNED")
+    _drop(state, operation, _number(command, "at_ms"))
+    return {}
+
+
+def _drop(state: MetadataState, operation: Operation, at_ms: int) -> None:
+    del state.operations[operation.operation_id]
+    for range_id, _generation in operation.inputs:
+        _lock(state, range_id, 0)
+        _remember(state, range_id, operation, "ABORTED", at_ms)
+
+
+def _apart(state: MetadataState, command: Command) -> Answer:
+    """An operation on several ranges becomes one on each alone: whatever is sealed of them, or
+    is to be, goes on as it was in its next generation (executions 1.25)."""
+    operation = state.operation(command["operation"], "SEALING")
+    if len(operation.inputs) < 2:
+        raise InvalidArgument("the operation has one range only", what="operation")
+    del state.operations[operation.operation_id]
+    reason = operation.reason + "; given up: not both were sealed and held in time"
+    for gid in operation.inputs:
+        range_ = state.ranges[gid[0]]
+        alone = Output(range_.range_id, range_.generation + 1, range_.span, range_.members)
+        number = _begin(state, operation.kind, (gid,), (alone,), reason)["operation"]
+        state.operations[number] = replace(state.operations[number], phase="SEALING")
+    return {}
+
+
+def _decide(state: MetadataState, command: Command) -> Answer:
+    operation = state.operation(command["operation"], "SEALING")
+    lineage = tuple(Lineage(*parent) for parent in command["lineage"])
+    if [(p.range_id, p.generation) for p in lineage] != list(operation.inputs):
+        raise InvalidArgument("the lineage is not that of the inputs", what="lineage")
+    outputs = []
+    for planned, members in zip(operation.outputs, command["members"], strict=True):
+        state.check_members(tuple(members))
+        outputs.append(replace(planned, members=tuple(sorted(members))))
+    before = [state.ranges.pop(range_id) for range_id, _ in operation.inputs]
+    log_id = before[0].log_id
+    met_at = tuple(range_.span.start for range_ in before[1:])
+    for output in outputs:
+        state.ranges[output.range_id] = Descriptor(
+            output.range_id, output.generation, log_id, output.span, output.members,
+            lineage, "ACTIVE", operation.operation_id, met_at,
+        )  # fmt: skip
+    state.check_log(log_id)
+    reason = operation.reason
+    if tuple(outputs) != operation.outputs:
+        reason += "; the old members go on: the new ones were not ready in time"
+    state.operations[operation.operation_id] = replace(
+        operation, phase="DECIDED", outputs=tuple(outputs), reason=reason
+    )
+    return {}
+
+
+def _installed(state: MetadataState, command: Command) -> Answer:
+    operation = state.operation(command["operation"], "DECIDED")
+    at_ms = _number(command, "at_ms")
+    installed = tuple(sorted({*operation.installed, command["node"]}))
+    needed = {member for output in operation.outputs for member in output.members}
+    if not needed <= set(installed):
+        state.operations[operation.operation_id] = replace(operation, installed=installed)
+        return {}
+    _end(state, operation, at_ms)
+    return {"done": True}
+
+
+def _done(state: MetadataState, command: Command) -> Answer:
+    """The members that have not installed are not waited for: they begin later, from a base
+    of the new generation (executions 2.16)."""
+    operation = state.operation(command["operation"], "DECIDED")
+    if not operation.is_held_by_majorities:
+        raise InvalidArgument("an output is not held by most of its members", what="operation")
+    _end(state, operation, _number(command, "at_ms"))
+    return {}
+
+
+def _end(state: MetadataState, operation: Operation, at_ms: int) -> None:
+    del state.operations[operation.operation_id]
+    for range_id, generation in operation.inputs:
+        state.done[range_id] = generation
+        state.last_operations.pop(range_id, None)
+    for output in operation.outputs:
+        _lock(state, output.range_id, 0)
+        _remember(state, output.range_id, operation, "DONE", at_ms)
+
+
+def _lock(state: MetadataState, range_id: int, operation_id: int) -> None:
+    state.ranges[range_id] = replace(state.ranges[range_id], operation=operation_id)
+
+
+def _remember(
+    state: MetadataState, range_id: int, operation: Operation, outcome: str, at_ms: int
+) -> None:
+    state.last_operations[range_id] = LastOperation(
+        operation.operation_id, operation.kind, operation.reason, outcome, at_ms
+    )
+
+
+HANDLERS: Final[Mapping[str, Callable[[MetadataState, Command], Answer]]] = {
+    commands.PLAN: _plan,
+    commands.MOVE: _move,
+    commands.SPLIT: _split,
+    commands.RECOVER: _recover,
+    commands.MERGE: _merge,
+    commands.SEALING: _sealing,
+    commands.APART: _apart,
+    commands.DECIDE: _decide,
+    commands.INSTALLED: _installed,
+    commands.DONE: _done,
+    commands.ABORT: _abort,
+}
+"""What applies each of them. Raises a LognodeError, KeyError, TypeError or ValueError when it is
+refused."""
