@@ -60,6 +60,8 @@ class FakeRange:
     next_seq: int = 1
     state: str = "ACTIVE"
     operation: int = 0
+    earliest: int = 1
+    """What retention has left begins there."""
     leases: dict[str, tuple[bytes, int, list[Stored]]] = field(default_factory=dict)
     """By name: start, through which seq, and what is held."""
 
@@ -361,7 +363,8 @@ class FakeNode:
                     raise GenerationMismatch("other generation", ranges=[known.to_wire()])
                 if known.state == "SEALING":
                     raise Sealed("sealed")
-                if body.get("node") is None and known.leader != self.node_id:
+                elsewhere = body.get("node") is None and body.get("consistency") != "prefix"
+                if elsewhere and known.leader != self.node_id:
                     hint = None if self.cluster.hide_leaders else known.leader
                     raise NotLeader("not the leader", hint=hint)
                 return known
@@ -410,8 +413,17 @@ class FakeNode:
             left = [key for key in keys if after is None or key > after]
             some = left[: body["limit"]]
             return {"keys": some, "more": some != left, "after": some[-1] if some else after}
+        if op == wire.LAYOUT:
+            sizes: dict[bytes, int] = {}
+            for entry in known.entries:
+                sizes[entry.key] = sizes.get(entry.key, 0) + len(entry.value or b"")
+            first, last = body["start_key"], body["end_key"]
+            return {"weights": [[key, size] for key, size in sorted(sizes.items())
+                                if key >= first and (last is None or key < last)]}  # fmt: skip
         if op == wire.RESOLVE:
             how = body["start"]
+            if how == "earliest":
+                return {"seq": known.earliest}
             if how == "latest":
                 return {"seq": known.next_seq}
             if how == "snapshot":
