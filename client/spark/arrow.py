@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from ..errors import InvalidArgument, RemoteProtocolError
 from ..span_pages import SpanPage
+from .session import Record
 
 _OF_ENTRY: Final = ("key", "value", "seq", "timestamp", "headers")
 _ORDER: Final = [("seq", "ascending"), ("key", "ascending")]
@@ -21,7 +22,6 @@ _ROWS_MAX: Final = 1 << 14
 """Of a batch that was put together of pages."""
 _LATEST_ROWS: Final = 1 << 17
 """Rows that may be superseded are looked through once there are as many, or as many as others."""
-Record = tuple[bytes, bytes | None, dict[bytes, bytes] | None]
 
 
 class Rows:

@@ -45,56 +45,47 @@ def positions(of: Vector) -> list[Position]:
     return [(part.start, part.end, part.through_seq + 1) for part in of.parts]
 
 
-def areas(start: Vector, latest: Sequence[Position], wanted: Sequence[KeySpan]) -> list[Area]:
-    """What there is to read, by where it was read up to and by the ranges of now."""
+def areas(
+    start: Vector,
+    latest: Sequence[Position],
+    wanted: Sequence[KeySpan],
+    edges: Iterable[Position] = ((b"", None, 0),),
+) -> list[Area]:
+    """What there is to read, by where it was read up to and by the ranges of now.
+
+    `edges`: spans by which it is cut too. In an area that lies in one of those that `earliest`
+    gives no two entries have the same seq; where ranges were merged they may.
+    """
     ranges = [(low, high, (low, seq)) for low, high, seq in latest]
+    cut = [(low, high, seq) for low, high, seq, _ in overlay(positions(start), edges)]
     return [
         Area(low, high, seq, max(seq, end), overlaps((low, high), wanted), of_range)
-        for low, high, seq, (of_range, end) in overlay(positions(start), ranges)
+        for low, high, seq, (of_range, end) in overlay(cut, ranges)
     ]
 
 
-def admitted(available: Sequence[int], costs: Sequence[float], most: float) -> list[int]:
-    """How many of each may be had so that together they cost at most that: what is little is had
-    whole, the rest is shared evenly. At least one of all, if there is any."""
+def admitted(available: Sequence[int], most: int) -> list[int]:
+    """How many of each, together at most so many: what is little is had whole, the rest is shared
+    evenly. At least one of all, if there is any."""
     shares = [0] * len(available)
-    left = most
-    order = sorted(range(len(available)), key=lambda at: available[at] * costs[at])
+    order = sorted(range(len(available)), key=available.__getitem__)
+    left = max(1, most)
     for done, at in enumerate(order):
-        fair = left / (len(order) - done)
-        shares[at] = min(available[at], int(fair / costs[at]))
-        left -= shares[at] * costs[at]
-    return _some(shares, available)
-
-
-def _some(shares: list[int], available: Sequence[int]) -> list[int]:
-    if any(available) and not any(shares):
-        shares[max(range(len(available)), key=available.__getitem__)] = 1
+        shares[at] = min(available[at], left // (len(order) - done))
+        left -= shares[at]
     return shares
 
 
-def advanced(
-    found: Sequence[Area],
-    *,
-    entries_max: int | None,
-    bytes_max: int | None = None,
-    entry_bytes: Sequence[float] = (),
-) -> list[Position] | None:
-    """How far a micro-batch goes: of seqs, of which an entry has one, at most `entries_max`, and
-    `bytes_max` by the `entry_bytes` of each area. None: there is nothing to read.
+def advanced(found: Sequence[Area], most: int | None) -> list[Position] | None:
+    """How far a micro-batch goes: at most so many seqs further. None: there is nothing to read.
 
     Keys that nobody wants are passed at no cost. Neighbours in one range that were both read up to
     its end go on as one.
     """
-    available = [area.latest - area.next if area.is_wanted else 0 for area in found]
     if not any(area.latest > area.next for area in found):
         return None
-    shares = list(available)
-    if entries_max is not None:
-        shares = admitted(available, [1.0] * len(found), entries_max)
-    if bytes_max is not None:
-        by_bytes = admitted(available, [max(1.0, size) for size in entry_bytes], bytes_max)
-        shares = _some(list(map(min, shares, by_bytes)), available)
+    available = [area.latest - area.next if area.is_wanted else 0 for area in found]
+    shares = available if most is None else admitted(available, most)
     rows: list[tuple[Position, Area]] = []
     for area, share in zip(found, shares, strict=True):
         seq = area.next + share if area.is_wanted else area.latest
@@ -105,6 +96,17 @@ def advanced(
                 continue
         rows.append(((area.start, area.end, seq), area))
     return [position for position, _ in rows]
+
+
+def lost(of: Iterable[Task], earliest: Sequence[Position]) -> tuple[bytes, int, int] | None:
+    """Of the tasks a key from which on, the seq from which on, and the seq below which retention
+    may have removed something that is to be read; None: it has not."""
+    for task in of:
+        wanted = [(piece.span.start, piece.span.end, piece.span.from_seq) for piece in task.pieces]
+        for start, _, first, seq in overlay(wanted, earliest):
+            if seq > first:
+                return start, first, seq
+    return None
 
 
 def tasks(start: Vector, end: Vector, wanted: Sequence[KeySpan]) -> list[Task]:

@@ -125,8 +125,13 @@ class Session:
         """Append the records as the producer of that name, with the numbers from the first on, and
         return how many there were, once all are acknowledged.
 
-        Raises PartialFailure unless they are, and Fenced when the name was taken over.
+        The name is taken over from older holders when the first record comes. Raises
+        PartialFailure unless all are acknowledged, Fenced when the name was taken over from this.
         """
+        rest = iter(batches)
+        records = next(rest, None)
+        if records is None:
+            return 0
         producer = self._loop.run(
             lambda: AsyncProducer(
                 self._cluster, self._routes, name=name, linger_ms=5,
@@ -136,9 +141,10 @@ class Session:
         self._loop.call(producer.open())
         count = 0
         try:
-            for records in batches:
+            while records is not None:
                 self._loop.call(_submit(producer, records, first_number + count))
                 count += len(records)
+                records = next(rest, None)
         except BaseException:
             self._loop.call(producer.close(0.0))
             raise

@@ -2,11 +2,19 @@
 
 from collections.abc import Mapping, MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from .options import ReadOptions, read_options
-from .schema import check_libraries, check_source_schema, source_schema
+from ..errors import InvalidArgument
+from .options import ReadOptions, WriteOptions, read_options, write_options
+from .schema import check_libraries, check_sink_schema, check_source_schema, source_schema
+from .session import Session
 
 
 class LognodeSource(DataSource):
@@ -35,8 +43,42 @@ class LognodeSource(DataSource):
 
         return BatchReader(_checked(self.options, schema, streaming=False), schema)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's
+        """A stream. Raises InvalidArgument."""
+        from .stream import StreamReader
+
+        return StreamReader(_checked(self.options, schema, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch is written. Raises InvalidArgument, LogNotFound, Unavailable."""
+        from .sink import BatchWriter
+
+        return BatchWriter(_writable(self.options, schema, overwrite))
+
+    def streamWriter(  # noqa: N802  Spark's
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """A stream is written. Raises InvalidArgument, LogNotFound, Unavailable."""
+        from .sink import StreamWriter
+
+        return StreamWriter(_writable(self.options, schema, overwrite))
+
 
 def _checked(options: Mapping[str, str], schema: StructType, *, streaming: bool) -> ReadOptions:
     found = read_options(options, streaming=streaming)
     check_source_schema(schema, found.columns)
+    return found
+
+
+def _writable(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
+    if overwrite:
+        raise InvalidArgument(
+            "a log is appended to, nothing in it is overwritten: write with mode('append'), a "
+            "stream with outputMode('append') or 'update'",
+            what="mode",
+        )
+    check_sink_schema(schema)
+    found = write_options(options)
+    with Session(found.servers, found.log, timeout=found.timeout_s) as session:
+        session.log()
     return found
