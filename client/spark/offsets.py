@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..errors import InvalidArgument
 from ..span_pages import Span
 from ..vector import Part, Vector
-from .planning import KeySpan, Piece, Position, Task, overlaps, overlay
+from .planning import KeySpan, Piece, Position, Task, overlaps, overlay, positions
 
 Offset = dict[str, Any]
 
@@ -38,11 +38,6 @@ def offset(of: Vector, positions: Iterable[Position]) -> Offset:
 def vector(given: Mapping[str, Any]) -> Vector:
     """Undo `offset`. Raises InvalidArgument."""
     return Vector.from_json(json.dumps(given))
-
-
-def positions(of: Vector) -> list[Position]:
-    """Of each span the first seq that is not in the vector."""
-    return [(part.start, part.end, part.through_seq + 1) for part in of.parts]
 
 
 def areas(

@@ -119,8 +119,9 @@ def _parsed(options: Mapping[str, str], letters: str) -> dict[str, Any]:
         name = given.lower()
         if letters == "w" and name in _OF_SPARK:
             continue
-        if name in _REFUSED:
-            raise _wrong(given, _REFUSED[name])
+        for refused, why in _REFUSED.items():
+            if name == refused.lower():
+                raise _wrong(refused, why)
         option = _BY_NAME.get(name)
         if option is None:
             allowed = ", ".join(o.name for o in _OPTIONS if set(o.kinds) & set(letters))
@@ -303,7 +304,7 @@ _OPTIONS: Final = (
 _BY_NAME: Final = {option.name.lower(): option for option in _OPTIONS}
 _KINDS: Final = {"b": "a batch", "s": "a stream", "w": "a sink"}
 _REFUSED: Final = {
-    "credentialsfile": "does not exist yet: a cluster has no credentials to be given",
+    "credentialsFile": "does not exist yet: a cluster has no credentials to be given",
     "cursor": "does not exist yet: the server keeps no cursors; the checkpoint keeps the offsets",
     "path": "is not for lognode: call load() and save() without a path, and give log",
 }

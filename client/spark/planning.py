@@ -77,6 +77,11 @@ def overlaps(span: KeySpan, spans: Iterable[KeySpan]) -> bool:
     return any((end is None or low < end) and (high is None or start < high) for low, high in spans)
 
 
+def positions(of: Vector) -> list[Position]:
+    """Of each span the first seq that is not in the vector."""
+    return [(part.start, part.end, part.through_seq + 1) for part in of.parts]
+
+
 def hull(spans: Sequence[KeySpan]) -> list[KeySpan]:
     """One span that has all of these, which are ascending: asking for each may be asking often."""
     return [(spans[0][0], spans[-1][1])]

@@ -1,5 +1,6 @@
 """What a batch reads: planned once on the driver, read in tasks, from a vector that stays."""
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +13,7 @@ from ..errors import NotFound
 from ..vector import Vector
 from .arrow import LatestRows, Rows
 from .options import ReadOptions
-from .planning import Piece, Position, Task, hull, plan_batch
+from .planning import KeySpan, Piece, Position, Task, hull, plan_batch, positions
 from .session import Session
 
 
@@ -42,24 +43,38 @@ def plan(session: Session, options: ReadOptions) -> list[Task]:
         session.check(options.starting)
     vector, lease = _vector(session, options)
     around = hull(options.spans)
-    begins: list[Position] = [(b"", None, 1)]
-    ends: list[Position] | None = None
+    try:
+        return plan_batch(
+            vector, options.spans, begins=_begins(session, options, around),
+            ends=_ends(session, options, around), weights=session.layout(around),
+            partitions_min=options.partitions_min, lease=lease,
+        )  # fmt: skip
+    except BaseException:
+        if vector is not options.as_of:
+            session.release(vector)
+        raise
+
+
+def _begins(
+    session: Session, options: ReadOptions, around: Sequence[KeySpan]
+) -> Sequence[Position]:
+    if options.starting_ms is not None:
+        return session.positions(["ts", options.starting_ms], around)
     if isinstance(options.starting, Vector):
-        begins = [(part.start, part.end, part.through_seq + 1) for part in options.starting.parts]
-    elif options.starting is not None:
-        begins = [(b"", None, options.starting)]
-    elif options.starting_ms is not None:
-        begins = session.positions(["ts", options.starting_ms], around)
+        return positions(options.starting)
+    return [(b"", None, options.starting or 1)]
+
+
+def _ends(
+    session: Session, options: ReadOptions, around: Sequence[KeySpan]
+) -> Sequence[Position] | None:
     if options.ending_seq is not None:
-        ends = [(b"", None, options.ending_seq)]
-    elif options.ending_ms is not None:
-        ends = session.positions(["ts", options.ending_ms], around)
-    elif isinstance(options.as_of, int):
-        ends = session.positions(["ts", options.as_of + 1], around)
-    return plan_batch(
-        vector, options.spans, begins=begins, ends=ends, weights=session.layout(around),
-        partitions_min=options.partitions_min, lease=lease,
-    )  # fmt: skip
+        return [(b"", None, options.ending_seq)]
+    if options.ending_ms is not None:
+        return session.positions(["ts", options.ending_ms], around)
+    if isinstance(options.as_of, int):
+        return session.positions(["ts", options.as_of + 1], around)
+    return None
 
 
 def _vector(session: Session, options: ReadOptions) -> tuple[Vector, str | None]:
@@ -99,6 +114,7 @@ def read_piece(
     make = LatestRows if options.mode == "snapshot" else Rows
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     rows = make(arrow_schema, log=options.log, range_start=piece.range_start)
-    for page in session.pages(piece.span, options.consistency, task.of):
-        yield from rows.feed(page)
+    with contextlib.closing(session.pages(piece.span, options.consistency, task.of)) as pages:
+        for page in pages:
+            yield from rows.feed(page)
     yield from rows.finish()

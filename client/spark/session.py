@@ -1,15 +1,17 @@
 """One blocking connection to a cluster, for what drivers and tasks of one log ask."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from .. import address, wire
 from ..cluster import Cluster
-from ..errors import PartialFailure, RemoteProtocolError
+from ..errors import LognodeError, PartialFailure, RemoteProtocolError
 from ..loop_thread import LoopThread
 from ..producer import AsyncProducer
+from ..retry import Attempts
 from ..routing import Range
 from ..snapshot import AsyncSnapshot, check_log, take
 from ..span_pages import Span, SpanPage, span_pages
@@ -20,6 +22,7 @@ from .planning import KeySpan, Position, Weight
 asks_at_once: Final = 16
 close_timeout_s: Final = 5.0
 _EVERYTHING: Final[tuple[KeySpan, ...]] = ((b"", None),)
+Found = TypeVar("Found")
 Record = tuple[bytes, bytes | None, dict[bytes, bytes] | None]
 
 
@@ -50,7 +53,10 @@ class Session:
         """The log, as a vector without parts."""
 
         async def ask() -> Vector:
-            await self._cluster.refresh(self._routes.name, self._deadline())
+            deadline = self._deadline()
+            await self._retried(
+                lambda: self._cluster.refresh(self._routes.name, deadline), deadline
+            )
             cluster, log_id = self._cluster.pool.cluster or "", self._routes.log_id or 0
             return Vector(cluster, self._routes.name, log_id, "", 0, ())
 
@@ -65,6 +71,7 @@ class Session:
         """A committed prefix of every range, held by a lease."""
 
         async def ask() -> Vector:
+            await self._ranges()
             return (await take(self._cluster, self._routes, lease_s, self._timeout)).vector
 
         return self._loop.call(ask())
@@ -73,6 +80,12 @@ class Session:
         """Have its lease end no sooner. Raises NotFound when it has ended."""
         snapshot = AsyncSnapshot(self._cluster, self._routes, vector, timeout=self._timeout)
         self._loop.call(snapshot.renew(lease_s))
+
+    def release(self, vector: Vector) -> None:
+        """End its lease, since nobody is going to read it; if it cannot be, it ends by itself."""
+        snapshot = AsyncSnapshot(self._cluster, self._routes, vector, timeout=1.0)
+        with contextlib.suppress(LognodeError):
+            self._loop.call(snapshot.release())
 
     def positions(self, start: Any, spans: Sequence[KeySpan] = _EVERYTHING) -> list[Position]:
         """Where a start lies, `latest`, `earliest` or `["ts", ms]`, for all keys of the spans."""
@@ -100,7 +113,9 @@ class Session:
 
         return self._loop.call(self._each(spans, ask))
 
-    def pages(self, span: Span, consistency: Consistency, of: Vector) -> Iterator[SpanPage]:
+    def pages(
+        self, span: Span, consistency: Consistency, of: Vector
+    ) -> Generator[SpanPage, None, None]:
         """The pages of a span, of the log that is meant. Raises as `span_pages`, and `check`."""
         source = self._loop.run(lambda: self._pages(span, consistency, of))
         try:
@@ -113,8 +128,10 @@ class Session:
         finally:
             self._loop.call(source.aclose())
 
-    async def _pages(self, span: Span, consistency: Consistency, of: Vector) -> Any:
-        pages: AsyncIterator[SpanPage] = span_pages(
+    async def _pages(
+        self, span: Span, consistency: Consistency, of: Vector
+    ) -> AsyncGenerator[SpanPage, None]:
+        pages = span_pages(
             self._cluster, self._routes, span, consistency=consistency, timeout=self._timeout
         )
         async for page in pages:
@@ -180,7 +197,7 @@ class Session:
     ) -> list[Any]:
         """What is found for each range, as far as it is in a span, in the order of keys."""
         gate = asyncio.Semaphore(asks_at_once)
-        ranges = await self._cluster.all_ranges(self._routes, self._deadline())
+        ranges = await self._ranges()
 
         async def one(known: Range, low: bytes, high: bytes | None) -> list[Any]:
             async with gate:
@@ -191,6 +208,22 @@ class Session:
             for low, high in spans for known in ranges if known.overlaps(low, high)
         ]  # fmt: skip
         return [row for rows in await asyncio.gather(*asked) for row in rows]
+
+    async def _ranges(self) -> list[Range]:
+        deadline = self._deadline()
+        return await self._retried(
+            lambda: self._cluster.all_ranges(self._routes, deadline), deadline
+        )
+
+    async def _retried(self, ask: Callable[[], Awaitable[Found]], deadline: float) -> Found:
+        """What `ask` finds, asked again until then while it may succeed yet."""
+        attempts = Attempts(f"metadata of log {self._routes.name!r}", deadline, writes=False)
+        while True:
+            try:
+                return await ask()
+            except LognodeError as error:
+                step = attempts.failed(error, self._cluster.now())
+            await asyncio.sleep(step.delay_s)
 
     def _deadline(self) -> float:
         return self._cluster.now() + self._timeout

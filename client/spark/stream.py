@@ -23,7 +23,7 @@ from ..vector import Vector
 from . import offsets
 from .offsets import Offset
 from .options import ReadOptions
-from .planning import Position, Task, hull, overlay
+from .planning import Position, Task, hull, overlay, positions
 from .reader import read_piece
 from .session import Session
 
@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted: Any = [(b"", None, 1)]
         if isinstance(self._options.starting, Vector):
             session.check(self._options.starting)
-            wanted = offsets.positions(self._options.starting)
+            wanted = positions(self._options.starting)
         elif self._options.starting is not None:
             wanted = [(b"", None, self._options.starting)]
         elif self._options.starting_ms is not None:

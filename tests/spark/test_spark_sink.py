@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 Cluster = testing.LocalCluster
 
 
-def save(frame: DataFrame, cluster: Cluster, log: str, **options: str) -> None:
+def save(frame: DataFrame, cluster: Cluster, log: str, /, **options: str) -> None:
     writer = frame.write.format("lognode").option("servers", cluster.servers).option("log", log)
     writer.options(**options).mode("append").save()
 

@@ -36,14 +36,14 @@ def values(log: lognode.Log) -> list[bytes | None]:
     return sorted((value for _, _, value in entries(log)), key=str)
 
 
-def reader(spark: SparkSession, cluster: testing.LocalCluster, log: str, **options: str) -> Any:
+def reader(spark: SparkSession, cluster: testing.LocalCluster, log: str, /, **options: str) -> Any:
     """`spark.read` of a log."""
     made = spark.read.format("lognode").option("servers", cluster.servers).option("log", log)
     return made.options(**options)
 
 
 def stream(
-    spark: SparkSession, cluster: testing.LocalCluster, log: str, **options: str
+    spark: SparkSession, cluster: testing.LocalCluster, log: str, /, **options: str
 ) -> DataFrame:
     """`spark.readStream` of a log, loaded."""
     made = spark.readStream.format("lognode").option("servers", cluster.servers)

@@ -9,6 +9,7 @@ from lognode.client.errors import InvalidArgument
 from lognode.client.spark import offsets
 from lognode.client.spark.offsets import Area, admitted, advanced, areas, lost, tasks
 from lognode.client.spark.planning import Position
+from lognode.client.spark.planning import positions as read_up_to
 from lognode.client.vector import Vector
 
 LOG = Vector("c1", "flights", 1, "", 0, ())
@@ -33,8 +34,8 @@ def test_an_offset_is_a_vector_and_survives_json() -> None:
         {"start": {"b64": "/w=="}, "end": None, "through_seq": 70},
     ]
     again = offsets.vector(json.loads(json.dumps(made)))
-    assert offsets.positions(again) == positions((b"", 1), (b"\xff", 71))
-    assert offsets.offset(again, offsets.positions(again)) == made
+    assert read_up_to(again) == positions((b"", 1), (b"\xff", 71))
+    assert offsets.offset(again, read_up_to(again)) == made
     with pytest.raises(InvalidArgument, match="version"):
         offsets.vector({**made, "v": 2})
 

@@ -61,7 +61,7 @@ def test_values_become_what_they_mean() -> None:
     [
         ({"startingSq": "1"}, r"option startingSq: is none of lognode; there are servers, log"),
         ({"path": "x"}, "without a path"),
-        ({"credentialsFile": "x"}, "option credentialsFile: does not exist yet"),
+        ({"credentialsfile": "x"}, "option credentialsFile: does not exist yet"),
         ({"cursor": "x"}, "option cursor: does not exist yet"),
         ({"pushdown": "true"}, r"filterPushdown\.enabled.*give keys, keyPrefix"),
         ({"servers": "h1:99999"}, "option servers: .*99999.* is not a port"),

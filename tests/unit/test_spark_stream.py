@@ -7,13 +7,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fake_cluster import FakeCluster, Stored
+from fake_cluster import FakeCluster, FakeNode, Stored
 from fake_thread import fake_cluster_thread
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from lognode.client import wire
-from lognode.client.errors import Fenced, InvalidArgument, LognodeError, LogNotFound, NotFound
+from lognode.client.acceptor import Request
+from lognode.client.errors import (
+    Fenced,
+    InvalidArgument,
+    LognodeError,
+    LogNotFound,
+    NotFound,
+    Unavailable,
+)
 from lognode.client.spark import sink
 from lognode.client.spark.options import WriteOptions
 from lognode.client.spark.reader import BatchReader
@@ -236,6 +244,36 @@ def test_a_lease_that_ended_fails_a_batch_on_the_driver_unless_loss_may_be(
     lax = LognodeSource({**options, "asOf": saved, "columns": "key,seq", "failOnDataLoss": "false"})
     reader = lax.reader(lax.schema())
     assert sorted(rows(reader, reader.partitions())) == expected
+
+
+def test_a_plan_that_fails_leaves_no_lease(cluster: FakeCluster) -> None:
+    fill(cluster, 3)
+    made = source(cluster)
+    reader = made.reader(made.schema())
+    assert reader.partitions()
+    assert [len(known.leases) for known in cluster.ranges] == [1, 1]
+    for node in cluster.nodes.values():
+        read = node.read
+        node.read = lambda op, *asked, read=read: (
+            {"weights": [1]} if op == wire.LAYOUT else read(op, *asked)
+        )
+    with pytest.raises(TypeError):
+        reader.partitions()
+    assert [len(known.leases) for known in cluster.ranges] == [1, 1]
+
+
+def test_a_driver_asks_again_while_no_node_answers(cluster: FakeCluster) -> None:
+    failures = [Unavailable("later", reason="later") for _ in range(8)]
+
+    def away(node: FakeNode, request: Request, when: str) -> None:
+        if when == "metadata" and failures:
+            raise failures.pop()
+
+    cluster.faults.append(away)
+    fill(cluster, 3)
+    made = source(cluster)
+    assert len(made.reader(made.schema()).partitions()) == 2
+    assert not failures
 
 
 def test_bounds_of_a_batch(cluster: FakeCluster) -> None:
