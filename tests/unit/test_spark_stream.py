@@ -335,10 +335,11 @@ def test_a_task_that_runs_again_adds_nothing_twice(cluster: FakeCluster) -> None
     once = [batch(b"a", b"z"), batch(), batch(b"a", b"b")]
     assert deliver(cluster, sink.first_number(0), *once) == 4
     assert deliver(cluster, sink.first_number(0), *once) == 4
+    assert deliver(cluster, sink.first_number(0), batch(b"a"), batch(b"z", b"a", b"b")) == 4
     assert [entry.key for entry in cluster.entries()] == [b"a", b"a", b"b", b"z"]
     assert deliver(cluster, sink.first_number(1), *once) == 4
     assert len(cluster.entries()) == 8
-    assert cluster.producers["spark/q/3"][1] == 3
+    assert cluster.producers["spark/q/3"][1] == 4
 
 
 def test_a_task_that_died_half_way_is_made_whole(cluster: FakeCluster) -> None:
