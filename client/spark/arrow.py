@@ -1,6 +1,6 @@
 """Pages as Arrow record batches, and record batches as records: columns, not an object an entry.
 
-The order of rows is that of seq and key, the same for every reading of a span: a sink numbers the
+The order of rows is that of key and seq, the same for every reading of a span: a sink numbers the
 rows of a task, and takes those of a task that runs again for the same.
 """
 
@@ -11,17 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InvalidArgument, RemoteProtocolError
-from ..span_pages import SpanPage
+from ..span_pages import Place, SpanPage
 from .session import Record
 
 _OF_ENTRY: Final = ("key", "value", "seq", "timestamp", "headers")
-_ORDER: Final = [("seq", "ascending"), ("key", "ascending")]
-_NEWEST: Final = [("key", "ascending"), ("seq", "descending")]
+_ORDER: Final = [("key", "ascending"), ("seq", "ascending")]
 _MILLISECONDS: Final = pa.timestamp("ms", "UTC")
 _ROWS_MAX: Final = 1 << 14
-"""Of a batch that was put together of pages."""
-_LATEST_ROWS: Final = 1 << 17
-"""Rows that may be superseded are looked through once there are as many, or as many as others."""
+"""Of a batch."""
+_HELD_BYTES: Final = 4 << 20
+"""What is held back is looked through once there is so much more, or twice what was left."""
 
 
 class Rows:
@@ -32,24 +31,28 @@ class Rows:
         self._constants = {"log": log, "rangeStart": range_start}
         self._needed = {"key", "seq", *schema.names}
         self._held: list[pa.Table] = []
+        self._bytes = self._left = 0
+        """Of what is held back: now, and when it was looked through last."""
 
     def feed(self, page: SpanPage) -> Iterator[pa.RecordBatch]:
         """What can be said by now of what follows what."""
         table = self._table(page.body)
-        seqs = page.body["seqs"]
-        if not self._held and (not seqs or seqs[-1] < page.settled):
-            yield from self._shown(table)
-            return
-        held = pa.concat_tables([*self._held, table])
-        is_ready = pc.less(held["seq"], page.settled)
-        self._held = [rest] if (rest := held.filter(pc.invert(is_ready))).num_rows else []
-        yield from self._shown(held.filter(is_ready).sort_by(_ORDER))
+        self._held.append(table)
+        self._bytes += table.nbytes
+        if page.settled is None or self._bytes >= _HELD_BYTES + 2 * self._left:
+            held = pa.concat_tables(self._held)
+            ready = held
+            self._held = []
+            if page.settled is not None:
+                is_ready = _below(held, page.settled)
+                ready = held.filter(is_ready)
+                self._held = [held.filter(pc.invert(is_ready)).combine_chunks()]
+            self._left = self._bytes = sum(rest.nbytes for rest in self._held)
+            yield from self._shown(_ordered(ready))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The rest."""
-        held, self._held = self._held, []
-        if held:
-            yield from self._shown(pa.concat_tables(held).sort_by(_ORDER))
+        yield from ()
 
     def _table(self, page: dict[str, Any]) -> pa.Table:
         """The columns that are needed of a page. Raises RemoteProtocolError."""
@@ -98,40 +101,47 @@ class Rows:
 
 
 class LatestRows(Rows):
-    """The same, but of each key its last entry alone, unless that is a tombstone; by key."""
+    """The same, but of each key its last entry alone, unless that is a tombstone."""
 
     def __init__(self, schema: pa.Schema, *, log: str, range_start: bytes) -> None:
         super().__init__(schema, log=log, range_start=range_start)
         self._needed.add("value")
-        self._looked_through = 0
-
-    def feed(self, page: SpanPage) -> Iterator[pa.RecordBatch]:
-        """Nothing yet: what comes later may be newer."""
-        self._held.append(self._table(page.body))
-        rows = sum(table.num_rows for table in self._held)
-        if rows >= _LATEST_ROWS + 2 * self._looked_through:
-            self._held = [_latest(pa.concat_tables(self._held))]
-            self._looked_through = self._held[0].num_rows
-        yield from ()
+        self._last: list[pa.Table] = []
+        """The last row so far: the next one may be of the same key."""
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """All of it."""
-        held, self._held = self._held, []
-        if held:
-            latest = _latest(pa.concat_tables(held))
-            yield from self._shown(latest.filter(pc.is_valid(latest["value"])))
+        """The last key."""
+        for last in self._last:
+            yield from self._values(last)
+
+    def _shown(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        if not table.num_rows:
+            return
+        rows = pa.concat_tables([*self._last, table])
+        last = rows.num_rows - 1
+        self._last = [rows.slice(last)]
+        keys = rows["key"].combine_chunks()
+        is_last = pc.not_equal(keys.slice(0, last), keys.slice(1))
+        yield from self._values(rows.slice(0, last).filter(is_last))
+
+    def _values(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        yield from super()._shown(table.filter(pc.is_valid(table["value"])))
 
 
-def _latest(table: pa.Table) -> pa.Table:
-    """Of each key the row with the highest seq, in the order of keys."""
-    if not table.num_rows:
-        return table
-    ordered = table.sort_by(_NEWEST)
-    keys = ordered["key"].combine_chunks()
-    is_first = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1))
-    if isinstance(is_first, pa.ChunkedArray):
-        is_first = is_first.combine_chunks()
-    return ordered.filter(pa.concat_arrays([pa.array([True]), is_first]))
+def _below(table: pa.Table, place: Place) -> pa.ChunkedArray:
+    """Which rows come before a place."""
+    key, seq = pa.scalar(place[0], pa.binary()), place[1]
+    same = pc.and_(pc.equal(table["key"], key), pc.less(table["seq"], seq))
+    return pc.or_(pc.less(table["key"], key), same)
+
+
+def _ordered(table: pa.Table) -> pa.Table:
+    """By key and seq. What comes of one file alone is so already."""
+    keys, seqs = (table[name].combine_chunks() for name in ("key", "seq"))
+    before, behind = keys.slice(0, max(0, len(keys) - 1)), keys.slice(1)
+    rises = pc.less(seqs.slice(0, len(before)), seqs.slice(1))
+    follows = pc.or_(pc.less(before, behind), pc.and_(pc.equal(before, behind), rises))
+    return table if pc.all(follows).as_py() is not False else table.sort_by(_ORDER)
 
 
 def records(batch: pa.RecordBatch, first_row: int) -> Sequence[Record]:

@@ -110,7 +110,7 @@ def read_task(options: ReadOptions, schema: StructType, task: Task) -> Iterator[
 def read_piece(
     session: Session, options: ReadOptions, schema: StructType, task: Task, piece: Piece
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece, in the order of seq and key; in mode=snapshot by key."""
+    """The rows of a piece, in the order of key and seq."""
     make = LatestRows if options.mode == "snapshot" else Rows
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     rows = make(arrow_schema, log=options.log, range_start=piece.range_start)

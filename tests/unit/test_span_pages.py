@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 from fake_cluster import FakeCluster, Stored, fake_cluster
@@ -13,18 +14,19 @@ from lognode.client.errors import NotFound, RemoteProtocolError
 from lognode.client.span_pages import Span, SpanPage, span_pages
 
 Read = list[SpanPage]
+Row = tuple[bytes, int]
 
 
-def filled(cluster: FakeCluster, count: int = 40) -> list[tuple[int, bytes]]:
+def filled(cluster: FakeCluster, count: int = 60) -> list[Row]:
     cluster.create("log")
     (only,) = cluster.ranges
     for at in range(count):
         only.entries.append(Stored(b"k%d" % (at * 7 % 10), at + 1, 1_000 + at, None, b"v"))
     only.next_seq = count + 1
-    return [(entry.seq, entry.key) for entry in only.entries]
+    return sorted((entry.key, entry.seq) for entry in only.entries)
 
 
-async def read(cluster: FakeCluster, span: Span, split_after: dict[int, bytes]) -> Read:
+async def read(cluster: FakeCluster, span: Span, changes: dict[int, Any] | None = None) -> Read:
     client = Cluster(parse(cluster.address))
     found: Read = []
     try:
@@ -32,74 +34,85 @@ async def read(cluster: FakeCluster, span: Span, split_after: dict[int, bytes]) 
             client, client.log("log"), span, consistency="linearizable", timeout=5.0
         ):
             found.append(page)
-            if len(found) in split_after:
-                cluster.split(split_after[len(found)])
+            change = (changes or {}).get(len(found))
+            if change is not None:
+                change()
         return found
     finally:
         await client.close()
 
 
-def rows(pages: Read) -> list[tuple[int, bytes]]:
+def rows(pages: Read) -> list[Row]:
     return [
-        (seq, page.body["keys"] if type(page.body["keys"]) is bytes else page.body["keys"][at])
+        (page.body["keys"] if type(page.body["keys"]) is bytes else page.body["keys"][at], seq)
         for page in pages
         for at, seq in enumerate(page.body["seqs"])
     ]
 
 
-def check_settled(pages: Read, expected: list[tuple[int, bytes]]) -> None:
+def check_settled(pages: Read, expected: list[Row]) -> None:
     """What a page says is complete is: nothing below comes later."""
     for at, page in enumerate(pages):
-        assert not [row for row in rows(pages[at + 1 :]) if row[0] < page.settled]
-        assert {row for row in expected if row[0] < page.settled} <= set(rows(pages[: at + 1]))
+        if page.settled is None:
+            assert at == len(pages) - 1
+            continue
+        assert min(rows(pages[at + 1 :]), default=page.settled) >= page.settled
+        assert {row for row in expected if row < page.settled} <= set(rows(pages[: at + 1]))
 
 
-def test_all_of_a_span_is_read_once_through_splits() -> None:
+def test_all_of_a_span_is_read_once_through_splits_and_merges_of_files() -> None:
     async def main(seed: int) -> None:
         rng = random.Random(seed)
         async with fake_cluster() as cluster:
             entries = filled(cluster)
-            low, high = sorted(rng.sample(range(1, 42), 2))
-            span = Span(b"k1", b"k8", low, high)
-            splits = {rng.randrange(1, 6): b"k%d" % rng.randrange(1, 9) for _ in range(2)}
+            low, high = sorted(rng.sample(range(1, 62), 2))
+            start, end = b"k1", rng.choice([b"k8", None])
+
+            def change() -> None:
+                if rng.random() < 0.5:
+                    cluster.split(b"k%d" % rng.randrange(1, 9))
+                for known in cluster.ranges:
+                    known.file_seqs = rng.choice([5, 8, 16, 100])
+
+            changes = {rng.randrange(1, 12): change for _ in range(3)}
             expected = [
-                (seq, key) for seq, key in entries if low <= seq < high and b"k1" <= key < b"k8"
-            ]
-            pages = await read(cluster, span, splits)
+                (key, seq) for key, seq in entries
+                if low <= seq < high and key >= start and (end is None or key < end)
+            ]  # fmt: skip
+            pages = await read(cluster, Span(start, end, low, high), changes)
             assert sorted(rows(pages)) == expected, f"seed={seed}"
             check_settled(pages, expected)
-            if not cluster.ranges[1:]:
-                assert rows(pages) == expected
 
-    for seed in range(30):
+    for seed in range(40):
         asyncio.run(main(seed))
 
 
-def test_pages_end_below_the_last_seq() -> None:
+def test_files_are_read_side_by_side_and_little_is_held_back() -> None:
     async def main() -> None:
         async with fake_cluster() as cluster:
             entries = filled(cluster)
-            pages = await read(cluster, Span(b"", None, 5, 12), {})
-            assert rows(pages) == entries[4:11]
-            assert [body["limit"] for _, op, body in cluster.requests if op == wire.READ_SPAN] == [
-                7, 4, 1,
-            ]  # fmt: skip
-            assert await read(cluster, Span(b"", None, 5, 5), {}) == []
+            cluster.ranges[0].file_seqs = 20
+            pages = await read(cluster, Span(b"", None, 1, 61))
+            assert sorted(rows(pages)) == entries
+            check_settled(pages, entries)
+            held = most = 0
+            for at, page in enumerate(pages):
+                if page.settled is not None:
+                    held = sum(row >= page.settled for row in rows(pages[: at + 1]))
+                most = max(most, held)
+            assert most <= 3 * 4, "of four files a page"
 
     asyncio.run(main())
 
 
-def test_a_page_with_more_than_was_asked_for_is_cut_in_all_its_columns() -> None:
+def test_nothing_is_asked_for_where_there_is_nothing() -> None:
     async def main() -> None:
         async with fake_cluster() as cluster:
             filled(cluster)
-            cluster.ranges[0].entries[5].headers = {b"h": b"v"}
-            cluster.ranges[0].entries[5].snapshot = True
-            pages = await read(cluster, Span(b"", None, 4, 6), {})
-            assert [page.body["seqs"] for page in pages] == [[4, 5]]
-            (page,) = pages
-            assert [len(page.body[name]) for name in ("keys", "timestamps", "values")] == [2, 2, 2]
-            assert page.body["headers"] is page.body["snapshots"] is None
+            assert await read(cluster, Span(b"", None, 5, 5)) == []
+            (page,) = await read(cluster, Span(b"x", None, 5, 9))
+            assert (page.body["seqs"], page.settled) == ([], None)
+            assert cluster.count(wire.EXPORT) == 1
 
     asyncio.run(main())
 
@@ -109,19 +122,23 @@ def test_a_lease_that_has_ended_is_said_to_have() -> None:
         async with fake_cluster() as cluster:
             filled(cluster)
             with pytest.raises(NotFound, match="lease of this snapshot of log 'log' has ended"):
-                await read(cluster, Span(b"", None, 1, 9, "gone"), {})
+                await read(cluster, Span(b"", None, 1, 9, "gone"))
 
     asyncio.run(main())
 
 
-def test_a_page_that_ends_before_it_begins_is_refused() -> None:
+@pytest.mark.parametrize(
+    "broken", [{"end_key": b"a"}, {"position": [[1]]}, {"position": [[[1, 2, 3, 4]], 1]},
+               {"position": 7}]
+)  # fmt: skip
+def test_a_page_that_is_none_is_refused(broken: dict[str, Any]) -> None:
     async def main() -> None:
         async with fake_cluster() as cluster:
             filled(cluster)
             node = cluster.nodes[cluster.ranges[0].leader]
             serve = node.read
-            node.read = lambda *asked: {**serve(*asked), "end_key": b"a"}
+            node.read = lambda *asked: {**serve(*asked), **broken}
             with pytest.raises(RemoteProtocolError):
-                await read(cluster, Span(b"k1", None, 1, 9), {})
+                await read(cluster, Span(b"k1", None, 1, 9))
 
     asyncio.run(main())

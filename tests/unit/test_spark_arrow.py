@@ -1,6 +1,7 @@
 """Pages become batches of the very schema that Spark asks for, in one order; batches records."""
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from lognode.statemachine.page import Page
 EVERY = (*COLUMNS, "headers", "rangeStart")
 
 
-def page(entries: list[Entry], settled: int) -> SpanPage:
+def page(entries: list[Entry], settled: tuple[bytes, int] | None = None) -> SpanPage:
     built = Page(next=0)
     for entry in entries:
         built.add(entry)
@@ -60,7 +61,7 @@ def fed(rows: Rows, *pages: SpanPage) -> list[dict[str, Any]]:
 def test_a_batch_has_the_schema_that_spark_checks_and_what_the_page_has() -> None:
     entries = [entry(b"a", 1, headers={b"h": b"1", b"i": b"2"}), entry(b"b", 2, None)]
     rows = Rows(schema(*EVERY), log="flights", range_start=b"")
-    found = fed(rows, page(entries, 3))
+    found = fed(rows, page(entries))
     assert [row.pop("timestamp").timestamp() for row in found] == [1.001, 1.002]
     assert found == [
         {"key": b"a", "value": b"v", "log": "flights", "seq": 1, "rangeStart": b"",
@@ -72,55 +73,76 @@ def test_a_batch_has_the_schema_that_spark_checks_and_what_the_page_has() -> Non
 
 def test_columns_come_in_the_order_asked_for_and_no_others() -> None:
     rows = Rows(schema("seq", "key"), log="flights", range_start=b"")
-    assert fed(rows, page([entry(b"a", 1)], 2), page([entry(b"a", 2)], 3)) == [
+    assert fed(rows, page([entry(b"a", 1)], (b"a", 2)), page([entry(b"a", 2)])) == [
         {"seq": 1, "key": b"a"}, {"seq": 2, "key": b"a"},
     ]  # fmt: skip
 
 
-def test_rows_are_in_the_order_of_seq_and_key_however_a_span_is_cut() -> None:
+def bands(rng: random.Random, entries: list[Entry]) -> list[SpanPage]:
+    """Pages of files of some seqs each, read side by side, as `span_pages` gives them."""
+    edges = [0, *sorted(rng.sample(range(1, 60), rng.randrange(5))), 1 << 20]
+    files = [sorted((e for e in entries if low <= e.seq < high), key=lambda e: (e.key, e.seq))
+             for low, high in pairwise(edges)]  # fmt: skip
+    files = [file for file in files if file]
+    pages = []
+    while files:
+        one = min(files, key=lambda file: (file[0].key, file[0].seq))
+        count = rng.randrange(1, 20)
+        some = one[:count]
+        del one[:count]
+        files = [file for file in files if file]
+        places = [(file[0].key, file[0].seq) for file in files]
+        pages.append(page(some, min(places, default=None)))
+    return pages
+
+
+def test_rows_are_in_the_order_of_key_and_seq_whatever_the_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     entries = [entry(b"k%d" % (seq * 3 % 7), seq) for seq in range(1, 60)]
     entries += [entry(b"z%d" % (seq % 4), seq) for seq in range(20, 50)]  # another chain
-    expected = sorted((e.seq, e.key) for e in entries)
-    for seed in range(50):
+    expected = sorted((e.key, e.seq) for e in entries)
+    for seed in range(100):
         rng = random.Random(seed)
-        edges = [b"", *sorted(rng.sample([b"k1", b"k3", b"k5", b"z", b"z2"], rng.randrange(5)))]
-        parts = [[e for e in entries if start <= e.key and (end is None or e.key < end)]
-                 for start, end in zip(edges, [*edges[1:], None], strict=True)]  # fmt: skip
-        parts = [sorted(part, key=lambda e: (e.seq, e.key)) for part in parts]
-        at, pages = [1] * len(parts), []
-        while min(at) < 60:
-            one = at.index(min(at))
-            until = min(60, at[one] + rng.randrange(1, 20))
-            some = [e for e in parts[one] if at[one] <= e.seq < until]
-            at[one] = until
-            pages.append(page(some, min(at)))
+        monkeypatch.setattr(arrow, "_HELD_BYTES", rng.choice([0, 300, 1 << 20]))
         rows = Rows(schema("seq", "key"), log="l", range_start=b"")
-        assert [(row["seq"], row["key"]) for row in fed(rows, *pages)] == expected, f"seed={seed}"
+        found = fed(rows, *bands(rng, entries))
+        assert [(row["key"], row["seq"]) for row in found] == expected, f"seed={seed}"
+
+
+def test_what_is_settled_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "_HELD_BYTES", 1_000)
+    rows, most, shown = Rows(schema("seq", "key"), log="l", range_start=b""), 0, 0
+    for seq in range(1, 5_000):
+        shown += sum(b.num_rows for b in rows.feed(page([entry(b"a", seq)], (b"a", seq + 1))))
+        most = max(most, sum(table.num_rows for table in rows._held))
+    assert 20 < most < 200
+    assert shown > 4_700
 
 
 def test_the_latest_of_each_key_without_tombstones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "_LATEST_ROWS", 10)
-    rng = random.Random(3)
-    entries = [
-        entry(b"k%d" % rng.randrange(20), seq, rng.choice([None, b"%d" % seq, b"%d" % seq]))
-        for seq in range(1, 200)
-    ]
-    last = {e.key: e for e in entries}
-    pages = [page(entries[at : at + 7], at + 8) for at in range(0, len(entries), 7)]
-    rows = LatestRows(schema("key", "seq"), log="l", range_start=b"")
-    assert [(row["key"], row["seq"]) for row in fed(rows, *pages)] == [
-        (key, e.seq) for key, e in sorted(last.items()) if e.value is not None
-    ]
+    for seed in range(50):
+        rng = random.Random(seed)
+        monkeypatch.setattr(arrow, "_HELD_BYTES", rng.choice([0, 300, 1 << 20]))
+        entries = [
+            entry(b"k%d" % rng.randrange(20), seq, rng.choice([None, b"%d" % seq, b"%d" % seq]))
+            for seq in range(1, rng.randrange(2, 200))
+        ]
+        last = {e.key: e for e in entries}
+        rows = LatestRows(schema("key", "seq"), log="l", range_start=b"")
+        assert [(row["key"], row["seq"]) for row in fed(rows, *bands(rng, entries))] == [
+            (key, e.seq) for key, e in sorted(last.items()) if e.value is not None
+        ], f"seed={seed}"
     assert fed(LatestRows(schema("key"), log="l", range_start=b"")) == []
-    assert fed(LatestRows(schema("key"), log="l", range_start=b""), page([], 5)) == []
+    assert fed(LatestRows(schema("key"), log="l", range_start=b""), page([])) == []
 
 
 @pytest.mark.parametrize("broken", [{"values": [1]}, {"timestamps": []}, {"keys": [b"a", b"b"]}])
 def test_a_page_that_is_none_is_refused(broken: dict[str, Any]) -> None:
-    body = {**page([entry(b"a", 1)], 2).body, **broken}
+    body = {**page([entry(b"a", 1)]).body, **broken}
     rows = Rows(schema(*EVERY), log="l", range_start=b"")
     with pytest.raises(RemoteProtocolError):
-        fed(rows, SpanPage(body, 2))
+        fed(rows, SpanPage(body, None))
 
 
 def test_records_of_binary_and_of_text() -> None:
