@@ -2,16 +2,22 @@
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 from fake_cluster import FakeCluster, Stored, fake_cluster
+from lineages import Lineages
 
 from lognode.client import wire
 from lognode.client.address import parse
 from lognode.client.cluster import Cluster
 from lognode.client.errors import NotFound, RemoteProtocolError
+from lognode.client.routing import Range
 from lognode.client.span_pages import Span, SpanPage, span_pages
+from lognode.node import fields
+from lognode.statemachine.range_state import RangeState
 
 Read = list[SpanPage]
 Row = tuple[bytes, int]
@@ -125,6 +131,67 @@ def test_a_lease_that_has_ended_is_said_to_have() -> None:
                 await read(cluster, Span(b"", None, 1, 9, "gone"))
 
     asyncio.run(main())
+
+
+class Served:
+    """A cluster of one range, of the state machine itself, instead of nodes."""
+
+    def __init__(self, state: RangeState, limit: int) -> None:
+        self.state = state
+        self.limit = limit
+
+    def now(self) -> float:
+        return 0.0
+
+    async def call(
+        self, routes: Any, key: bytes, op: str, body: dict[str, Any], **how: Any
+    ) -> tuple[dict[str, Any], Range]:
+        assert op == wire.EXPORT
+        page, following = self.state.read_bands(
+            body["start_key"], body["end_key"], fields.position(body), self.state.next_seq,
+            limit=self.limit, bytes_max=body["bytes"], as_of=body["as_of"],
+        )  # fmt: skip
+        answer = {**page.to_wire(), "position": following}
+        return msgpack.unpackb(msgpack.packb(answer)), Range(1, 1, 1, b"", None, (1,))
+
+
+async def served(state: RangeState, limit: int, span: Span) -> Read:
+    cluster: Any = Served(state, limit)
+    routes: Any = None
+    pages = span_pages(cluster, routes, span, consistency="linearizable", timeout=5.0)
+    return [page async for page in pages]
+
+
+def test_what_the_state_machine_serves_ends_with_the_last_seq_and_is_settled_early(
+    tmp_path: Path,
+) -> None:
+    """Two chains of files, what was appended after their merge, and a memtable."""
+    lineages = Lineages(tmp_path)
+    lineages.split(lineages.ranges[0], b"e")
+    for state, keys in zip(lineages.ranges, (b"abc", b"efg"), strict=True):
+        for _ in range(8):
+            lineages.append(state, [b"%c" % key for key in keys])
+            lineages.flush(state)
+    lineages.unite(0)
+    (state,) = lineages.ranges
+    for at in range(9):
+        lineages.append(state, [b"a", b"f", b"g"])
+        if at == 4:
+            lineages.flush(state)
+    every = [
+        (key, seq) for key in (b"a", b"b", b"c", b"e", b"f", b"g")
+        for seq in state.scan(key, limit=999, bytes_max=1 << 20).seqs
+    ]  # fmt: skip
+    for low, high in ((1, state.next_seq), (5, 21), (20, 40), (state.next_seq - 1, 1 << 40)):
+        for limit in (1, 4, 100):
+            for start, end in ((b"", None), (b"b", b"f\0")):
+                pages = asyncio.run(served(state, limit, Span(start, end, low, high)))
+                expected = [
+                    (key, seq) for key, seq in every
+                    if low <= seq < high and key >= start and (end is None or key < end)
+                ]  # fmt: skip
+                assert sorted(rows(pages)) == expected
+                check_settled(pages, expected)
 
 
 @pytest.mark.parametrize(
