@@ -116,11 +116,15 @@ ranges that follow: bands of seqs from `first` and below `end`, in the order of 
 there on, then all seqs from `next` on. `end_key` as in `read_span`; the others are asked for with
 the `position` that was asked with."""
 RESOLVE: Final = "resolve"
-"""{key: key | nil, start: ["ts", ms] | ["tail", n] | "latest" | "snapshot", end?: seq | nil,
-start_key?: key, end_key?: key | nil} -> {seq, more?: bool, end_key?: key}. Without a key `ts` is of
-the span; with an `end_key` in the answer the seq is not that of the others. `snapshot`: of the
-key's newest logical snapshot below `end`; with `more` there is none from `seq` on, and the search
-goes on with that as `end`. 1 where there is none at all."""
+"""{key: key | nil, start: ["ts", ms] | ["tail", n] | "earliest" | "latest" | "snapshot",
+end?: seq | nil, start_key?: key, end_key?: key | nil} -> {seq, more?: bool, end_key?: key}. Without
+a key `ts` and `earliest` are of the span; with an `end_key` in the answer the seq is not that of
+the others. `earliest`: what retention has left of the span begins there or later. `snapshot`: of
+the key's newest logical snapshot below `end`; with `more` there is none from `seq` on, and the
+search goes on with that as `end`. 1 where there is none at all."""
+LAYOUT: Final = "layout"
+"""{start_key, end_key | nil} -> {weights: [[key, bytes]]}: about how many bytes, of files and of
+what memtables would make, lie from each key on, below the next one. A few hundred rows at most."""
 FOLLOW: Final = "follow"
 """{range, generation, keys: {key: seq} | nil, prefix, start_key, end_key, from_seq, credit} ->
 pushes {page, caught_up, next, applied, end_key?}: entries of the keys from their seqs, or of the

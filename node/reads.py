@@ -21,6 +21,7 @@ from ..client.errors import GenerationMismatch, InvalidArgument
 from ..partitions.model import Span
 from ..statemachine.band_reads import Position
 from ..statemachine.page import Page
+from ..statemachine.split_key import SplitKey
 from ..statemachine.turns import ENTRIES_A_TURN
 from . import fields
 from .range_replica import RangeReplica
@@ -153,7 +154,8 @@ async def export(replica: RangeReplica, body: Body) -> Body:
 
 
 async def resolve(replica: RangeReplica, body: Body) -> Body:
-    """The seq of a start position: `["ts", ms]`, `["tail", n]`, `"latest"` or `"snapshot"`."""
+    """The seq of a start position: `["ts", ms]`, `["tail", n]`, `"earliest"`, `"latest"` or
+    `"snapshot"`."""
     key, start = fields.optional_key(body, "key"), body.get("start")
     if key is not None:
         span: tuple[bytes, bytes | None] = (key, key + b"\0")
@@ -163,6 +165,9 @@ async def resolve(replica: RangeReplica, body: Body) -> Body:
         return {"seq": replica.state.next_seq}
     if start == "snapshot":
         return await _snapshot(replica, body)
+    if start == "earliest":
+        seq, end_key = replica.state.earliest(*span)
+        return {"seq": seq} if end_key is None else {"seq": seq, "end_key": end_key}
     if type(start) is list and len(start) == 2 and type(start[1]) is int and start[1] >= 0:
         if start[0] == "ts":
             at_time = partial(replica.state.seq_at_timestamp, start[1], *span)
@@ -186,6 +191,15 @@ async def _snapshot(replica: RangeReplica, body: Body) -> Body:
     return {"seq": page.next if page.more else 1, "more": page.more}
 
 
+async def layout(replica: RangeReplica, body: Body) -> Body:
+    """Where the bytes of a span of keys lie, so that several can share the reading of it."""
+    span = fields.bound(body, "start_key"), fields.optional_key(body, "end_key")
+    search = SplitKey(replica.state)
+    while not await in_turns(replica, search.step):  # noqa: ASYNC110  waits for nobody
+        await asyncio.sleep(0)
+    return {"weights": [list(row) for row in search.layout(*span)]}
+
+
 async def producer_number(replica: RangeReplica, body: Body) -> Body:
     """Whether a producer's number was applied here, and its seq (executions 1.17)."""
     row = replica.state.producers.rows.get(fields.integer(body, "producer"))
@@ -202,6 +216,7 @@ READS: Final[Mapping[str, Read]] = {
     "read_span": read_span,
     "export": export,
     "resolve": resolve,
+    "layout": layout,
     "producer_number": producer_number,
 }
 

@@ -162,6 +162,15 @@ class SpanReads(Reads):
         active = (info for info in self.manifest if info.end_seq > from_seq)
         return nearest_edge(active, self.within(start_key, end_key))
 
+    def earliest(self, start_key: bytes, end_key: bytes | None) -> tuple[int, bytes | None]:
+        """Of the keys in [start_key, end_key) retention has removed what is below this seq, and
+        nothing from it on. And the key up to which that holds and all can be read in one pass, None
+        where it does for all of them: the others are asked for by themselves."""
+        span = start, end = self.within(start_key, end_key)
+        edge = nearest_edge(self.manifest, span)
+        _, until, trim = next(self.removal.marks.trims.within(start, edge or end))
+        return max(1, min(trim, self.memtable.end_seq)), None if until == end else until
+
     def seq_at_timestamp(
         self, ms: int, start_key: bytes = b"", end_key: bytes | None = None
     ) -> tuple[int, bytes | None]:

@@ -1,5 +1,7 @@
 """Where a range is to be split by size: a key that has about half of the bytes on either side.
 
+And for readers that share a range: about how many bytes lie where.
+
 A large segment is weighed by its index: each block by its bytes in the file, all of which count for
 the block's first key, but for those that go on with the same key. A small one is decoded, and a
 memtable is sampled. So the key is right to within a few hundredths of the range, what a key alone
@@ -17,7 +19,7 @@ from ..client import limits
 from .memtable import Memtable
 from .range_state import RangeState
 from .segment_format import SegmentInfo
-from .spans import NOTHING, common
+from .spans import NOTHING, common, has
 
 _DECODED_BLOCKS: Final = 16
 """A segment that has no more of the range is decoded."""
@@ -26,6 +28,8 @@ _SAMPLES: Final = 512
 """Entries of a memtable that are looked at."""
 _PARTS: Final = 1_024
 """Neighbouring keys are weighed together while they have less than this part of the range."""
+_SHOWN_PARTS: Final = 256
+"""The same, of what a layout shows."""
 
 
 class Weight(NamedTuple):
@@ -72,6 +76,13 @@ class SplitKey:
                 seq = memtable.first_seq + at * len(memtable) // count
                 size = 1 + memtable.unpacked_bytes // count
                 self._jobs.append(partial(self._sample, memtable, seq, size))
+
+    def layout(self, start: bytes, end: bytes | None) -> list[tuple[bytes, int]]:
+        """Once it is done: keys in [start, end), ascending, with about the bytes that lie from each
+        on, below the next. What a row that begins before `start` has of the span is not in it."""
+        rows = sorted(row for row in self._weights if has((start, end), row.key))
+        grain = max(1, sum(row.size for row in rows) // _SHOWN_PARTS)
+        return [(row.key, row.size) for row in _joined(rows, grain)]
 
     def step(self) -> bool:
         """Do a piece of the work; whether that was the last one."""

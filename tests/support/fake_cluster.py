@@ -60,6 +60,10 @@ class FakeRange:
     next_seq: int = 1
     state: str = "ACTIVE"
     operation: int = 0
+    file_seqs: int = 8
+    """Entries lie in files of so many seqs."""
+    earliest: int = 1
+    """What retention has left begins there."""
     leases: dict[str, tuple[bytes, int, list[Stored]]] = field(default_factory=dict)
     """By name: start, through which seq, and what is held."""
 
@@ -361,7 +365,8 @@ class FakeNode:
                     raise GenerationMismatch("other generation", ranges=[known.to_wire()])
                 if known.state == "SEALING":
                     raise Sealed("sealed")
-                if body.get("node") is None and known.leader != self.node_id:
+                elsewhere = body.get("node") is None and body.get("consistency") != "prefix"
+                if elsewhere and known.leader != self.node_id:
                     hint = None if self.cluster.hide_leaders else known.leader
                     raise NotLeader("not the leader", hint=hint)
                 return known
@@ -410,8 +415,17 @@ class FakeNode:
             left = [key for key in keys if after is None or key > after]
             some = left[: body["limit"]]
             return {"keys": some, "more": some != left, "after": some[-1] if some else after}
+        if op == wire.LAYOUT:
+            sizes: dict[bytes, int] = {}
+            for entry in known.entries:
+                sizes[entry.key] = sizes.get(entry.key, 0) + len(entry.value or b"")
+            first, last = body["start_key"], body["end_key"]
+            return {"weights": [[key, size] for key, size in sorted(sizes.items())
+                                if key >= first and (last is None or key < last)]}  # fmt: skip
         if op == wire.RESOLVE:
             how = body["start"]
+            if how == "earliest":
+                return {"seq": known.earliest}
             if how == "latest":
                 return {"seq": known.next_seq}
             if how == "snapshot":
@@ -433,17 +447,16 @@ class FakeNode:
             if body["as_of"] not in known.leases:
                 raise NotFound("no lease of that name")
             entries = known.leases[body["as_of"]][2]
-        if op in (wire.EXPORT, wire.READ_SPAN):
+        if op == wire.EXPORT:
+            return export(entries, body, known.file_seqs)
+        if op == wire.READ_SPAN:
             first, last = body["start_key"], body["end_key"]
-            at = (body["position"] or [[], 1])[1] if op == wire.EXPORT else body["start"]
             behind = [
                 e for e in entries
-                if e.seq >= at and e.key >= first and (last is None or e.key < last)
+                if e.seq >= body["start"] and e.key >= first and (last is None or e.key < last)
             ]  # fmt: skip
             more = len(behind) > 3
-            following = behind[3].seq if more else 1
-            body = page(behind[:3], following, more)
-            return body | {"position": [[], following] if more else None}
+            return page(behind[:3], behind[3].seq if more else 1, more)
         found = [
             e for e in entries
             if e.key == body["key"] and e.seq >= body.get("start", 1)
@@ -487,6 +500,34 @@ class FakeNode:
             if (known in self.cluster.ranges)
             else GenerationMismatch("split", ranges=[r.to_wire() for r in self.cluster.ranges])
         )
+
+
+def export(entries: list[Stored], body: dict[str, Any], file_seqs: int) -> dict[str, Any]:
+    """Pages of three, file by file in the order of key, as `BandReads` has them."""
+    start, end = body["start_key"], body["end_key"]
+    own = [e for e in entries if e.key >= start and (end is None or e.key < end)]
+    bands, following = body["position"] or [[], 1]
+    bands = [tuple(band) for band in bands]
+    found: list[Stored] = []
+    while len(found) < 3:
+        if not bands:
+            first = min((e.seq for e in own if e.seq >= following), default=None)
+            if first is None:
+                return page(found, 1, False) | {"position": None}
+            cut = first - first % file_seqs + file_seqs
+            bands, following = [(following, cut, b"", 0)], cut
+        first, last, key, seq = bands.pop(0)
+        cut = first - first % file_seqs + file_seqs
+        if cut < last:
+            bands[:0] = [(first, cut, key, seq), (cut, last, key, seq)]
+            continue
+        rows = [e for e in own if first <= e.seq < last and (e.key, e.seq) >= (key, seq)]
+        rows.sort(key=lambda e: (e.key, e.seq))
+        room = 3 - len(found)
+        found += rows[:room]
+        if rows[room:]:
+            bands.insert(0, (first, last, rows[room].key, rows[room].seq))
+    return page(found, 1, False) | {"position": [list(map(list, bands)), following]}
 
 
 def page(entries: list[Stored], at: int, more: bool) -> dict[str, Any]:

@@ -116,6 +116,12 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
         "resolve a snapshot answer": (14, wire.OK, {"seq": 5, "more": True}),
         "resolve": (14, wire.RESOLVE, {**WHERE, "key": b"k", "start": ["tail", 3]}),
         "resolve answer": (14, wire.OK, {"seq": 9}),
+        "resolve the earliest": (14, wire.RESOLVE, {
+            **WHERE, "key": None, "start": "earliest", "start_key": b"", "end_key": b"m"}),
+        "resolve the earliest answer": (14, wire.OK, {"seq": 70, "end_key": b"f"}),
+        "layout": (14, wire.LAYOUT, {
+            **WHERE, "start_key": b"", "end_key": b"m", "consistency": "prefix"}),
+        "layout answer": (14, wire.OK, {"weights": [[b"a", 90_000], [b"f", 120_000]]}),
         "follow keys": (15, wire.FOLLOW, {**WHERE, "keys": {b"k": 10}, "prefix": b"",
                                           "start_key": b"k", "end_key": None, "from_seq": 1,
                                           "credit": 65_536}),

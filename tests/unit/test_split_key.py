@@ -206,6 +206,26 @@ def test_a_cold_search_takes_turns_and_begins_again_when_the_files_change(range_
     assert search.key == found(state) == b"a\0"
 
 
+def test_a_layout_says_where_the_bytes_are(range_: Range) -> None:
+    range_.append(names(0, 5_000, 20) + names(5_000, 6_000, 1_000))
+    range_.append(names(2_000, 2_100, 400), flush=False)
+    search = SplitKey(range_.state)
+    while not search.step():
+        continue
+    rows = search.layout(b"", None)
+    assert [key for key, _ in rows] == sorted(key for key, _ in rows)
+    assert 20 <= len(rows) <= 2 * split_key._SHOWN_PARTS
+    whole = sum(size for _, size in rows)
+    assert 0.8 <= whole / search.size <= 1
+    for key in (b"k02500", b"k05000", b"k05500"):
+        below = sum(size for at, size in rows if at < key) / whole
+        assert abs(below - range_.share(key)) < 0.05
+    some = search.layout(b"k05000", b"k05500")
+    assert all(b"k05000" <= key < b"k05500" for key, _ in some)
+    assert 0.35 <= sum(size for _, size in some) / whole <= 0.5
+    assert search.layout(b"x", None) == []
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     parts=st.lists(

@@ -114,6 +114,13 @@ def test_only_the_engine_imports_the_library() -> None:
             assert name_of(path) == "raft/engine.py"
 
 
+def test_only_the_spark_folder_imports_spark() -> None:
+    for path in modules():
+        found = {m.split(".")[0] for m in imports(path, ast.parse(path.read_text("utf-8")))}
+        if found & {"pyspark", "pandas"}:
+            assert name_of(path).startswith("client/spark/")
+
+
 def test_private_functions_are_used() -> None:
     for path in modules():
         text = path.read_text("utf-8")

@@ -484,6 +484,26 @@ def test_x2_21_a_time_is_one_of_a_lineage_span(lineages: Lineages) -> None:
     assert state.seq_at_timestamp(901) == (15, None)
 
 
+def test_the_earliest_that_retention_has_left_is_one_of_a_lineage_span(lineages: Lineages) -> None:
+    two(lineages, 4, 2)
+    left, right = lineages.ranges
+    assert left.earliest(b"", None) == right.earliest(b"", None) == (1, None)
+    lineages.trim_span(left, (b"", None), 3)
+    lineages.unite(0)
+    (state,) = lineages.ranges
+    lineages.append(state, [b"a", b"g"])
+    assert state.earliest(b"", None) == (3, b"e")
+    assert state.earliest(b"b", b"d") == (3, None)
+    assert state.earliest(b"e", None) == (1, None)
+    lineages.trim_span(state, (b"f", b"g"), 2)
+    assert state.earliest(b"", None) == (3, b"e")
+    assert state.earliest(b"e", None) == (1, b"f")
+    assert state.earliest(b"f", None) == (2, b"g")
+    assert state.earliest(b"g", None) == (1, None)
+    lineages.trim_span(state, (b"", None), 1 << 40)
+    assert state.earliest(b"g", None) == (state.next_seq, None)
+
+
 def test_segments_of_one_clip_are_joined_and_none_of_two(lineages: Lineages) -> None:
     """However the parents' rows lie, and however often ranges split and merge."""
     two(lineages, 9, 17)

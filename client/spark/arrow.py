@@ -1,0 +1,181 @@
+"""Pages as Arrow record batches, and record batches as records: columns, not an object an entry.
+
+The order of rows is that of key and seq, the same for every reading of a span: a sink numbers the
+rows of a task, and takes those of a task that runs again for the same.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InvalidArgument, RemoteProtocolError
+from ..span_pages import Place, SpanPage
+from .session import Record
+
+_OF_ENTRY: Final = ("key", "value", "seq", "timestamp", "headers")
+_ORDER: Final = [("key", "ascending"), ("seq", "ascending")]
+_MILLISECONDS: Final = pa.timestamp("ms", "UTC")
+_ROWS_MAX: Final = 1 << 14
+"""Of a batch."""
+_HELD_BYTES: Final = 4 << 20
+"""What is held back is looked through once there is so much more, or twice what was left."""
+
+
+class Rows:
+    """The pages of one piece, as batches of that schema. `feed` each, then `finish`."""
+
+    def __init__(self, schema: pa.Schema, *, log: str, range_start: bytes) -> None:
+        self._schema = schema
+        self._constants = {"log": log, "rangeStart": range_start}
+        self._needed = {"key", "seq", *schema.names}
+        self._held: list[pa.Table] = []
+        self._bytes = self._left = 0
+        """Of what is held back: now, and when it was looked through last."""
+
+    def feed(self, page: SpanPage) -> Iterator[pa.RecordBatch]:
+        """What can be said by now of what follows what."""
+        table = self._table(page.body)
+        self._held.append(table)
+        self._bytes += table.nbytes
+        if page.settled is None or self._bytes >= _HELD_BYTES + 2 * self._left:
+            held = pa.concat_tables(self._held)
+            ready = held
+            self._held = []
+            if page.settled is not None:
+                is_ready = _below(held, page.settled)
+                ready = held.filter(is_ready)
+                self._held = [held.filter(pc.invert(is_ready)).combine_chunks()]
+            self._left = self._bytes = sum(rest.nbytes for rest in self._held)
+            yield from self._shown(_ordered(ready))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The rest."""
+        yield from ()
+
+    def _table(self, page: dict[str, Any]) -> pa.Table:
+        """The columns that are needed of a page. Raises RemoteProtocolError."""
+        try:
+            count = len(page["seqs"])
+            made = {name: self._column(name, page, count) for name in sorted(self._needed)
+                    if name in _OF_ENTRY}  # fmt: skip
+            return pa.table(made)
+        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+            raise RemoteProtocolError(f"a page that is none: {error}") from None
+
+    def _column(self, name: str, page: dict[str, Any], count: int) -> pa.Array:
+        if name == "key":
+            keys = page["keys"]
+            if type(keys) is bytes:
+                return pa.repeat(pa.scalar(keys, pa.binary()), count)
+            return pa.array(keys, pa.binary())
+        if name == "value":
+            return pa.array(page["values"], pa.binary())
+        if name == "seq":
+            return pa.array(page["seqs"], pa.int64())
+        if name == "timestamp":
+            return pa.array(page["timestamps"], _MILLISECONDS)
+        kind = self._schema.field("headers").type
+        headers = page.get("headers")
+        if not headers:
+            return pa.nulls(count, kind)
+        rows: list[Any] = [None] * count
+        for at, header in headers.items():
+            rows[at] = [{"key": key, "value": value} for key, value in header.items()]
+        return pa.array(rows, kind)
+
+    def _shown(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        for batch in table.to_batches(max_chunksize=_ROWS_MAX):
+            if batch.num_rows:
+                yield pa.RecordBatch.from_arrays(
+                    [self._shown_column(field, batch) for field in self._schema],
+                    schema=self._schema,
+                )
+
+    def _shown_column(self, field: pa.Field, batch: pa.RecordBatch) -> pa.Array:
+        constant = self._constants.get(field.name)
+        if constant is not None:
+            return pa.repeat(pa.scalar(constant, field.type), batch.num_rows)
+        return batch.column(field.name).cast(field.type)
+
+
+class LatestRows(Rows):
+    """The same, but of each key its last entry alone, unless that is a tombstone."""
+
+    def __init__(self, schema: pa.Schema, *, log: str, range_start: bytes) -> None:
+        super().__init__(schema, log=log, range_start=range_start)
+        self._needed.add("value")
+        self._last: list[pa.Table] = []
+        """The last row so far: the next one may be of the same key."""
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The last key."""
+        for last in self._last:
+            yield from self._values(last)
+
+    def _shown(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        if not table.num_rows:
+            return
+        rows = pa.concat_tables([*self._last, table])
+        last = rows.num_rows - 1
+        self._last = [rows.slice(last)]
+        keys = rows["key"].combine_chunks()
+        is_last = pc.not_equal(keys.slice(0, last), keys.slice(1))
+        yield from self._values(rows.slice(0, last).filter(is_last))
+
+    def _values(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        yield from super()._shown(table.filter(pc.is_valid(table["value"])))
+
+
+def _below(table: pa.Table, place: Place) -> pa.ChunkedArray:
+    """Which rows come before a place."""
+    key, seq = pa.scalar(place[0], pa.binary()), place[1]
+    same = pc.and_(pc.equal(table["key"], key), pc.less(table["seq"], seq))
+    return pc.or_(pc.less(table["key"], key), same)
+
+
+def _ordered(table: pa.Table) -> pa.Table:
+    """By key and seq. What comes of one file alone is so already."""
+    keys, seqs = (table[name].combine_chunks() for name in ("key", "seq"))
+    before, behind = keys.slice(0, max(0, len(keys) - 1)), keys.slice(1)
+    rises = pc.less(seqs.slice(0, len(before)), seqs.slice(1))
+    follows = pc.or_(pc.less(before, behind), pc.and_(pc.equal(before, behind), rises))
+    return table if pc.all(follows).as_py() is not False else table.sort_by(_ORDER)
+
+
+def records(batch: pa.RecordBatch, first_row: int) -> Sequence[Record]:
+    """The rows of a sink's batch, whose columns were checked before, as records.
+
+    `first_row`: how many rows of the task came before. Raises InvalidArgument for what is none.
+    """
+    keys = _binaries(batch.column("key"))
+    values = _binaries(batch.column("value"))
+    headers: Sequence[Any] = [None] * batch.num_rows
+    if "headers" in batch.schema.names:
+        headers = [_headers(row) for row in batch.column("headers").to_pylist()]
+    if None in keys:
+        row = first_row + keys.index(None)
+        raise InvalidArgument(f"the key of row {row} of the task is null", what="key")
+    return list(zip(keys, values, headers, strict=True))
+
+
+def _binaries(column: pa.Array) -> list[Any]:
+    return list(column.cast(pa.binary()).to_pylist())
+
+
+def _headers(row: Any) -> dict[bytes, bytes] | None:
+    if not row:
+        return None
+    found = {_bytes(header["key"]): _bytes(header["value"]) for header in row}
+    if len(found) < len(row):
+        raise InvalidArgument("a row has two headers of one name", what="headers")
+    return found
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if not isinstance(value, bytes):
+        raise InvalidArgument("a header has a name and a value, neither is null", what="headers")
+    return value

@@ -1,0 +1,312 @@
+"""The options of the source and the sink: strings of a user, checked, as values.
+
+Spark hands options over with their names in lower case. What is not known is refused by name, since
+a misspelt option that does nothing is worse than an error.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, NamedTuple
+
+from .. import address, limits
+from ..errors import InvalidArgument
+from ..follow import prefix_end
+from ..types import Consistency
+from ..vector import Vector
+
+Mode = Literal["changes", "snapshot"]
+KeySpan = tuple[bytes, bytes | None]
+
+COLUMNS: Final = ("key", "value", "log", "seq", "timestamp")
+EXTRA_COLUMNS: Final = ("headers", "rangeStart")
+lease_s_default: Final = 3_600.0
+timeout_s_default: Final = 30.0
+keys_max: Final = 10_000
+_UNITS_S: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_EVERYTHING: Final[tuple[KeySpan, ...]] = ((b"", None),)
+_LATEST: Final = (
+    "a stream has no start of its own to remember before its first micro-batch is done: when that "
+    "fails and the query starts again, the latest entry is another one, and what came between is "
+    "lost without an error; give earliest, a seq, or startingTimestamp"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to read. Of the starts and of the ends at most one is given."""
+
+    servers: str
+    log: str
+    mode: Mode = "changes"
+    spans: tuple[KeySpan, ...] = _EVERYTHING
+    """Disjoint, ascending."""
+    columns: tuple[str, ...] = COLUMNS
+    starting: "Vector | int | None" = None
+    """What comes behind that vector, or from that seq on; None: from the earliest entry on."""
+    ending_seq: int | None = None
+    starting_ms: int | None = None
+    ending_ms: int | None = None
+    as_of: "Vector | int | None" = None
+    """A vector, or Unix time in milliseconds: up to and with that."""
+    partitions_min: int = 1
+    entries_max: int | None = None
+    bytes_max: int | None = None
+    fail_on_data_loss: bool = True
+    consistency: Consistency = "linearizable"
+    lease_s: float = lease_s_default
+    timeout_s: float = timeout_s_default
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Where to write."""
+
+    servers: str
+    log: str
+    timeout_s: float = timeout_s_default
+
+
+class _Option(NamedTuple):
+    name: str
+    kinds: str
+    """First letters of the kinds that have it: b, s, and w for the sink, which writes."""
+    field: str
+    parse: Callable[[str], Any]
+
+
+def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
+    """The options of a batch or of a stream; None: of either, it is not known yet.
+
+    Raises InvalidArgument.
+    """
+    letters = {True: "s", False: "b", None: "bs"}[streaming]
+    values = _parsed(options, letters)
+    prefix, keys = values.pop("prefix", None), values.pop("keys", None)
+    if prefix is not None and keys is not None:
+        raise _wrong("keys", "and keyPrefix are both given; give one of them")
+    if prefix is not None:
+        values["spans"] = ((prefix, prefix_end(prefix)),)
+    elif keys is not None:
+        values["spans"] = keys
+    values.pop("pushdown", None)
+    columns, headers = values.pop("columns", None), values.pop("headers", False)
+    if columns is None:
+        columns = (*COLUMNS, "headers") if headers else COLUMNS
+    elif headers and "headers" not in columns:
+        raise _wrong("includeHeaders", "is true, and columns does not name headers")
+    _exclusive(options, "startingSeq", "startingTimestamp")
+    _exclusive(options, "endingSeq", "endingTimestamp", "asOf")
+    found = ReadOptions(**values, columns=columns)
+    begins = found.starting is not None or found.starting_ms is not None
+    if found.mode == "snapshot" and (begins or streaming):
+        why = "a stream has mode=changes" if streaming else "it starts with the earliest entry"
+        raise _wrong("mode", f"is snapshot, the latest value of each key: {why}")
+    return found
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """The options of a sink. Raises InvalidArgument."""
+    return WriteOptions(**_parsed(options, "w"))
+
+
+def _parsed(options: Mapping[str, str], letters: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for given, text in options.items():
+        name = given.lower()
+        if letters == "w" and name in _OF_SPARK:
+            continue
+        for refused, why in _REFUSED.items():
+            if name == refused.lower():
+                raise _wrong(refused, why)
+        option = _BY_NAME.get(name)
+        if option is None:
+            allowed = ", ".join(o.name for o in _OPTIONS if set(o.kinds) & set(letters))
+            raise _wrong(given, f"is none of lognode; there are {allowed}")
+        if not set(option.kinds) & set(letters):
+            where, here = (" or ".join(map(_KINDS.__getitem__, k)) for k in (option.kinds, letters))
+            raise _wrong(option.name, f"is one of {where}, and this is {here}")
+        try:
+            values[option.field] = option.parse(text.strip())
+        except InvalidArgument as error:
+            raise _wrong(option.name, error.message) from None
+        except ValueError as error:
+            raise _wrong(option.name, f"is {text!r}; {error}") from None
+    for needed in ("servers", "log"):
+        if needed not in values:
+            raise _wrong(needed, f"is not given; write .option({needed!r}, ...)")
+    return values
+
+
+def _exclusive(options: Mapping[str, str], *names: str) -> None:
+    given = [name for name in names if name.lower() in {each.lower() for each in options}]
+    if len(given) > 1:
+        raise _wrong(given[0], f"and {given[1]} are both given; give one of them")
+
+
+def _wrong(name: str, what: str) -> InvalidArgument:
+    return InvalidArgument(f"option {name}: {what}", what=name)
+
+
+# Values. Each raises ValueError that says what is allowed.
+
+
+def _servers(text: str) -> str:
+    address.parse(text)
+    return text
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("it must not be empty")
+    return text
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in allowed:
+            raise ValueError(f"give {' or '.join(allowed)}")
+        return text.lower()
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    return _one_of("true", "false")(text) == "true"
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit()) or int(text) < least:
+            raise ValueError(f"give a whole number of {least} or more")
+        return int(text)
+
+    return parse
+
+
+def _starting(text: str) -> Vector | int | None:
+    if text.lower() == "latest":
+        raise ValueError(_LATEST)
+    if text.lower() == "earliest":
+        return None
+    if text.startswith("{"):
+        return Vector.from_json(text)
+    try:
+        return _whole(0)(text)
+    except ValueError:
+        raise ValueError("give earliest, a seq, or the JSON of a snapshot") from None
+
+
+def _milliseconds(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError("give Unix milliseconds, or ISO 8601 with a zone: 2026-01-31T12:00:00Z")
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return round(since.total_seconds() * 1000)
+
+
+def _as_of(text: str) -> Vector | int:
+    return Vector.from_json(text) if text.startswith("{") else _milliseconds(text)
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if match is None or float(match[1]) <= 0:
+        raise ValueError("give 90s, 30m, 1h or 7d")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+def _lease_s(text: str) -> float:
+    seconds = _seconds(text)
+    if seconds * 1000 > limits.lease_ms_max:
+        raise ValueError(f"a lease takes at most {limits.lease_ms_max // 86_400_000} days")
+    return seconds
+
+
+def _prefix(text: str) -> bytes:
+    return _key(json.loads(text)) if text.startswith("{") else _key(text)
+
+
+def _keys(text: str) -> tuple[KeySpan, ...]:
+    """A JSON array of keys, each text or {"b64": ...}; or one key as it is."""
+    rows = [text]
+    if text.startswith("["):
+        try:
+            rows = json.loads(text)
+        except ValueError:
+            raise ValueError('give a key, or a JSON array: ["a", {"b64": "/w=="}]') from None
+    keys = sorted({_key(row) for row in rows})
+    if not keys or len(keys) > keys_max or b"" in keys:
+        raise ValueError(f"give 1 to {keys_max} keys, none of them empty; or keyPrefix")
+    return tuple((key, key + b"\0") for key in keys)
+
+
+def _key(value: Any) -> bytes:
+    if isinstance(value, str):
+        key = value.encode()
+    else:
+        try:
+            key = base64.b64decode(value["b64"], validate=True)
+        except (TypeError, KeyError, ValueError):
+            raise ValueError('a key is text, or {"b64": ...}') from None
+    if len(key) > limits.key_bytes_max:
+        raise ValueError(f"a key has at most {limits.key_bytes_max} bytes")
+    return key
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    known = {name.lower(): name for name in (*COLUMNS, *EXTRA_COLUMNS)}
+    names = [name.strip().lower() for name in text.split(",")]
+    if not set(names) <= known.keys() or len(set(names)) < len(names):
+        raise ValueError(f"give some of {', '.join(known.values())}, each once")
+    return tuple(known[name] for name in names)
+
+
+def _no_pushdown(text: str) -> None:
+    if _flag(text):
+        raise ValueError(
+            "Spark 4.3 fails every query of a source that takes filters while "
+            "spark.sql.python.filterPushdown.enabled is off, as it is by default; leave it out, "
+            "Spark filters by itself: give keys, keyPrefix or a start to read less"
+        )
+
+
+_OPTIONS: Final = (
+    _Option("servers", "bsw", "servers", _servers),
+    _Option("log", "bsw", "log", _text),
+    _Option("mode", "bs", "mode", _one_of("changes", "snapshot")),
+    _Option("keys", "bs", "keys", _keys),
+    _Option("keyPrefix", "bs", "prefix", _prefix),
+    _Option("columns", "bs", "columns", _columns),
+    _Option("includeHeaders", "bs", "headers", _flag),
+    _Option("startingSeq", "bs", "starting", _starting),
+    _Option("startingTimestamp", "bs", "starting_ms", _milliseconds),
+    _Option("endingSeq", "b", "ending_seq", _whole(1)),
+    _Option("endingTimestamp", "b", "ending_ms", _milliseconds),
+    _Option("asOf", "b", "as_of", _as_of),
+    _Option("minPartitions", "b", "partitions_min", _whole(1)),
+    _Option("snapshotLease", "b", "lease_s", _lease_s),
+    _Option("maxEntriesPerTrigger", "s", "entries_max", _whole(1)),
+    _Option("maxBytesPerTrigger", "s", "bytes_max", _whole(1)),
+    _Option("failOnDataLoss", "bs", "fail_on_data_loss", _flag),
+    _Option("consistency", "bs", "consistency", _one_of("linearizable", "prefix")),
+    _Option("timeout", "bsw", "timeout_s", _seconds),
+    _Option("pushdown", "bs", "pushdown", _no_pushdown),
+)
+_BY_NAME: Final = {option.name.lower(): option for option in _OPTIONS}
+_KINDS: Final = {"b": "a batch", "s": "a stream", "w": "a sink"}
+_REFUSED: Final = {
+    "credentialsFile": "does not exist yet: a cluster has no credentials to be given",
+    "cursor": "does not exist yet: the server keeps no cursors; the checkpoint keeps the offsets",
+    "path": "is not for lognode: call load() and save() without a path, and give log",
+}
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+"""Spark's own, which it hands to a sink."""

@@ -1,0 +1,184 @@
+"""What each task of a batch reads: pieces of a vector, of about even size. Pure.
+
+A piece is a span of keys and of seqs, and names no range: one that is split, merged or moved after
+the plan was made does it no harm.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+from ..span_pages import Span
+from ..vector import Vector
+
+partition_bytes: Final = 64 << 20
+"""Of stored bytes a partition has about as many, unless more of them are asked for."""
+One = TypeVar("One")
+Other = TypeVar("Other")
+KeySpan = tuple[bytes, bytes | None]
+Position = tuple[bytes, bytes | None, int]
+"""The keys in [start, end), and a seq."""
+Weight = tuple[bytes, int]
+"""About so many bytes lie from a key on, below the next one."""
+
+
+class Piece(NamedTuple):
+    """What is read in one go, and the start of the range that had the keys when it was planned."""
+
+    span: Span
+    range_start: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """All that one partition reads, in this order, of that log."""
+
+    cluster: str
+    log: str
+    log_id: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def of(self) -> Vector:
+        """The log, as a vector without parts."""
+        return Vector(self.cluster, self.log, self.log_id, "", 0, ())
+
+
+class _Area(NamedTuple):
+    start: bytes
+    end: bytes | None
+    from_seq: int
+    to_seq: int
+    range_start: bytes
+
+
+def overlay(
+    one: Iterable[tuple[bytes, bytes | None, One]],
+    other: Iterable[tuple[bytes, bytes | None, Other]],
+) -> Iterator[tuple[bytes, bytes | None, One, Other]]:
+    """The spans that both have, with the values of both; each is ascending and disjoint."""
+    left, right = list(one), list(other)
+    i = j = 0
+    while i < len(left) and j < len(right):
+        start = max(left[i][0], right[j][0])
+        ends = [end for end in (left[i][1], right[j][1]) if end is not None]
+        end = min(ends, default=None)
+        if end is None or start < end:
+            yield start, end, left[i][2], right[j][2]
+        if end is None:
+            return
+        i, j = i + (left[i][1] == end), j + (right[j][1] == end)
+
+
+def overlaps(span: KeySpan, spans: Iterable[KeySpan]) -> bool:
+    """Whether any of the spans has a key of the span."""
+    start, end = span
+    return any((end is None or low < end) and (high is None or start < high) for low, high in spans)
+
+
+def positions(of: Vector) -> list[Position]:
+    """Of each span the first seq that is not in the vector."""
+    return [(part.start, part.end, part.through_seq + 1) for part in of.parts]
+
+
+def hull(spans: Sequence[KeySpan]) -> list[KeySpan]:
+    """One span that has all of these, which are ascending: asking for each may be asking often."""
+    return [(spans[0][0], spans[-1][1])]
+
+
+def plan_batch(
+    vector: Vector,
+    wanted: Sequence[KeySpan],
+    *,
+    begins: Iterable[Position],
+    ends: Iterable[Position] | None = None,
+    weights: Sequence[Weight] = (),
+    partitions_min: int = 1,
+    lease: str | None,
+) -> list[Task]:
+    """The tasks that read the vector, of the wanted keys, from `begins` on and below `ends`.
+
+    Each has keys of one of the vector's spans only. There are at least `partitions_min` of them
+    where the weights, ascending by key, say how to cut.
+    """
+    parts = [(p.start, p.end, (p.through_seq + 1, p.start)) for p in vector.parts]
+    ends = [(b"", None, 1 << 63)] if ends is None else ends
+    spans = ((start, end, None) for start, end in wanted)
+    areas = []
+    bounded = _paired(_paired(begins, ends), parts)
+    for start, end, ((begin, until), (top, range_start)), _ in overlay(bounded, spans):
+        low, high = max(1, begin), min(until, top)
+        if low < high:
+            areas.append(_Area(start, end, low, high, range_start))
+    groups = _packed(list(_atoms(areas, weights)), partitions_min)
+    return [
+        Task(vector.cluster, vector.log, vector.log_id, tuple(_pieces(group, lease)))
+        for group in groups
+    ]
+
+
+def _paired(
+    one: Iterable[tuple[bytes, bytes | None, One]],
+    other: Iterable[tuple[bytes, bytes | None, Other]],
+) -> Iterator[tuple[bytes, bytes | None, tuple[One, Other]]]:
+    return ((start, end, (a, b)) for start, end, a, b in overlay(one, other))
+
+
+def _atoms(areas: Iterable[_Area], weights: Sequence[Weight]) -> Iterator[tuple[_Area, int]]:
+    """The areas, cut at the keys of weights, each with its weight."""
+    keys = [key for key, _ in weights]
+    for area in areas:
+        first = bisect_left(keys, area.start)
+        last = len(keys) if area.end is None else bisect_left(keys, area.end)
+        rows = weights[first:last]
+        if not rows or rows[0][0] > area.start:  # what lies before belongs to a row further left
+            rows = [(area.start, 1), *rows]
+        followed = [*(key for key, _ in rows[1:]), area.end]
+        for (key, size), following in zip(rows, followed, strict=True):
+            yield area._replace(start=key, end=following), max(1, size)
+
+
+def _packed(atoms: Sequence[tuple[_Area, int]], partitions_min: int) -> Iterator[list[_Area]]:
+    """Neighbours together, none of two ranges, of about the same weight."""
+    total = sum(size for _, size in atoms)
+    target = max(1, min(partition_bytes, -(-total // partitions_min)))
+    of_range: dict[bytes, int] = {}
+    for area, size in atoms:
+        of_range[area.range_start] = of_range.get(area.range_start, 0) + size
+    group: list[_Area] = []
+    before: tuple[bytes, int] | None = None
+    passed = 0
+    for area, size in atoms:
+        whole = of_range[area.range_start]
+        if before is None or before[0] != area.range_start:
+            passed = 0
+        count = -(-whole // target)
+        own = area.range_start, min(count - 1, (2 * passed + size) * count // (2 * whole))
+        if group and own != before:
+            yield group
+            group = []
+        group.append(area)
+        before, passed = own, passed + size
+    if group:
+        yield group
+
+
+def _pieces(group: Iterable[_Area], lease: str | None) -> Iterator[Piece]:
+    """Of areas; those that follow each other as one."""
+    held: _Area | None = None
+    for area in group:
+        if held is not None and held._replace(start=area.start, end=area.end) == area and (
+            held.end == area.start
+        ):  # fmt: skip
+            held = held._replace(end=area.end)
+            continue
+        if held is not None:
+            yield _piece(held, lease)
+        held = area
+    if held is not None:
+        yield _piece(held, lease)
+
+
+def _piece(area: _Area, lease: str | None) -> Piece:
+    return Piece(Span(area.start, area.end, area.from_seq, area.to_seq, lease), area.range_start)

@@ -1,0 +1,120 @@
+"""What a batch reads: planned once on the driver, read in tasks, from a vector that stays."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ..errors import NotFound
+from ..vector import Vector
+from .arrow import LatestRows, Rows
+from .options import ReadOptions
+from .planning import KeySpan, Piece, Position, Task, hull, plan_batch, positions
+from .session import Session
+
+
+class BatchReader(DataSourceReader):
+    """Of one DataFrame. Spark plans it once, so that all its actions show the same."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each task. Raises LogNotFound, NotFound, InvalidArgument, Unavailable."""
+        options = self._options
+        with Session(options.servers, options.log, timeout=options.timeout_s) as session:
+            return [InputPartition(task) for task in plan(session, options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        if partition.value is None:  # Spark's, where there is no partition
+            return iter(())
+        return read_task(self._options, self._schema, partition.value)
+
+
+def plan(session: Session, options: ReadOptions) -> list[Task]:
+    """Fix what is read, hold it with a lease, and share it between tasks."""
+    if isinstance(options.starting, Vector):
+        session.check(options.starting)
+    vector, lease = _vector(session, options)
+    around = hull(options.spans)
+    try:
+        return plan_batch(
+            vector, options.spans, begins=_begins(session, options, around),
+            ends=_ends(session, options, around), weights=session.layout(around),
+            partitions_min=options.partitions_min, lease=lease,
+        )  # fmt: skip
+    except BaseException:
+        if vector is not options.as_of:
+            session.release(vector)
+        raise
+
+
+def _begins(
+    session: Session, options: ReadOptions, around: Sequence[KeySpan]
+) -> Sequence[Position]:
+    if options.starting_ms is not None:
+        return session.positions(["ts", options.starting_ms], around)
+    if isinstance(options.starting, Vector):
+        return positions(options.starting)
+    return [(b"", None, options.starting or 1)]
+
+
+def _ends(
+    session: Session, options: ReadOptions, around: Sequence[KeySpan]
+) -> Sequence[Position] | None:
+    if options.ending_seq is not None:
+        return [(b"", None, options.ending_seq)]
+    if options.ending_ms is not None:
+        return session.positions(["ts", options.ending_ms], around)
+    if isinstance(options.as_of, int):
+        return session.positions(["ts", options.as_of + 1], around)
+    return None
+
+
+def _vector(session: Session, options: ReadOptions) -> tuple[Vector, str | None]:
+    """What is read, and the lease that holds it: None where it has ended and loss is accepted."""
+    if not isinstance(options.as_of, Vector):
+        vector = session.snapshot(options.lease_s)
+        return vector, vector.lease
+    vector = options.as_of
+    session.check(vector)
+    try:
+        if not vector.lease:
+            raise NotFound("it has no lease")
+        session.renew(vector, options.lease_s)
+    except NotFound as error:
+        if error.code != NotFound.code:
+            raise
+        if not options.fail_on_data_loss:
+            return dataclasses.replace(vector, lease=""), None
+        raise NotFound(
+            "option asOf: the lease of that snapshot has ended, and what it held may be gone; "
+            "take another one, or give failOnDataLoss=false to read what is left of it"
+        ) from None
+    return vector, vector.lease
+
+
+def read_task(options: ReadOptions, schema: StructType, task: Task) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, on a connection of its own."""
+    with Session(options.servers, options.log, timeout=options.timeout_s) as session:
+        for piece in task.pieces:
+            yield from read_piece(session, options, schema, task, piece)
+
+
+def read_piece(
+    session: Session, options: ReadOptions, schema: StructType, task: Task, piece: Piece
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece, in the order of key and seq."""
+    make = LatestRows if options.mode == "snapshot" else Rows
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    rows = make(arrow_schema, log=options.log, range_start=piece.range_start)
+    with contextlib.closing(session.pages(piece.span, options.consistency, task.of)) as pages:
+        for page in pages:
+            yield from rows.feed(page)
+    yield from rows.finish()

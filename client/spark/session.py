@@ -1,0 +1,243 @@
+"""One blocking connection to a cluster, for what drivers and tasks of one log ask."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from .. import address, wire
+from ..cluster import Cluster
+from ..errors import LognodeError, PartialFailure, RemoteProtocolError
+from ..loop_thread import LoopThread
+from ..producer import AsyncProducer
+from ..retry import Attempts
+from ..routing import Range
+from ..snapshot import AsyncSnapshot, check_log, take
+from ..span_pages import Span, SpanPage, span_pages
+from ..types import Consistency
+from ..vector import Vector
+from .planning import KeySpan, Position, Weight
+
+asks_at_once: Final = 16
+close_timeout_s: Final = 5.0
+_EVERYTHING: Final[tuple[KeySpan, ...]] = ((b"", None),)
+Found = TypeVar("Found")
+Record = tuple[bytes, bytes | None, dict[bytes, bytes] | None]
+
+
+class Session:
+    """A client of its own, on a thread of its own, until it is closed; use it as a context manager.
+
+    `timeout`: seconds, for each call. All raise LogNotFound, Unavailable, Timeout.
+    """
+
+    def __init__(self, servers: str, log: str, *, timeout: float) -> None:
+        self._loop = LoopThread()
+        self._cluster = Cluster(address.parse(servers))
+        self._routes = self._cluster.log(log)
+        self._timeout = timeout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._loop.close(self._cluster.close(), close_timeout_s)
+
+    def log(self) -> Vector:
+        """The log, as a vector without parts."""
+
+        async def ask() -> Vector:
+            deadline = self._deadline()
+            await self._retried(
+                lambda: self._cluster.refresh(self._routes.name, deadline), deadline
+            )
+            cluster, log_id = self._cluster.pool.cluster or "", self._routes.log_id or 0
+            return Vector(cluster, self._routes.name, log_id, "", 0, ())
+
+        return self._loop.call(ask())
+
+    def check(self, of: Vector) -> None:
+        """Raises InvalidArgument where the log is another one than the vector's."""
+        self.log()
+        self._loop.run(lambda: check_log(self._cluster, self._routes, of))
+
+    def snapshot(self, lease_s: float) -> Vector:
+        """A committed prefix of every range, held by a lease."""
+
+        async def ask() -> Vector:
+            await self._ranges()
+            return (await take(self._cluster, self._routes, lease_s, self._timeout)).vector
+
+        return self._loop.call(ask())
+
+    def renew(self, vector: Vector, lease_s: float) -> None:
+        """Have its lease end no sooner. Raises NotFound when it has ended."""
+        snapshot = AsyncSnapshot(self._cluster, self._routes, vector, timeout=self._timeout)
+        self._loop.call(snapshot.renew(lease_s))
+
+    def release(self, vector: Vector) -> None:
+        """End its lease, since nobody is going to read it; if it cannot be, it ends by itself."""
+        snapshot = AsyncSnapshot(self._cluster, self._routes, vector, timeout=1.0)
+        with contextlib.suppress(LognodeError):
+            self._loop.call(snapshot.release())
+
+    def positions(self, start: Any, spans: Sequence[KeySpan] = _EVERYTHING) -> list[Position]:
+        """Where a start lies, `latest`, `earliest` or `["ts", ms]`, for all keys of the spans."""
+
+        async def ask(known: Range, low: bytes, high: bytes | None) -> list[Position]:
+            return await self._resolve(start, low, high)
+
+        return self._loop.call(self._each(spans, ask))
+
+    def layout(self, spans: Sequence[KeySpan] = _EVERYTHING) -> list[Weight]:
+        """About how many bytes lie where, ascending by key."""
+
+        async def ask(known: Range, low: bytes, high: bytes | None) -> list[Weight]:
+            found: list[Weight] = []
+            at: bytes | None = low
+            while at is not None:
+                body = {"start_key": at, "end_key": high, "consistency": "prefix"}
+                answer, now = await self._cluster.call(
+                    self._routes, at, wire.LAYOUT, body, deadline=self._deadline(),
+                    any_replica=True,
+                )  # fmt: skip
+                found += ((key, size) for key, size in answer.get("weights") or ())
+                at = _following(now.end, high)
+            return found
+
+        return self._loop.call(self._each(spans, ask))
+
+    def pages(
+        self, span: Span, consistency: Consistency, of: Vector
+    ) -> Generator[SpanPage, None, None]:
+        """The pages of a span, of the log that is meant. Raises as `span_pages`, and `check`."""
+        source = self._loop.run(lambda: self._pages(span, consistency, of))
+        try:
+            while True:
+                try:
+                    page = self._loop.following(source)
+                except StopIteration:
+                    return
+                yield page
+        finally:
+            self._loop.call(source.aclose())
+
+    async def _pages(
+        self, span: Span, consistency: Consistency, of: Vector
+    ) -> AsyncGenerator[SpanPage, None]:
+        pages = span_pages(
+            self._cluster, self._routes, span, consistency=consistency, timeout=self._timeout
+        )
+        async for page in pages:
+            check_log(self._cluster, self._routes, of)
+            yield page
+
+    def deliver(self, name: str, batches: Iterable[Sequence[Record]], first_number: int) -> int:
+        """Append the records as the producer of that name, with the numbers from the first on, and
+        return how many there were, once all are acknowledged.
+
+        The name is taken over from older holders when the first record comes. Raises
+        PartialFailure unless all are acknowledged, Fenced when the name was taken over from this.
+        """
+        rest = iter(batches)
+        records = next(rest, None)
+        if records is None:
+            return 0
+        producer = self._loop.run(
+            lambda: AsyncProducer(
+                self._cluster, self._routes, name=name, linger_ms=5,
+                unacked_bytes_max=16 << 20, timeout=self._timeout,
+            )
+        )  # fmt: skip
+        self._loop.call(producer.open())
+        count = 0
+        try:
+            while records is not None:
+                self._loop.call(_submit(producer, records, first_number + count))
+                count += len(records)
+                records = next(rest, None)
+        except BaseException:
+            self._loop.call(producer.close(0.0))
+            raise
+        delivery = self._loop.call(producer.close(self._timeout))
+        if delivery.undelivered:
+            raise PartialFailure(
+                f"{delivery.undelivered} of {count} records were not acknowledged within "
+                f"{self._timeout:g} s",
+                outcome="unknown" if delivery.unknown else "not_applied",
+            )
+        return count
+
+    async def _resolve(self, start: Any, low: bytes, high: bytes | None) -> list[Position]:
+        found: list[Position] = []
+        at: bytes | None = low
+        while at is not None:
+            body = {"key": None, "start": start, "start_key": at, "end_key": high}
+            answer, known = await self._cluster.call(
+                self._routes, at, wire.RESOLVE, body, deadline=self._deadline()
+            )
+            until = _least(_least(answer.get("end_key"), known.end), high)
+            seq = answer.get("seq")
+            if type(seq) is not int or (until is not None and until <= at):
+                raise RemoteProtocolError("a position that is none")
+            found.append((at, until, seq))
+            at = _following(until, high)
+        return found
+
+    async def _each(
+        self,
+        spans: Sequence[KeySpan],
+        ask: Callable[[Range, bytes, bytes | None], Awaitable[list[Any]]],
+    ) -> list[Any]:
+        """What is found for each range, as far as it is in a span, in the order of keys."""
+        gate = asyncio.Semaphore(asks_at_once)
+        ranges = await self._ranges()
+
+        async def one(known: Range, low: bytes, high: bytes | None) -> list[Any]:
+            async with gate:
+                return await ask(known, low, high)
+
+        asked = [
+            one(known, max(low, known.start), _least(high, known.end))
+            for low, high in spans for known in ranges if known.overlaps(low, high)
+        ]  # fmt: skip
+        return [row for rows in await asyncio.gather(*asked) for row in rows]
+
+    async def _ranges(self) -> list[Range]:
+        deadline = self._deadline()
+        return await self._retried(
+            lambda: self._cluster.all_ranges(self._routes, deadline), deadline
+        )
+
+    async def _retried(self, ask: Callable[[], Awaitable[Found]], deadline: float) -> Found:
+        """What `ask` finds, asked again until then while it may succeed yet."""
+        attempts = Attempts(f"metadata of log {self._routes.name!r}", deadline, writes=False)
+        while True:
+            try:
+                return await ask()
+            except LognodeError as error:
+                step = attempts.failed(error, self._cluster.now())
+            await asyncio.sleep(step.delay_s)
+
+    def _deadline(self) -> float:
+        return self._cluster.now() + self._timeout
+
+
+async def _submit(producer: AsyncProducer, records: Sequence[Record], number: int) -> None:
+    for at, (key, value, headers) in enumerate(records):
+        await producer.submit(key, value, headers=headers, number=number + at)
+
+
+def _least(one: bytes | None, other: bytes | None) -> bytes | None:
+    return min((end for end in (one, other) if end is not None), default=None)
+
+
+def _following(until: bytes | None, end: bytes | None) -> bytes | None:
+    """Where to go on behind `until`, None where that is all."""
+    return None if until is None or (end is not None and until >= end) else until

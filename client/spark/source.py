@@ -1,0 +1,84 @@
+"""The data source that Spark knows as `lognode`: what it reads from and writes to."""
+
+from collections.abc import Mapping, MutableMapping
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from ..errors import InvalidArgument
+from .options import ReadOptions, WriteOptions, read_options, write_options
+from .schema import check_libraries, check_sink_schema, check_source_schema, source_schema
+from .session import Session
+
+
+class LognodeSource(DataSource):
+    """`spark.read.format("lognode")`. Nothing is asked of a cluster before a query is planned.
+
+    Spark imports this to find out its name, also where nobody uses it: what needs pyarrow is
+    imported when it is used.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        check_libraries()
+        super().__init__(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        """By which Spark finds it."""
+        return "lognode"
+
+    def schema(self) -> StructType:
+        """Raises InvalidArgument for options that no reader has."""
+        return source_schema(read_options(self.options, streaming=None).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch. Raises InvalidArgument."""
+        from .reader import BatchReader
+
+        return BatchReader(_checked(self.options, schema, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's
+        """A stream. Raises InvalidArgument."""
+        from .stream import StreamReader
+
+        return StreamReader(_checked(self.options, schema, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch is written. Raises InvalidArgument, LogNotFound, Unavailable."""
+        from .sink import BatchWriter
+
+        return BatchWriter(_writable(self.options, schema, overwrite))
+
+    def streamWriter(  # noqa: N802  Spark's
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """A stream is written. Raises InvalidArgument, LogNotFound, Unavailable."""
+        from .sink import StreamWriter
+
+        return StreamWriter(_writable(self.options, schema, overwrite))
+
+
+def _checked(options: Mapping[str, str], schema: StructType, *, streaming: bool) -> ReadOptions:
+    found = read_options(options, streaming=streaming)
+    check_source_schema(schema, found.columns)
+    return found
+
+
+def _writable(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
+    if overwrite:
+        raise InvalidArgument(
+            "a log is appended to, nothing in it is overwritten: write with mode('append'), a "
+            "stream with outputMode('append') or 'update'",
+            what="mode",
+        )
+    check_sink_schema(schema)
+    found = write_options(options)
+    with Session(found.servers, found.log, timeout=found.timeout_s) as session:
+        session.log()
+    return found

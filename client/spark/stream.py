@@ -1,0 +1,145 @@
+"""What a stream reads: micro-batches between offsets, exact across restarts from its checkpoint.
+
+The offset log of Spark keeps the ends of micro-batches, and the one before the first is found out
+anew by each run of the query. So a start must not move by itself: `latest` is refused.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from ..errors import NotFound
+from ..vector import Vector
+from . import offsets
+from .offsets import Offset
+from .options import ReadOptions
+from .planning import Position, Task, hull, overlay, positions
+from .reader import read_piece
+from .session import Session
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Of one run of a query. Each call opens a connection of its own, and closes it."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._initial: Offset | None = None
+        self._target: list[Position] | None = None
+        """Where a run that ends with what is available now ends."""
+
+    # On the driver.
+
+    def initialOffset(self) -> Offset:  # noqa: N802  Spark's
+        """Where the first micro-batch starts; the same however often it is asked for."""
+        if self._initial is None:
+            with self._session() as session:
+                log = session.log()
+                self._initial = offsets.offset(log, self._start(session))
+        return self._initial
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's
+        """From now on there is nothing behind what there is now."""
+        with self._session() as session:
+            self._target = session.positions("latest")
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's
+        """What the options allow a micro-batch."""
+        if self._options.entries_max is not None:
+            return ReadMaxRows(self._options.entries_max)
+        if self._options.bytes_max is not None:
+            return ReadMaxBytes(self._options.bytes_max)
+        return ReadAllAvailable()
+
+    def latestOffset(  # noqa: N802  Spark's
+        self, start: Offset | None = None, limit: ReadLimit | None = None
+    ) -> Offset:
+        """Where a micro-batch from `start` on ends: `start` itself where there is nothing new."""
+        start = start or self.initialOffset()
+        begin = offsets.vector(start)
+        with self._session() as session:
+            session.check(begin)
+            latest = self._target or session.positions("latest")
+            most = self._most(session, limit)
+            edges: list[Position] = (
+                [(b"", None, 0)] if most is None else session.positions("earliest")
+            )
+        found = offsets.areas(begin, latest, self._options.spans, edges)
+        end = offsets.advanced(found, most)
+        return start if end is None else offsets.offset(begin, end)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The tasks of a micro-batch, by the offsets alone. Raises InvalidArgument where it would
+        go back, and NotFound where retention has removed what is to be read."""
+        begin = offsets.vector(start)
+        tasks = offsets.tasks(begin, offsets.vector(end), self._options.spans)
+        if tasks:
+            with self._session() as session:
+                session.check(begin)
+                self._check_loss(session, tasks)
+        return [InputPartition(task) for task in tasks]
+
+    # In tasks.
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        task: Task = partition.value
+        with self._session() as session:
+            for piece in task.pieces:
+                yield from read_piece(session, self._options, self._schema, task, piece)
+            self._check_loss(session, [task])  # what went while it was read was maybe not read
+
+    # Inside.
+
+    def _session(self) -> Session:
+        options = self._options
+        return Session(options.servers, options.log, timeout=options.timeout_s)
+
+    def _start(self, session: Session) -> list[Position]:
+        """Not below what retention has left, so that it counts as nothing that is lost."""
+        earliest = session.positions("earliest")
+        wanted: Any = [(b"", None, 1)]
+        if isinstance(self._options.starting, Vector):
+            session.check(self._options.starting)
+            wanted = positions(self._options.starting)
+        elif self._options.starting is not None:
+            wanted = [(b"", None, self._options.starting)]
+        elif self._options.starting_ms is not None:
+            wanted = session.positions(["ts", self._options.starting_ms])
+        return [(low, high, max(one, other)) for low, high, one, other in overlay(earliest, wanted)]
+
+    def _most(self, session: Session, limit: ReadLimit | None) -> int | None:
+        """How many entries a micro-batch may have. Their bytes are those that are stored of all
+        that is left of the log, by its seqs."""
+        if isinstance(limit, ReadAllAvailable):
+            return None
+        most = [limit.max_rows] if isinstance(limit, ReadMaxRows) else []
+        if self._options.bytes_max is not None:
+            stored = sum(size for _, size in session.layout())
+            bounds = overlay(session.positions("earliest"), session.positions("latest"))
+            seqs = sum(last - first for _, _, first, last in bounds)
+            most.append(self._options.bytes_max * max(1, seqs) // max(1, stored))
+        return min(most, default=None)
+
+    def _check_loss(self, session: Session, tasks: Sequence[Task]) -> None:
+        spans = sorted(span for task in tasks for piece in task.pieces for span in [piece.span[:2]])
+        if not self._options.fail_on_data_loss or not spans:
+            return
+        found = offsets.lost(tasks, session.positions("earliest", hull(spans)))
+        if found is not None:
+            start, first, seq = found
+            raise NotFound(
+                f"retention has removed entries of log {self._options.log!r} that were not read: "
+                f"of the keys from {start!r} on those below seq {seq}, and this micro-batch begins "
+                f"with {first}; give failOnDataLoss=false to go on without them"
+            )

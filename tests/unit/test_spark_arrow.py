@@ -1,0 +1,218 @@
+"""Pages become batches of the very schema that Spark asks for, in one order; batches records."""
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from lognode.client.errors import InvalidArgument, RemoteProtocolError, Unsupported
+from lognode.client.span_pages import SpanPage
+from lognode.client.spark import arrow
+from lognode.client.spark.arrow import LatestRows, Rows, records
+from lognode.client.spark.options import COLUMNS
+from lognode.client.spark.schema import (
+    check_libraries,
+    check_sink_schema,
+    check_source_schema,
+    source_schema,
+)
+from lognode.client.types import Entry
+from lognode.statemachine.page import Page
+
+EVERY = (*COLUMNS, "headers", "rangeStart")
+
+
+def page(entries: list[Entry], settled: tuple[bytes, int] | None = None) -> SpanPage:
+    built = Page(next=0)
+    for entry in entries:
+        built.add(entry)
+    return SpanPage(built.to_wire(), settled)
+
+
+def schema(*columns: str) -> pa.Schema:
+    return to_arrow_schema(source_schema(columns), timezone="UTC")
+
+
+def entry(key: bytes, seq: int, value: bytes | None = b"v", **more: Any) -> Entry:
+    return Entry(key, seq, 1_000 + seq, more.get("headers"), value)
+
+
+def fed(rows: Rows, *pages: SpanPage) -> list[dict[str, Any]]:
+    batches = [batch for each in pages for batch in rows.feed(each)]
+    batches += rows.finish()
+    for batch in batches:
+        assert batch.schema.equals(rows._schema)
+        batch.validate(full=True)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_batch_has_the_schema_that_spark_checks_and_what_the_page_has() -> None:
+    entries = [entry(b"a", 1, headers={b"h": b"1", b"i": b"2"}), entry(b"b", 2, None)]
+    rows = Rows(schema(*EVERY), log="flights", range_start=b"")
+    found = fed(rows, page(entries))
+    assert [row.pop("timestamp").timestamp() for row in found] == [1.001, 1.002]
+    assert found == [
+        {"key": b"a", "value": b"v", "log": "flights", "seq": 1, "rangeStart": b"",
+         "headers": [{"key": b"h", "value": b"1"}, {"key": b"i", "value": b"2"}]},
+        {"key": b"b", "value": None, "log": "flights", "seq": 2, "rangeStart": b"",
+         "headers": None},
+    ]  # fmt: skip
+
+
+def test_columns_come_in_the_order_asked_for_and_no_others() -> None:
+    rows = Rows(schema("seq", "key"), log="flights", range_start=b"")
+    assert fed(rows, page([entry(b"a", 1)], (b"a", 2)), page([entry(b"a", 2)])) == [
+        {"seq": 1, "key": b"a"}, {"seq": 2, "key": b"a"},
+    ]  # fmt: skip
+
+
+def bands(rng: random.Random, entries: list[Entry]) -> list[SpanPage]:
+    """Pages of files of some seqs each, read side by side, as `span_pages` gives them."""
+    edges = [0, *sorted(rng.sample(range(1, 60), rng.randrange(5))), 1 << 20]
+    files = [sorted((e for e in entries if low <= e.seq < high), key=lambda e: (e.key, e.seq))
+             for low, high in pairwise(edges)]  # fmt: skip
+    files = [file for file in files if file]
+    pages = []
+    while files:
+        one = min(files, key=lambda file: (file[0].key, file[0].seq))
+        count = rng.randrange(1, 20)
+        some = one[:count]
+        del one[:count]
+        files = [file for file in files if file]
+        places = [(file[0].key, file[0].seq) for file in files]
+        pages.append(page(some, min(places, default=None)))
+    return pages
+
+
+def test_rows_are_in_the_order_of_key_and_seq_whatever_the_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = [entry(b"k%d" % (seq * 3 % 7), seq) for seq in range(1, 60)]
+    entries += [entry(b"z%d" % (seq % 4), seq) for seq in range(20, 50)]  # another chain
+    expected = sorted((e.key, e.seq) for e in entries)
+    for seed in range(100):
+        rng = random.Random(seed)
+        monkeypatch.setattr(arrow, "_HELD_BYTES", rng.choice([0, 300, 1 << 20]))
+        rows = Rows(schema("seq", "key"), log="l", range_start=b"")
+        found = fed(rows, *bands(rng, entries))
+        assert [(row["key"], row["seq"]) for row in found] == expected, f"seed={seed}"
+
+
+def test_what_is_settled_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "_HELD_BYTES", 1_000)
+    rows, most, shown = Rows(schema("seq", "key"), log="l", range_start=b""), 0, 0
+    for seq in range(1, 5_000):
+        shown += sum(b.num_rows for b in rows.feed(page([entry(b"a", seq)], (b"a", seq + 1))))
+        most = max(most, sum(table.num_rows for table in rows._held))
+    assert 20 < most < 200
+    assert shown > 4_700
+
+
+def test_the_latest_of_each_key_without_tombstones(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(50):
+        rng = random.Random(seed)
+        monkeypatch.setattr(arrow, "_HELD_BYTES", rng.choice([0, 300, 1 << 20]))
+        entries = [
+            entry(b"k%d" % rng.randrange(20), seq, rng.choice([None, b"%d" % seq, b"%d" % seq]))
+            for seq in range(1, rng.randrange(2, 200))
+        ]
+        last = {e.key: e for e in entries}
+        rows = LatestRows(schema("key", "seq"), log="l", range_start=b"")
+        assert [(row["key"], row["seq"]) for row in fed(rows, *bands(rng, entries))] == [
+            (key, e.seq) for key, e in sorted(last.items()) if e.value is not None
+        ], f"seed={seed}"
+    assert fed(LatestRows(schema("key"), log="l", range_start=b"")) == []
+    assert fed(LatestRows(schema("key"), log="l", range_start=b""), page([])) == []
+
+
+@pytest.mark.parametrize("broken", [{"values": [1]}, {"timestamps": []}, {"keys": [b"a", b"b"]}])
+def test_a_page_that_is_none_is_refused(broken: dict[str, Any]) -> None:
+    body = {**page([entry(b"a", 1)]).body, **broken}
+    rows = Rows(schema(*EVERY), log="l", range_start=b"")
+    with pytest.raises(RemoteProtocolError):
+        fed(rows, SpanPage(body, None))
+
+
+def test_records_of_binary_and_of_text() -> None:
+    headers = pa.array(
+        [[{"key": "h", "value": b"1"}], None, []],
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    )
+    batch = pa.record_batch([pa.array(["a", "ä", "c"]), pa.array([b"1", None, b""]), headers],
+                            names=["key", "value", "headers"])  # fmt: skip
+    assert records(batch, 0) == [
+        (b"a", b"1", {b"h": b"1"}), ("ä".encode(), None, None), (b"c", b"", None),
+    ]  # fmt: skip
+    assert records(batch.select(["value", "key"]), 0)[0] == (b"a", b"1", None)
+
+
+def test_rows_that_are_no_records_are_refused() -> None:
+    batch = pa.record_batch(
+        [pa.array([b"a", None]), pa.array([b"1", b"2"])], names=["key", "value"]
+    )
+    with pytest.raises(InvalidArgument, match="the key of row 11 of the task is null"):
+        records(batch, 10)
+    for rows, said in (
+        ([[{"key": b"h", "value": b"1"}, {"key": b"h", "value": b"2"}]], "two headers of one name"),
+        ([[{"key": b"h", "value": None}]], "neither is null"),
+    ):
+        headers = pa.array(
+            rows, pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+        )
+        batch = pa.record_batch([pa.array([b"a"]), pa.array([b"1"]), headers],
+                                names=["key", "value", "headers"])  # fmt: skip
+        with pytest.raises(InvalidArgument, match=said):
+            records(batch, 0)
+
+
+def struct(*fields: tuple[str, DataType]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields])
+
+
+KEY, VALUE = ("key", BinaryType()), ("value", BinaryType())
+
+
+def test_schemas_are_checked_before_anything_runs() -> None:
+    check_source_schema(source_schema(EVERY), EVERY)
+    with pytest.raises(InvalidArgument, match=r"leave \.schema\(\) out"):
+        check_source_schema(struct(KEY), EVERY)
+    text = struct(("key", StringType()), VALUE)
+    check_sink_schema(struct(VALUE, ("key", StringType())))
+    check_sink_schema(struct(KEY, VALUE, ("headers", ArrayType(text))))
+    for given, said in (
+        (struct(KEY), "no column 'value'"),
+        (struct(KEY, VALUE, ("seq", LongType())), "a column 'seq'"),
+        (struct(("key", LongType()), VALUE), "the column key is bigint; cast it"),
+        (struct(KEY, VALUE, ("headers", StringType())), "must be array<struct"),
+        (struct(KEY, VALUE, ("headers", ArrayType(struct(KEY, ("value", LongType()))))),
+         "headers.value is bigint"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidArgument, match=said):
+            check_sink_schema(given)
+
+
+def test_libraries_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_libraries()
+    versions = {"pyspark": "4.3.0", "pyarrow": "25.0.0", "pandas": "2.3.1"}
+    monkeypatch.setattr("importlib.metadata.version", versions.__getitem__)
+    check_libraries()
+    for name, found, wanted in (
+        ("pyspark", "4.1.9", "pyspark>=4.2"), ("pandas", "3.0.0", "pandas>=2,<3"),
+        ("pyarrow", "17.0.0", "pyarrow>=18"),
+    ):  # fmt: skip
+        monkeypatch.setitem(versions, name, found)
+        with pytest.raises(Unsupported, match=f"{name} is {found}; .*needs {wanted}"):
+            check_libraries()
+        monkeypatch.setitem(versions, name, "99.0" if name != "pandas" else "2.9")

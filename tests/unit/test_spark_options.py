@@ -1,0 +1,132 @@
+"""The options of the Spark source and sink: each is checked, and refused with what is allowed."""
+
+from dataclasses import replace
+
+import pytest
+
+from lognode.client.errors import InvalidArgument
+from lognode.client.spark.options import COLUMNS, ReadOptions, read_options, write_options
+from lognode.client.vector import Part, Vector
+
+BASE = {"servers": "h1:4600,h2:4600", "log": "flights"}
+PLAIN = ReadOptions("h1:4600,h2:4600", "flights")
+VECTOR = Vector("c1", "flights", 1, "lease", 9, (Part(b"", None, 70),))
+
+
+def batch(**given: str) -> ReadOptions:
+    return read_options({**BASE, **given}, streaming=False)
+
+
+def stream(**given: str) -> ReadOptions:
+    return read_options({**BASE, **given}, streaming=True)
+
+
+def test_the_defaults_read_everything() -> None:
+    assert batch() == PLAIN
+    assert batch().columns == COLUMNS
+    assert batch().spans == ((b"", None),)
+    assert batch().fail_on_data_loss
+    assert batch().lease_s == 3_600
+
+
+def test_names_and_words_are_taken_in_any_case() -> None:
+    assert batch(STARTINGseq="7", Mode="CHANGES", failondataloss="False") == replace(
+        PLAIN, starting=7, fail_on_data_loss=False
+    )
+
+
+def test_values_become_what_they_mean() -> None:
+    assert batch(columns="seq, rangestart,KEY").columns == ("seq", "rangeStart", "key")
+    assert batch(includeHeaders="true").columns == (*COLUMNS, "headers")
+    assert batch(keyPrefix="a").spans == ((b"a", b"b"),)
+    assert batch(keyPrefix='{"b64": "/w=="}').spans == ((b"\xff", None),)
+    assert batch(keys="N14228").spans == ((b"N14228", b"N14228\0"),)
+    assert batch(keys='["b", {"b64": "AA=="}, "b"]').spans == (
+        (b"\0", b"\0\0"), (b"b", b"b\0"),
+    )  # fmt: skip
+    assert batch(startingSeq="earliest").starting is None
+    assert batch(startingSeq=VECTOR.to_json()).starting == VECTOR
+    assert batch(asOf=VECTOR.to_json()).as_of == VECTOR
+    assert batch(asOf="1970-01-01T00:00:01.5+00:00").as_of == 1_500
+    assert batch(startingTimestamp="1500", endingTimestamp="1970-01-01T01:00:02+01:00") == (
+        replace(PLAIN, starting_ms=1_500, ending_ms=2_000)
+    )
+    assert batch(snapshotLease="7d").lease_s == 7 * 86_400
+    assert stream(maxEntriesPerTrigger="5", maxBytesPerTrigger="9").bytes_max == 9
+    assert stream(consistency="prefix", pushdown="false").consistency == "prefix"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"startingSq": "1"}, r"option startingSq: is none of lognode; there are servers, log"),
+        ({"path": "x"}, "without a path"),
+        ({"credentialsfile": "x"}, "option credentialsFile: does not exist yet"),
+        ({"cursor": "x"}, "option cursor: does not exist yet"),
+        ({"pushdown": "true"}, r"filterPushdown\.enabled.*give keys, keyPrefix"),
+        ({"servers": "h1:99999"}, "option servers: .*99999.* is not a port"),
+        ({"log": " "}, "option log: .*must not be empty"),
+        ({"mode": "all"}, "option mode: is 'all'; give changes or snapshot"),
+        ({"failOnDataLoss": "no"}, "give true or false"),
+        ({"columns": "key,valu"}, "give some of key, value, log, seq, timestamp, headers"),
+        ({"columns": "key,key"}, "each once"),
+        ({"columns": "key", "includeHeaders": "true"}, "columns does not name headers"),
+        ({"keys": "[1]"}, "a key is text, or"),
+        ({"keys": "[]"}, "give 1 to 10000 keys"),
+        ({"keys": "[broken"}, "or a JSON array"),
+        ({"keys": "a" * 481}, "at most 480 bytes"),
+        ({"keys": "a", "keyPrefix": "a"}, "keyPrefix are both given"),
+        ({"startingSeq": "latest"}, "a stream has no start of its own to remember"),
+        ({"startingSeq": "-1"}, "give earliest, a seq, or the JSON"),
+        ({"startingSeq": "{}"}, "this is no snapshot as to_json"),
+        ({"startingSeq": "1", "startingTimestamp": "1"}, "startingTimestamp are both given"),
+        ({"endingSeq": "0"}, "whole number of 1 or more"),
+        ({"endingSeq": "1", "asOf": "1"}, "asOf are both given"),
+        ({"startingTimestamp": "2026-01-31T12:00:00"}, "ISO 8601 with a zone"),
+        ({"asOf": "yesterday"}, "Unix milliseconds"),
+        ({"minPartitions": "0"}, "whole number of 1 or more"),
+        ({"snapshotLease": "8d"}, "at most 7 days"),
+        ({"snapshotLease": "soon"}, "give 90s, 30m, 1h or 7d"),
+        ({"consistency": "strong"}, "give linearizable or prefix"),
+        ({"maxEntriesPerTrigger": "1"}, "is one of a stream, and this is a batch"),
+        ({"mode": "snapshot", "startingSeq": "5"}, "it starts with the earliest entry"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_is_allowed(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said) as raised:
+        batch(**given)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"endingSeq": "5"}, "endingSeq: is one of a batch, and this is a stream"),
+        ({"asOf": "5"}, "asOf: is one of a batch"),
+        ({"minPartitions": "5"}, "minPartitions: is one of a batch"),
+        ({"mode": "snapshot"}, "a stream has mode=changes"),
+        ({"startingSeq": "Latest"}, "lost without an error"),
+    ],
+)
+def test_a_stream_refuses_what_only_a_batch_has(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        stream(**given)
+
+
+def test_what_is_missing_is_named() -> None:
+    for name in BASE:
+        left = {key: value for key, value in BASE.items() if key != name}
+        with pytest.raises(InvalidArgument, match=f"option {name}: is not given"):
+            read_options(left, streaming=None)
+        with pytest.raises(InvalidArgument, match=f"option {name}: is not given"):
+            write_options(left)
+
+
+def test_a_sink_takes_what_spark_adds_and_nothing_of_a_reader() -> None:
+    assert write_options({**BASE, "checkpointlocation": "/x", "queryname": "q"}).log == "flights"
+    with pytest.raises(
+        InvalidArgument, match="mode: is one of a batch or a stream, and this is a sink"
+    ):
+        write_options({**BASE, "mode": "changes"})
+    with pytest.raises(InvalidArgument, match="there are servers, log, timeout"):
+        write_options({**BASE, "producer": "x"})

@@ -1,0 +1,373 @@
+"""The stream reader and the writers as Spark calls them, against scripted nodes, without a JVM."""
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fake_cluster import FakeCluster, FakeNode, Stored
+from fake_thread import fake_cluster_thread
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+
+from lognode.client import wire
+from lognode.client.acceptor import Request
+from lognode.client.errors import (
+    Fenced,
+    InvalidArgument,
+    LognodeError,
+    LogNotFound,
+    NotFound,
+    Unavailable,
+)
+from lognode.client.spark import sink
+from lognode.client.spark.options import WriteOptions
+from lognode.client.spark.reader import BatchReader
+from lognode.client.spark.schema import source_schema
+from lognode.client.spark.session import Session
+from lognode.client.spark.source import LognodeSource
+from lognode.client.spark.stream import StreamReader
+
+Row = tuple[bytes, int]
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with fake_cluster_thread() as made:
+        made.create("log", (b"m",))
+        yield made
+
+
+def source(cluster: FakeCluster, **options: str) -> LognodeSource:
+    return LognodeSource({"servers": cluster.address, "log": "log", "timeout": "5s", **options})
+
+
+def stream(cluster: FakeCluster, **options: str) -> StreamReader:
+    made = source(cluster, columns="key,seq", **options)
+    reader = made.streamReader(schema=made.schema())
+    assert isinstance(reader, StreamReader)
+    return reader
+
+
+def fill(cluster: FakeCluster, count: int) -> None:
+    for at in range(count):
+        for key in (b"a%d" % (at % 3), b"z%d" % (at % 4)):
+            known = cluster.range_of(key)
+            known.entries.append(Stored(key, known.next_seq, 1_000 + at, None, b"v" * 10))
+            known.next_seq += 1
+
+
+def rows(reader: Any, partitions: Iterable[InputPartition]) -> list[Row]:
+    """As workers read them: from a copy, by columns."""
+    copy = pickle.loads(pickle.dumps(reader))
+    found: list[Row] = []
+    for partition in partitions:
+        for batch in copy.read(pickle.loads(pickle.dumps(partition))):
+            found += zip(batch["key"].to_pylist(), batch["seq"].to_pylist(), strict=True)
+    return found
+
+
+def run(reader: StreamReader, start: Any, count: int) -> tuple[list[Row], Any]:
+    """So many micro-batches, with offsets that went through JSON; what they had, and the end."""
+    found: list[Row] = []
+    for _ in range(count):
+        begin = json.loads(json.dumps(start))
+        end = json.loads(json.dumps(reader.latestOffset(begin, reader.getDefaultReadLimit())))
+        if end == begin:
+            break
+        found += rows(reader, reader.partitions(begin, end))
+        start = end
+    return found, start
+
+
+def all_rows(cluster: FakeCluster) -> list[Row]:
+    return sorted((entry.key, entry.seq) for entry in cluster.entries())
+
+
+def test_a_stream_reads_each_entry_once_through_splits_and_restarts(cluster: FakeCluster) -> None:
+    fill(cluster, 20)
+    reader = stream(cluster, maxEntriesPerTrigger="9")
+    found, at = run(reader, reader.initialOffset(), 2)
+    assert len(found) == 18
+    cluster.split(b"a1")
+    fill(cluster, 5)
+    more, at = run(stream(cluster, maxEntriesPerTrigger="9"), at, 100)
+    assert sorted(found + more) == all_rows(cluster)
+    assert run(stream(cluster), at, 5) == ([], at)
+
+
+def test_a_micro_batch_that_runs_again_after_a_split_has_the_same_rows_in_the_same_order(
+    cluster: FakeCluster,
+) -> None:
+    fill(cluster, 20)
+    reader = stream(cluster)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    before = [rows(reader, [one]) for one in reader.partitions(start, end)]
+    cluster.split(b"a1")
+    cluster.split(b"z2")
+    fill(cluster, 3)
+    again = stream(cluster)
+    after = [rows(again, [one]) for one in again.partitions(start, end)]
+    assert after == before
+    assert sum(map(len, before)) == 40
+
+
+def test_the_initial_offset_is_asked_for_often_and_stays(cluster: FakeCluster) -> None:
+    cluster.ranges[1].earliest = 5
+    fill(cluster, 10)
+    reader = stream(cluster)
+    first = reader.initialOffset()
+    cluster.ranges[0].earliest = 7
+    assert reader.initialOffset() == first
+    assert [part["through_seq"] for part in first["parts"]] == [0, 4]
+
+
+def test_starts_other_than_the_earliest(cluster: FakeCluster) -> None:
+    fill(cluster, 10)
+    found, _ = run(reader := stream(cluster, startingSeq="8"), reader.initialOffset(), 1)
+    assert sorted({seq for _, seq in found}) == [8, 9, 10]
+    found, end = run(reader := stream(cluster, startingTimestamp="1006"), reader.initialOffset(), 1)
+    assert sorted({seq for _, seq in found}) == [7, 8, 9, 10]
+    fill(cluster, 1)
+    found, _ = run(
+        reader := stream(cluster, startingSeq=json.dumps(end)), reader.initialOffset(), 1
+    )
+    assert [seq for _, seq in found] == [11, 11]
+    with pytest.raises(InvalidArgument, match=r"startingSeq: .*a stream has no start of its own"):
+        stream(cluster, startingSeq="latest")
+
+
+def test_limits_are_those_of_the_engine_and_of_the_options(cluster: FakeCluster) -> None:
+    fill(cluster, 20)
+    assert isinstance(stream(cluster).getDefaultReadLimit(), ReadAllAvailable)
+    reader = stream(cluster, maxEntriesPerTrigger="4")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(4)
+    start = reader.initialOffset()
+    for limit, count in ((ReadMaxRows(6), 6), (ReadAllAvailable(), 40), (None, 40)):
+        end = reader.latestOffset(start, limit)
+        assert len(rows(reader, reader.partitions(start, end))) == count
+    reader = stream(cluster, maxBytesPerTrigger="120")
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(120)
+    end = reader.latestOffset(start, ReadMaxBytes(120))
+    assert len(rows(reader, reader.partitions(start, end))) == 12
+    assert reader.latestOffset()["parts"], "as Spark 4.1 asks"
+
+
+def test_available_now_ends_with_what_there_was_when_it_began(cluster: FakeCluster) -> None:
+    fill(cluster, 10)
+    expected = all_rows(cluster)
+    reader = stream(cluster, maxEntriesPerTrigger="7")
+    reader.prepareForTriggerAvailableNow()
+    fill(cluster, 5)
+    cluster.split(b"z1")
+    found, _ = run(reader, reader.initialOffset(), 100)
+    assert sorted(found) == expected
+
+
+def test_a_plan_that_goes_back_and_one_of_another_log_are_refused(cluster: FakeCluster) -> None:
+    fill(cluster, 5)
+    reader = stream(cluster)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(InvalidArgument, match="micro-batch from seq 6 back to 1"):
+        reader.partitions(end, start)
+    cluster.logs["log"] = 7
+    for known in cluster.ranges:
+        known.log_id = 7
+    with pytest.raises(InvalidArgument, match="was deleted; the one of that name now"):
+        stream(cluster).partitions(start, end)
+    with pytest.raises(InvalidArgument, match="was deleted; the one of that name now"):
+        stream(cluster).latestOffset(start, ReadAllAvailable())
+
+
+def test_what_retention_removed_fails_a_stream_unless_it_may(cluster: FakeCluster) -> None:
+    fill(cluster, 10)
+    reader, lax = stream(cluster), stream(cluster, failOnDataLoss="false")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    (task, _) = partitions = reader.partitions(start, end)
+    known = cluster.range_of(b"a")
+    known.entries, known.earliest = known.entries[4:], 5
+    said = r"keys from b'' on those below seq 5, and this micro-batch begins with 1.*=false"
+    with pytest.raises(NotFound, match=said):
+        reader.partitions(start, end)
+    with pytest.raises(NotFound, match=said):
+        rows(reader, [task])
+    assert len(rows(lax, lax.partitions(start, end))) == 16
+    assert len(partitions) == 2
+
+
+def test_a_batch_is_what_it_was_whatever_comes_after(cluster: FakeCluster) -> None:
+    fill(cluster, 10)
+    expected = all_rows(cluster)
+    made = source(cluster, columns="key,seq")
+    reader = made.reader(made.schema())
+    assert isinstance(reader, BatchReader)
+    partitions = reader.partitions()
+    fill(cluster, 5)
+    cluster.split(b"a1")
+    once = rows(reader, partitions)
+    assert sorted(once) == expected
+    cluster.split(b"z2")
+    assert rows(reader, partitions) == once
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_an_empty_log_has_no_partitions(cluster: FakeCluster) -> None:
+    made = source(cluster)
+    assert made.reader(made.schema()).partitions() == []
+    reader = stream(cluster)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    assert reader.partitions(start, start) == []
+
+
+def test_a_lease_that_ended_fails_a_batch_on_the_driver_unless_loss_may_be(
+    cluster: FakeCluster,
+) -> None:
+    fill(cluster, 10)
+    options = {"servers": cluster.address, "log": "log"}
+    with Session(cluster.address, "log", timeout=5.0) as session:
+        saved = session.snapshot(60.0).to_json()
+    expected = all_rows(cluster)
+    fill(cluster, 5)
+    made = LognodeSource({**options, "asOf": saved, "columns": "key,seq"})
+    reader = made.reader(made.schema())
+    assert sorted(rows(reader, reader.partitions())) == expected
+    for known in cluster.ranges:
+        known.leases.clear()
+    with pytest.raises(NotFound, match="option asOf: the lease of that snapshot has ended"):
+        reader.partitions()
+    lax = LognodeSource({**options, "asOf": saved, "columns": "key,seq", "failOnDataLoss": "false"})
+    reader = lax.reader(lax.schema())
+    assert sorted(rows(reader, reader.partitions())) == expected
+
+
+def test_a_plan_that_fails_leaves_no_lease(cluster: FakeCluster) -> None:
+    fill(cluster, 3)
+    made = source(cluster)
+    reader = made.reader(made.schema())
+    assert reader.partitions()
+    assert [len(known.leases) for known in cluster.ranges] == [1, 1]
+    for node in cluster.nodes.values():
+        read = node.read
+        node.read = lambda op, *asked, read=read: (
+            {"weights": [1]} if op == wire.LAYOUT else read(op, *asked)
+        )
+    with pytest.raises(TypeError):
+        reader.partitions()
+    assert [len(known.leases) for known in cluster.ranges] == [1, 1]
+
+
+def test_a_driver_asks_again_while_no_node_answers(cluster: FakeCluster) -> None:
+    failures = [Unavailable("later", reason="later") for _ in range(8)]
+
+    def away(node: FakeNode, request: Request, when: str) -> None:
+        if when == "metadata" and failures:
+            raise failures.pop()
+
+    cluster.faults.append(away)
+    fill(cluster, 3)
+    made = source(cluster)
+    assert len(made.reader(made.schema()).partitions()) == 2
+    assert not failures
+
+
+def test_bounds_of_a_batch(cluster: FakeCluster) -> None:
+    fill(cluster, 10)
+    for options, seqs in (
+        ({"startingSeq": "4", "endingSeq": "7"}, [4, 5, 6]),
+        ({"startingTimestamp": "1003", "endingTimestamp": "1006"}, [4, 5, 6]),
+        ({"asOf": "1003"}, [1, 2, 3, 4]),
+        ({"keys": "z1"}, [2, 6, 10]),
+        ({"keyPrefix": "a2", "endingSeq": "6"}, [3]),
+        ({"keyPrefix": "b"}, []),
+    ):
+        made = source(cluster, columns="key,seq", **options)
+        reader = made.reader(made.schema())
+        found = rows(reader, reader.partitions())
+        assert sorted({seq for _, seq in found}) == seqs, options
+
+
+def test_a_log_that_does_not_exist_is_said_on_the_driver(cluster: FakeCluster) -> None:
+    made = source(cluster, log="nope")
+    with pytest.raises(LogNotFound):
+        made.reader(made.schema()).partitions()
+    reader = stream(cluster, log="nope")
+    with pytest.raises(LogNotFound):
+        reader.initialOffset()
+    with pytest.raises(LogNotFound):
+        made.writer(source_schema(("key", "value")), False)
+    with pytest.raises(InvalidArgument, match=r"mode\('append'\)"):
+        source(cluster).writer(source_schema(("key", "value")), True)
+    with pytest.raises(InvalidArgument, match="a column 'seq'"):
+        source(cluster).streamWriter(source_schema(("key", "value", "seq")), False)
+
+
+# The sink.
+
+
+def batch(*keys: bytes) -> pa.RecordBatch:
+    arrays = [pa.array(keys, pa.binary()), pa.array([b"1"] * len(keys), pa.binary())]
+    return pa.record_batch(arrays, names=["key", "value"])
+
+
+def deliver(cluster: FakeCluster, number: int, *batches: pa.RecordBatch) -> int:
+    options = WriteOptions(cluster.address, "log", timeout_s=5.0)
+    return sink.deliver(options, sink.producer_name("q", 3), number, iter(batches)).records
+
+
+def test_numbers_follow_from_the_micro_batch_and_the_row() -> None:
+    assert sink.producer_name("q", 3) == "spark/q/3"
+    assert sink.first_number(0) == 1
+    assert sink.first_number(7) == 7 * sink.numbers_of_batch + 1
+    message = sink.Delivered(5)
+    assert pickle.loads(pickle.dumps(message)) == message
+    writer = sink.BatchWriter(WriteOptions("h:1", "log"))
+    assert pickle.loads(pickle.dumps(writer))._query == writer._query
+    assert sink.BatchWriter(WriteOptions("h:1", "log"))._query != writer._query
+
+
+def test_a_task_that_runs_again_adds_nothing_twice(cluster: FakeCluster) -> None:
+    once = [batch(b"a", b"z"), batch(), batch(b"a", b"b")]
+    assert deliver(cluster, sink.first_number(0), *once) == 4
+    assert deliver(cluster, sink.first_number(0), *once) == 4
+    assert deliver(cluster, sink.first_number(0), batch(b"a"), batch(b"z", b"a", b"b")) == 4
+    assert [entry.key for entry in cluster.entries()] == [b"a", b"a", b"b", b"z"]
+    assert deliver(cluster, sink.first_number(1), *once) == 4
+    assert len(cluster.entries()) == 8
+    assert cluster.producers["spark/q/3"][1] == 4
+
+
+def test_a_task_that_died_half_way_is_made_whole(cluster: FakeCluster) -> None:
+    def dies() -> Iterator[pa.RecordBatch]:
+        yield batch(b"a", b"z")
+        raise OSError("the executor is lost")
+
+    options = WriteOptions(cluster.address, "log", timeout_s=5.0)
+    with pytest.raises(OSError, match="executor"):
+        sink.deliver(options, "spark/q/3", 1, dies())
+    cluster.split(b"b")
+    assert deliver(cluster, 1, batch(b"a", b"z"), batch(b"b")) == 3
+    assert sorted(entry.key for entry in cluster.entries()) == [b"a", b"b", b"z"]
+
+
+def test_a_task_without_rows_opens_no_producer(cluster: FakeCluster) -> None:
+    assert deliver(cluster, 1, batch()) == deliver(cluster, 1) == 0
+    assert cluster.count(wire.PRODUCER_OPEN) == 0
+
+
+def test_a_task_whose_successor_has_begun_appends_nothing_more(cluster: FakeCluster) -> None:
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield batch(b"a")
+        deliver(cluster, 1, batch(b"a"), batch(b"b"))
+        yield batch(b"b", b"c")
+
+    options = WriteOptions(cluster.address, "log", timeout_s=5.0)
+    with pytest.raises(LognodeError) as raised:
+        sink.deliver(options, "spark/q/3", 1, overtaken())
+    assert isinstance(raised.value, Fenced) or "not acknowledged" in str(raised.value)
+    assert [entry.key for entry in cluster.entries()] == [b"a", b"b"]
