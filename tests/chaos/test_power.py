@@ -172,6 +172,7 @@ def test_S1_S2_what_LMDB_committed_survives_cuts(tmp_path: Path) -> None:
                 await disk.mount()
                 meta = LmdbMeta(point / "meta.mdb", map_bytes=1 << 24)
                 last = meta.get("last")
+                assert last is not None
                 assert last >= max(map(int, told), default=1)
                 assert all(row[0] <= last for _, row in meta.items("row/"))
                 meta.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,18 @@ class _Package:
         self.open = 0
 
 
-def _run(path: Path, packages: list[_Package], seconds: float, seed: int = 0) -> History:
+def _run(path: Path, packages: list[_Package], until: Callable[[], bool], seed: int = 0) -> History:
+    async def enough() -> None:
+        while not until():  # noqa: ASYNC110  nobody tells of it
+            await asyncio.sleep(_INTERVAL_S)
+
     async def run() -> History:
         recorder = Recorder(path, lambda: 0)
         given: Any = {package.name: package for package in packages}
         target: Any = None
         nemesis = Nemesis(given, target, recorder, interval_s=_INTERVAL_S, rng=random.Random(seed))
         running = asyncio.create_task(nemesis.run())
-        await asyncio.wait([running], timeout=seconds)
+        await asyncio.wait_for(enough(), timeout=60)
         running.cancel()
         await asyncio.wait([running])
         await nemesis.heal()
@@ -55,8 +60,7 @@ def _run(path: Path, packages: list[_Package], seconds: float, seed: int = 0) ->
 
 def test_every_package_has_its_turn_and_ends(tmp_path: Path) -> None:
     packages = [_Package(name) for name in "abc"]
-    history = _run(tmp_path / "h", packages, 0.5)
-    assert all(package.begun > 3 for package in packages)
+    history = _run(tmp_path / "h", packages, lambda: all(package.begun > 3 for package in packages))
     assert all(package.open == 0 for package in packages)
     assert len(history.bands()) == sum(package.begun for package in packages)
     assert all(band.ended is not None for band in history.bands())
@@ -64,15 +68,14 @@ def test_every_package_has_its_turn_and_ends(tmp_path: Path) -> None:
 
 def test_what_fails_to_begin_is_ended_and_told(tmp_path: Path) -> None:
     package = _Package("a", Conflict("not now"))
-    history = _run(tmp_path / "h", [package], 0.1)
+    history = _run(tmp_path / "h", [package], lambda: package.begun > 0)
     assert package.open == 0
     assert history.bands()[0].what == "a that failed: CONFLICT: not now"
 
 
 def test_what_had_nothing_to_do_leaves_no_trace(tmp_path: Path) -> None:
     package = _Package("a", None)
-    history = _run(tmp_path / "h", [package], 0.1)
-    assert package.begun
+    history = _run(tmp_path / "h", [package], lambda: package.begun > 0)
     assert history.events == []
 
 
