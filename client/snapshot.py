@@ -225,7 +225,7 @@ def checked_lease_ms(lease_s: float) -> int:
     lease_ms = int(lease_s * 1000)
     if not 1 <= lease_ms <= limits.lease_ms_max:
         raise LimitExceeded(
-            f"a lease of {lease_s:g} s; it may take from 0.001 s to "
+            f"a lease of {lease_s:,.12g} s; it may take from 0.001 s to "
             f"{limits.lease_ms_max // 86_400_000} days",
             limit="lease_ms_max", value=lease_ms, allowed=limits.lease_ms_max,
         )  # fmt: skip
