@@ -6,16 +6,21 @@ WAL only what was there a while before the kill is damaged, which must be found.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ...client.errors import Unavailable
+from ..nodes import Node
 from .package import Begun, Target
 
 _SETTLED_S: Final = 2.0
 """The mark that says that a round of the WAL was synced follows within a second."""
+_CLEAR_S: Final = 10.0
+"""After that a node that has not ended will not do so for its meta.mdb."""
 PLACES: Final = ("wal", "wal", "files", "files", "meta")
 
 
@@ -116,11 +121,18 @@ class Corrupt:
         if self._down is None:
             return
         node = target.nodes[self._down]
-        if self._kept is not None and not node.running:
+        if self._kept is not None and not await _runs(node):
             path, held = self._kept
             path.write_bytes(held)
         await node.start()
         self._down = self._kept = None
+
+
+async def _runs(node: Node) -> bool:
+    """Whether it does once that is clear: another package may have started it just now."""
+    with contextlib.suppress(Unavailable):
+        await node.wait_ready(_CLEAR_S)
+    return node.running
 
 
 def _newest(folder: Path) -> Path | None:

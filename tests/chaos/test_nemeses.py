@@ -288,6 +288,26 @@ def test_S12_corrupt(tmp_path: Path, place: str) -> None:
     asyncio.run(run())
 
 
+def test_a_node_that_another_package_has_just_started_gets_its_meta_back(tmp_path: Path) -> None:
+    """It ran, for a moment, when `corrupt` ended, and never again."""
+
+    async def run() -> None:
+        async with real_nodes(tmp_path, seed=9) as target:
+            package = Corrupt()
+            number = await target.damage.next_victim(target)
+            assert number is not None
+            assert await package.strike(target, number, "meta") is not None
+            node = target.nodes[number]
+            await node.kill()
+            (node.data / "meta.mdb").write_bytes(b"nothing")
+            await node.start()
+            await package.end(target)
+            await node.wait_ready()
+            await healthy(target)
+
+    asyncio.run(run())
+
+
 async def serves(node: Node) -> bool:
     """Whether it does, once that is clear."""
     try:
