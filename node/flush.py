@@ -121,8 +121,10 @@ class Flusher:
         self._files += 1
         path = self._tmp / f"build-{self._files}"
         first_seq, sources = frozen.memtable.first_seq, frozen.sources()
-        self._builder.urgent, self._builder.hurried = self._memory.scarce, hurried
-        info = await asyncio.to_thread(self._builder.build, path, first_seq, sources)
+        gives_way = not (hurried or self._memory.scarce)
+        info = await asyncio.to_thread(
+            self._builder.build, path, first_seq, sources, gives_way=gives_way
+        )
         # Until a manifest in meta names it, the end of some other replica must not remove it.
         self._store.hold(info.content_id)
         try:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, Final
@@ -46,17 +47,13 @@ class Builder:
     def __init__(self, *, patience_s: float = limits.builder_patience_s) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._patience_s = patience_s
-        self.urgent = False
-        """Whether what is built from now on is needed so much that it gives way to nobody."""
-        self.hurried = False
-        """Whether appends wait for what is built now: the process that is there is kept, since
-        another takes its time to begin, and one that is made for it gives way to nobody."""
-        self._gives_way = True
         self._hung = 0
         """So often in a row."""
 
-    def build(self, path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
-        """A synced segment file at `path`.
+    def build(
+        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True
+    ) -> SegmentInfo:
+        """A synced segment file at `path`, by a process that gives way to the node or does not.
 
         Raises Unavailable, with the cause and no file left; the same call may be tried again.
         """
@@ -69,7 +66,7 @@ class Builder:
         given = 0
         try:
             os.set_blocking(stdin.fileno(), False)  # else a write of much waits without a bound
-            _give(stdin, [str(path), first_seq, len(sources)], patience_s)
+            _give(stdin, [str(path), first_seq, len(sources), gives_way], patience_s)
             for some in _portions(sources):
                 given += _give(stdin, some, patience_s)
             _wait(stdout, select.POLLIN, patience_s + factor * given / limits.builder_bytes_per_s)
@@ -97,26 +94,25 @@ class Builder:
 
     def _running(self) -> "subprocess.Popen[bytes]":
         process = self._process
-        fits = not self._gives_way if self.urgent else self.hurried or self._gives_way
-        if process is None or process.poll() is not None or not fits:
-            self.stop()  # how nice it is can only be raised: another takes its place
-            self._gives_way = not (self.urgent or self.hurried)
-            process = self._process = background.spawn(__name__, gives_way=self._gives_way)
+        if process is None or process.poll() is not None:
+            self.stop()
+            process = self._process = background.spawn(__name__, gives_way=False)
         return process
 
 
 def serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     """The child's side: build what is asked until standard input ends."""
+    calm = background.CalmThread()
     while True:
         try:
-            path, first_seq, count = _receive(stdin)
+            path, first_seq, count, gives_way = _receive(stdin)
         except EOFError:
             return
         sources: list[Source] = []
         while len(sources) < count:
             sources += map(Source._make, _receive(stdin))
         try:
-            info = build(Path(path), first_seq, sources)
+            info = calm.run(partial(build, Path(path), first_seq, sources), gives_way=gives_way)
         except Exception as error:  # the parent decides what to do about it
             Path(path).unlink(missing_ok=True)
             _send(stdout, ["error", f"{type(error).__name__}: {error}"])

@@ -39,7 +39,9 @@ META_BYTES = 64 << 20
 class InlineBuilder(Builder):
     """Builds in this process, so that its steps are counted with the others."""
 
-    def build(self, path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
+    def build(
+        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True
+    ) -> SegmentInfo:
         return build(path, first_seq, sources)
 
 

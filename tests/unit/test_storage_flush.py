@@ -63,11 +63,13 @@ class FailingBuilder(Builder):
 
     fail: Callable[[int], None] | None = None
 
-    def build(self, path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
+    def build(
+        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True
+    ) -> SegmentInfo:
         process = self._running()
         if self.fail is not None:
             self.fail(process.pid)
-        return super().build(path, first_seq, sources)
+        return super().build(path, first_seq, sources, gives_way=gives_way)
 
 
 def test_S2_x8_a_builder_that_is_killed_loses_nothing_and_is_started_again(tmp_path: Path) -> None:
@@ -273,7 +275,14 @@ def test_what_is_kept_of_flushes_goes_with_the_replica(tmp_path: Path) -> None:
 
     async def test(node: StorageNode, replica: RangeReplica) -> None:
         class NoBuilder(Builder):
-            def build(self, path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
+            def build(
+                self,
+                path: Path,
+                first_seq: int,
+                sources: Sequence[Source],
+                *,
+                gives_way: bool = True,
+            ) -> SegmentInfo:
                 raise Unavailable("no room")
 
         before = [rows_kept(part) for part in (node.flusher, node.memtables)]
@@ -330,7 +339,9 @@ class WaitingBuilder(Builder):
         self.may = threading.Event()
         self.built: list[Path] = []
 
-    def build(self, path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
+    def build(
+        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True
+    ) -> SegmentInfo:
         assert self.may.wait(60)
         self.built.append(path)
         return build(path, first_seq, sources)
@@ -426,22 +437,34 @@ def test_L3_the_memtables_of_a_node_are_bounded_frozen_ones_included(
     run(tmp_path, test, builder)
 
 
+class Watched(Builder):
+    """Keeps of each build whether it gave way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gave_way: list[bool] = []
+
+    def build(
+        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True
+    ) -> SegmentInfo:
+        self.gave_way.append(gives_way)
+        return super().build(path, first_seq, sources, gives_way=gives_way)
+
+
 def test_segments_that_are_waited_for_are_built_before_all_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A builder that gave way under full load let memtables grow until appends were refused."""
-    builder = Builder()
+    builder = Watched()
 
     async def test(node: StorageNode, replica: RangeReplica) -> None:
-        urgent = []
         for most in (1 << 30, 0, 1 << 30):
             await replica.append(numbered_batch(replica.state.next_seq, [b"a"]))
             replica.freeze()
             monkeypatch.setattr(limits, "frozen_scarce_bytes", most)
             node.memtables.look(time.monotonic())
             await node.flusher.flush_oldest(replica)
-            urgent.append(builder.urgent)
-        assert urgent == [False, True, False]
+        assert builder.gave_way == [True, False, True]
 
     run(tmp_path, test, builder)
 
@@ -484,10 +507,9 @@ def test_an_old_memtable_is_frozen_by_its_leader_and_much_later_by_the_member_it
 
 
 def test_what_appends_wait_for_at_a_seal_is_built_in_a_hurry(tmp_path: Path) -> None:
-    builder = Builder()
+    builder = Watched()
 
     async def test(node: StorageNode, replica: RangeReplica) -> None:
-        hurried = []
         for seals in (False, True):
             await replica.append(numbered_batch(replica.state.next_seq, [b"a"]))
             if seals:
@@ -495,7 +517,6 @@ def test_what_appends_wait_for_at_a_seal_is_built_in_a_hurry(tmp_path: Path) -> 
                 while not replica.is_sealed:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
             await node.flusher.flush(replica)
-            hurried.append(builder.hurried)
-        assert hurried == [False, True]
+        assert builder.gave_way == [True, False]
 
     run(tmp_path, test, builder)
