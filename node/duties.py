@@ -7,6 +7,7 @@ operation has moved on.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
@@ -334,7 +335,9 @@ class Duties:
         is not, that ends all the same."""
         until = time.monotonic() + _FLUSHES_S
         await self._flusher.flush(replica)
-        while replica.state.memtable_bytes > duties.TAIL_BYTES and time.monotonic() < until:
+        before: float = math.inf
+        while _is_worth_a_flush(replica.state.memtable_bytes, before) and time.monotonic() < until:
+            before = replica.state.memtable_bytes
             await self._flusher.flush(replica, hurried=True)
 
     async def _prepare(self, gid: GroupId, operation: int) -> None:
@@ -377,6 +380,11 @@ class Duties:
                 extra={"fields": {"range": replica.gid.range_id, "index": base.applied_index}},
             )
             await self._host.reinstall_range(replica, base)
+
+
+def _is_worth_a_flush(left: int, before: float) -> bool:
+    """Small files are worth it only as long as each is much smaller than the one before."""
+    return left > duties.TAIL_BYTES or (left > duties.LITTLE_BYTES and 2 * left < before)
 
 
 def _held(replica: RangeReplica) -> Held:

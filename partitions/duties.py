@@ -17,8 +17,10 @@ from .lineage import Gid, same_end
 from .metadata import Metadata
 from .model import Descriptor, Lineage, Operation
 
+LITTLE_BYTES = 128 * limits.KIB
+"""What a member leaves in memory for the flush at the seal, while appends wait, if it can."""
 TAIL_BYTES = limits.MIB
-"""What may be left in memory for the flush at the seal, while appends wait."""
+"""When a member that was ready for the seal, and waits for others, flushes once more."""
 
 
 class Held(NamedTuple):
@@ -263,7 +265,8 @@ def _copy_ahead(operation: Operation, local: Local, found: list[Duty]) -> None:
     for gid in operation.inputs:
         done = (operation.operation_id, gid) in local.copied
         held = local.replicas.get(gid)
-        if not done if held is None else held.memtable_bytes > TAIL_BYTES:
+        tail_bytes = TAIL_BYTES if done else LITTLE_BYTES
+        if not done if held is None else held.memtable_bytes > tail_bytes:
             found.append(Copy(gid, operation.operation_id))
             ready &= done  # under load more comes while one flushes: once is enough to go on
     if ready:

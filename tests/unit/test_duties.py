@@ -8,6 +8,7 @@ from pure_nodes import Nodes, do
 from lognode.partitions import commands
 from lognode.partitions.change import next_steps
 from lognode.partitions.duties import (
+    LITTLE_BYTES,
     TAIL_BYTES,
     Begin,
     CatchUp,
@@ -88,6 +89,11 @@ def test_an_old_member_leaves_little_for_the_seal() -> None:
     assert asked(metadata, 1, **has) == [Copy(OLD, 1)]
     # Appends go on meanwhile: it flushes again, and is no obstacle.
     assert asked(metadata, 1, copied={(1, OLD)}, **has) == [Copy(OLD, 1), Tell(1, "copied")]
+    more = {"replicas": {OLD: LEADS._replace(memtable_bytes=TAIL_BYTES)}, "marks": {1: 1}}
+    assert asked(metadata, 1, **more) == [Copy(OLD, 1)], "less is left by who has not flushed yet"
+    assert asked(metadata, 1, copied={(1, OLD)}, **more) == [Tell(1, "copied")]
+    little = LEADS._replace(memtable_bytes=LITTLE_BYTES)
+    assert asked(metadata, 1, replicas={OLD: little}, marks={1: 1}) == [Tell(1, "copied")]
     assert asked(metadata, 1, replicas={OLD: LEADS}, marks={1: 1}) == [Tell(1, "copied")]
 
 

@@ -16,7 +16,7 @@ from lognode.node import duties as node_duties
 from lognode.node import rows
 from lognode.node.disk_room import DiskRoom
 from lognode.node.duties import Duties
-from lognode.partitions.duties import TAIL_BYTES
+from lognode.partitions.duties import LITTLE_BYTES, TAIL_BYTES
 from lognode.partitions.model import Descriptor, Lineage, NodeRecord, Operation, Output, Span
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
@@ -233,11 +233,13 @@ class Flushes:
 @pytest.mark.parametrize(
     ("left", "seconds", "hurried"),
     [
-        ((TAIL_BYTES,), 10.0, [False]),
-        ((9 * TAIL_BYTES, 3 * TAIL_BYTES, TAIL_BYTES), 10.0, [False, True, True]),
+        ((LITTLE_BYTES,), 10.0, [False]),
+        ((9 * TAIL_BYTES, 3 * TAIL_BYTES, LITTLE_BYTES), 10.0, [False, True, True]),
         ((9 * TAIL_BYTES,), 0.0, [False]),
+        ((TAIL_BYTES, TAIL_BYTES // 3, LITTLE_BYTES + 1, 0), 10.0, [False, True, True, True]),
+        ((TAIL_BYTES, TAIL_BYTES // 2, 0), 10.0, [False, True]),
     ],
-    ids=["once", "less each time", "never"],
+    ids=["once", "less each time", "never", "little by little", "not much less"],
 )
 def test_L1_files_are_built_ahead_of_the_seal_until_little_is_left(
     left: tuple[int, ...], seconds: float, hurried: list[bool], monkeypatch: pytest.MonkeyPatch
