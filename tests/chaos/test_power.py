@@ -200,7 +200,7 @@ def test_S1_S2_storage_loses_power_at_its_steps(tmp_path: Path) -> None:
 def test_a_cut_that_is_cancelled_leaves_the_disk_mounted(tmp_path: Path, after_s: float) -> None:
     async def run() -> None:
         need_fuse()
-        node = Node(1, tmp_path, 1, 2, environment={}, lossy=True)
+        node = Node(1, tmp_path, 1, 2, environment={}, mounted=True)
         assert node.disk is not None
         try:
             await node.disk.mount()
@@ -296,7 +296,7 @@ def test_S1_S2_nodes_lose_power_and_nothing_that_was_acknowledged(
     async def run() -> None:
         links = new_links("embedded")
         try:
-            async with real_nodes(tmp_path, seed=13, links=links, lossy=True) as target:
+            async with real_nodes(tmp_path, seed=13, links=links, mounted=True) as target:
                 log, package = target.client.log(LOG), PACKAGES[name]()
                 told: list[bytes] = []
                 for round_ in range(4):
