@@ -55,8 +55,8 @@ class PowerDisk:
                 raise
 
     def slow(self, slowness: Slowness | None) -> None:
-        """From now on, through cuts too; None: as fast as it is. While it is not mounted, or is
-        being cut, it is so from the next mount on."""
+        """From now on, a moment apart, and through cuts; None: as fast as it is. While it is not
+        mounted, or is being cut, it is so from the next mount on."""
         self._slowness = slowness
         if self._process is not None and not self._changing.locked():
             self._check()
