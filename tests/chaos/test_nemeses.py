@@ -473,6 +473,24 @@ def test_slow_disks_go_on_at_the_end_and_are_drawn(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_L1_a_leader_whose_disk_hangs_is_followed_by_another(tmp_path: Path) -> None:
+    """It answers pings and hears acks, and cannot commit: it is no leader to keep."""
+    need_fuse()
+
+    async def run() -> None:
+        async with real_nodes(tmp_path, seed=16, mounted=True) as target:
+            package = SlowDisk()
+            leader, _ = await leader_and_follower(target)
+            package.slow(target, [leader], Slowness(60.0, 90.0))
+            await target.client.log(LOG).append(b"a", b"meanwhile", timeout=20)
+            assert (await ranges_of(target))[0]["leader"] != leader
+            await package.end(target)
+            await healthy(target)
+            await appends(target)
+
+    asyncio.run(run())
+
+
 async def all_are_told(events: list[Event], processes: set[int]) -> None:
     """Return when each was told something that went well, from now on."""
     since = len(events)

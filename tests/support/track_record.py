@@ -125,6 +125,10 @@ TRACK_RECORD = [
     Row(
         "slow-disk", "ours", "disks that are slow or hang break a promise",
         "-w append --nemesis slow-disk,kill",
+        (
+            "tests/chaos/test_nemeses.py"
+            "::test_L1_a_leader_whose_disk_hangs_is_followed_by_another",
+        ),
     ),
     Row(
         "ranges", "ours", "a split, a merge or a move between an append and its retry",
