@@ -7,7 +7,8 @@ and may therefore judge any build of it. `sim/` is another thing: the simulator,
 code of the product on virtual time.
 
 - `history`, `verdict`: what happened, and what checkers say of it: the words all others share;
-- `nodes`: the processes; `power_disk`, over `powerfs/`: their disks, where these can lose power;
+- `nodes`: the processes; `power_disk`, over `powerfs/`: their disks, where these can lose power
+  or be slow;
 - `links`, over `proxyserver` and `toxiproxy`: the network between them, and its faults;
 - `nemeses/`: packages of faults; `nemesis`: when they begin and end;
 - `process`, `clients`: those who ask, and `workloads/`: what;

@@ -20,6 +20,7 @@ from ..client.errors import Unavailable
 from ..client.ports import free_ports
 from .power_disk import PowerDisk
 from .powerfs.backing import Lost
+from .powerfs.pace import Slowness
 
 CLIENTS: Final = 0
 """Who dials, where it is no node."""
@@ -43,12 +44,12 @@ class Node:
 
     def __init__(
         self, number: int, root: Path, port: int, http: int,
-        *, environment: Mapping[str, str], lossy: bool = False,
+        *, environment: Mapping[str, str], mounted: bool = False,
     ) -> None:  # fmt: skip
         self.number = number
         self.data = root / f"node{number}"
-        self.disk = PowerDisk(self.data) if lossy else None
-        """Of the data directory, where it can lose power."""
+        self.disk = PowerDisk(self.data) if mounted else None
+        """Of the data directory, where that is a mount: it can lose power, and be slow."""
         self.log_path = root / f"node{number}.log"
         self.address = f"127.0.0.1:{port}"
         """Where it listens."""
@@ -125,12 +126,27 @@ class Node:
             raise
 
     async def _lose_power(self, seed: int) -> Lost:
-        if self.disk is None:
-            raise Unavailable(f"the disk of node {self.number} cannot lose power; make Nodes lossy")
+        disk = self._mount()
         await self.kill()
-        lost = await self.disk.cut(seed)
-        await self.disk.mount()
+        lost = await disk.cut(seed)
+        await disk.mount()
         return lost
+
+    def slow_down(self, slowness: Slowness) -> None:
+        """Its disk is slow from now on. Raises Unavailable, also for a disk that cannot be."""
+        self._mount().slow(slowness)
+
+    def speed_up(self) -> None:
+        """Its disk is as fast as it is. Raises Unavailable, also for a disk that was never slow."""
+        self._mount().slow(None)
+
+    def _mount(self) -> PowerDisk:
+        if self.disk is None:
+            raise Unavailable(
+                f"the disk of node {self.number} is none that loses power or is slow; "
+                f"make Nodes mounted"
+            )
+        return self.disk
 
     async def stop(self, timeout_s: float = 15.0) -> int:
         """SIGTERM and wait; kill -9 if it does not end in time. Returns the exit code."""
@@ -178,10 +194,10 @@ class Nodes:
 
     def __init__(
         self, root: Path, count: int, links: Wiring,
-        *, source: Path | None = None, lossy: bool = False,
+        *, source: Path | None = None, mounted: bool = False,
     ) -> None:  # fmt: skip
         """`source`: a folder with another build of the package `lognode`, which nodes then run.
-        `lossy`: their disks can lose power."""
+        `mounted`: their disks can lose power, and be slow."""
         self.root = root
         self.links = links
         environment = dict(os.environ)
@@ -189,7 +205,14 @@ class Nodes:
             environment["PYTHONPATH"] = str(source)
         ports = free_ports(2 * count)
         self._nodes = [
-            Node(n + 1, root, ports[2 * n], ports[2 * n + 1], environment=environment, lossy=lossy)
+            Node(
+                n + 1,
+                root,
+                ports[2 * n],
+                ports[2 * n + 1],
+                environment=environment,
+                mounted=mounted,
+            )
             for n in range(count)
         ]
         self._disks = contextlib.AsyncExitStack()

@@ -1,4 +1,4 @@
-"""A node's data directory on a disk that can lose power: the process of its file system.
+"""A node's data directory on a disk that can lose power and be slow: its file system's process.
 
 While it is mounted, what was in the directory is kept beside it, in a folder with `.disk` behind
 its name; `close` brings it back, so that what a test leaves behind looks as it does without.
@@ -15,6 +15,7 @@ from typing import BinaryIO, Final
 from ..client.errors import Unavailable
 from .powerfs.backing import DATA, Lost
 from .powerfs.needs import LIBRARY, unmount
+from .powerfs.pace import Slowness
 
 _MOUNT_S: Final = 20.0
 _CUT_S: Final = 60.0
@@ -31,6 +32,7 @@ class PowerDisk:
         self._process: asyncio.subprocess.Process | None = None
         self._changing = asyncio.Lock()
         self._closed = False
+        self._slowness: Slowness | None = None
 
     @property
     def pid(self) -> int | None:
@@ -43,17 +45,22 @@ class PowerDisk:
             if self._closed:
                 raise Unavailable(f"the disk at {self._point} was closed")
             if self._process is not None:
-                if self._process.returncode is None:
-                    return
-                raise Unavailable(
-                    f"the file system at {self._point} has ended by itself: {self._log_tail()}"
-                )
+                self._check()
+                return
             self._take_in()
             try:
                 await self._start()
             except BaseException:
                 await self._abandon()
                 raise
+
+    def slow(self, slowness: Slowness | None) -> None:
+        """From now on, a moment apart, and through cuts; None: as fast as it is. While it is not
+        mounted, or is being cut, it is so from the next mount on."""
+        self._slowness = slowness
+        if self._process is not None and not self._changing.locked():
+            self._check()
+            self._tell_pace()
 
     async def cut(self, seed: int) -> Lost:
         """Lose what was not synced, or some of it by this seed; it is unmounted then.
@@ -90,11 +97,24 @@ class PowerDisk:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_MOUNT_S):
                 if await self._process.stdout.readline() == b"mounted\n":
+                    self._tell_pace()
                     return
         raise Unavailable(
-            f"no file system that loses power could be mounted at {self._point}: "
+            f"no file system that loses power or is slow could be mounted at {self._point}: "
             f"{self._log_tail()}; it takes the right to mount with FUSE"
         )
+
+    def _check(self) -> None:
+        if self._process is not None and self._process.returncode is not None:
+            raise Unavailable(
+                f"the file system at {self._point} has ended by itself: {self._log_tail()}"
+            )
+
+    def _tell_pace(self) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        order = "fast" if self._slowness is None else f"slow {self._slowness.to_line()}"
+        self._process.stdin.write(f"{order}\n".encode())  # less than a pipe holds: at once
 
     async def _end(self, order: str) -> str:
         """What it says at its end; its input ends with the order."""

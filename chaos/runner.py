@@ -21,7 +21,7 @@ from .finals import read_all
 from .history import Recorder
 from .judge import judge
 from .links import Links
-from .nemeses import LOSSY, PACKAGES, Package, Target
+from .nemeses import MOUNTED, PACKAGES, Package, Target
 from .nemesis import Nemesis
 from .nodes import Nodes
 from .plan import Plan
@@ -67,7 +67,7 @@ class Test:
         self._say = say
         self._nodes = Nodes(
             folder / store.CLUSTER_FOLDER, plan.nodes, links, source=plan.source,
-            lossy=not LOSSY.isdisjoint(plan.nemesis),
+            mounted=not MOUNTED.isdisjoint(plan.nemesis),
         )  # fmt: skip
         self._links = links
         self._described = plan.described() | {

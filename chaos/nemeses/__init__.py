@@ -22,8 +22,9 @@ from .partition import Partition
 from .power import PartKill, PauseKill, Power
 from .processes import Kill, Pause
 from .ranges import Range
+from .slow_disk import SlowDisk
 
-__all__ = ["LOSSY", "PACKAGES", "Begun", "Package", "Pair", "Target"]
+__all__ = ["MOUNTED", "PACKAGES", "Begun", "Package", "Pair", "Target"]
 
 PACKAGES: Final[Mapping[str, Callable[[], Package]]] = {
     "client": Client,
@@ -38,7 +39,8 @@ PACKAGES: Final[Mapping[str, Callable[[], Package]]] = {
     "pause-kill": PauseKill,
     "power": Power,
     "range": Range,
+    "slow-disk": SlowDisk,
 }
 
-LOSSY: Final = frozenset({"power", "part-kill", "pause-kill"})
-"""Packages that need nodes whose disks can lose power."""
+MOUNTED: Final = frozenset({"power", "part-kill", "pause-kill", "slow-disk"})
+"""Packages that need nodes whose disks can lose power, or be slow: mounts of `powerfs`."""

@@ -1,6 +1,8 @@
 """`python -m lognode.chaos.powerfs FOLDER MOUNT_POINT`: one mount, until standard input ends.
 
 It says `mounted`. To a line `cut SEED` it answers what was lost, as `FILES NAMES`, and ends too.
+A line `slow HOW`, with a `Slowness` in JSON, makes it slow, and `fast` ends that; neither is
+answered.
 """
 
 import argparse
@@ -14,6 +16,7 @@ from pathlib import Path
 from .backing import Backing
 from .mount import serve
 from .needs import unmount
+from .pace import Slowness
 
 
 def _say(line: str) -> None:
@@ -26,10 +29,13 @@ def _obey(backing: Backing, mount_point: Path) -> None:
     from somebody who still has a file open."""
     code = 1
     try:
-        word, _, seed = sys.stdin.readline().partition(" ")
-        if word == "cut":
-            lost = backing.cut_power(random.Random(seed.strip()))
-            _say(f"{lost.files} {lost.names}")
+        for line in sys.stdin:
+            word, _, rest = line.strip().partition(" ")
+            if word == "cut":
+                lost = backing.cut_power(random.Random(rest))
+                _say(f"{lost.files} {lost.names}")
+                break
+            backing.pace.set(Slowness.from_line(rest) if word == "slow" else None)
         unmount(mount_point)
         code = 0
     except Exception:
@@ -42,7 +48,7 @@ def main() -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m lognode.chaos.powerfs",
-        description="A file system that loses what was not synced when its power is cut.",
+        description="A file system that loses what was not synced at a power cut, and can be slow.",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="what is in it is kept here")
     parser.add_argument("mount_point", type=Path, metavar="MOUNT_POINT", help="an empty directory")

@@ -1,8 +1,9 @@
 """The folder behind the file system: every call is done to it at once, and noted.
 
 Paths are those below the mount point and begin with a slash; errors are OSError. Any thread may
-call. An fsync takes as long as that of the folder's own disk, and covers what was there when it
-began: in the time between lies what a product that acknowledges too early would lose.
+call. An fsync takes as long as that of the folder's own disk, and longer while the disk is slow
+(`pace`), and covers what was there when it began: in the time between lies what a product that
+acknowledges too early would lose.
 """
 
 import errno
@@ -18,6 +19,7 @@ from typing import Final
 
 from .files import HOW, Unsynced
 from .names import Change, Names
+from .pace import Pace
 
 DATA: Final = "data"
 """In the folder: the tree that is mounted."""
@@ -59,6 +61,8 @@ class Backing:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / DATA
+        self.pace = Pace()
+        """How slow the disk is."""
         self._spares = folder / _SPARES
         self.root.mkdir(parents=True, exist_ok=True)
         if self._spares.exists():
@@ -103,6 +107,7 @@ class Backing:
 
     def write(self, fd: int, offset: int, data: bytes) -> int:
         """All of it."""
+        self.pace.write()
         with self._lock:
             file = self._dirtied(fd)
             file.unsynced.will_write(file, offset, len(data))
@@ -131,6 +136,7 @@ class Backing:
             file = self._dirty.get(inode)
             count = 0 if file is None else file.unsynced.count
         os.fdatasync(fd)
+        self.pace.sync()
         with self._lock:
             self._check()
             if file is not None:
@@ -183,6 +189,7 @@ class Backing:
             os.fsync(fd)
         finally:
             os.close(fd)
+        self.pace.sync()
         with self._lock:
             self._check()
             for change in self._names.synced(path, before):

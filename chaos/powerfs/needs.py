@@ -18,11 +18,11 @@ _UNMOUNT_S: Final = 10.0
 def missing() -> str | None:
     """What there is not, and what installs that; None: nothing."""
     if not os.access(DEVICE, os.R_OK | os.W_OK):
-        return f"disks lose power in FUSE, and {DEVICE} is not there, or not for this user"
+        return f"such disks are made by FUSE, and {DEVICE} is not there, or not for this user"
     if shutil.which(UNMOUNT) is None or ctypes.util.find_library(LIBRARY) is None:
-        return "disks lose power in FUSE: install Debian's packages fuse3 and libfuse3-3"
+        return "such disks are made by FUSE: install Debian's packages fuse3 and libfuse3-3"
     if importlib.util.find_spec("mfusepy") is None:
-        return "disks lose power in FUSE: install mfusepy, as pip install 'lognode[chaos]' does"
+        return "such disks are made by FUSE: install mfusepy, as pip install 'lognode[chaos]' does"
     return None
 
 

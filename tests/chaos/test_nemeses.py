@@ -3,15 +3,22 @@
 import asyncio
 import json
 import os
+import random
 import signal
+import statistics
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chaos_targets import LOG, healthy, real_nodes, until
+from metrics_page import metric
+from power_disks import is_mounted, need_fuse
 
 import lognode
+from lognode.chaos.clients import Clients
+from lognode.chaos.history import Event, Recorder
 from lognode.chaos.links import new_links
 from lognode.chaos.nemeses import PACKAGES, Package, Target
 from lognode.chaos.nemeses.clock import prepare, set_clock
@@ -20,7 +27,12 @@ from lognode.chaos.nemeses.disk import FAILURES, Disk, Failure, commands
 from lognode.chaos.nemeses.packet import Packet, Toxic
 from lognode.chaos.nemeses.partition import Partition, apart
 from lognode.chaos.nemeses.ranges import PHASES, Range, Step
+from lognode.chaos.nemeses.slow_disk import SlowDisk
 from lognode.chaos.nodes import Node
+from lognode.chaos.plan import Plan
+from lognode.chaos.powerfs.pace import Slowness
+from lognode.chaos.workloads import parts
+from lognode.chaos.workloads.named import workload_of
 
 pytestmark = pytest.mark.cluster
 
@@ -406,5 +418,170 @@ def test_packet_latency_is_felt_and_ends(tmp_path: Path) -> None:
                 await appends(target)
         finally:
             await links.close()
+
+    asyncio.run(run())
+
+
+async def typical_s(target: Target, key: bytes, count: int = 15) -> float:
+    """The median of the seconds that an append takes."""
+    took = []
+    for _ in range(count):
+        began = time.monotonic()
+        await target.client.log(LOG).append(key, b"timed")
+        took.append(time.monotonic() - began)
+    return statistics.median(took)
+
+
+async def leader_and_follower(target: Target) -> tuple[int, int]:
+    """Who leads the range of the key a, and a node that leads nothing, or only another range."""
+    leader = (await ranges_of(target))[0]["leader"]
+    status = await target.client.status()
+    led = [row["leader"] for row in status["ranges"]]
+    others = [number for number in target.nodes.numbers if number != leader]
+    return leader, min(others, key=led.count)
+
+
+@pytest.mark.parametrize("writes", [False, True], ids=["fsyncs", "writes"])
+def test_L3_a_slow_disk_is_felt_by_what_it_leads_and_nothing_else(
+    tmp_path: Path, *, writes: bool
+) -> None:
+    """One disk takes 0.3 s: appends wait for that of their leader, and not for a follower's."""
+    need_fuse()
+    slowness = Slowness(0.3, 0.35, writes=writes)
+
+    async def run() -> None:
+        async with real_nodes(tmp_path, seed=13, mounted=True) as target:
+            package = SlowDisk()
+            leader, follower = await leader_and_follower(target)
+            assert await typical_s(target, b"a") < 0.15
+            package.slow(target, [follower], slowness)
+            slow = await typical_s(target, b"a", 40)
+            assert slow < 0.15, f"a slow follower is felt: an append takes {slow:.3f} s"
+            await package.end(target)
+            package.slow(target, [leader], slowness)
+            assert await typical_s(target, b"a", 5) >= 0.3
+            await package.end(target)
+            assert await typical_s(target, b"a") < 0.15
+            assert (await ranges_of(target))[0]["leader"] == leader, "the lead stayed"
+            await healthy(target)
+
+    asyncio.run(run())
+
+
+def test_slow_disks_go_on_at_the_end_and_are_drawn(tmp_path: Path) -> None:
+    """What waits when it ends does not wait any longer; nobody ends the last one."""
+    need_fuse()
+
+    async def run() -> None:
+        async with real_nodes(tmp_path, seed=14, mounted=True) as target:
+            package = SlowDisk()
+            package.slow(target, target.nodes.numbers, Slowness(60.0, 90.0))
+            append = asyncio.create_task(target.client.log(LOG).append(b"a", b"waits"))
+            assert not (await asyncio.wait([append], timeout=1.0))[0]
+            await package.end(target)
+            await asyncio.wait_for(append, 20.0)
+            for _ in range(3):
+                what, numbers = await begun(package, target)
+                assert what.startswith("slow disk")
+                assert numbers
+                await appends(target)
+                await package.end(target)
+            await healthy(target)
+            assert await begun(package, target)
+        assert not any(is_mounted(node.data) for node in target.nodes)
+
+    asyncio.run(run())
+
+
+def test_L1_a_leader_whose_disk_hangs_is_followed_by_another(tmp_path: Path) -> None:
+    """It answers pings and hears acks, and cannot commit: it is no leader to keep."""
+    need_fuse()
+
+    async def run() -> None:
+        async with real_nodes(tmp_path, seed=16, mounted=True) as target:
+            package = SlowDisk()
+            leader, _ = await leader_and_follower(target)
+            package.slow(target, [leader], Slowness(60.0, 90.0))
+            await target.client.log(LOG).append(b"a", b"meanwhile", timeout=20)
+            assert (await ranges_of(target))[0]["leader"] != leader
+            await package.end(target)
+            await healthy(target)
+            await appends(target)
+
+    asyncio.run(run())
+
+
+async def all_are_told(events: list[Event], processes: set[int]) -> None:
+    """Return when each was told something that went well, from now on."""
+    since = len(events)
+
+    async def are_they() -> bool:
+        return processes <= {event.process for event in events[since:] if event.type == "ok"}
+
+    await until(are_they, f"clients {processes} are told something", 30.0)
+
+
+async def all_wait(events: list[Event], processes: set[int]) -> None:
+    """Return when each is in the middle of a call, and no other."""
+
+    async def do_they() -> bool:
+        last = {event.process: event for event in events if event.process is not None}
+        return processes == {number for number, event in last.items() if event.type == "invoke"}
+
+    await until(do_they, f"only clients {processes} wait for an answer", 10.0)
+
+
+def client_connections(target: Target) -> list[float]:
+    """How many each node has."""
+    return [metric(node, 'lognode_connections{role="client"}') for node in target.nodes]
+
+
+def test_client(tmp_path: Path) -> None:
+    """Cut off while no node answers: in the middle of a call for sure. Its number is not used
+    again, another takes its slot, the others are told theirs, and no connection stays."""
+
+    async def run() -> None:
+        async with real_nodes(tmp_path, seed=15) as target:
+            await target.client.create_log(parts.LOG, split_at=["k5"])
+            await healthy(target)
+            before = client_connections(target)
+            recorder = Recorder(tmp_path / "history.jsonl", time.monotonic_ns)
+            events, plan = recorder.events, Plan(rate=200, clients=8, timeout_s=30.0)
+            workload = workload_of(plan.workload, random.Random(15))
+            target.clients = Clients(plan, target.nodes.servers, workload, recorder)
+            running = asyncio.create_task(target.clients.run())
+            living: set[int] = set(range(plan.clients))
+            ends: set[str] = set()
+            while ends != {"info", "fail"}:  # who writes does not know, who reads does
+                await all_are_told(events, living)
+                for node in target.nodes:
+                    node.pause()
+                await stand_still(target, target.nodes.numbers)
+                await all_wait(events, living)
+                since = len(events)
+                what, numbers = await asyncio.wait_for(begun(PACKAGES["client"](), target), 10.0)
+                assert not numbers
+                (crash,) = (event for event in events[since:] if event.type != "invoke")
+                assert crash.error == "CRASHED"
+                assert crash.process in living
+                slot = crash.process % plan.clients
+                assert what == f"crash of the client in slot {slot}, {workload.role(slot)}"
+                ends.add(crash.type)
+                living = living - {crash.process} | {crash.process + plan.clients}
+                for node in target.nodes:
+                    node.resume()
+                await all_are_told(events, living)
+                assert [e for e in events[since:] if e.process == crash.process] == [crash]
+            target.clients.stop()
+            await asyncio.wait_for(running, 30.0)
+            recorder.close()
+            assert {event.error for event in events} == {None, "CRASHED"}
+
+            async def are_closed() -> bool:
+                return client_connections(target) == before
+
+            await until(are_closed, f"no more connections of clients than {before}", 10.0)
+            await healthy(target)
+            await appends(target)
 
     asyncio.run(run())

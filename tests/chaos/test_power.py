@@ -1,4 +1,4 @@
-"""Power cuts, on real FUSE: what files, LMDB and a WAL find after them; and of real nodes."""
+"""Power cuts and slow disks, on real FUSE: what files, LMDB, a WAL and real nodes find."""
 
 import asyncio
 import fcntl
@@ -8,6 +8,8 @@ import random
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from lognode.chaos.links import new_links
 from lognode.chaos.nemeses import PACKAGES
 from lognode.chaos.nodes import Node
 from lognode.chaos.power_disk import PowerDisk
+from lognode.chaos.powerfs.pace import Slowness
 from lognode.statemachine.meta import LmdbMeta
 from lognode.statemachine.write_back import write_back
 
@@ -200,7 +203,7 @@ def test_S1_S2_storage_loses_power_at_its_steps(tmp_path: Path) -> None:
 def test_a_cut_that_is_cancelled_leaves_the_disk_mounted(tmp_path: Path, after_s: float) -> None:
     async def run() -> None:
         need_fuse()
-        node = Node(1, tmp_path, 1, 2, environment={}, lossy=True)
+        node = Node(1, tmp_path, 1, 2, environment={}, mounted=True)
         assert node.disk is not None
         try:
             await node.disk.mount()
@@ -237,6 +240,86 @@ def test_a_file_system_that_died_is_told_and_leaves_no_mount(tmp_path: Path) -> 
 
             assert "has ended by itself" in await asyncio.wait_for(told(), 10)
         assert not is_mounted(point)
+
+    asyncio.run(run())
+
+
+def test_a_disk_is_slow_through_cuts_until_it_is_fast_again(tmp_path: Path) -> None:
+    point = tmp_path / "node"
+
+    async def run() -> None:
+        async with mounted(point) as disk:
+            fd = -1
+
+            async def takes_s(call: Callable[[], object]) -> float:
+                began = time.monotonic()
+                await asyncio.to_thread(call)
+                return time.monotonic() - began
+
+            def write() -> None:
+                os.pwrite(fd, b"a", 0)
+
+            def sync() -> None:
+                os.fdatasync(fd)
+
+            async def heard(*, slow: bool) -> None:
+                """It is told without an answer."""
+
+                async def is_it() -> bool:
+                    return (await takes_s(write) >= 0.6) == slow
+
+                await until(is_it, f"slow={slow}", 10.0)
+
+            disk.slow(Slowness(0.6, 0.7))
+            for seed in range(2):
+                fd = os.open(point / "a", os.O_RDWR | os.O_CREAT, 0o644)
+                assert await takes_s(write) < 0.6
+                await asyncio.sleep(0.1)  # it is told without an answer
+                assert await takes_s(sync) >= 0.6
+                assert await takes_s(lambda: sync_names(point)) >= 0.6
+                os.close(fd)
+                await disk.cut(seed)
+                await disk.mount()
+            fd = os.open(point / "a", os.O_RDWR)
+            disk.slow(Slowness(0.6, 0.7, writes=True))
+            await heard(slow=True)
+            disk.slow(None)
+            await heard(slow=False)
+            assert await takes_s(sync) < 0.6
+            assert os.pread(fd, 1, 0) == b"a"
+            os.close(fd)
+
+    asyncio.run(run())
+
+
+SYNC = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+os.pwrite(fd, b"a", 0)
+print("syncs", flush=True)
+os.fsync(fd)
+"""
+
+
+def test_a_slow_disk_can_be_closed_under_a_process_that_waits_for_it(tmp_path: Path) -> None:
+    """As by a test that is cancelled; nothing is lost, as slow as it was."""
+    point = tmp_path / "node"
+
+    async def run() -> None:
+        async with mounted(point) as disk:
+            disk.slow(Slowness(60.0, 90.0))
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", SYNC, str(point / "a"), stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"syncs\n"
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(process.wait(), 0.5)
+            await asyncio.wait_for(disk.close(), 20.0)
+            await asyncio.wait_for(process.wait(), 20.0)
+        assert not is_mounted(point)
+        assert (point / "a").read_bytes() == b"a"
 
     asyncio.run(run())
 
@@ -296,7 +379,7 @@ def test_S1_S2_nodes_lose_power_and_nothing_that_was_acknowledged(
     async def run() -> None:
         links = new_links("embedded")
         try:
-            async with real_nodes(tmp_path, seed=13, links=links, lossy=True) as target:
+            async with real_nodes(tmp_path, seed=13, links=links, mounted=True) as target:
                 log, package = target.client.log(LOG), PACKAGES[name]()
                 told: list[bytes] = []
                 for round_ in range(4):

@@ -56,13 +56,13 @@ class CountedCrashes:
 
 @asynccontextmanager
 async def real_nodes(
-    root: Path, seed: int, links: Any = None, *, count: int = 3, lossy: bool = False
+    root: Path, seed: int, links: Any = None, *, count: int = 3, mounted: bool = False
 ) -> AsyncIterator[Target]:
     """Real nodes with a log of two ranges and some entries, healthy before it begins.
 
-    `lossy`: their disks can lose power."""
+    `mounted`: their disks can lose power, and be slow."""
     links = links or NotedLinks()
-    nodes = Nodes(root, count, links, lossy=lossy)
+    nodes = Nodes(root, count, links, mounted=mounted)
     try:
         await nodes.start()
         async with lognode.AsyncClient(nodes.servers, timeout=30) as client:

@@ -115,9 +115,19 @@ TRACK_RECORD = [
     Row(
         "one-dead-node", "TigerBeetle", "one dead or slow node raises the latency of all",
         tests=(
+            "tests/chaos/test_nemeses.py"
+            "::test_L3_a_slow_disk_is_felt_by_what_it_leads_and_nothing_else",
             "tests/cluster/test_slow_followers.py::test_L3_a_slow_link_to_one_follower_under_load",
             "tests/cluster/test_three_nodes.py"
             "::test_L1_S2_kill_of_the_leader_costs_no_client_more_than_3_s",
+        ),
+    ),
+    Row(
+        "slow-disk", "ours", "disks that are slow or hang break a promise",
+        "-w append --nemesis slow-disk,kill",
+        (
+            "tests/chaos/test_nemeses.py"
+            "::test_L1_a_leader_whose_disk_hangs_is_followed_by_another",
         ),
     ),
     Row(

@@ -11,7 +11,7 @@ from chaos_targets import CountedCrashes, NotedLinks
 
 import lognode
 from lognode.chaos.main import main
-from lognode.chaos.nemeses import LOSSY, PACKAGES, Target
+from lognode.chaos.nemeses import MOUNTED, PACKAGES, Target
 from lognode.chaos.nemeses.power import WHO, aim
 from lognode.chaos.nodes import Node
 from lognode.chaos.powerfs import needs
@@ -156,9 +156,9 @@ def test_power_is_cut_of_one_a_minority_the_leaders_or_all() -> None:
 def test_packages_that_cut_power_say_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert set(PACKAGES) >= LOSSY
+    assert set(PACKAGES) >= MOUNTED
     monkeypatch.setattr(needs, "DEVICE", tmp_path / "fuse")
-    for name in LOSSY:
+    for name in MOUNTED:
         assert f"{tmp_path / 'fuse'} is not there" in str(PACKAGES[name]().missing())
     monkeypatch.setattr(needs, "DEVICE", Path("/dev/null"))
     monkeypatch.setattr(needs, "UNMOUNT", "no-such-program")
@@ -198,7 +198,7 @@ class _SlowDisk:
 
 def test_a_cut_that_is_cancelled_ends_on_the_disk_first(tmp_path: Path) -> None:
     async def cancelled_after(turns: int) -> list[str]:
-        node = Node(1, tmp_path, 1, 2, environment={}, lossy=True)
+        node = Node(1, tmp_path, 1, 2, environment={}, mounted=True)
         disk: Any = _SlowDisk()
         node.disk = disk
         cutting = asyncio.create_task(node.lose_power(1))
@@ -216,5 +216,7 @@ def test_a_cut_that_is_cancelled_ends_on_the_disk_first(tmp_path: Path) -> None:
 
 def test_a_disk_that_cannot_lose_power_says_so(tmp_path: Path) -> None:
     node = Node(1, tmp_path, 1, 2, environment={})
-    with pytest.raises(lognode.Unavailable, match="node 1 cannot lose power; make Nodes lossy"):
+    with pytest.raises(
+        lognode.Unavailable, match="node 1 is none that loses power or is slow; make Nodes"
+    ):
         asyncio.run(node.lose_power(1))
