@@ -107,3 +107,14 @@ def test_a_quarter_of_the_time_nothing_is_broken(tmp_path: Path) -> None:
     chosen = [len(nemesis._chosen()) for _ in range(1000)]
     recorder.close()
     assert 200 < chosen.count(0) < 300
+
+
+def test_few_packages_break_things_at_once_however_many_are_chosen(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "h", lambda: 0)
+    target: Any = None
+    given: Any = {name: _Package(name) for name in "abcdefgh"}
+    nemesis = Nemesis(given, target, recorder, interval_s=1, rng=random.Random(5))
+    chosen = [nemesis._chosen() for _ in range(1000)]
+    recorder.close()
+    assert {len(some) for some in chosen} == {0, 1, 2, 3}
+    assert {name for some in chosen for name in some} == set("abcdefgh")
