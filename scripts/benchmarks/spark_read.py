@@ -16,7 +16,6 @@ a JVM that has just started is slower than the next.
 import argparse
 import contextlib
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ from zlib import crc32
 
 import lognode
 from lognode.client.bench.shape import Shape
+from lognode.client.spark.java import check_java
 from lognode.node.dev import LocalCluster
 
 from . import harness, nodes
@@ -50,8 +50,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cores", type=int, default=2, help="tasks of Spark at once")
     parser.add_argument("--rounds", type=int, help="readings, one after the other")
     options = parser.parse_args(arguments)
-    if not _java():
-        parser.error("no java: Spark needs Java 17 or newer (on PATH, or JAVA_HOME)")
+    try:
+        check_java()
+    except lognode.Unsupported as error:
+        parser.error(str(error))
     records = options.records or (20_000 if options.quick else 10_000_000)
     shape = Shape(options.keys or (1_000 if options.quick else 1_000_000))
     around = harness.environment()
@@ -63,11 +65,6 @@ def main(arguments: list[str]) -> int:
         rows = _rounds(options, cluster, due)
     harness.show(options, around, rows)
     return 0
-
-
-def _java() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which("java", path=str(Path(home) / "bin") if home else None)
 
 
 def _due(cluster: LocalCluster, shape: Shape, records: int) -> dict[str, Any]:
