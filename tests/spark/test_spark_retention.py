@@ -38,15 +38,18 @@ def earliest(log: lognode.Log) -> int:
     return min(next(iter(log.scan(key, limit=1))).seq for key in list(log.keys()))
 
 
-def aged(client: lognode.Client, log: lognode.Log, beyond: int) -> list[Row]:
-    """All that is left, once retention has removed what lies below that seq, and has ended."""
-    client.alter_log(log.name, retention_bytes=4_000_000)
+def aged(client: lognode.Client, log: lognode.Log, beyond: int) -> tuple[str, int, list[Row]]:
+    """A snapshot of short lease and its seq, from shortly before retention removed what lies below
+    the seq `beyond`; and all that is left, once retention has ended, and that lease."""
+    client.alter_log(log.name, retention_bytes=1_000_000)
+    taken: list[lognode.Snapshot] = []
 
     def is_gone() -> bool:
-        if earliest(log) > beyond:
+        if earliest(log) > beyond and taken:
             return True
+        taken.append(log.snapshot(lease_s=1))
         fill(log, 1)  # what is in memory becomes files only as more comes
-        time.sleep(1.0)
+        time.sleep(0.2)
         return False
 
     testing.eventually(is_gone, what="retention removes files", timeout_s=_PATIENCE_S)
@@ -56,32 +59,30 @@ def aged(client: lognode.Client, log: lognode.Log, beyond: int) -> list[Row]:
         if (now := earliest(log)) != first:
             first, since = now, time.monotonic()
         time.sleep(0.2)
-    return entries(log)
+    fill(log, 1)  # log time goes on, and the lease ends
+    saved = taken[-1]
+    return saved.to_json(), saved.vector.parts[0].through_seq, entries(log)
 
 
 def jobs(spark: SparkSession) -> list[int]:
-    return sorted(spark.sparkContext.statusTracker().getJobIdsForGroup())
+    found: list[int] = spark.sparkContext.statusTracker().getJobIdsForGroup()
+    return sorted(found)
 
 
 def test_a_snapshot_whose_lease_ran_out_fails_on_the_driver_or_reads_what_is_left(
     spark: SparkSession, cluster: Cluster, client: lognode.Client
 ) -> None:
     log = client.create_log("leased", replicas=1)
-    fill(log, 80)
-    held, saved = log.snapshot(lease_s=3600), log.snapshot(lease_s=1)
-    whole = entries(log)
-    time.sleep(1.1)
-    left = aged(client, log, 8)
-    asked = reader(spark, cluster, "leased", asOf=held.to_json()).load()
-    assert rows(asked) == whole, "what a lease holds is there"
+    fill(log, 40)
+    saved, through, left = aged(client, log, 8)
     before = jobs(spark)
     with pytest.raises(PySparkException, match="the lease of that snapshot has ended, and what it"):
-        reader(spark, cluster, "leased", asOf=saved.to_json()).load().count()
+        reader(spark, cluster, "leased", asOf=saved).load().count()
     assert jobs(spark) == before
-    lax = reader(spark, cluster, "leased", asOf=saved.to_json(), failOnDataLoss="false").load()
+    lax = reader(spark, cluster, "leased", asOf=saved, failOnDataLoss="false").load()
     found = rows(lax)
-    assert found == [row for row in left if row in whole]
-    assert 0 < len(found) < len(whole)
+    assert found == [row for row in left if row[1] <= through]
+    assert 0 < len(found) < through
 
 
 def test_a_stream_fails_where_retention_has_removed_what_it_has_not_read_or_goes_on(
@@ -101,8 +102,8 @@ def test_a_stream_fails_where_retention_has_removed_what_it_has_not_read_or_goes
     run()
     assert sorted(found) == [(key, seq) for key, seq, _ in entries(log)]
     found.clear()
-    fill(log, 80)
-    left = aged(client, log, 58)
+    fill(log, 40)
+    _, _, left = aged(client, log, 58)
     with pytest.raises(PySparkException, match="retention has removed entries of log 'behind'"):
         run()
     assert found == []

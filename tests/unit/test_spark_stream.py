@@ -22,6 +22,7 @@ from lognode.client.errors import (
     NotFound,
     Unavailable,
 )
+from lognode.client.span_pages import Span
 from lognode.client.spark import sink
 from lognode.client.spark.options import WriteOptions
 from lognode.client.spark.reader import BatchReader
@@ -29,6 +30,7 @@ from lognode.client.spark.schema import source_schema
 from lognode.client.spark.session import Session
 from lognode.client.spark.source import LognodeSource
 from lognode.client.spark.stream import StreamReader
+from lognode.testing import eventually
 
 Row = tuple[bytes, int]
 
@@ -216,6 +218,18 @@ def test_a_batch_is_what_it_was_whatever_comes_after(cluster: FakeCluster) -> No
     cluster.split(b"z2")
     assert rows(reader, partitions) == once
     assert list(reader.read(InputPartition(None))) == []
+
+
+def test_the_next_page_comes_while_one_is_worked_on(cluster: FakeCluster) -> None:
+    fill(cluster, 10)
+    cluster.split(b"a1")
+    cluster.split(b"a2")
+    with Session(cluster.address, "log", timeout=5.0) as session:
+        pages = session.pages(Span(b"", b"m", 1, 11), "linearizable", session.log())
+        before = cluster.count(wire.EXPORT)
+        next(pages)
+        eventually(lambda: cluster.count(wire.EXPORT) == before + 2, what="the next is asked for")
+        pages.close()
 
 
 def test_trap_3_an_empty_log_has_no_partitions_and_that_one_has_no_rows(

@@ -91,9 +91,10 @@ def test_trap_8_writers_return_a_message_and_take_none_of_a_task_that_failed(
 
 def test_trap_9_options_come_as_text_in_a_dict_of_lower_case(cluster: FakeCluster) -> None:
     given = {"Servers": cluster.address, "LOG": "log", "startingSeq": "4", "includeHeaders": "TRUE"}
-    made = LognodeSource(CaseInsensitiveDict(given))
+    options: Any = CaseInsensitiveDict(given)
+    made = LognodeSource(options)
     assert made.schema().fieldNames()[-1] == "headers"
-    reader = made.reader(made.schema())
+    reader: Any = made.reader(made.schema())
     batches = [batch for one in reader.partitions() for batch in reader.read(one)]
     assert sorted(seq for batch in batches for seq in batch["seq"].to_pylist()) == [4, 4, 5, 5]
 
@@ -109,8 +110,9 @@ def threads() -> int:
 def test_trap_13_readers_travel_after_use_and_leave_nothing_open(cluster: FakeCluster) -> None:
     made = source(cluster)
     before = threads()
-    for reader in (made.reader(made.schema()), made.streamReader(schema=made.schema())):
-        if isinstance(reader, DataSourceStreamReader):
+    readers: list[Any] = [made.reader(made.schema()), made.streamReader(schema=made.schema())]
+    for reader in readers:
+        if isinstance(reader, StreamReader):
             reader.prepareForTriggerAvailableNow()
             start = reader.initialOffset()
             end = reader.latestOffset(start, ReadAllAvailable())
