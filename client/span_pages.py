@@ -7,7 +7,7 @@ are read side by side, the one that is furthest behind first, and each page come
 below which nothing is missing any more. Each block of a file is decoded once.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -63,7 +63,7 @@ async def span_pages(
     *,
     consistency: Consistency,
     timeout: float,
-) -> AsyncIterator[SpanPage]:
+) -> AsyncGenerator[SpanPage, None]:
     """All of the span; of each key in the order of seq. `timeout`: seconds for a page.
 
     With the consistency "prefix" any member is asked that has applied as much. Raises NotFound when

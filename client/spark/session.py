@@ -2,7 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Sequence,
+)
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -116,7 +124,8 @@ class Session:
     def pages(
         self, span: Span, consistency: Consistency, of: Vector
     ) -> Generator[SpanPage, None, None]:
-        """The pages of a span, of the log that is meant. Raises as `span_pages`, and `check`."""
+        """The pages of a span, of the log that is meant; the next one comes while one is worked
+        on. Raises as `span_pages`, and `check`."""
         source = self._loop.run(lambda: self._pages(span, consistency, of))
         try:
             while True:
@@ -134,9 +143,16 @@ class Session:
         pages = span_pages(
             self._cluster, self._routes, span, consistency=consistency, timeout=self._timeout
         )
-        async for page in pages:
-            check_log(self._cluster, self._routes, of)
-            yield page
+        coming = asyncio.ensure_future(_next(pages))
+        try:
+            while (page := await coming) is not None:
+                check_log(self._cluster, self._routes, of)
+                coming = asyncio.ensure_future(_next(pages))
+                yield page
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+            await pages.aclose()
 
     def deliver(self, name: str, batches: Iterable[Sequence[Record]], first_number: int) -> int:
         """Append the records as the producer of that name, with the numbers from the first on, and
@@ -232,6 +248,10 @@ class Session:
 async def _submit(producer: AsyncProducer, records: Sequence[Record], number: int) -> None:
     for at, (key, value, headers) in enumerate(records):
         await producer.submit(key, value, headers=headers, number=number + at)
+
+
+async def _next(pages: AsyncIterator[SpanPage]) -> SpanPage | None:
+    return await anext(pages, None)
 
 
 def _least(one: bytes | None, other: bytes | None) -> bytes | None:

@@ -23,6 +23,7 @@ NAMES = {
     "seal": "seal",
     "segments": "segments",
     "slow": "slow",
+    "spark": "spark_read",
     "steady": "steady",
     "sustained": "sustained",
     "wal": "wal_files",

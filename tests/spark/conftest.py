@@ -1,9 +1,7 @@
 """A Spark session and a cluster of real processes, shared by the tests of this folder."""
 
 import os
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,31 +11,27 @@ from pyspark.sql import SparkSession
 
 import lognode
 from lognode import testing
+from lognode.client.errors import Unsupported
+from lognode.client.spark.java import check_java
 
 ROOT = Path(__file__).resolve().parents[2]
-JAVA_MIN = 17
-
-
-def java_version() -> int:
-    """The major version of `java`, 0 without one."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None:
-        return 0
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', said)
-    return int(found[1]) if found else 0
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def java() -> None:
+    """A Java that Spark can run on, or the tests that need one are skipped."""
+    try:
+        check_java()
+    except Unsupported as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two tasks at once, each tried three times. Workers are plain Python processes, which find
     lognode by PYTHONPATH and the data source by the name of its module."""
-    if java_version() < JAVA_MIN:
-        why = f"Spark needs Java {JAVA_MIN} or newer (Debian: openjdk-17-jre-headless)"
-        if os.environ.get("CI"):
-            pytest.fail(why)
-        pytest.skip(why)
     place = tmp_path_factory.mktemp("spark")
     shutil.copy(ROOT / "pyspark_lognode.py", place)
     before = dict(os.environ)

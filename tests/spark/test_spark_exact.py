@@ -123,7 +123,7 @@ def test_a_stream_reads_each_entry_once_through_restarts_splits_and_merges(
     assert len(sizes) > 5
 
 
-def test_a_stream_whose_first_micro_batch_fails_loses_nothing(
+def test_trap_2_a_stream_whose_first_micro_batch_fails_loses_nothing(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:
     """Of the first micro-batch the checkpoint has only the end: its start is found out again."""

@@ -89,7 +89,7 @@ def test_partitions_are_cut_by_bytes_and_have_the_same_rows(
     assert reader(spark, cluster, "cut").load().rdd.getNumPartitions() == 2
 
 
-def test_an_empty_log_is_an_empty_frame(
+def test_trap_3_an_empty_log_is_an_empty_frame(
     spark: SparkSession, cluster: Cluster, client: lognode.Client
 ) -> None:
     client.create_log("empty")

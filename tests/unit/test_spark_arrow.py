@@ -58,7 +58,7 @@ def fed(rows: Rows, *pages: SpanPage) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_a_batch_has_the_schema_that_spark_checks_and_what_the_page_has() -> None:
+def test_trap_4_a_batch_has_the_schema_that_spark_checks_and_what_the_page_has() -> None:
     entries = [entry(b"a", 1, headers={b"h": b"1", b"i": b"2"}), entry(b"b", 2, None)]
     rows = Rows(schema(*EVERY), log="flights", range_start=b"")
     found = fed(rows, page(entries))
@@ -71,7 +71,7 @@ def test_a_batch_has_the_schema_that_spark_checks_and_what_the_page_has() -> Non
     ]  # fmt: skip
 
 
-def test_columns_come_in_the_order_asked_for_and_no_others() -> None:
+def test_trap_15_columns_come_in_the_order_asked_for_and_no_others() -> None:
     rows = Rows(schema("seq", "key"), log="flights", range_start=b"")
     assert fed(rows, page([entry(b"a", 1)], (b"a", 2)), page([entry(b"a", 2)])) == [
         {"seq": 1, "key": b"a"}, {"seq": 2, "key": b"a"},

@@ -22,6 +22,7 @@ from lognode.client.errors import (
     NotFound,
     Unavailable,
 )
+from lognode.client.span_pages import Span
 from lognode.client.spark import sink
 from lognode.client.spark.options import WriteOptions
 from lognode.client.spark.reader import BatchReader
@@ -29,6 +30,7 @@ from lognode.client.spark.schema import source_schema
 from lognode.client.spark.session import Session
 from lognode.client.spark.source import LognodeSource
 from lognode.client.spark.stream import StreamReader
+from lognode.testing import eventually
 
 Row = tuple[bytes, int]
 
@@ -115,7 +117,7 @@ def test_a_micro_batch_that_runs_again_after_a_split_has_the_same_rows_in_the_sa
     assert sum(map(len, before)) == 40
 
 
-def test_the_initial_offset_is_asked_for_often_and_stays(cluster: FakeCluster) -> None:
+def test_trap_1_the_initial_offset_is_asked_for_often_and_stays(cluster: FakeCluster) -> None:
     cluster.ranges[1].earliest = 5
     fill(cluster, 10)
     reader = stream(cluster)
@@ -140,7 +142,7 @@ def test_starts_other_than_the_earliest(cluster: FakeCluster) -> None:
         stream(cluster, startingSeq="latest")
 
 
-def test_limits_are_those_of_the_engine_and_of_the_options(cluster: FakeCluster) -> None:
+def test_trap_12_limits_are_those_of_the_engine_and_of_the_options(cluster: FakeCluster) -> None:
     fill(cluster, 20)
     assert isinstance(stream(cluster).getDefaultReadLimit(), ReadAllAvailable)
     reader = stream(cluster, maxEntriesPerTrigger="4")
@@ -156,7 +158,7 @@ def test_limits_are_those_of_the_engine_and_of_the_options(cluster: FakeCluster)
     assert reader.latestOffset()["parts"], "as Spark 4.1 asks"
 
 
-def test_available_now_ends_with_what_there_was_when_it_began(cluster: FakeCluster) -> None:
+def test_trap_11_available_now_ends_with_what_there_was_when_it_began(cluster: FakeCluster) -> None:
     fill(cluster, 10)
     expected = all_rows(cluster)
     reader = stream(cluster, maxEntriesPerTrigger="7")
@@ -167,7 +169,9 @@ def test_available_now_ends_with_what_there_was_when_it_began(cluster: FakeClust
     assert sorted(found) == expected
 
 
-def test_a_plan_that_goes_back_and_one_of_another_log_are_refused(cluster: FakeCluster) -> None:
+def test_trap_2_a_plan_that_goes_back_and_one_of_another_log_are_refused(
+    cluster: FakeCluster,
+) -> None:
     fill(cluster, 5)
     reader = stream(cluster)
     start = reader.initialOffset()
@@ -216,9 +220,25 @@ def test_a_batch_is_what_it_was_whatever_comes_after(cluster: FakeCluster) -> No
     assert list(reader.read(InputPartition(None))) == []
 
 
-def test_an_empty_log_has_no_partitions(cluster: FakeCluster) -> None:
+def test_the_next_page_comes_while_one_is_worked_on(cluster: FakeCluster) -> None:
+    fill(cluster, 10)
+    cluster.split(b"a1")
+    cluster.split(b"a2")
+    with Session(cluster.address, "log", timeout=5.0) as session:
+        pages = session.pages(Span(b"", b"m", 1, 11), "linearizable", session.log())
+        before = cluster.count(wire.EXPORT)
+        next(pages)
+        eventually(lambda: cluster.count(wire.EXPORT) == before + 2, what="the next is asked for")
+        pages.close()
+
+
+def test_trap_3_an_empty_log_has_no_partitions_and_that_one_has_no_rows(
+    cluster: FakeCluster,
+) -> None:
     made = source(cluster)
-    assert made.reader(made.schema()).partitions() == []
+    batch = made.reader(made.schema())
+    assert batch.partitions() == []
+    assert list(batch.read(InputPartition(None))) == []
     reader = stream(cluster)
     start = reader.initialOffset()
     assert reader.latestOffset(start, ReadAllAvailable()) == start

@@ -1,0 +1,112 @@
+"""What retention has removed: said on the driver before a task starts, or left out."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from spark_logs import Row, append, entries, reader, rows, stream
+
+import lognode
+from lognode import testing
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+Cluster = testing.LocalCluster
+_LOOKS_S = 5.0
+_PATIENCE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One node, which builds files of some hundred KiB."""
+    flags = ("--wal-file-bytes", "65536")
+    with testing.cluster(tmp_path_factory.mktemp("one"), 1, flags=flags) as made:
+        testing.wait_healthy(made)
+        yield made
+
+
+def fill(log: lognode.Log, batches: int) -> None:
+    """Entries of 8,000 bytes that do not compress, eight a batch."""
+    for _ in range(batches):
+        log.append_many([(b"k%02d" % at, os.urandom(8_000)) for at in range(8)])
+
+
+def earliest(log: lognode.Log) -> int:
+    return min(next(iter(log.scan(key, limit=1))).seq for key in list(log.keys()))
+
+
+def aged(client: lognode.Client, log: lognode.Log, beyond: int) -> tuple[str, int, list[Row]]:
+    """A snapshot of short lease and its seq, from shortly before retention removed what lies below
+    the seq `beyond`; and all that is left, once retention has ended, and that lease."""
+    client.alter_log(log.name, retention_bytes=1_000_000)
+    taken: list[lognode.Snapshot] = []
+
+    def is_gone() -> bool:
+        if earliest(log) > beyond and taken:
+            return True
+        taken.append(log.snapshot(lease_s=1))
+        fill(log, 1)  # what is in memory becomes files only as more comes
+        time.sleep(0.2)
+        return False
+
+    testing.eventually(is_gone, what="retention removes files", timeout_s=_PATIENCE_S)
+    client.alter_log(log.name, retention_bytes=None)
+    first, since = None, time.monotonic()
+    while time.monotonic() - since < _LOOKS_S:
+        if (now := earliest(log)) != first:
+            first, since = now, time.monotonic()
+        time.sleep(0.2)
+    fill(log, 1)  # log time goes on, and the lease ends
+    saved = taken[-1]
+    return saved.to_json(), saved.vector.parts[0].through_seq, entries(log)
+
+
+def jobs(spark: SparkSession) -> list[int]:
+    found: list[int] = spark.sparkContext.statusTracker().getJobIdsForGroup()
+    return sorted(found)
+
+
+def test_a_snapshot_whose_lease_ran_out_fails_on_the_driver_or_reads_what_is_left(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client
+) -> None:
+    log = client.create_log("leased", replicas=1)
+    fill(log, 40)
+    saved, through, left = aged(client, log, 8)
+    before = jobs(spark)
+    with pytest.raises(PySparkException, match="the lease of that snapshot has ended, and what it"):
+        reader(spark, cluster, "leased", asOf=saved).load().count()
+    assert jobs(spark) == before
+    lax = reader(spark, cluster, "leased", asOf=saved, failOnDataLoss="false").load()
+    found = rows(lax)
+    assert found == [row for row in left if row[1] <= through]
+    assert 0 < len(found) < through
+
+
+def test_a_stream_fails_where_retention_has_removed_what_it_has_not_read_or_goes_on(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    log = client.create_log("behind", replicas=1)
+    append(log, 0, 50)
+    found: list[tuple[bytes, int]] = []
+
+    def run(**options: str) -> None:
+        frame = stream(spark, cluster, "behind", **options)
+        writer = frame.writeStream.option("checkpointLocation", str(tmp_path))
+        writer.foreachBatch(lambda some, number: found.extend(
+            (bytes(row.key), row.seq) for row in some.select("key", "seq").collect()
+        )).trigger(availableNow=True).start().awaitTermination()  # fmt: skip
+
+    run()
+    assert sorted(found) == [(key, seq) for key, seq, _ in entries(log)]
+    found.clear()
+    fill(log, 40)
+    _, _, left = aged(client, log, 58)
+    with pytest.raises(PySparkException, match="retention has removed entries of log 'behind'"):
+        run()
+    assert found == []
+    run(failOnDataLoss="false")
+    assert sorted(found) == [(key, seq) for key, seq, _ in left]
+    assert min(seq for _, seq in found) > 58
