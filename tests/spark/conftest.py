@@ -70,5 +70,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalC
 @pytest.fixture
 def client(cluster: testing.LocalCluster) -> Iterator[lognode.Client]:
     """Of that cluster."""
-    with lognode.Client(cluster.servers, timeout=30) as made:
+    # A split first brings into files what is in memory, by builders that give way to all else: with
+    # Spark and a writer at full speed on two busy cores that took 30 s.
+    with lognode.Client(cluster.servers, timeout=120) as made:
         yield made
