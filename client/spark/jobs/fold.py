@@ -85,7 +85,8 @@ def _file(place: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    cloudpickle.register_pickle_by_value(module)
+    pickles: Any = cloudpickle  # has no types
+    pickles.register_pickle_by_value(module)
     return module
 
 
