@@ -6,7 +6,9 @@
     arrow         pages -> record batches in one order; record batches -> records; no pyspark
     schema        which columns there are
     reader, stream, sink    what runs in tasks and on the driver
+    java          whether there is one; no pyspark
     source        what Spark finds by the name `lognode`
+    jobs/         whole jobs: export, aggregate, replay, fold
 
 Contract towards Spark:
 

@@ -1,9 +1,11 @@
 """The jobs that aggregate, replay and fold, against real nodes."""
 
+import subprocess
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from spark_jobs import job
@@ -65,6 +67,21 @@ def test_aggregates_of_each_key_are_what_its_entries_say(
     assert "has files already" in capfd.readouterr().err
     assert job("aggregate", "aggregated", "--server", cluster.servers, "--top", 0) == 2
     assert "--top is 0; give 1 or more" in capfd.readouterr().err
+
+
+def test_a_job_is_given_to_spark_submit_as_a_file(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client
+) -> None:
+    filled(client, "submitted", 300)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    file = Path(replay.__file__).with_name("aggregate.py")
+    done = subprocess.run(
+        [str(submit), "--master", "local[1]", "--conf", "spark.ui.enabled=false", str(file),
+         "submitted", "--server", cluster.servers, "--top", "1"],
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "50 keys, 300 entries," in done.stdout
 
 
 def histories(log: lognode.Log) -> dict[bytes, list[bytes | None]]:

@@ -3,23 +3,20 @@
 import argparse
 import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lognode.client.errors import InvalidArgument, LognodeError, Unsupported
+from lognode.client.errors import InvalidArgument, LognodeError
+from lognode.client.spark.java import check_java
 from lognode.client.spark.options import read_options
 from lognode.client.spark.schema import check_libraries
 from lognode.client.spark.session import Session
 
-java_min: Final = 17
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has started Java by itself."""
 _OWN: Final = {
@@ -57,7 +54,8 @@ def run(
         checked = read_options(source_options(options), streaming=None)
         if check is not None:
             check(options)
-        check_java()
+        if _SUBMITTED not in os.environ:
+            check_java()
         with Session(checked.servers, checked.log, timeout=checked.timeout_s) as session:
             session.log()
         with _spark(options) as spark:
@@ -91,25 +89,6 @@ def load(spark: SparkSession, options: argparse.Namespace, more: Mapping[str, st
 def note(text: str) -> None:
     """One line for who runs this, on stderr."""
     sys.stderr.write(f"lognode: {text}\n")
-
-
-def check_java() -> None:
-    """Raises Unsupported without a Java that Spark can use."""
-    if _SUBMITTED in os.environ:
-        return
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    need = (
-        f"Spark needs Java {java_min} or newer (Debian: openjdk-17-jre-headless), found by "
-        "JAVA_HOME or PATH"
-    )
-    try:
-        done = subprocess.run([java or "", "-version"], capture_output=True, text=True, check=False)
-    except OSError:
-        raise Unsupported(f"there is no Java{f' in {home}' if home else ''}; {need}") from None
-    found = re.search(r'version "(\d+)', done.stderr)
-    if found is None or int(found[1]) < java_min:
-        raise Unsupported(f"Java is {found[1] if found else 'of no known version'}; {need}")
 
 
 def cause(text: str) -> str:

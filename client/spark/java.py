@@ -1,0 +1,34 @@
+"""Which Java there is: without one Spark says no more than that its gateway has exited."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ..errors import Unsupported
+
+java_min: Final = 17
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def check_java(environment: Mapping[str, str] = os.environ) -> None:
+    """Raises Unsupported unless Spark is going to find a Java that it can run on."""
+    home = environment.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else "java"
+    java = shutil.which(found, path=environment.get("PATH", ""))
+    if java is None:
+        said = f"JAVA_HOME is {home}, and there is no {found}" if home else "no java on PATH"
+    else:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+        version = _VERSION.search(done.stderr)
+        if version is not None and int(version[1]) >= java_min:
+            return
+        which = f"Java {version[1]}" if version else "no Java that says its version"
+        said = f"{java} is {which}"
+    raise Unsupported(
+        f"{said}; Spark needs Java {java_min} or newer: install one (Debian: "
+        f"openjdk-{java_min}-jre-headless), or set JAVA_HOME"
+    )
