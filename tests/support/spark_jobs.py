@@ -16,26 +16,27 @@ def job(*arguments: object) -> int:
     return main([str(each) for each in arguments])
 
 
-def started(*arguments: object) -> subprocess.Popen[str]:
-    """A job with a Spark of its own, in a process group of its own."""
+def started(*arguments: object) -> subprocess.Popen[bytes]:
+    """A job with a Spark of its own, in a process group of its own. Nobody waits for what it says:
+    Spark's workers are not of that group, and keep a pipe open for a while after it is killed."""
     return subprocess.Popen(
         [sys.executable, "-m", "lognode.client.spark.jobs", *map(str, arguments)],
-        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}, cwd="/",
     )  # fmt: skip
 
 
-def killed_when(running: subprocess.Popen[str], when: Callable[[], bool], limit_s: float) -> bool:
+def killed_when(running: subprocess.Popen[bytes], when: Callable[[], bool], limit_s: float) -> bool:
     """kill -9 to it and its Java once that is so; False when it ended before."""
     deadline = time.monotonic() + limit_s
     while running.poll() is None and time.monotonic() < deadline:
         if when():
             os.killpg(running.pid, signal.SIGKILL)
-            running.communicate()
+            running.wait()
             return True
         time.sleep(0.005)
     os.killpg(running.pid, signal.SIGKILL)
-    running.communicate()
+    running.wait()
     return False
 
 
