@@ -8,6 +8,7 @@
     reader, stream, sink    what runs in tasks and on the driver
     java          whether there is one; no pyspark
     source        what Spark finds by the name `lognode`
+    jobs/         whole jobs: export, aggregate, replay, fold
 
 Contract towards Spark:
 

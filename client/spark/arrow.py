@@ -14,7 +14,7 @@ from ..errors import InvalidArgument, RemoteProtocolError
 from ..span_pages import Place, SpanPage
 from .session import Record
 
-_OF_ENTRY: Final = ("key", "value", "seq", "timestamp", "headers")
+_OF_ENTRY: Final = ("key", "value", "seq", "timestamp", "headers", "snapshot")
 _ORDER: Final = [("key", "ascending"), ("seq", "ascending")]
 _MILLISECONDS: Final = pa.timestamp("ms", "UTC")
 _ROWS_MAX: Final = 1 << 14
@@ -76,6 +76,9 @@ class Rows:
             return pa.array(page["seqs"], pa.int64())
         if name == "timestamp":
             return pa.array(page["timestamps"], _MILLISECONDS)
+        if name == "snapshot":
+            marked = frozenset(page.get("snapshots") or ())
+            return pa.array([at in marked for at in range(count)], pa.bool_())
         kind = self._schema.field("headers").type
         headers = page.get("headers")
         if not headers:

@@ -22,7 +22,7 @@ Mode = Literal["changes", "snapshot"]
 KeySpan = tuple[bytes, bytes | None]
 
 COLUMNS: Final = ("key", "value", "log", "seq", "timestamp")
-EXTRA_COLUMNS: Final = ("headers", "rangeStart")
+EXTRA_COLUMNS: Final = ("headers", "rangeStart", "snapshot")
 lease_s_default: Final = 3_600.0
 timeout_s_default: Final = 30.0
 keys_max: Final = 10_000

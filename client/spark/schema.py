@@ -6,6 +6,7 @@ from typing import Final
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     LongType,
     StringType,
@@ -28,6 +29,7 @@ _TYPES: Final[dict[str, DataType]] = {
     "timestamp": TimestampType(),
     "headers": ArrayType(_HEADER, False),
     "rangeStart": BinaryType(),
+    "snapshot": BooleanType(),
 }
 _NULLABLE: Final = ("value", "headers")
 _NEEDED: Final = (("pyspark", (4, 2), None), ("pyarrow", (18,), None), ("pandas", (2,), (3,)))

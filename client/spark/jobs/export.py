@@ -1,0 +1,123 @@
+"""A committed snapshot of a log to Parquet, partitioned by day; the next time what came since.
+
+Each run takes a snapshot, writes what is in it and not in the one before to a directory of its own,
+and at last a manifest that names both. A run that is killed has no manifest, and the next one
+begins where the last manifest ends: each entry is in exactly one directory that a manifest names.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import DateType, StructType
+
+from lognode.client.errors import NotFound
+from lognode.client.spark import offsets
+from lognode.client.spark.jobs import cli, manifest
+from lognode.client.spark.jobs.manifest import Manifest
+from lognode.client.spark.jobs.place import Place
+from lognode.client.spark.options import ReadOptions, read_options
+from lognode.client.spark.planning import Task
+from lognode.client.spark.schema import source_schema
+from lognode.client.spark.session import Session
+from lognode.client.vector import Part, Vector
+
+COLUMNS: Final = ("key", "value", "seq", "timestamp", "headers")
+_EVERYTHING: Final = ((b"", None),)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Parse, run; the exit code."""
+    parser = cli.parser(
+        "export", "A committed snapshot of a log to Parquet, partitioned by day; run again, what "
+        "came since.",
+        ["flights --server h1:4600 --out lake/flights",
+         "flights --server h1:4600 --out hdfs:///lake/flights --master spark://h9:7077"],
+    )  # fmt: skip
+    parser.add_argument("--out", required=True, help="a directory, of any file system of Spark")
+    parser.add_argument(
+        "--allow-loss", action="store_true",
+        help="go on where retention has removed what came since the last run",
+    )  # fmt: skip
+    return cli.run(parser.parse_args(arguments), _job)
+
+
+def exported(spark: SparkSession, place: Place, made: Sequence[Manifest]) -> DataFrame:
+    """The entries of these exports, with the column `day`."""
+    schema = StructType([*source_schema(COLUMNS)]).add("day", DateType())
+    frames = [spark.read.schema(schema).parquet(place.path(each.data)) for each in made]
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.unionByName(frame)
+    return whole
+
+
+def _job(spark: SparkSession, options: argparse.Namespace) -> None:
+    place = Place(spark, options.out)
+    before = manifest.all_of(place)
+    checked = read_options(cli.source_options(options), streaming=False)
+    with Session(checked.servers, checked.log, timeout=checked.timeout_s) as session:
+        if before:
+            session.check(before[-1].snapshot)
+        vector = session.snapshot(checked.lease_s)
+        try:
+            begin = before[-1].snapshot if before else _nothing(vector)
+            tasks = offsets.tasks(begin, vector, _EVERYTHING)
+            if before and not tasks:
+                cli.note(f"nothing new in log {options.log!r} since manifest {before[-1].number}")
+                return
+            if before and not options.allow_loss:
+                _check_loss(session, checked, tasks)
+            made = _write(spark, options, place, before, vector)
+        finally:
+            session.release(vector)
+    removed = manifest.tidy(place, [*before, made])
+    sys.stdout.write(f"manifest {made.number}: {made.entries} entries in {made.data}\n")
+    if removed:
+        cli.note(f"removed {removed} directories of exports that did not end")
+
+
+def _write(
+    spark: SparkSession, options: argparse.Namespace, place: Place, before: Sequence[Manifest],
+    vector: Vector,
+) -> Manifest:  # fmt: skip
+    more = {"asOf": vector.to_json(), "columns": ",".join(COLUMNS)}
+    if before:
+        more["startingSeq"] = before[-1].snapshot.to_json()
+    number = len(before) + 1
+    data = manifest.attempt(number, uuid4().hex[:12])
+    frame = cli.load(spark, options, more).withColumn("day", f.to_date("timestamp"))
+    frame.write.partitionBy("day").parquet(place.path(data))
+    export = before[0].export if before else uuid4().hex
+    made = Manifest(export, number, data, 0, vector)
+    entries = exported(spark, place, [made]).count()
+    made = Manifest(export, number, data, entries, vector)
+    manifest.commit(place, made)
+    return made
+
+
+def _nothing(vector: Vector) -> Vector:
+    """The same log before its first entry."""
+    return Vector(
+        vector.cluster, vector.log, vector.log_id, "", 0,
+        tuple(Part(part.start, part.end, 0) for part in vector.parts),
+    )  # fmt: skip
+
+
+def _check_loss(session: Session, checked: ReadOptions, tasks: Sequence[Task]) -> None:
+    found = offsets.lost(tasks, session.positions("earliest"))
+    if found is not None:
+        start, first, seq = found
+        raise NotFound(
+            f"retention has removed entries of log {checked.log!r} that were not exported: of the "
+            f"keys from {start!r} on those below seq {seq}, and this export begins with {first}; "
+            "give --allow-loss to go on without them"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

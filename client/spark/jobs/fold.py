@@ -1,0 +1,163 @@
+"""A function over each key's history, whose result becomes the key's logical snapshot.
+
+That is logical compaction: where a log has `--snapshot-delay`, what a key had before its newest
+logical snapshot goes. So a snapshot may only stand for entries that were folded: it is appended on
+the condition that the entry that was folded last is still the last one of its key. A key that got
+another one meanwhile is left for the next run, and a run that is tried again adds nothing twice.
+"""
+
+import argparse
+import asyncio
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from lognode.client.client import AsyncClient
+from lognode.client.errors import InvalidArgument, SequenceMismatch
+from lognode.client.log import AsyncLog
+from lognode.client.spark.jobs import cli
+from lognode.client.spark.options import ReadOptions, read_options
+
+Fold = Callable[[bytes, pd.DataFrame], bytes | str | None]
+"""Key and history, in the order of seq, from the newest logical snapshot on: columns seq,
+timestamp, value, headers, snapshot. Returns the value of the key's snapshot; None: none is
+written."""
+appends_at_once: Final = 256
+_FOLDED: Final = "key binary, seq long, value binary"
+_OUTCOMES: Final = "folded long, changed long"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Parse, run; the exit code."""
+    parser = cli.parser(
+        "fold", "A function over each key's history; its result becomes the key's logical "
+        "snapshot.",
+        ["flights --server h1:4600 --function delays.py:total",
+         "flights --server h1:4600 --function mypackage.folds:total --key-prefix N1"],
+    )  # fmt: skip
+    parser.add_argument(
+        "--function", required=True, metavar="MODULE:NAME|FILE.py:NAME",
+        help="called with a key and its history as a pandas frame (seq, timestamp, value, "
+        "headers, snapshot); returns bytes or text, or None to leave the key as it is; a module "
+        "must be there on all workers, a file is sent to them",
+    )  # fmt: skip
+    parser.add_argument("--key-prefix", metavar="PREFIX", help="only keys that begin with it")
+    return cli.run(parser.parse_args(arguments), _job, lambda given: _check(given.function))
+
+
+def function(text: str) -> Fold:
+    """What `--function` names. Raises InvalidArgument."""
+    place, colon, name = text.rpartition(":")
+    if not colon or not place or not name:
+        raise _wrong(text, "give module:function or file.py:function")
+    try:
+        module = _file(place) if place.endswith(".py") else importlib.import_module(place)
+    except Exception as error:  # whatever its own code raises
+        raise _wrong(text, f"it cannot be imported: {type(error).__name__}: {error}") from None
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise _wrong(text, f"{place} has no function {name}")
+    made: Fold = found
+    return made
+
+
+def _check(text: str) -> None:
+    function(text)
+
+
+def _wrong(text: str, why: str) -> InvalidArgument:
+    return InvalidArgument(f"--function {text}: {why}", what="function")
+
+
+def _file(place: str) -> Any:
+    """A file as a module, which travels to the workers by what is in it."""
+    spec = importlib.util.spec_from_file_location(f"lognode_fold_{Path(place).stem}", place)
+    if spec is None or spec.loader is None or not Path(place).is_file():
+        raise FileNotFoundError(f"there is no file {place}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    pickles: Any = cloudpickle  # has no types
+    pickles.register_pickle_by_value(module)
+    return module
+
+
+def _job(spark: SparkSession, options: argparse.Namespace) -> None:
+    folding = function(options.function)
+    more = {"columns": "key,value,seq,timestamp,headers,snapshot"}
+    if options.key_prefix:
+        more["keyPrefix"] = options.key_prefix
+    target = read_options(cli.source_options(options), streaming=False)
+
+    def fold(rows: pd.DataFrame) -> pd.DataFrame:
+        return folded(folding, rows)
+
+    def append(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            done, changed = asyncio.run(_append(target, batch.to_pylist()))
+            yield pa.RecordBatch.from_pydict({"folded": [done], "changed": [changed]})
+
+    results = cli.load(spark, options, more).groupBy("key").applyInPandas(fold, _FOLDED)
+    rows = results.mapInArrow(append, _OUTCOMES).collect()
+    done, changed = sum(row.folded for row in rows), sum(row.changed for row in rows)
+    sys.stdout.write(f"{done} keys have a new logical snapshot\n")
+    if changed:
+        cli.note(f"{changed} keys got entries while they were folded; run again for these")
+
+
+def folded(folding: Fold, rows: pd.DataFrame) -> pd.DataFrame:
+    """The key, the seq of its last entry, and the value of its snapshot; or nothing.
+
+    Raises InvalidArgument where the function returns something else.
+    """
+    history = rows.sort_values("seq", ignore_index=True)
+    key, last = bytes(history["key"].iloc[0]), int(history["seq"].iloc[-1])
+    none = pd.DataFrame({"key": [], "seq": [], "value": []})
+    marks = history.index[history["snapshot"]]
+    if len(marks):
+        history = history.loc[marks[-1] :].reset_index(drop=True)
+        if len(history) == 1:
+            return none  # nothing came behind the snapshot
+    value = folding(key, history.drop(columns=["key"]))
+    if value is None:
+        return none
+    if not isinstance(value, bytes | str):
+        raise InvalidArgument(
+            f"the function returned {type(value).__name__} for key {key!r}; return bytes, text or "
+            "None",
+            what="function",
+        )
+    text = value.encode() if isinstance(value, str) else value
+    return pd.DataFrame({"key": [key], "seq": [last], "value": [text]})
+
+
+async def _append(target: ReadOptions, rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    """How many keys have the snapshot, and how many have got other entries."""
+    done = 0
+    async with AsyncClient(target.servers, timeout=target.timeout_s) as client:
+        log = client.log(target.log)
+        for at in range(0, len(rows), appends_at_once):
+            some = rows[at : at + appends_at_once]
+            done += sum(await asyncio.gather(*(_append_one(log, **row) for row in some)))
+    return done, len(rows) - done
+
+
+async def _append_one(log: AsyncLog, key: bytes, seq: int, value: bytes) -> bool:
+    try:
+        await log.append(key, value, expect=seq, snapshot=True)
+    except SequenceMismatch:
+        last = await log.latest(key)  # a task that was tried before may have appended it
+        return last is not None and last.snapshot and last.value == value
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

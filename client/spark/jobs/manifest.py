@@ -1,0 +1,89 @@
+"""What an export has: a row of manifests, each of which names a vector and a directory of Parquet.
+
+    OUT/manifests/00000001.json             written last, whole, never over another
+    OUT/data/00000001-ATTEMPT/day=.../*.parquet
+
+What no manifest names is not there: it is what an export that was killed has left. Each attempt has
+a directory of its own, so that nothing of another one can be in it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+from lognode.client.errors import CorruptData, InvalidArgument
+from lognode.client.spark.jobs.place import Place
+from lognode.client.vector import Vector
+
+_VERSION: Final = 1
+_FOLDER: Final = "manifests"
+_DATA: Final = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One export: the entries of `snapshot` that are not in that of the manifest before it."""
+
+    export: str
+    """The same in all manifests of a place."""
+    number: int
+    """From 1 on, without gaps."""
+    data: str
+    """Where the Parquet is, relative to the place."""
+    entries: int
+    snapshot: Vector
+
+    def to_json(self) -> str:
+        """For `from_json`."""
+        body = asdict(self) | {"v": _VERSION, "snapshot": self.snapshot.to_document()}
+        return json.dumps(body, ensure_ascii=False, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, name: str) -> Self:
+        """Undo `to_json`. Raises CorruptData."""
+        try:
+            body: dict[str, Any] = json.loads(text)
+            if body.pop("v") != _VERSION:
+                raise ValueError("another version")
+            body["snapshot"] = Vector.from_json(json.dumps(body["snapshot"]))
+            return cls(**body)
+        except (ValueError, KeyError, TypeError, AttributeError, InvalidArgument) as error:
+            raise CorruptData(f"{name} is no manifest of an export: {error}") from None
+
+
+def all_of(place: Place) -> list[Manifest]:
+    """In their order. Raises CorruptData for what is none, and for gaps."""
+    found = []
+    for name in place.names(_FOLDER):
+        if name.startswith("."):
+            continue
+        whole = f"{_FOLDER}/{name}"
+        found.append(Manifest.from_json(place.read(whole), place.path(whole)))
+        if found[-1].number != len(found) or found[-1].export != found[0].export:
+            raise CorruptData(
+                f"{place.path(whole)} does not follow the manifest before it; one is missing"
+            )
+    return found
+
+
+def attempt(number: int, mark: str) -> str:
+    """The directory of one attempt at that export."""
+    return f"{_DATA}/{number:08}-{mark}"
+
+
+def commit(place: Place, made: Manifest) -> None:
+    """From now on it is there. Raises Conflict where another export was first."""
+    place.create(f"{_FOLDER}/{made.number:08}.json", made.to_json())
+
+
+def tidy(place: Place, manifests: Sequence[Manifest]) -> int:
+    """Remove what attempts at these exports have left; what may become a later one stays."""
+    named = {made.data for made in manifests}
+    left = [
+        f"{_DATA}/{name}" for name in place.names(_DATA)
+        if f"{_DATA}/{name}" not in named and name[:8].isdigit() and int(name[:8]) <= len(manifests)
+    ]  # fmt: skip
+    for name in left:
+        place.remove(name)
+    return len(left)

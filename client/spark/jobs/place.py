@@ -1,0 +1,75 @@
+"""Small files beside the data, by Hadoop's file systems: a path that Spark can write is enough."""
+
+from typing import Any, Final
+from uuid import uuid4
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from lognode.client.errors import Conflict
+
+_TEXT: Final = "utf-8"
+
+
+class Place:
+    """A directory; names in it are relative to it."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        jvm: Any = spark.sparkContext._jvm
+        self._jvm = jvm
+        self.root = root.rstrip("/") or "/"
+        configuration = spark.sparkContext._jsc.hadoopConfiguration()
+        path = jvm.org.apache.hadoop.fs.Path(self.root)
+        self._files: Any = path.getFileSystem(configuration)
+        self._context: Any = jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            path.getFileSystem(configuration).getUri(), configuration
+        )
+
+    def path(self, name: str) -> str:
+        """As Spark takes it."""
+        return f"{self.root}/{name}"
+
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder, in order; nothing where there is none."""
+        path = self._path(folder)
+        if not self._files.exists(path):
+            return []
+        return sorted(status.getPath().getName() for status in self._files.listStatus(path))
+
+    def read(self, name: str) -> str:
+        """A whole file."""
+        stream = self._files.open(self._path(name))
+        try:
+            return bytes(stream.readAllBytes()).decode(_TEXT)
+        finally:
+            stream.close()
+
+    def create(self, name: str, text: str) -> None:
+        """Have a file of that name with that text, whole or not at all.
+
+        Raises Conflict when there is one: it stays.
+        """
+        hidden = self._path(f"{name.rpartition('/')[0]}/.{uuid4().hex}")
+        stream = self._files.create(hidden, False)
+        try:
+            stream.write(bytearray(text.encode(_TEXT)))
+            stream.hsync()
+        finally:
+            stream.close()
+        options = self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename")
+        none = self._jvm.java.lang.reflect.Array.newInstance(options, 0)
+        try:
+            self._context.rename(hidden, self._path(name), none)
+        except Py4JJavaError as error:
+            if "FileAlreadyExists" not in str(error.java_exception):
+                raise
+            raise Conflict(f"{self.path(name)} is there already: another job wrote it") from None
+        finally:
+            self._files.delete(hidden, False)
+
+    def remove(self, name: str) -> None:
+        """A file, or a folder with all that is in it, if there is one."""
+        self._files.delete(self._path(name), True)
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self.path(name))

@@ -1,0 +1,109 @@
+"""An export back into a log. A replay that is run again adds nothing twice.
+
+Each manifest is appended in its turn, by producers whose names follow from the export, the manifest
+and the partition; the rows of a partition are those of the same keys in the order of key and seq,
+so each has the same number in every run. A range knows the numbers of a producer for 24 hours. So
+the place of the export keeps when the replay of a manifest began and that it ended: what ended is
+not replayed again, and what began longer ago than ranges remember is refused.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from lognode.client.errors import Conflict, InvalidArgument
+from lognode.client.spark.jobs import cli, manifest
+from lognode.client.spark.jobs.export import exported
+from lognode.client.spark.jobs.manifest import Manifest
+from lognode.client.spark.jobs.place import Place
+from lognode.client.spark.options import WriteOptions, write_options
+from lognode.client.spark.session import Session
+from lognode.client.spark.sink import deliver, first_number
+
+rows_of_partition: Final = 500_000
+partitions_max: Final = 64
+remembered_s: Final = 23 * 3_600
+"""Less than the 24 hours for which a range knows the numbers of a producer."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Parse, run; the exit code."""
+    parser = cli.parser(
+        "replay", "The entries of an export into a log, which exists. Entries get new seqs and "
+        "timestamps; the order of each key stays.",
+        ["flights-copy --server h1:4600 --source lake/flights"],
+    )  # fmt: skip
+    parser.add_argument("--source", required=True, help="a directory that export has written")
+    return cli.run(parser.parse_args(arguments), _job)
+
+
+def producer(made: Manifest, partition: int) -> str:
+    """The name by which a partition of a manifest is appended, in every run."""
+    return f"spark/replay/{made.export}/{made.number}/{partition}"
+
+
+def _job(spark: SparkSession, options: argparse.Namespace) -> None:
+    place = Place(spark, options.source)
+    found = manifest.all_of(place)
+    if not found:
+        raise InvalidArgument(
+            f"--source {options.source} has no manifest; give a directory that export has written",
+            what="source",
+        )
+    target = write_options(
+        {"servers": options.server, "log": options.log, "timeout": options.timeout}
+    )
+    with Session(target.servers, target.log, timeout=target.timeout_s) as session:
+        log = session.log()
+    folder = f"replays/{log.cluster}-{log.log_id}"
+    receipts = set(place.names(folder))
+    for made in found:
+        if f"{made.number:08}.ended" in receipts:
+            cli.note(f"manifest {made.number} is in log {options.log!r} already")
+            continue
+        _begin(place, f"{folder}/{made.number:08}.begun", receipts, made)
+        count = _replay(spark, target, place, made)
+        place.create(f"{folder}/{made.number:08}.ended", json.dumps({"entries": count}) + "\n")
+        sys.stdout.write(f"manifest {made.number}: {count} entries\n")
+
+
+def _begin(place: Place, name: str, receipts: set[str], made: Manifest) -> None:
+    """Raises Conflict where an earlier run began too long ago to be gone on with."""
+    if name.rpartition("/")[2] not in receipts:
+        place.create(name, json.dumps({"unix_s": int(time.time())}) + "\n")
+        return
+    ago = time.time() - json.loads(place.read(name))["unix_s"]
+    if ago > remembered_s:
+        raise Conflict(
+            f"a replay of manifest {made.number} began {ago / 3_600:.0f} hours ago and did not "
+            "end; ranges no longer know what it has appended, so going on could append it twice: "
+            f"replay into a new log, or remove {place.path(name)} if it appended nothing"
+        )
+
+
+def _replay(spark: SparkSession, target: WriteOptions, place: Place, made: Manifest) -> int:
+    count = min(partitions_max, max(1, -(-made.entries // rows_of_partition)))
+
+    def append(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        if context is None:
+            raise Conflict("a replay appends in tasks only")
+        name = producer(made, context.partitionId())
+        done = deliver(target, name, first_number(0), batches)
+        yield pa.RecordBatch.from_pydict({"entries": [done.records]})
+
+    rows = exported(spark, place, [made]).repartition(count, "key")
+    rows = rows.sortWithinPartitions("key", "seq").select("key", "value", "headers")
+    done = rows.mapInArrow(append, "entries long").collect()
+    return sum(row.entries for row in done)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,224 @@
+"""The jobs that aggregate, replay and fold, against real nodes."""
+
+import subprocess
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+from spark_jobs import job
+from spark_logs import append, entries, filled, reader
+
+import lognode
+from lognode import testing
+from lognode.client.errors import Unavailable
+from lognode.client.spark.jobs import replay
+from lognode.client.spark.sink import deliver
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+Cluster = testing.LocalCluster
+
+SUM = """
+import pandas as pd
+
+def total(key: bytes, history: pd.DataFrame) -> bytes:
+    return b"%d" % sum(int(value) for value in history["value"])
+
+def odd(key, history):
+    return 5
+
+def fails(key, history):
+    raise ValueError("no total today")
+"""
+
+
+def test_aggregates_of_each_key_are_what_its_entries_say(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    log = filled(client, "aggregated", 2_000)
+    log.append_many([(b"k07", b"xyz")] * 5)
+    log.append(b"k08", None)
+    out = tmp_path / "keys"
+    assert job("aggregate", "aggregated", "--server", cluster.servers, "--out", out,
+               "--top", 2) == 0  # fmt: skip
+    said = capfd.readouterr().out.splitlines()
+    assert said[0].split()[:4] == ["key", "entries", "bytes", "first_seq"]
+    assert [line.split()[:2] for line in said[1:3]] == [["k07", "45"], ["k08", "41"]]
+    size = sum(len(value or b"") for _, _, value in entries(log))
+    assert said[3] == f"50 keys, 2006 entries, {size} bytes"
+    found = {bytes(row.key): row for row in spark.read.parquet(str(out)).collect()}
+    assert len(found) == 50
+    for key, row in found.items():
+        history = list(log.scan(key))
+        times = [entry.timestamp_ms for entry in history]
+        gaps = [(b - a) / 1000 for a, b in pairwise(times)]
+        assert (row.entries, row.first_seq, row.last_seq, row.bytes) == (
+            len(history), history[0].seq, history[-1].seq,
+            sum(len(entry.value or b"") for entry in history),
+        )  # fmt: skip
+        assert round(row.first_time.timestamp() * 1000) == times[0]
+        assert round(row.last_time.timestamp() * 1000) == times[-1]
+        assert row.longest_gap_s == pytest.approx(max(gaps), abs=1e-5)
+        assert row.mean_gap_s == pytest.approx(sum(gaps) / len(gaps), abs=1e-5)
+    assert job("aggregate", "aggregated", "--server", cluster.servers, "--out", out) == 2
+    assert "has files already" in capfd.readouterr().err
+    assert job("aggregate", "aggregated", "--server", cluster.servers, "--top", 0) == 2
+    assert "--top is 0; give 1 or more" in capfd.readouterr().err
+
+
+def test_a_job_is_given_to_spark_submit_as_a_file(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client
+) -> None:
+    filled(client, "submitted", 300)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    file = Path(replay.__file__).with_name("aggregate.py")
+    done = subprocess.run(
+        [str(submit), "--master", "local[1]", "--conf", "spark.ui.enabled=false", str(file),
+         "submitted", "--server", cluster.servers, "--top", "1"],
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "50 keys, 300 entries," in done.stdout
+
+
+def histories(log: lognode.Log) -> dict[bytes, list[bytes | None]]:
+    found: dict[bytes, list[bytes | None]] = defaultdict(list)
+    for key, _, value in entries(log):
+        found[key].append(value)
+    return found
+
+
+def test_S8_a_replay_that_is_run_again_adds_nothing_twice(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    log = filled(client, "original", 2_000)
+    log.append(b"k03", None, headers={b"h": b"1"})
+    copy = client.create_log("replayed", split_at=[b"k30"])
+    monkeypatch.setattr(replay, "rows_of_partition", 700)
+    run = ("replay", "replayed", "--server", cluster.servers, "--source", tmp_path)
+    assert job(*run) == 2
+    assert "has no manifest" in capfd.readouterr().err
+    for first, end in ((2_000, 2_500), (2_500, 3_000)):
+        assert job("export", "original", "--server", cluster.servers, "--out", tmp_path) == 0
+        expected = histories(log)
+        append(log, first, end)
+        assert job(*run) == 0
+        assert histories(copy) == expected
+        for ended in tmp_path.glob("replays/*/*.ended"):
+            ended.unlink()  # as if the run had been lost before it noted that
+            (ended.parent / f".{ended.name}.crc").unlink(missing_ok=True)
+        assert job(*run) == 0
+        assert job(*run) == 0
+        assert histories(copy) == expected
+    last = copy.latest(b"k03")
+    assert last is not None
+    assert [e.headers for e in copy.scan(b"k03") if e.value is None] == [{b"h": b"1"}]
+    capfd.readouterr()
+    for ended in tmp_path.glob("replays/*/*.ended"):
+        ended.unlink()
+        (ended.parent / f".{ended.name}.crc").unlink(missing_ok=True)
+    monkeypatch.setattr(replay, "remembered_s", -1)
+    assert job(*run) == 1
+    assert "ranges no longer know what it has appended" in capfd.readouterr().err
+
+
+def test_a_replay_that_is_lost_in_the_middle_goes_on(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    log = filled(client, "whole", 2_000)
+    copy = client.create_log("half")
+    assert job("export", "whole", "--server", cluster.servers, "--out", tmp_path) == 0
+    monkeypatch.setattr(replay, "rows_of_partition", 700)
+    run = ("replay", "half", "--server", cluster.servers, "--source", tmp_path)
+
+    def half(target, name, number, batches):  # type: ignore[no-untyped-def]
+        if name.endswith("/1"):
+            raise Unavailable("lost")
+        return deliver(target, name, number, batches)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replay, "deliver", half)
+        lost = job(*run)
+    some = len(entries(copy))
+    assert (lost, 0 < some < 2_000) == (1, True)
+    assert job(*run) == 0
+    assert histories(copy) == histories(log)
+
+
+def test_a_fold_writes_a_logical_snapshot_of_each_key_once(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    log = filled(client, "folded", 1_000)
+    (tmp_path / "sums.py").write_text(SUM)
+    run = ("fold", "folded", "--server", cluster.servers, "--function",
+           f"{tmp_path}/sums.py:total")  # fmt: skip
+    expected = {key: sum(int(v or 0) for v in values) for key, values in histories(log).items()}
+    assert job(*run) == 0
+    assert "50 keys have a new logical snapshot" in capfd.readouterr().out
+    for _ in range(2):
+        for key, total in expected.items():
+            last = log.latest(key)
+            assert last is not None
+            assert (last.snapshot, last.value) == (True, b"%d" % total)
+        assert len(entries(log)) == 1_050
+        assert job(*run) == 0
+        assert "0 keys have a new" in capfd.readouterr().out
+    append(log, 7, 8)
+    assert job(*run) == 0
+    last = log.latest(b"k07")
+    assert last is not None
+    assert last.value == b"%d" % (expected[b"k07"] + 7), "goes on from the snapshot"
+    shown = reader(spark, cluster, "folded", columns="key,snapshot").load()
+    assert shown.where("snapshot").count() == 51
+
+
+def test_a_fold_leaves_a_key_that_got_an_entry_meanwhile(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    log = filled(client, "meanwhile", 100)
+    appends = f"""
+import lognode
+
+def total(key, history):
+    if key == b"k05" and not (history["value"] == b"late").any():
+        with lognode.Client({cluster.servers!r}) as client:
+            client.log("meanwhile").append(key, b"late")
+    return b"all"
+"""
+    (tmp_path / "late.py").write_text(appends)
+    run = ("fold", "meanwhile", "--server", cluster.servers, "--function",
+           f"{tmp_path}/late.py:total")  # fmt: skip
+    assert job(*run) == 0
+    told = capfd.readouterr()
+    assert "49 keys have a new" in told.out
+    assert "1 keys got entries while they were folded" in told.err
+    assert [e.value for e in log.scan(b"k05")] == [b"5", b"55", b"late"]
+    assert job(*run) == 0
+    assert [e.snapshot for e in log.scan(b"k05")] == [False, False, False, True]
+
+
+def test_a_function_that_is_none_is_refused(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    log = filled(client, "unfolded", 10)
+    (tmp_path / "sums.py").write_text(SUM)
+    for name, code, said in (
+        ("total", 2, "give module:function or file.py:function"),
+        ("/nowhere/sums.py:total", 2, "there is no file /nowhere/sums.py"),
+        ("no.such.module:total", 2, "No module named 'no'"),
+        (f"{tmp_path}/sums.py:nothing", 2, "has no function nothing"),
+        (f"{tmp_path}/sums.py:odd", 1, "the function returned int for key b'k0"),
+        (f"{tmp_path}/sums.py:fails", 1, "no total today"),
+    ):
+        run = ("fold", "unfolded", "--server", cluster.servers, "--function", name)
+        assert job(*run) == code, name
+        assert said in capfd.readouterr().err.splitlines()[-1]
+    assert len(entries(log)) == 10

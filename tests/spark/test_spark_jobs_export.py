@@ -1,0 +1,130 @@
+"""Exports: each entry is in exactly one directory that a manifest names, however a run ends."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from spark_jobs import attempts, job, killed_when, started
+from spark_logs import append, entries, filled, rows
+
+import lognode
+from lognode import testing
+from lognode.client.errors import Conflict
+from lognode.client.spark.jobs import manifest
+from lognode.client.spark.jobs.export import exported
+from lognode.client.spark.jobs.place import Place
+from lognode.client.vector import Vector
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+Cluster = testing.LocalCluster
+Row = tuple[bytes, int, bytes | None]
+
+
+def read(spark: SparkSession, out: Path) -> list[Row]:
+    """What the manifests name, as rows."""
+    place = Place(spark, str(out))
+    found: list[Row] = rows(exported(spark, place, manifest.all_of(place)))
+    return found
+
+
+def test_an_export_and_what_came_since_are_the_log(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    log = filled(client, "exported", 2_000)
+    log.append(b"k00", None, headers={b"h": b"1"})
+    for number in (1, 2, 3):
+        assert job("export", "exported", "--server", cluster.servers, "--out", tmp_path) == 0
+        assert read(spark, tmp_path) == entries(log)
+        made = json.loads((tmp_path / f"manifests/0000000{number}.json").read_text())
+        assert made["number"] == number
+        vector = Vector.from_json(json.dumps(made["snapshot"]))
+        seen = {key: seq for key, seq, _ in entries(log)}
+        assert all(
+            any(p.start <= key and (p.end is None or key < p.end) and seq <= p.through_seq
+                for p in vector.parts) for key, seq in seen.items()
+        )  # fmt: skip
+        days = list((tmp_path / made["data"]).glob("day=2*"))
+        assert days
+        append(log, 2_000 + 500 * number, 2_500 + 500 * number)
+        client.admin.split("exported", at=b"k1%d" % number)
+    assert len(attempts(tmp_path)) == 3
+
+
+def test_a_run_with_nothing_new_writes_no_manifest(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    filled(client, "still", 300)
+    for _ in range(2):
+        assert job("export", "still", "--server", cluster.servers, "--out", tmp_path) == 0
+    assert len(manifest.all_of(Place(spark, str(tmp_path)))) == 1
+    assert "nothing new in log 'still' since manifest 1" in capfd.readouterr().err
+
+
+def test_an_export_that_is_killed_while_it_writes_neither_loses_nor_doubles(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    log = filled(client, "killed", 3_000)
+    assert job("export", "killed", "--server", cluster.servers, "--out", tmp_path) == 0
+    before = entries(log)
+    append(log, 3_000, 6_000)
+    running = started("export", "killed", "--server", cluster.servers, "--out", tmp_path,
+                      "--master", "local[1]")  # fmt: skip
+    assert killed_when(running, lambda: len(attempts(tmp_path)) == 2, 120)
+    assert read(spark, tmp_path) == before, "what no manifest names is not there"
+    append(log, 6_000, 6_500)
+    assert job("export", "killed", "--server", cluster.servers, "--out", tmp_path) == 0
+    assert read(spark, tmp_path) == entries(log)
+    assert len(attempts(tmp_path)) == 2, "what the killed one left is gone"
+
+
+def test_an_export_that_ends_before_its_manifest_neither_loses_nor_doubles(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    log = filled(client, "ended", 1_000)
+
+    def ends(place: Place, made: manifest.Manifest) -> None:
+        raise Conflict("here it ends")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(manifest, "commit", ends)
+        assert job("export", "ended", "--server", cluster.servers, "--out", tmp_path) == 1
+    assert len(attempts(tmp_path)) == 1
+    assert job("export", "ended", "--server", cluster.servers, "--out", tmp_path) == 0
+    assert read(spark, tmp_path) == entries(log)
+    assert len(attempts(tmp_path)) == 1
+
+
+def test_of_two_exports_at_once_one_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    place = Place(spark, str(tmp_path))
+    of = Vector("c", "flights", 1, "", 0, ())
+    made = manifest.Manifest("e", 1, "data/00000001-a", 5, of)
+    place.create("manifests/00000001.json", "first")
+    with pytest.raises(Conflict, match=r"00000001\.json is there already"):
+        manifest.commit(place, made)
+    assert place.read("manifests/00000001.json") == "first"
+    assert place.names("manifests") == ["00000001.json"]
+
+
+def test_what_is_wrong_is_said_before_spark_starts(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    filled(client, "one", 10)
+    filled(client, "two", 10)
+    for log, server, more, code, said in (
+        ("nope", cluster.servers, (), 1, "nope"),
+        ("one", "127.0.0.1:99999", (), 2, "is not a port"),
+        ("one", cluster.servers, ("--lease", "9x"), 2, "give 90s, 30m, 1h or 7d"),
+        ("one", "127.0.0.1:1", ("--timeout", "1s"), 1, "127.0.0.1:1"),
+    ):
+        assert job("export", log, "--server", server, "--out", tmp_path, *more) == code
+        (line,) = capfd.readouterr().err.splitlines()
+        assert said in line
+    assert not list(tmp_path.iterdir())
+    assert job("export", "one", "--server", cluster.servers, "--out", tmp_path) == 0
+    capfd.readouterr()
+    assert job("export", "two", "--server", cluster.servers, "--out", tmp_path) == 2
+    assert "a snapshot of log 'one', not of 'two'" in capfd.readouterr().err
