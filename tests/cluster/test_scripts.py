@@ -104,20 +104,6 @@ def test_the_benchmark_of_writing_back_is_quick(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_P10_the_benchmark_of_spark_is_quick_and_checks_what_it_reads(tmp_path: Path) -> None:
-    json_path = tmp_path / "figures.json"
-    run("bench", "spark", "--quick", "--data", str(tmp_path), "--json", str(json_path))
-    (row,) = json.loads(json_path.read_text())["results"]
-    assert row["verified"] == 20_000
-    assert row["tasks"] == 4
-    assert row["sums"]["pages"] >= 4
-    assert row["sums"]["batches"] >= 4
-    shares = [row[f"{part} %"] for part in ("nodes", "columns", "jvm", "rest")]
-    assert sum(shares) == pytest.approx(100)
-    assert all(share > 0 for share in shares)
-
-
 def test_every_load_of_the_command_line_checks_what_it_reads(tmp_path: Path) -> None:
     with testing.cluster(tmp_path, 1) as cluster:
         for load in (

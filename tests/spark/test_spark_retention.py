@@ -35,7 +35,8 @@ def fill(log: lognode.Log, batches: int) -> None:
 
 
 def earliest(log: lognode.Log) -> int:
-    return min(next(iter(log.scan(key, limit=1))).seq for key in list(log.keys()))
+    """The seq of the oldest entry; a key that was listed may have none any more."""
+    return min(entry.seq for key in list(log.keys()) for entry in log.scan(key, limit=1))
 
 
 def aged(client: lognode.Client, log: lognode.Log, beyond: int) -> tuple[str, int, list[Row]]:
