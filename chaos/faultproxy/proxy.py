@@ -85,6 +85,9 @@ class Proxy:
         return client
 
     def _open(self, client: End) -> None:
+        if not self.enabled:  # accepted before the listener was closed, and told of after
+            client.abort()
+            return
         task = asyncio.get_running_loop().create_task(self._dial(client))
         self._opening[task] = client
         task.add_done_callback(self._opening.pop)

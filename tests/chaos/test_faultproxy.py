@@ -4,6 +4,7 @@ import asyncio
 import gc
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from chaos_targets import until
 from fault_proxies import ask, dial, rig, upstream
 
 from lognode.chaos.faultproxy.api import FaultProxy
+from lognode.chaos.faultproxy.proxy import Proxy
 from lognode.chaos.faultproxy.stages import Stage
 from lognode.chaos.faultproxy.streams import Connection
 from lognode.chaos.proxyserver import EMBEDDED
@@ -148,3 +150,22 @@ def test_it_runs_as_a_program_and_ends_on_sigterm() -> None:
         assert "choose another with --port" in second.stderr
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+def test_who_is_told_of_after_the_end_of_the_proxy_is_not_let_through() -> None:
+    """Accepted by then, it dialled through the toxics of a proxy that nobody could heal any more."""
+
+    async def body() -> None:
+        proxy = Proxy("late", "127.0.0.1:0", "127.0.0.1:1")
+        await proxy.start()
+        accepted = proxy._client()
+        proxy.stop()
+        ours, theirs = socket.socketpair()
+        await asyncio.get_running_loop().create_connection(lambda: accepted, sock=theirs)
+        assert not proxy._opening
+        reader, writer = await asyncio.open_connection(sock=ours)
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()
+
+    asyncio.run(body())
