@@ -153,7 +153,7 @@ def test_it_runs_as_a_program_and_ends_on_sigterm() -> None:
 
 
 def test_who_is_told_of_after_the_end_of_the_proxy_is_not_let_through() -> None:
-    """Accepted by then, it dialled through the toxics of a proxy that nobody could heal any more."""
+    """Accepted by then, it dialled through the toxics of a proxy that nobody could heal."""
 
     async def body() -> None:
         proxy = Proxy("late", "127.0.0.1:0", "127.0.0.1:1")
