@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from . import limits, wire
 from .errors import LimitExceeded, LognodeError, Overloaded, Unauthorized, Unavailable, to_wire
 from .frame import Frame
+from .listening import end_listening
 from .transport import FrameTransport
 from .wire import Hello, Welcome
 
@@ -437,7 +438,7 @@ class Listener:
         """Stop listening, close every connection; returns within two seconds."""
         self.closed = True
         if self.server is not None:
-            self.server.close()
+            await end_listening(self.server)
         closing = [accepted for accepted in self._open if accepted.connection is not None]
         for accepted in closing:
             accepted.close(Unavailable("this node stops", reason="stopping"))

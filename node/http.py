@@ -1,5 +1,6 @@
 """HTTP for people and their tools: health, readiness, metrics, status."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -7,6 +8,7 @@ from aiohttp import web
 
 from ..client.errors import Unavailable
 from ..client.json_text import to_json
+from ..client.listening import end_listening
 from .metrics import Metrics
 from .slices import in_slices
 
@@ -32,6 +34,7 @@ class HttpServer:
         self._not_ready = not_ready
         self._status = status
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Listen. Raises Unavailable when the address cannot be had."""
@@ -46,9 +49,11 @@ class HttpServer:
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port)
+        loop = asyncio.get_running_loop()
         try:
-            await site.start()
+            self._listening = await loop.create_server(
+                _factory(self._runner), self._host, self._port
+            )
         except OSError as error:
             await self._runner.cleanup()
             raise Unavailable(
@@ -58,6 +63,8 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Close the listener and open connections."""
+        if self._listening is not None:
+            await end_listening(self._listening)
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -79,6 +86,14 @@ class HttpServer:
     async def _serve_status(self, _: web.Request) -> web.Response:
         pieces = await in_slices(_pieces(await self._status()))
         return web.Response(text="".join(pieces), content_type="application/json")
+
+
+def _factory(runner: web.AppRunner) -> Callable[[], asyncio.BaseProtocol]:
+    """Makes the protocol of a connection. Not a site of aiohttp, so that the end of listening is
+    this node's own."""
+    if runner.server is None:
+        raise RuntimeError("a runner that is not set up")
+    return runner.server
 
 
 def _pieces(status: dict[str, Any]) -> Iterator[str]:
