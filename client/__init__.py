@@ -2,7 +2,7 @@
 
 Layers, each of which knows only those above it:
 
-    limits, errors, types, records, invariants    values; shared by every folder
+    limits, errors, types, records, chunks, invariants    values; shared by every folder
     frame           bytes <-> frames; no I/O
     wire            names of ops, handshake, proofs
     transport       one socket as frames, writes coalesced, bytes counted

@@ -20,6 +20,15 @@ class ReadPage:
 
 def read_page(page: Mapping[Any, Any]) -> ReadPage:
     """The page that a read answered. Raises RemoteProtocolError for one that is none."""
+    entries = entries_of(page)
+    try:
+        return ReadPage(entries, int(page["next"]), bool(page["more"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _no_page(error) from None
+
+
+def entries_of(page: Mapping[Any, Any]) -> list[Entry]:
+    """What a page has in its columns. Raises RemoteProtocolError for one that is none."""
     try:
         seqs = page["seqs"]
         count = len(seqs)
@@ -41,6 +50,10 @@ def read_page(page: Mapping[Any, Any]) -> ReadPage:
             ]
         if len(entries) != count:
             raise ValueError("columns of different lengths")
-        return ReadPage(entries, int(page["next"]), bool(page["more"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise RemoteProtocolError(f"a page that is none: {error}") from None
+        raise _no_page(error) from None
+    return entries
+
+
+def _no_page(error: Exception) -> RemoteProtocolError:
+    return RemoteProtocolError(f"a page that is none: {error}")

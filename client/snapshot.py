@@ -13,7 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from . import limits, wire
+from . import chunks, limits, wire
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
 from .errors import (
@@ -24,7 +24,7 @@ from .errors import (
     RemoteProtocolError,
 )
 from .follow import prefix_end
-from .pages import read_page
+from .pages import entries_of
 from .routing import Range
 from .types import Entry
 from .vector import Part, Vector
@@ -91,7 +91,7 @@ class AsyncSnapshot:
             start = to_key(prefix or b"")
             pages = self.pages(start, prefix_end(start), timeout=timeout)
         async for page in pages:
-            for entry in read_page(page).entries:
+            for entry in entries_of(page):
                 yield entry
 
     async def pages(
@@ -140,7 +140,7 @@ class AsyncSnapshot:
                 if until != end and until is not None:
                     rest.append((until, end, position))
                     end = until
-                yield page
+                yield chunks.unpacked(page)
                 position = page.get("position")
                 if position is None:
                     break

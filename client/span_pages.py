@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 from . import limits, wire
+from .chunks import Chunk, of_page
 from .cluster import Cluster, LogRoutes
 from .errors import NotFound, RemoteProtocolError
 from .routing import Range
@@ -39,9 +40,9 @@ class Span(NamedTuple):
 
 
 class SpanPage(NamedTuple):
-    """A page as it travels, and the place below which all of the span has come; None: all has."""
+    """Some entries, and the place below which all of the span has come; None: all has."""
 
-    body: Body
+    chunks: list[Chunk]
     settled: Place | None
 
 
@@ -93,7 +94,7 @@ async def span_pages(
             if until is None or place[0] < until:
                 place = max(place, (key, 0))
                 heappush(rest, _Band(place, next(numbers), first, last, until))
-        yield SpanPage(page, rest[0].place if rest else None)
+        yield SpanPage(of_page(page), rest[0].place if rest else None)
 
 
 def _bands(page: Body) -> list[tuple[int, int, Place]]:

@@ -21,6 +21,7 @@ from ..client.errors import GenerationMismatch, InvalidArgument
 from ..partitions.model import Span
 from ..statemachine.band_reads import Position
 from ..statemachine.page import Page
+from ..statemachine.portion import Portion
 from ..statemachine.split_key import SplitKey
 from ..statemachine.turns import ENTRIES_A_TURN
 from . import fields
@@ -133,7 +134,7 @@ async def export(replica: RangeReplica, body: Body) -> Body:
                                   fields.optional_key(body, "end_key"))  # fmt: skip
     limit = fields.page_limit(body, limits.page_entries_max)
     bytes_max, as_of = fields.page_bytes(body), fields.optional_text(body, "as_of")
-    page, at = Page(), fields.position(body)
+    page, at = Portion(), fields.position(body)
     following: Position | None = at
     parts = 0
 

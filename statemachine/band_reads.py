@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from .marks import View
 from .memtable import Memtable
-from .page import Page
+from .portion import Portion
 from .segment_block import Block
 from .segment_reader import Segment
 from .span_reads import Sieve, SpanReads, least_trim
@@ -60,16 +60,16 @@ class BandReads(SpanReads):
         limit: int,
         bytes_max: int,
         as_of: str | None = None,
-    ) -> tuple[Page, Position | None]:
-        """A page of the entries with keys in [start_key, end_key) and seqs below `end_seq`, maybe
-        an empty one, and where to go on; None: there are no more.
+    ) -> tuple[Portion, Position | None]:
+        """Some of the entries with keys in [start_key, end_key) and seqs below `end_seq`, maybe
+        none, and where to go on; None: there are no more.
 
-        With an `end_key` in the page it has the keys below it alone, as in `read_span`; the others
+        With an `end_key` in it it has the keys below it alone, as in `read_span`; the others
         are read from the position of this call. Raises NotFound.
         """
         view = self.view(start_key, end_key, as_of)
         start, end = self.within(start_key, end_key)
-        page = Page(end_key=self.readable_to(start_key, end_key, position.first))
+        page = Portion(end_key=self.readable_to(start_key, end_key, position.first))
         reader = _Reader(self, view, (start, page.end_key or end), view.ending(end_seq), page)
         at: Position | None = position
         for _ in range(_STEPS):
@@ -78,7 +78,7 @@ class BandReads(SpanReads):
             try:
                 at = reader.step(at, limit - len(page))
             except (TurnOver, NotPrepared):
-                if not page.seqs:
+                if not page:
                     raise
                 break
         return page, at
@@ -88,7 +88,7 @@ class _Reader:
     """Puts what is visible into a page, step by step."""
 
     def __init__(
-        self, reads: BandReads, view: View, span: Span, end_seq: int | None, page: Page
+        self, reads: BandReads, view: View, span: Span, end_seq: int | None, page: Portion
     ) -> None:
         self._reads = reads
         self._view = view
@@ -172,7 +172,7 @@ class _Reader:
         high = min(stop, low + limit)
         # All of them, or none: what is looked up may have to wait for another turn.
         for begin, behind in list(self._visible(segment, block, low, high, band)):
-            self._page.take(block.absolute(begin, behind))
+            self._page.take(block.chunk(begin, behind))
         if high < stop:
             return block.key_at(high), block.seq(high)
         if stop < block.count or block.next_first_key is None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..client.types import Entry, Headers
-from .segment_block import Columns
 
 
 @dataclass(slots=True)
@@ -43,18 +42,6 @@ class Page:
         if entry.snapshot:
             self.snapshots.append(position)
         self.size += len(entry.key) + len(entry.value or b"") + 32
-
-    def take(self, columns: Columns) -> None:
-        """Append entries of a block."""
-        begin = len(self.seqs)
-        self.keys += columns.keys
-        self.seqs += columns.seqs
-        self.timestamps += columns.timestamps
-        self.values += columns.values
-        self.headers.update((begin + at, found) for at, found in columns.headers.items() if found)
-        self.snapshots += sorted(map(begin.__add__, columns.snapshots))
-        self.size += sum(map(len, columns.keys)) + sum(map(len, filter(None, columns.values)))
-        self.size += 32 * len(columns)
 
     def extend(self, following: "Page") -> None:
         """Append what was read next."""

@@ -19,12 +19,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, repeat
-from operator import itemgetter
+from operator import itemgetter, sub
 from typing import Any, Final
 
 import msgpack
 import zstandard
 
+from ..client.chunks import ABSENT, Chunk
 from ..client.errors import CorruptData
 from ..client.records import decompress
 from ..client.types import Entry, Headers
@@ -37,11 +38,9 @@ _HEAD: Final = struct.Struct("<BBIIQQIIII")
 """How values are kept, wide columns, entries, keys, first seq and timestamp, then the bytes of
 the key column, of the unpacked head, of the packed head, and of the unpacked values."""
 _WIDE_SEQS, _WIDE_TIMESTAMPS = 1, 2
-_ABSOLUTE: Final = Bases(0, 0, "Q", "Q")
-_ABSENT: Final = 0xFFFFFFFF
 _BYTES_MAX: Final = 16 << 20
 _KEY_OVERHEAD_BYTES: Final = 120
-_ENTRY_OVERHEAD_BYTES: Final = 24
+_ENTRY_OVERHEAD_BYTES: Final = 28
 """Of the Python objects of a decoded block, beside its bytes."""
 
 
@@ -151,7 +150,7 @@ def encode_block(
     try:
         lengths, joined = array("I", map(len, values)), b"".join(values)  # type: ignore[arg-type]
     except TypeError:  # some have none
-        lengths = array("I", [_ABSENT if value is None else len(value) for value in values])
+        lengths = array("I", [ABSENT if value is None else len(value) for value in values])
         joined = b"".join(filter(None, values))
     key_data = b"".join(distinct)
     tail = (next_first_key, columns.headers or None, sorted(columns.snapshots) or None)
@@ -175,8 +174,8 @@ class Block:
     """A decoded block: columns over its entries, sorted by (key, seq)."""
 
     __slots__ = (
-        "_absent", "_data", "_ends", "_first_ms", "_first_seq", "_seqs", "_starts", "_timestamps",
-        "count", "headers", "keys", "next_first_key", "size", "snapshots",
+        "_absent", "_data", "_ends", "_first_ms", "_first_seq", "_lengths", "_seqs", "_starts",
+        "_timestamps", "count", "headers", "keys", "next_first_key", "size", "snapshots",
     )  # fmt: skip
 
     def __init__(self, data: bytes, codec: Codec, ordinal: int) -> None:
@@ -222,12 +221,11 @@ class Block:
             self._starts = list(accumulate(column("I", distinct), initial=0))
         self._seqs = column("Q" if wide & _WIDE_SEQS else "I", count)
         self._timestamps = column("Q" if wide & _WIDE_TIMESTAMPS else "I", count)
-        lengths = column("I", count)
+        lengths = self._lengths = column("I", count)
         self._absent: frozenset[int] = frozenset()
-        if max(lengths) == _ABSENT:
-            self._absent = frozenset(i for i, n in enumerate(lengths) if n == _ABSENT)
-            for absent in self._absent:
-                lengths[absent] = 0
+        if max(lengths) == ABSENT:
+            self._absent = frozenset(i for i, n in enumerate(lengths) if n == ABSENT)
+            lengths = array("I", [0 if n == ABSENT else n for n in lengths])
         self._ends = array("I", accumulate(lengths, initial=0))
         if key_ends[-1] != key_bytes or at + key_bytes > len(head):
             raise ValueError("the keys are cut")
@@ -307,6 +305,24 @@ class Block:
             self.headers.get(at), self.value(at), at in self.snapshots,
         )  # fmt: skip
 
+    def chunk(self, begin: int, end: int) -> Chunk:
+        """The entries at these positions, at least one, as the block has them."""
+        keys, repeats = self.keys[begin:end], None
+        if not isinstance(self._starts, range):
+            low = bisect_right(self._starts, begin) - 1
+            high = bisect_left(self._starts, end)
+            edges = [begin, *self._starts[low + 1 : high], end]
+            keys, repeats = self.keys[low:high], array("I", map(sub, edges[1:], edges)).tobytes()
+        headers = {at - begin: found for at, found in self.headers.items() if begin <= at < end}
+        snapshots = sorted(at - begin for at in self.snapshots if begin <= at < end)
+        return Chunk(
+            end - begin, self._first_seq, self._first_ms,
+            array("H", map(len, keys)).tobytes(), repeats, b"".join(keys),
+            self._seqs[begin:end].tobytes(), self._timestamps[begin:end].tobytes(),
+            self._lengths[begin:end].tobytes(), self._data[self._ends[begin] : self._ends[end]],
+            headers or None, snapshots or None,
+        )  # fmt: skip
+
     def columns(self, begin: int, end: int, bases: Bases) -> Columns:
         """The entries at these positions, for a segment with these bases."""
         keys: list[bytes] = []
@@ -328,10 +344,6 @@ class Block:
             {at - begin: found for at, found in self.headers.items() if begin <= at < end},
             {at - begin for at in self.snapshots if begin <= at < end},
         )
-
-    def absolute(self, begin: int, end: int) -> Columns:
-        """The same, with seqs and timestamps as they are."""
-        return self.columns(begin, end, _ABSOLUTE)
 
     def _values(self, begin: int, end: int) -> list[bytes | None]:
         data, ends = self._data, self._ends[begin : end + 1]

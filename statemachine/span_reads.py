@@ -21,6 +21,7 @@ from ..client.types import Entry
 from .chains import nearest_edge
 from .marks import View
 from .page import Page
+from .portion import Portion
 from .reads import Reads
 from .segment_writer import SegmentInfo
 from .spans import Span, common, has
@@ -235,7 +236,7 @@ class Sieve:
         """Whether the key is in the span."""
         return has(self._span, key)
 
-    def pass_on(self, entry: Entry, page: Page) -> bool:
+    def pass_on(self, entry: Entry, page: Page | Portion) -> bool:
         """Add the entry to the page if it is to be seen; False: this takes a lookup too many."""
         key, seq, view = entry.key, entry.seq, self._view
         if not self.wants(key) or seq < view.floor(key):

@@ -4,39 +4,49 @@ The order of rows is that of key and seq, the same for every reading of a span: 
 rows of a task, and takes those of a task that runs again for the same.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..chunks import Chunk
 from ..errors import InvalidArgument, RemoteProtocolError
 from ..span_pages import Place, SpanPage
+from . import columns
 from .session import Record
 
-_OF_ENTRY: Final = ("key", "value", "seq", "timestamp", "headers", "snapshot")
 _ORDER: Final = [("key", "ascending"), ("seq", "ascending")]
-_MILLISECONDS: Final = pa.timestamp("ms", "UTC")
 _ROWS_MAX: Final = 1 << 14
 """Of a batch."""
 _HELD_BYTES: Final = 4 << 20
 """What is held back is looked through once there is so much more, or twice what was left."""
 
 
+Column = tuple[Callable[[Chunk], pa.Array], pa.DataType]
+
+
 class Rows:
     """The pages of one piece, as batches of that schema. `feed` each, then `finish`."""
+
+    needed: ClassVar = frozenset({"key", "seq"})
+    """Columns that are, beside those asked for."""
 
     def __init__(self, schema: pa.Schema, *, log: str, range_start: bytes) -> None:
         self._schema = schema
         self._constants = {"log": log, "rangeStart": range_start}
-        self._needed = {"key", "seq", *schema.names}
+        self._columns = {
+            name: column for name, column in _columns(schema).items()
+            if name in self.needed or name in schema.names
+        }  # fmt: skip
         self._held: list[pa.Table] = []
         self._bytes = self._left = 0
         """Of what is held back: now, and when it was looked through last."""
 
     def feed(self, page: SpanPage) -> Iterator[pa.RecordBatch]:
         """What can be said by now of what follows what."""
-        table = self._table(page.body)
+        table = self._table(page.chunks)
         self._held.append(table)
         self._bytes += table.nbytes
         if page.settled is None or self._bytes >= _HELD_BYTES + 2 * self._left:
@@ -54,39 +64,15 @@ class Rows:
         """The rest."""
         yield from ()
 
-    def _table(self, page: dict[str, Any]) -> pa.Table:
+    def _table(self, chunks: Sequence[Chunk]) -> pa.Table:
         """The columns that are needed of a page. Raises RemoteProtocolError."""
         try:
-            count = len(page["seqs"])
-            made = {name: self._column(name, page, count) for name in sorted(self._needed)
-                    if name in _OF_ENTRY}  # fmt: skip
-            return pa.table(made)
-        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
-            raise RemoteProtocolError(f"a page that is none: {error}") from None
-
-    def _column(self, name: str, page: dict[str, Any], count: int) -> pa.Array:
-        if name == "key":
-            keys = page["keys"]
-            if type(keys) is bytes:
-                return pa.repeat(pa.scalar(keys, pa.binary()), count)
-            return pa.array(keys, pa.binary())
-        if name == "value":
-            return pa.array(page["values"], pa.binary())
-        if name == "seq":
-            return pa.array(page["seqs"], pa.int64())
-        if name == "timestamp":
-            return pa.array(page["timestamps"], _MILLISECONDS)
-        if name == "snapshot":
-            marked = frozenset(page.get("snapshots") or ())
-            return pa.array([at in marked for at in range(count)], pa.bool_())
-        kind = self._schema.field("headers").type
-        headers = page.get("headers")
-        if not headers:
-            return pa.nulls(count, kind)
-        rows: list[Any] = [None] * count
-        for at, header in headers.items():
-            rows[at] = [{"key": key, "value": value} for key, value in header.items()]
-        return pa.array(rows, kind)
+            return pa.table({
+                name: pa.chunked_array([make(chunk) for chunk in chunks], kind)
+                for name, (make, kind) in self._columns.items()
+            })  # fmt: skip
+        except (TypeError, ValueError, IndexError, AttributeError, pa.ArrowException) as error:
+            raise RemoteProtocolError(f"a chunk of entries that is none: {error}") from None
 
     def _shown(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         for batch in table.to_batches(max_chunksize=_ROWS_MAX):
@@ -106,9 +92,10 @@ class Rows:
 class LatestRows(Rows):
     """The same, but of each key its last entry alone, unless that is a tombstone."""
 
+    needed = frozenset({"key", "seq", "value"})
+
     def __init__(self, schema: pa.Schema, *, log: str, range_start: bytes) -> None:
         super().__init__(schema, log=log, range_start=range_start)
-        self._needed.add("value")
         self._last: list[pa.Table] = []
         """The last row so far: the next one may be of the same key."""
 
@@ -129,6 +116,20 @@ class LatestRows(Rows):
 
     def _values(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         yield from super()._shown(table.filter(pc.is_valid(table["value"])))
+
+
+def _columns(schema: pa.Schema) -> dict[str, Column]:
+    """How each column that is of entries is made, and what is in it."""
+    found: dict[str, Column] = {
+        "key": (columns.keys, pa.binary()), "value": (columns.values, pa.binary()),
+        "seq": (columns.seqs, pa.int64()),
+        "timestamp": (columns.timestamps, columns.MILLISECONDS),
+        "snapshot": (columns.snapshots, pa.bool_()),
+    }  # fmt: skip
+    if "headers" in schema.names:
+        kind = schema.field("headers").type
+        found["headers"] = partial(columns.headers, kind=kind), kind
+    return found
 
 
 def _below(table: pa.Table, place: Place) -> pa.ChunkedArray:

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import lognode
-from lognode.client import limits, wire
-from lognode.client.pages import read_page
+from lognode.client import chunks, limits, wire
+from lognode.client.pages import entries_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ async def entries(
         answer = await log._read(  # no public read of a span names a node
             wire.EXPORT, span.start, body, None, "linearizable", node, None
         )
-        page = read_page(answer)
-        if page.entries:
-            yield page.entries
+        found = entries_of(chunks.unpacked(answer))
+        if found:
+            yield found
         position = answer["position"]
         if position is None:
             return

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterator
 
+import msgpack
+
+from lognode.client import chunks
+from lognode.client.pages import entries_of
 from lognode.client.types import Entry
 from lognode.statemachine.band_reads import Position
 from lognode.statemachine.range_state import RangeState
@@ -29,14 +33,17 @@ def page_of(
     page, following = state.read_bands(
         start, end, at, limit=limit, bytes_max=bytes_max, as_of=as_of
     )
-    assert len(page) <= limit
+    entries = entries_of(
+        chunks.unpacked(msgpack.unpackb(msgpack.packb(page.to_wire()), strict_map_key=False))
+    )
+    assert len(entries) == len(page) <= limit
     if page.end_key is not None:
-        assert all(key < page.end_key for key in page.keys)
+        assert all(entry.key < page.end_key for entry in entries)
         todo.append((page.end_key, end, at))
         end = page.end_key
     if following is not None:
         todo.append((start, end, following))
-    return page.entries()
+    return entries
 
 
 def in_order(found: list[Entry]) -> list[Entry]:

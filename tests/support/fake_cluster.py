@@ -14,6 +14,7 @@ from typing import Any
 
 from lognode.client import acceptor, wire
 from lognode.client.acceptor import Listener, Request, ServerConnection
+from lognode.client.chunks import Chunk
 from lognode.client.errors import (
     GenerationMismatch,
     LogExists,
@@ -513,7 +514,7 @@ def export(entries: list[Stored], body: dict[str, Any], file_seqs: int) -> dict[
         if not bands:
             first = min((e.seq for e in own if e.seq >= following), default=None)
             if first is None:
-                return page(found, 1, False) | {"position": None}
+                return exported(found) | {"position": None}
             cut = first - first % file_seqs + file_seqs
             bands, following = [(following, cut, b"", 0)], cut
         first, last, key, seq = bands.pop(0)
@@ -527,7 +528,16 @@ def export(entries: list[Stored], body: dict[str, Any], file_seqs: int) -> dict[
         found += rows[:room]
         if rows[room:]:
             bands.insert(0, (first, last, rows[room].key, rows[room].seq))
-    return page(found, 1, False) | {"position": [list(map(list, bands)), following]}
+    return exported(found) | {"position": [list(map(list, bands)), following]}
+
+
+def exported(entries: list[Stored]) -> dict[str, Any]:
+    own = page(entries, 1, False)
+    chunk = Chunk.of(
+        [e.key for e in entries], own["seqs"], own["timestamps"], own["values"],
+        own["headers"] or {}, own["snapshots"] or [],
+    )  # fmt: skip
+    return {"chunks": [chunk] if entries else []}
 
 
 def page(entries: list[Stored], at: int, more: bool) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lognode.client import errors, frame, records, wire
+from lognode.client.chunks import Chunk
 from lognode.client.frame import Decoder, Frame
 from lognode.client.types import Entry
 from lognode.client.wire import Hello, Welcome
@@ -108,7 +109,11 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
         "export": (13, wire.EXPORT, {
             **WHERE, "start_key": b"", "end_key": None, "limit": 10, "bytes": 4_194_304,
             "position": [[[1, 9, b"k", 7]], 20], "as_of": "job"}),
-        "export answer": (13, wire.OK, page() | {"position": None}),
+        "export answer": (13, wire.OK, {
+            "chunks": [[*Chunk(2, 7, 1_000, b"\1\0", b"\2\0\0\0", b"k", b"\0\0\0\0\3\0\0\0",
+                             b"\0\0\0\0\1\0\0\0", b"\1\0\0\0\xff\xff\xff\xff", b"v",
+                             {0: {b"h": b"1"}}, [1])]],
+            "end_key": b"m", "position": None, "applied": 9}),
         "read_span": (13, wire.READ_SPAN, read(start_key=b"", end_key=None, start=1, limit=10,
                                                bytes=262_144)),
         "resolve a snapshot": (14, wire.RESOLVE, {

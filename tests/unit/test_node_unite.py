@@ -10,7 +10,9 @@ import msgpack
 import pytest
 from storage_node import StorageNode, descriptor
 
+from lognode.client import chunks
 from lognode.client.errors import InvalidArgument, Sealed
+from lognode.client.pages import entries_of
 from lognode.client.records import encode_batch
 from lognode.node import reads, rows
 from lognode.node.follow import Follow
@@ -92,14 +94,11 @@ async def exported(replica: RangeReplica, limit: int) -> list[tuple[bytes, int]]
         start, end, position = rest.pop()
         asked = {"start_key": start, "end_key": end, "position": position, "limit": limit}
         page = msgpack.unpackb(msgpack.packb(await reads.export(replica, asked)))
+        entries = entries_of(chunks.unpacked(page))
         if "end_key" in page:
             rest.append((page["end_key"], end, position))
             end = page["end_key"]
-        keys = page["keys"]
-        found += zip(
-            [keys] * len(page["seqs"]) if isinstance(keys, bytes) else keys, page["seqs"],
-            strict=True,
-        )  # fmt: skip
+        found += [(entry.key, entry.seq) for entry in entries]
         if page["position"] is not None:
             rest.append((start, end, page["position"]))
     for key in {key for key, _ in found}:

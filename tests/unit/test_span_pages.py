@@ -50,9 +50,10 @@ async def read(cluster: FakeCluster, span: Span, changes: dict[int, Any] | None 
 
 def rows(pages: Read) -> list[Row]:
     return [
-        (page.body["keys"] if type(page.body["keys"]) is bytes else page.body["keys"][at], seq)
+        row
         for page in pages
-        for at, seq in enumerate(page.body["seqs"])
+        for chunk in page.chunks
+        for row in zip(chunk.unpacked_keys(), chunk.unpacked_seqs(), strict=True)
     ]
 
 
@@ -117,7 +118,7 @@ def test_nothing_is_asked_for_where_there_is_nothing() -> None:
             filled(cluster)
             assert await read(cluster, Span(b"", None, 5, 5)) == []
             (page,) = await read(cluster, Span(b"x", None, 5, 9))
-            assert (page.body["seqs"], page.settled) == ([], None)
+            assert (page.chunks, page.settled) == ([], None)
             assert cluster.count(wire.EXPORT) == 1
 
     asyncio.run(main())
@@ -152,7 +153,9 @@ class Served:
             limit=self.limit, bytes_max=body["bytes"], as_of=body["as_of"],
         )  # fmt: skip
         answer = {**page.to_wire(), "position": following}
-        return msgpack.unpackb(msgpack.packb(answer)), Range(1, 1, 1, b"", None, (1,))
+        return msgpack.unpackb(msgpack.packb(answer), strict_map_key=False), Range(
+            1, 1, 1, b"", None, (1,)
+        )
 
 
 async def served(state: RangeState, limit: int, span: Span) -> Read:
@@ -196,7 +199,7 @@ def test_what_the_state_machine_serves_ends_with_the_last_seq_and_is_settled_ear
 
 @pytest.mark.parametrize(
     "broken", [{"end_key": b"a"}, {"position": [[1]]}, {"position": [[[1, 2, 3, 4]], 1]},
-               {"position": 7}]
+               {"position": 7}, {"chunks": None}, {"chunks": [[1]]}]
 )  # fmt: skip
 def test_a_page_that_is_none_is_refused(broken: dict[str, Any]) -> None:
     async def main() -> None:

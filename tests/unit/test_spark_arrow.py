@@ -29,16 +29,16 @@ from lognode.client.spark.schema import (
     source_schema,
 )
 from lognode.client.types import Entry
-from lognode.statemachine.page import Page
+from lognode.statemachine.portion import Portion
 
 EVERY = (*COLUMNS, "headers", "rangeStart")
 
 
 def page(entries: list[Entry], settled: tuple[bytes, int] | None = None) -> SpanPage:
-    built = Page(next=0)
+    built = Portion()
     for entry in entries:
         built.add(entry)
-    return SpanPage(built.to_wire(), settled)
+    return SpanPage(built.chunks(), settled)
 
 
 def schema(*columns: str) -> pa.Schema:
@@ -137,12 +137,11 @@ def test_the_latest_of_each_key_without_tombstones(monkeypatch: pytest.MonkeyPat
     assert fed(LatestRows(schema("key"), log="l", range_start=b""), page([])) == []
 
 
-@pytest.mark.parametrize("broken", [{"values": [1]}, {"timestamps": []}, {"keys": [b"a", b"b"]}])
-def test_a_page_that_is_none_is_refused(broken: dict[str, Any]) -> None:
-    body = {**page([entry(b"a", 1)]).body, **broken}
+def test_headers_that_are_none_are_refused() -> None:
+    chunk = page([entry(b"a", 1)]).chunks[0]._replace(headers={0: {b"h": 7}})  # type: ignore[dict-item]
     rows = Rows(schema(*EVERY), log="l", range_start=b"")
     with pytest.raises(RemoteProtocolError):
-        fed(rows, SpanPage(body, None))
+        fed(rows, SpanPage([chunk], None))
 
 
 def test_records_of_binary_and_of_text() -> None:

@@ -1,0 +1,226 @@
+"""Entries as columns of bytes: as they lie in a block of a file, and as an export has them travel.
+
+A node passes them on without an object an entry, and a reader that wants columns makes its own of
+the same bytes (Apache Arrow has values in one buffer as well, with offsets instead of lengths). One
+that wants entries unpacks them. Numbers are little-endian, as in files.
+"""
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, chain, groupby, pairwise, repeat
+from typing import Any, Final, NamedTuple, Self
+
+from .errors import RemoteProtocolError
+from .types import Headers
+
+ABSENT: Final = 0xFFFFFFFF
+"""The length of a value that is none."""
+_CODES: Final = {4: "I", 8: "Q"}
+Body = dict[str, Any]
+
+
+class Chunk(NamedTuple):
+    """Entries, at least one, in the order in which they are to be read."""
+
+    rows: int
+    first_seq: int
+    first_ms: int
+    """What seqs and timestamps are counted from."""
+    key_lengths: bytes
+    """u16, of each of the keys."""
+    repeats: bytes | None
+    """u32: how many entries each of the keys has, one after the other; None: one."""
+    keys: bytes
+    seqs: bytes
+    """u32 or u64."""
+    timestamps: bytes
+    """u32 or u64."""
+    value_lengths: bytes
+    """u32."""
+    values: bytes
+    headers: Mapping[int, Headers] | None
+    """By position: most entries have none."""
+    snapshots: Sequence[int] | None
+    """Positions of logical snapshots."""
+
+    @classmethod
+    def of(
+        cls,
+        keys: Sequence[bytes],
+        seqs: Sequence[int],
+        timestamps: Sequence[int],
+        values: Sequence[bytes | None],
+        headers: Mapping[int, Headers],
+        snapshots: Sequence[int],
+    ) -> Self:
+        """Columns of Python objects, of equal length."""
+        lengths = array("I", [ABSENT if value is None else len(value) for value in values])
+        return cls(
+            len(keys), 0, 0, array("H", map(len, keys)).tobytes(), None, b"".join(keys),
+            array("Q", seqs).tobytes(), array("Q", timestamps).tobytes(),
+            lengths.tobytes(), b"".join(filter(None, values)), headers or None, snapshots or None,
+        )  # fmt: skip
+
+    @classmethod
+    def from_wire(cls, row: Any) -> Self:
+        """What a node has sent. Raises RemoteProtocolError where the columns do not fit."""
+        try:
+            found = cls(*row)
+            found._check()
+        except (TypeError, ValueError) as error:
+            raise RemoteProtocolError(f"a chunk of entries that is none: {error}") from None
+        return found
+
+    @property
+    def size(self) -> int:
+        """Bytes of its columns."""
+        return sum(len(column) for column in self[3:10] if column is not None)
+
+    @property
+    def seq_code(self) -> str:
+        """Of the seqs, as `array` has it."""
+        return _CODES[len(self.seqs) // self.rows]
+
+    @property
+    def timestamp_code(self) -> str:
+        """Of the timestamps."""
+        return _CODES[len(self.timestamps) // self.rows]
+
+    def unpacked_keys(self) -> list[bytes]:
+        """One for each entry."""
+        keys = _cut(self.keys, numbers("H", self.key_lengths))
+        if self.repeats is None:
+            return keys
+        return list(chain.from_iterable(map(repeat, keys, numbers("I", self.repeats))))
+
+    def unpacked_values(self) -> list[bytes | None]:
+        """One for each entry."""
+        lengths = numbers("I", self.value_lengths)
+        absent = _places(lengths, ABSENT)
+        for at in absent:
+            lengths[at] = 0
+        values: list[bytes | None] = [*_cut(self.values, lengths)]
+        for at in absent:
+            values[at] = None
+        return values
+
+    def unpacked_seqs(self) -> list[int]:
+        """One for each entry."""
+        return list(map(self.first_seq.__add__, numbers(self.seq_code, self.seqs)))
+
+    def unpacked_timestamps(self) -> list[int]:
+        """One for each entry, in milliseconds."""
+        return list(map(self.first_ms.__add__, numbers(self.timestamp_code, self.timestamps)))
+
+    def _check(self) -> None:
+        count, lengths = self.rows, numbers("I", self.value_lengths)
+        own = (count, self.first_seq, self.first_ms)
+        if any(type(number) is not int or number < 0 for number in own) or count < 1:
+            raise ValueError("a number that is none")
+        keys = numbers("H", self.key_lengths)
+        due = len(keys)
+        if self.repeats is not None:
+            repeats = numbers("I", self.repeats)
+            due = sum(repeats) if len(repeats) == len(keys) else 0
+        present = sum(lengths) - ABSENT * lengths.count(ABSENT)
+        fits = (
+            due == len(lengths) == count
+            and len(self.seqs) in (4 * count, 8 * count)
+            and len(self.timestamps) in (4 * count, 8 * count)
+            and sum(keys) == len(self.keys)
+            and present == len(self.values)
+        )
+        places = {*(self.headers or ()), *(self.snapshots or ())}
+        if not fits or not places <= set(range(count) if places else ()):
+            raise ValueError("columns of different lengths")
+        if any(type(column) is not bytes for column in self[3:10] if column is not None):
+            raise ValueError("a column that is none")
+
+
+def numbers(code: str, column: bytes) -> "array[int]":
+    """The numbers of a column. Raises ValueError where it ends within one."""
+    found = array(code)
+    found.frombytes(column)
+    return found
+
+
+def joined(chunks: Iterable[Chunk]) -> list[Chunk]:
+    """The same entries, with as few chunks as there can be."""
+    return [_join(list(alike)) for _, alike in groupby(chunks, _form)]
+
+
+def of_page(page: Body) -> list[Chunk]:
+    """The chunks of a page of an export. Raises RemoteProtocolError."""
+    rows = page.get("chunks")
+    if type(rows) is not list:
+        raise RemoteProtocolError("a page of an export without chunks")
+    return list(map(Chunk.from_wire, rows))
+
+
+def unpacked(page: Body) -> Body:
+    """A page of an export with columns of Python objects, as those of all other reads have them.
+
+    Raises RemoteProtocolError.
+    """
+    keys: list[bytes] = []
+    seqs: list[int] = []
+    timestamps: list[int] = []
+    values: list[bytes | None] = []
+    headers: dict[int, Headers] = {}
+    snapshots: list[int] = []
+    for chunk in of_page(page):
+        begin = len(keys)
+        keys += chunk.unpacked_keys()
+        seqs += chunk.unpacked_seqs()
+        timestamps += chunk.unpacked_timestamps()
+        values += chunk.unpacked_values()
+        headers.update((begin + at, found) for at, found in (chunk.headers or {}).items())
+        snapshots += map(begin.__add__, chunk.snapshots or ())
+    rest = {name: value for name, value in page.items() if name != "chunks"}
+    return {
+        **rest, "keys": keys, "seqs": seqs, "timestamps": timestamps, "values": values,
+        "headers": headers or None, "snapshots": snapshots or None,
+    }  # fmt: skip
+
+
+def _form(chunk: Chunk) -> tuple[int, int, str, str]:
+    """What two must have in common to be joined."""
+    return chunk.first_seq, chunk.first_ms, chunk.seq_code, chunk.timestamp_code
+
+
+def _join(chunks: Sequence[Chunk]) -> Chunk:
+    first = chunks[0]
+    if len(chunks) == 1:
+        return first
+    repeats = None
+    if any(chunk.repeats is not None for chunk in chunks):
+        repeats = b"".join(
+            array("I", [1]).tobytes() * chunk.rows if chunk.repeats is None else chunk.repeats
+            for chunk in chunks
+        )
+    headers: dict[int, Headers] = {}
+    snapshots: list[int] = []
+    count = 0
+    for chunk in chunks:
+        headers.update((count + at, found) for at, found in (chunk.headers or {}).items())
+        snapshots += map(count.__add__, chunk.snapshots or ())
+        count += chunk.rows
+
+    def column(name: str) -> bytes:
+        return b"".join(getattr(chunk, name) for chunk in chunks)
+
+    return Chunk(
+        count, first.first_seq, first.first_ms, column("key_lengths"), repeats, column("keys"),
+        column("seqs"), column("timestamps"), column("value_lengths"), column("values"),
+        headers or None, snapshots or None,
+    )  # fmt: skip
+
+
+def _cut(data: bytes, lengths: Iterable[int]) -> list[bytes]:
+    return [data[begin:end] for begin, end in pairwise(accumulate(lengths, initial=0))]
+
+
+def _places(among: "array[int]", wanted: int) -> list[int]:
+    if wanted not in among:
+        return []
+    return [at for at, number in enumerate(among) if number == wanted]

@@ -1,0 +1,114 @@
+"""Columns of bytes: what a node puts in is what a reader unpacks, as objects or as Arrow arrays."""
+
+import random
+from array import array
+from typing import Any
+
+import msgpack
+import pytest
+
+from lognode.client import chunks
+from lognode.client.chunks import Chunk, joined
+from lognode.client.errors import RemoteProtocolError
+from lognode.client.pages import entries_of
+from lognode.client.types import Entry
+from lognode.statemachine.portion import Portion
+from lognode.statemachine.segment_block import PLAIN, Block, Codec, Columns, encode_block
+from lognode.statemachine.segment_format import Bases
+
+
+def made_up(rng: random.Random, count: int, first_seq: int) -> list[Entry]:
+    """In the order of key and seq, some without a value, with headers or marked."""
+    keys = sorted(b"k%03d" % rng.randrange(max(1, count // 2)) for _ in range(count))
+    return [
+        Entry(
+            key, first_seq + at, 5_000 + rng.randrange(100),
+            {b"h": b"%d" % at} if rng.random() < 0.1 else None,
+            None if rng.random() < 0.2 else rng.randbytes(rng.randrange(30)),
+            rng.random() < 0.1,
+        )
+        for at, key in enumerate(keys)
+    ]  # fmt: skip
+
+
+def block_of(entries: list[Entry], bases: Bases) -> Block:
+    columns = Columns(
+        [e.key for e in entries],
+        array(bases.seq_code, [e.seq - bases.seq for e in entries]),
+        array(bases.timestamp_code, [e.timestamp_ms - bases.timestamp_ms for e in entries]),
+        [e.value for e in entries],
+        {at: e.headers for at, e in enumerate(entries) if e.headers},
+        {at for at, e in enumerate(entries) if e.snapshot},
+    )
+    codec = Codec(PLAIN, None)
+    data, _ = encode_block(columns, None, codec, bases, 0)
+    return Block(data, codec, 0)
+
+
+def received(portion: Portion) -> list[Entry]:
+    """What a client makes of it."""
+    body = msgpack.unpackb(msgpack.packb(portion.to_wire()), strict_map_key=False)
+    return entries_of(chunks.unpacked(body))
+
+
+def test_parts_of_blocks_and_single_entries_come_as_they_were_put_in() -> None:
+    for seed in range(200):
+        rng = random.Random(seed)
+        bases = [Bases(1, 4_000, "I", "I"), Bases(3, 5_000, "Q", "I"), Bases(3, 4_990, "I", "Q")]
+        portion, whole, expected, seq = Portion(), Portion(), [], 10
+        for _ in range(rng.randrange(1, 6)):
+            entries = made_up(rng, rng.randrange(1, 40), seq)
+            seq += len(entries)
+            if rng.random() < 0.3:
+                for entry in entries:
+                    portion.add(entry)
+                expected += entries
+            else:
+                begin, end = sorted(rng.sample(range(len(entries) + 1), 2))
+                portion.take(block_of(entries, rng.choice(bases)).chunk(begin, end))
+                expected += entries[begin:end]
+            if rng.random() < 0.3:
+                whole.extend(portion)
+                portion = Portion()
+        whole.extend(portion)
+        assert len(whole) == len(expected)
+        assert received(whole) == expected, f"seed={seed}"
+
+
+def test_blocks_of_one_file_travel_as_one_chunk() -> None:
+    bases = Bases(1, 5_000, "I", "I")
+    parts = [block_of(made_up(random.Random(at), 20, 1 + 20 * at), bases) for at in range(5)]
+    (one,) = joined(part.chunk(0, part.count) for part in parts)
+    assert one.rows == 100
+    other = block_of(made_up(random.Random(9), 20, 200), Bases(7, 5_000, "I", "I"))
+    assert len(joined([one, other.chunk(3, 9), one])) == 3
+
+
+def test_values_that_are_absent_are_none_and_empty_ones_are_not() -> None:
+    chunk = Chunk.of([b"a", b"b", b"b"], [1, 2, 3], [5, 5, 6], [None, b"", b"x"], {}, [1])
+    assert chunk.unpacked_values() == [None, b"", b"x"]
+    assert (chunk.headers, chunk.snapshots) == (None, [1])
+    assert Chunk.from_wire(list(chunk)) == chunk
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"rows": 3}, {"rows": 0}, {"rows": "2"}, {"first_seq": -1}, {"first_ms": None},
+     {"key_lengths": b"\1\0"}, {"key_lengths": b"\1\0\3"}, {"key_lengths": "ab"},
+     {"repeats": b"\1\0\0\0"}, {"repeats": b"\1\0\0\0\2\0\0\0"}, {"keys": b"a"}, {"keys": None},
+     {"seqs": b"1234"}, {"seqs": b"123456789"}, {"seqs": None}, {"timestamps": b""},
+     {"value_lengths": b"\1\0\0\0"}, {"values": b"12"}, {"values": [b"1"]},
+     {"headers": {2: {}}}, {"headers": {-1: {}}}, {"headers": 7}, {"snapshots": [2]},
+     {"snapshots": 7}, {"snapshots": [[]]}],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(broken: dict[str, Any]) -> None:
+    chunk = Chunk.of([b"a", b"b"], [1, 2], [5, 5], [b"1", None], {}, [])
+    with pytest.raises(RemoteProtocolError, match="a chunk of entries that is none"):
+        chunks.of_page({"chunks": [list(chunk._replace(**broken))]})
+
+
+@pytest.mark.parametrize("page", [{}, {"chunks": None}, {"chunks": {}}, {"chunks": [7]},
+                                  {"chunks": [[1, 2]]}])  # fmt: skip
+def test_a_page_without_chunks_is_refused(page: dict[str, Any]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        chunks.unpacked(page)
