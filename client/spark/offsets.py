@@ -40,6 +40,16 @@ def vector(given: Mapping[str, Any]) -> Vector:
     return Vector.from_json(json.dumps(given))
 
 
+def joined(positions: Iterable[Position]) -> list[Position]:
+    """The same, with neighbours of one seq as one: which ranges there are does not show."""
+    rows: list[Position] = []
+    for start, end, seq in positions:
+        if rows and rows[-1][1] == start and rows[-1][2] == seq:
+            start = rows.pop()[0]
+        rows.append((start, end, seq))
+    return rows
+
+
 def areas(
     start: Vector,
     latest: Sequence[Position],

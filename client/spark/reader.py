@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from ..errors import NotFound
 from ..vector import Vector
 from .arrow import LatestRows, Rows
+from .loss import check_loss, maybe_from
 from .options import ReadOptions
 from .planning import KeySpan, Piece, Position, Task, hull, plan_batch, positions
 from .session import Session
@@ -38,21 +39,42 @@ class BatchReader(DataSourceReader):
 
 
 def plan(session: Session, options: ReadOptions) -> list[Task]:
-    """Fix what is read, hold it with a lease, and share it between tasks."""
+    """Fix what is read, hold it with a lease, and share it between tasks.
+
+    Raises NotFound where it begins below what retention has left. Once is enough, behind the lease:
+    what goes while tasks read still shows in the lease's view, and they fail when it has ended.
+    Without a lease, which takes failOnDataLoss=false, they read what is left.
+    """
     if isinstance(options.starting, Vector):
         session.check(options.starting)
     vector, lease = _vector(session, options)
     around = hull(options.spans)
     try:
+        begins, ends = _begins(session, options, around), _ends(session, options, around)
+        if options.fail_on_data_loss:
+            _check_loss(session, options, vector, begins, ends)
         return plan_batch(
-            vector, options.spans, begins=_begins(session, options, around),
-            ends=_ends(session, options, around), weights=session.layout(around),
+            vector, options.spans, begins=begins, ends=ends, weights=session.layout(around),
             partitions_min=options.partitions_min, lease=lease,
         )  # fmt: skip
     except BaseException:
         if vector is not options.as_of:
             session.release(vector)
         raise
+
+
+def _check_loss(
+    session: Session, options: ReadOptions, vector: Vector, begins: Sequence[Position],
+    ends: Sequence[Position] | None,
+) -> None:  # fmt: skip
+    if options.starting is None and options.starting_ms is None:
+        return  # from what is left on
+    why = "this batch begins with {first}"
+    if options.starting_ms is not None:
+        begins = maybe_from(begins, session.positions("earliest", hull(options.spans)))
+        why = "none that is left is from before startingTimestamp"
+    tasks = plan_batch(vector, options.spans, begins=begins, ends=ends, lease=None)
+    check_loss(session, tasks, options.log, why, "failOnDataLoss=false")
 
 
 def _begins(

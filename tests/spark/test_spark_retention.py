@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from spark_jobs import attempts, job
 from spark_logs import Row, append, entries, reader, rows, stream
 
 import lognode
 from lognode import testing
+from lognode.client.spark.jobs import manifest
+from lognode.client.spark.jobs.export import exported
+from lognode.client.spark.jobs.place import Place
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 Cluster = testing.LocalCluster
@@ -84,6 +88,50 @@ def test_a_snapshot_whose_lease_ran_out_fails_on_the_driver_or_reads_what_is_lef
     found = rows(lax)
     assert found == [row for row in left if row[1] <= through]
     assert 0 < len(found) < through
+
+
+def test_a_batch_that_begins_below_what_is_left_fails_on_the_driver_or_reads_what_is_left(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client
+) -> None:
+    log = client.create_log("begins", replicas=1)
+    append(log, 0, 10)
+    begin, since = log.snapshot().to_json(), min(entry.timestamp_ms for entry in log.scan(b"k09"))
+    fill(log, 40)
+    _, _, left = aged(client, log, 60)
+    for start in ({"startingSeq": begin}, {"startingSeq": "11"}, {"startingTimestamp": f"{since}"}):
+        before = jobs(spark)
+        with pytest.raises(PySparkException, match="retention has removed entries of log 'begins'"):
+            reader(spark, cluster, "begins", **start).load().count()
+        assert jobs(spark) == before
+        lax = reader(spark, cluster, "begins", failOnDataLoss="false", **start)
+        assert rows(lax.load()) == left
+    some = {"startingSeq": f"{min(seq for _, seq, _ in left)}"}
+    for start in (some, {"startingSeq": "earliest"}, {}):
+        assert rows(reader(spark, cluster, "begins", **start).load()) == left
+
+
+def test_an_export_behind_retention_is_refused_or_goes_on_when_it_is_allowed_to(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    log = client.create_log("late", replicas=1)
+    append(log, 0, 10)
+    run = ("export", "late", "--server", cluster.servers, "--out", tmp_path)
+    assert job(*run) == 0
+    first = entries(log)
+    fill(log, 40)
+    _, _, left = aged(client, log, 60)
+    before = jobs(spark)
+    capfd.readouterr()
+    assert job(*run) == 1
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert "retention has removed entries of log 'late'" in said
+    assert "this export begins with 11; give --allow-loss" in said
+    assert jobs(spark) == before
+    assert len(attempts(tmp_path)) == 1
+    assert job(*run, "--allow-loss") == 0
+    place = Place(spark, str(tmp_path))
+    assert rows(exported(spark, place, manifest.all_of(place))) == sorted([*first, *left])
 
 
 def test_a_stream_fails_where_retention_has_removed_what_it_has_not_read_or_goes_on(

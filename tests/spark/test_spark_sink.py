@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from spark_logs import append, entries, filled, stream, values
+from spark_query import killed_in_a_batch, newest, started
 
 import lognode
 from lognode import testing
@@ -95,6 +96,36 @@ def test_S8_a_micro_batch_that_runs_again_adds_nothing_twice(
         append(log, 2_000 + 300 * again, 2_300 + 300 * again)
         copy(spark, cluster, "from", "to", tmp_path, maxEntriesPerTrigger="700")
         assert values(other) == values(log)
+    for key in {key for key, _, _ in entries(log)}:
+        assert [e.value for e in other.scan(key)] == [e.value for e in log.scan(key)]
+
+
+def test_S8_a_query_that_is_killed_behind_its_append_adds_nothing_twice(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    """kill -9 where the sink has written some of a micro-batch, or all, and Spark has not noted it;
+    what was planned then is done by the next run, with the same numbers."""
+    log, other = filled(client, "source", 6_000), client.create_log("sunk", split_at=[b"k30"])
+    query = (cluster.servers, "source", tmp_path, "lognode", "sunk", 1_000)
+
+    def appended() -> int:
+        return sum(part.through_seq for part in other.snapshot(lease_s=1).vector.parts)
+
+    def has_appended() -> bool:
+        planned: int = newest(tmp_path, "offsets")
+        return appended() > 1_000 * planned
+
+    killed = []
+    for at in range(2):
+        killed.append(killed_in_a_batch(started(*query), tmp_path, has_appended))
+        assert newest(tmp_path, "commits") < killed[-1], "Spark has not noted it"
+        assert appended() > 1_000 * killed[-1], "and some of it is written"
+        client.admin.split("source", at=b"k1%d" % at)
+        append(log, 6_000 + 500 * at, 6_500 + 500 * at)
+    running = started(*query)
+    assert running.wait(180) == 0
+    assert killed[0] < killed[1] < newest(tmp_path, "commits")
+    assert values(other) == values(log)
     for key in {key for key, _, _ in entries(log)}:
         assert [e.value for e in other.scan(key)] == [e.value for e in log.scan(key)]
 

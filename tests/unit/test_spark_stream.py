@@ -117,6 +117,23 @@ def test_a_micro_batch_that_runs_again_after_a_split_has_the_same_rows_in_the_sa
     assert sum(map(len, before)) == 40
 
 
+def test_S8_the_first_micro_batch_has_the_same_tasks_after_a_restart_behind_a_split(
+    cluster: FakeCluster,
+) -> None:
+    """Its start is in no checkpoint: a sink that had some of it got it by other tasks, and kept
+    both."""
+    fill(cluster, 20)
+    reader = stream(cluster)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    before = [rows(reader, [task]) for task in reader.partitions(start, end)]
+    cluster.split(b"a1")
+    cluster.split(b"z2")
+    again = stream(cluster)
+    after = [rows(again, [task]) for task in again.partitions(again.initialOffset(), end)]
+    assert after == before
+
+
 def test_trap_1_the_initial_offset_is_asked_for_often_and_stays(cluster: FakeCluster) -> None:
     cluster.ranges[1].earliest = 5
     fill(cluster, 10)
@@ -202,6 +219,41 @@ def test_what_retention_removed_fails_a_stream_unless_it_may(cluster: FakeCluste
         rows(reader, [task])
     assert len(rows(lax, lax.partitions(start, end))) == 16
     assert len(partitions) == 2
+
+
+def test_what_retention_removed_fails_a_batch_that_begins_below_it_unless_it_may(
+    cluster: FakeCluster,
+) -> None:
+    with Session(cluster.address, "log", timeout=5) as session:
+        nothing = session.snapshot(60).to_json()
+    fill(cluster, 10)
+    known = cluster.range_of(b"a")
+    known.entries, known.earliest = known.entries[4:], 5
+
+    def read(**options: str) -> list[Row]:
+        made = source(cluster, columns="key,seq", **options)
+        reader = made.reader(made.schema())
+        return rows(reader, reader.partitions())
+
+    for start, why in (
+        ({"startingSeq": "4"}, "this batch begins with 4"),
+        ({"startingSeq": nothing}, "this batch begins with 1"),
+        ({"startingTimestamp": "1004"}, "none that is left is from before startingTimestamp"),
+        ({"startingTimestamp": "1"}, "none that is left is from before startingTimestamp"),
+    ):
+        said = rf"those below seq 5, and {why}; give failOnDataLoss=false"
+        held = len(known.leases)
+        with pytest.raises(NotFound, match=said):
+            read(**start)
+        assert len(known.leases) == held, "what is not read is not held"
+        assert {seq for key, seq in read(**start, failOnDataLoss="false") if key < b"m"} == {
+            *range(5, 11)
+        }
+        assert read(**start, keyPrefix="z"), "of the other range nothing was removed"
+    for start in ({"startingSeq": "5"}, {"startingTimestamp": "1005"}):
+        assert [seq for key, seq in read(**start) if key < b"m"]
+    for start in ({}, {"startingSeq": "earliest"}):
+        assert len(read(**start)) == 16
 
 
 def test_a_batch_is_what_it_was_whatever_comes_after(cluster: FakeCluster) -> None:

@@ -15,13 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import DateType, StructType
 
-from lognode.client.errors import NotFound
 from lognode.client.spark import offsets
 from lognode.client.spark.jobs import cli, manifest
 from lognode.client.spark.jobs.manifest import Manifest
 from lognode.client.spark.jobs.place import Place
-from lognode.client.spark.options import ReadOptions, read_options
-from lognode.client.spark.planning import Task
+from lognode.client.spark.loss import check_loss
+from lognode.client.spark.options import read_options
 from lognode.client.spark.schema import source_schema
 from lognode.client.spark.session import Session
 from lognode.client.vector import Part, Vector
@@ -71,7 +70,8 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
                 cli.note(f"nothing new in log {options.log!r} since manifest {before[-1].number}")
                 return
             if before and not options.allow_loss:
-                _check_loss(session, checked, tasks)
+                why = "this export begins with {first}"
+                check_loss(session, tasks, checked.log, why, "--allow-loss")
             made = _write(spark, options, place, before, vector)
         finally:
             session.release(vector)
@@ -88,6 +88,7 @@ def _write(
     more = {"asOf": vector.to_json(), "columns": ",".join(COLUMNS)}
     if before:
         more["startingSeq"] = before[-1].snapshot.to_json()
+        more["failOnDataLoss"] = str(not options.allow_loss).lower()
     number = len(before) + 1
     data = manifest.attempt(number, uuid4().hex[:12])
     frame = cli.load(spark, options, more).withColumn("day", f.to_date("timestamp"))
@@ -106,17 +107,6 @@ def _nothing(vector: Vector) -> Vector:
         vector.cluster, vector.log, vector.log_id, "", 0,
         tuple(Part(part.start, part.end, 0) for part in vector.parts),
     )  # fmt: skip
-
-
-def _check_loss(session: Session, checked: ReadOptions, tasks: Sequence[Task]) -> None:
-    found = offsets.lost(tasks, session.positions("earliest"))
-    if found is not None:
-        start, first, seq = found
-        raise NotFound(
-            f"retention has removed entries of log {checked.log!r} that were not exported: of the "
-            f"keys from {start!r} on those below seq {seq}, and this export begins with {first}; "
-            "give --allow-loss to go on without them"
-        )
 
 
 if __name__ == "__main__":
