@@ -16,6 +16,8 @@ from .types import Headers
 ABSENT: Final = 0xFFFFFFFF
 """The length of a value that is none."""
 _CODES: Final = {4: "I", 8: "Q"}
+_MAX: Final = (1 << 63) - 1
+"""Of what Arrow has a column for."""
 Body = dict[str, Any]
 
 
@@ -115,7 +117,7 @@ class Chunk(NamedTuple):
     def _check(self) -> None:
         count, lengths = self.rows, numbers("I", self.value_lengths)
         own = (count, self.first_seq, self.first_ms)
-        if any(type(number) is not int or number < 0 for number in own) or count < 1:
+        if any(type(number) is not int or not 0 <= number <= _MAX for number in own) or not count:
             raise ValueError("a number that is none")
         keys = numbers("H", self.key_lengths)
         due = len(keys)

@@ -93,7 +93,8 @@ def test_values_that_are_absent_are_none_and_empty_ones_are_not() -> None:
 
 @pytest.mark.parametrize(
     "broken",
-    [{"rows": 3}, {"rows": 0}, {"rows": "2"}, {"first_seq": -1}, {"first_ms": None},
+    [{"rows": 3}, {"rows": 0}, {"rows": "2"}, {"first_seq": -1}, {"first_seq": 1 << 63},
+     {"first_ms": None},
      {"key_lengths": b"\1\0"}, {"key_lengths": b"\1\0\3"}, {"key_lengths": "ab"},
      {"repeats": b"\1\0\0\0"}, {"repeats": b"\1\0\0\0\2\0\0\0"}, {"keys": b"a"}, {"keys": None},
      {"seqs": b"1234"}, {"seqs": b"123456789"}, {"seqs": None}, {"timestamps": b""},
