@@ -25,10 +25,11 @@ from .figures import data_directory, environment
 
 _MIB = 1 << 20
 _LARGE = 64 << 10
-_BATCH_BYTES = 512 << 10
+_CALL_BYTES = 4 << 20
+"""Of values, that one call appends."""
 _RANGES = 8
-_IN_FLIGHT = 8
 _READY_S = 600.0
+_BUILT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def _of_wal(root: Path, wal_mib: int, value_bytes: int) -> Restart:
     flags = ("--wal-file-bytes", str(max(4, wal_mib // 4) * _MIB))
     with LocalCluster(root, 1, flags=flags) as cluster:
         (node,) = cluster.nodes
-        count = _fill(cluster, wal_mib * _MIB, value_bytes, _RANGES)
+        count = _fill(cluster, wal_mib * _MIB, value_bytes, _RANGES, _CALL_BYTES)
         node.kill()
         return _start(cluster, node, count, "after a kill", "10 s with 1 GiB of WAL")
 
@@ -94,7 +95,10 @@ def _of_segments(root: Path, sizes: Sequence[int]) -> list[Restart]:
         (node,) = cluster.nodes
         count = before = 0
         for size in sizes:
-            count += _fill(cluster, (size - before) * _MIB, _LARGE, 1)
+            # A round that is larger than a file gets one of its own size: then the few files that
+            # stay would hold more than is waited for, and nothing would bring it into segments.
+            call = min(_CALL_BYTES, wal_file - _LARGE)
+            count += _fill(cluster, (size - before) * _MIB, _LARGE, 1, call)
             before = size
             _until_built(node, 10 * wal_file)
             node.stop()
@@ -106,17 +110,18 @@ def _of_segments(root: Path, sizes: Sequence[int]) -> list[Restart]:
     return found
 
 
-def _fill(cluster: LocalCluster, total: int, value_bytes: int, ranges: int) -> int:
+def _fill(
+    cluster: LocalCluster, total: int, value_bytes: int, ranges: int, call_bytes: int
+) -> int:
     """Append so many bytes of values that do not compress; how many records that is."""
     rng = random.Random(total)
-    batch = max(1, _BATCH_BYTES // value_bytes)
+    step = max(1, call_bytes // value_bytes)
     count = 0
     with lognode.Client(cluster.servers, timeout=300) as client:
         if "restart" not in {log["name"] for log in client.status()["logs"]}:
             client.create_log("restart", ranges=ranges, replicas=1, split_bytes=None)
         log = client.log("restart")
         while total > 0:
-            step = batch * _IN_FLIGHT
             log.append_many([(rng.randbytes(16), rng.randbytes(value_bytes)) for _ in range(step)])
             count += step
             total -= step * value_bytes
@@ -125,10 +130,10 @@ def _fill(cluster: LocalCluster, total: int, value_bytes: int, ranges: int) -> i
 
 def _until_built(node: LocalNode, left: int) -> None:
     """Wait until no more than so much is left in memory."""
-    deadline = time.monotonic() + _READY_S
+    deadline = time.monotonic() + _BUILT_S
     while sum(each["memtable_bytes"] for each in node.status()["replicas"]) > left:
         if time.monotonic() > deadline:
-            raise TimeoutError("no segments are built")
+            raise TimeoutError(f"node {node.number} has still more than {left} bytes in no segment")
         time.sleep(0.2)
 
 
