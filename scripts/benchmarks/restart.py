@@ -110,9 +110,7 @@ def _of_segments(root: Path, sizes: Sequence[int]) -> list[Restart]:
     return found
 
 
-def _fill(
-    cluster: LocalCluster, total: int, value_bytes: int, ranges: int, call_bytes: int
-) -> int:
+def _fill(cluster: LocalCluster, total: int, value_bytes: int, ranges: int, call_bytes: int) -> int:
     """Append so many bytes of values that do not compress; how many records that is."""
     rng = random.Random(total)
     step = max(1, call_bytes // value_bytes)
