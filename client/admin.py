@@ -1,7 +1,8 @@
 """What operators ask of a cluster: `client.admin`."""
 
 import asyncio
-import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from . import wire
@@ -17,9 +18,11 @@ from .errors import (
 )
 
 _RANGE_FIELDS: Final = ("start", "end", "generation", "members", "leader", "state")
-_LOOK_FIRST_S: Final = 0.02
-_LOOK_MAX_S: Final = 0.5
-"""How often it is looked whether an operation is over: the metadata of all ranges travels."""
+_LOOKS_SHARE: Final = 0.05
+"""How long from one look at an operation to the next, of the time since the first: the metadata of
+all ranges travels."""
+_LOOKS_MIN_S: Final = 0.02
+_LOOKS_MAX_S: Final = 0.5
 
 
 class AsyncAdmin:
@@ -255,28 +258,17 @@ class AsyncAdmin:
         body = {"node": node, "undo": undo}
         answer = await self._cluster.call_any(wire.NODE_DRAIN, body, deadline=deadline, writes=True)
         now = self._planned(answer, "node", "state", "replicas")
-        pause_s = _LOOK_FIRST_S
-        while wait and not undo and now["replicas"]:
-            if self._cluster.now() + pause_s >= deadline:
-                raise Timeout(
-                    f"node {node} has {now['replicas']} replicas left and is being drained still; "
-                    "`lognode node list` shows how many, and the same command waits on",
-                    outcome="unknown",
-                )
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LOOK_MAX_S)
-            with contextlib.suppress(Timeout, Unavailable):  # nodes come and go
-                now = await self._drained_so_far(node, deadline)
-        return now
-
-    async def _drained_so_far(self, node: int, deadline: float) -> Body:
-        answer = await self._cluster.refresh(None, deadline)
-        for row in answer["nodes"]:
-            if row["id"] == node:
-                if row["state"] not in ("DRAINING", "REMOVED"):
-                    raise Conflict(f"node {node} is {row['state']}: draining it was given up")
-                return {"node": node, "state": row["state"], "replicas": row["replicas"]}
-        raise NodeNotFound(f"no node {node}", node=node)
+        if undo or not wait or not now["replicas"]:
+            return now
+        async for looked in self._looks(deadline):
+            now = _drained_so_far(node, looked)
+            if not now["replicas"]:
+                return now
+        raise Timeout(
+            f"node {node} has {now['replicas']} replicas left and is being drained still; "
+            "`lognode node list` shows how many, and the same command waits on",
+            outcome="unknown",
+        )
 
     async def remove(
         self, node: int, *, dead: bool = False, timeout: float | None = None
@@ -296,25 +288,43 @@ class AsyncAdmin:
 
     async def _after(self, operation: int, range_id: int, deadline: float) -> Body:
         """The range once the operation no longer holds it."""
-        pause_s = _LOOK_FIRST_S
-        while self._cluster.now() < deadline:
-            try:
-                answer = await self._cluster.refresh(None, deadline)
-            except (Timeout, Unavailable):
-                answer = None  # nodes come and go; the deadline is the end of it
-            if answer is not None:
-                found: list[Body] = [each for each in answer["ranges"] if each["id"] == range_id]
-                if not found:
-                    raise NotFound(f"range {range_id} is gone: its log was deleted")
-                if found[0]["operation"] != operation:
-                    return found[0]
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LOOK_MAX_S)
+        async for looked in self._looks(deadline):
+            found: list[Body] = [each for each in looked["ranges"] if each["id"] == range_id]
+            if not found:
+                raise NotFound(f"range {range_id} is gone: its log was deleted")
+            if found[0]["operation"] != operation:
+                return found[0]
         raise Timeout(
             f"operation {operation} on range {range_id} was not over in time and goes on; "
             "`lognode status` shows it",
             outcome="unknown",
         )
 
+    async def _looks(self, deadline: float) -> AsyncIterator[Body]:
+        """All metadata, now and whenever it has changed, until the deadline. Of what takes long it
+        is asked for less often: where many ranges are, something changes all the time."""
+        began = self._cluster.now()
+        ask: Callable[[float], Awaitable[Body]] = partial(self._cluster.refresh, None)
+        while (now := self._cluster.now()) < deadline:
+            try:
+                looked = await ask(deadline)
+            except (Timeout, Unavailable):
+                looked = None  # nodes come and go; the deadline is the end of it
+            if looked is not None:
+                yield looked
+                ask = self._cluster.newer
+            pause_s = (now - began) * _LOOKS_SHARE
+            pause_s = min(max(pause_s, _LOOKS_MIN_S), _LOOKS_MAX_S)
+            await asyncio.sleep(min(pause_s, max(0.0, deadline - self._cluster.now())))
+
     def _deadline(self, timeout: float | None) -> float:
         return self._cluster.now() + (self._timeout if timeout is None else timeout)
+
+
+def _drained_so_far(node: int, metadata: Body) -> dict[str, Any]:
+    for row in metadata["nodes"]:
+        if row["id"] == node:
+            if row["state"] not in ("DRAINING", "REMOVED"):
+                raise Conflict(f"node {node} is {row['state']}: draining it was given up")
+            return {"node": node, "state": row["state"], "replicas": row["replicas"]}
+    raise NodeNotFound(f"no node {node}", node=node)

@@ -86,7 +86,7 @@ class Cluster:
         """
         task = self._refreshing.get(name)
         if task is None:
-            task = asyncio.create_task(self._fetch(name))
+            task = asyncio.create_task(self._fetch(name, at_least=self.version))
             self._refreshing[name] = task
             task.add_done_callback(lambda done: self._refreshed(name, done))
         try:
@@ -95,19 +95,30 @@ class Cluster:
         except TimeoutError:
             raise Timeout("no node answers with metadata", outcome="not_applied") from None
 
+    async def newer(self, deadline: float) -> Body:
+        """Metadata of all logs, as soon as it is newer than what is known, or what is known after
+        half a second. Raises as `refresh`."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._fetch(None, at_least=self.version + 1)
+        except TimeoutError:
+            raise Timeout("no node answers with metadata", outcome="not_applied") from None
+
     def _refreshed(self, name: str | None, task: "asyncio.Task[Body]") -> None:
         self._refreshing.pop(name, None)
         if not task.cancelled():
             task.exception()  # whoever waited got it; when nobody did, it is not a warning
 
-    async def _fetch(self, name: str | None) -> Body:
+    async def _fetch(self, name: str | None, *, at_least: int) -> Body:
+        """What a node answers once it has metadata as new as that, or has waited for it; never
+        older than what is known."""
         loop = asyncio.get_running_loop()
         last: LognodeError | None = None
         for address in self._candidates():
             deadline = loop.time() + metadata_timeout_s
             try:
                 connection = await self.pool.get(address, deadline)
-                body: Body = {"at_least": self.version}
+                body: Body = {"at_least": max(at_least, self.version)}
                 if name is not None:
                     body["log"] = name
                 answer = await connection.request(wire.METADATA, body, deadline=deadline)

@@ -73,6 +73,9 @@ as fast as entries come."""
 frozen_scarce_bytes: Final = 96 * MIB
 """Of a range's frozen memtables: two that wait. Above it the builder gives way to nobody."""
 memtable_age_s: Final = 600.0
+memtable_cold_s: Final = 30.0
+memtable_cold_bytes: Final = 4 * MIB
+"""A memtable that has hardly grown for so long is frozen, unless it is smaller."""
 memtables_bytes_max: Final = 512 * MIB
 """Of a node, frozen ones included; above it the largest are frozen, however small."""
 memtables_hard_bytes_max: Final = 1024 * MIB

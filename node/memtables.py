@@ -1,9 +1,10 @@
 """When memtables are frozen, and in which order their segments are built.
 
-A range's leader proposes FREEZE when its memtable is full or old, and every member freezes at that
-index: they build the same segments. A member freezes by itself only where it must: nobody leads, or
-the node's memtables together hold too much. Freezing takes no time; what is frozen waits in a queue
-for the one builder process, and appends are refused only when the hard bounds are reached.
+A range's leader proposes FREEZE when its memtable is full, old or cold, and every member freezes at
+that index: they build the same segments. A member freezes by itself only where it must: nobody
+leads, or the node's memtables together hold too much. Freezing takes no time; what is frozen waits
+in a queue for the one builder process, and appends are refused only when the hard bounds are
+reached.
 """
 
 import asyncio
@@ -67,8 +68,10 @@ class Memtables:
         for replica in replicas:
             if replica.freeze_proposed:
                 continue
-            if replica.leads and len(replica.state.memtable):
-                if now - replica.memtable_since > limits.memtable_age_s:
+            live = replica.state.memtable
+            if replica.leads and len(live):
+                is_old = now - replica.memtable_since > limits.memtable_age_s
+                if replica.cooling.is_cold(live.size, now) or is_old:
                     replica.propose_freeze()
             elif self._overdue(replica, now):
                 replica.freeze()

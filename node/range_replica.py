@@ -17,6 +17,7 @@ from ..statemachine import commands
 from ..statemachine.admission import admit
 from ..statemachine.range_state import Ahead, Base, RangeState
 from ..statemachine.turns import NotPrepared, TurnOver, Turns
+from .cooling import Cooling
 from .load import LoadMeter
 from .prepare import prepare
 from .producer_use import ProducerUse
@@ -74,6 +75,7 @@ class RangeReplica(Replica):
         self._base_wanted = False
         self.memtable_since = time.monotonic()
         """When the live memtable was begun."""
+        self.cooling = Cooling()
         self._producer_use = ProducerUse(time.monotonic)
         self.load = LoadMeter(time.monotonic())
         """Appends are counted where they are acknowledged: by the leader."""

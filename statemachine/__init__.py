@@ -6,10 +6,11 @@ index, built into an immutable segment by a process of its own (`builder`, `segm
 read through `reads`. The caller
 
 1.  applies committed entries in order, once each, and sends each reply to whoever waits for it;
-2.  proposes FREEZE when the memtable is full, or freezes itself, lets the builder write the segment
-    of the oldest frozen one (in steps that leave the disk to others: `write_back`), adds the file
-    to the store, commits the new base to meta in one transaction, and only then calls `flushed`; a
-    crash between two of these steps loses nothing and leaves at most a file that nobody names;
+2.  proposes FREEZE when the memtable is full or cold, or freezes itself, lets the builder write the
+    segment of the oldest frozen one (in steps that leave the disk to others: `write_back`), adds
+    the file to the store, commits the new base to meta in one transaction, and only then calls
+    `flushed`; a crash between two of these steps loses nothing and leaves at most a file that
+    nobody names;
 3.  at start restores from the base in meta and applies the log above it again, up to the
     recovered commit index and not beyond (executions 1.15);
 4.  calls everything of one replica from one thread.

@@ -2,9 +2,10 @@
 
 Four nodes; producers and followers, in processes of their own. While they work: splits, merges,
 transfers of the lead, moves of followers and of leaders (part `operations`), the leader killed with
-SIGKILL (`kills`), and ranges of several sizes split in their middle beside a light load (`sizes`).
-A pause of a producer lasts from when an append was due to its acknowledgement, one of a follower to
-the delivery; of each operation the longest counts. At the end every record is read back.
+SIGKILL (`kills`), and ranges of several sizes, filled some time before, split in their middle
+beside a light load (`sizes`). A pause of a producer lasts from when an append was due to its
+acknowledgement, one of a follower to the delivery; of each operation the longest counts. At the
+end every record is read back.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import lognode
+from lognode.client import limits
 from lognode.client.bench.shape import Shape
 from lognode.node.dev import LocalCluster
 
@@ -39,10 +41,12 @@ _FILL_CHECKED = 100
 _LIGHT = RangesLoad(producers=10, followers=100, keys=100, rate=200.0, batch=1)
 _QUICK = {
     "rate": 200.0, "producers": 4, "followers": 10, "batch": 5, "keys": 100, "splits": 2,
-    "merges": 1, "transfers": 1, "moves": 1, "kills": 1, "sizes": "2,4", "rounds": 1,
+    "merges": 1, "transfers": 1, "moves": 1, "kills": 1, "sizes": "2,4", "rounds": 1, "rest": 0.0,
 }  # fmt: skip
 _SIZE_MIN_MB = 2.0
 _QUIET_S, _QUIET_MAX_S = 3.0, 300.0
+_LOOKED_S = 10.0
+"""In which nodes surely see that a memtable has rested for its time."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -71,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
             rows += asyncio.run(_under_load(cluster, load, options, parts))
     for size in sizes if "sizes" in parts else ():
         with harness.cluster(options.data, _FLAGS, count=NODES) as cluster:
-            rows.append(_split_of(cluster, size, options.rounds))
+            rows.append(_split_of(cluster, size, options.rounds, options.rest))
             first = next(row for row in rows if row["operation"] == f"split of {sizes[0]:g} MB")
             ratio = rows[-1]["took p50 ms"] / first["took p50 ms"]
             rows[-1] |= {"took p50 / first": round(ratio, 2), "target": "1.5 of the first"}
@@ -96,6 +100,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--sizes", default="10,1000", help="MB of a range, comma-separated")
     parser.add_argument("--rounds", type=int, default=3, help="ranges of each size")
+    parser.add_argument(
+        "--rest", type=float, default=limits.memtable_cold_s + _LOOKED_S,
+        help="seconds after the ranges were filled, and before they are split",
+    )  # fmt: skip
     return parser
 
 
@@ -140,11 +148,12 @@ async def _figures(
     return [{**row, **both} for row in rows]
 
 
-def _split_of(cluster: LocalCluster, size_mb: float, rounds: int) -> dict[str, Any]:
+def _split_of(cluster: LocalCluster, size_mb: float, rounds: int, rest_s: float) -> dict[str, Any]:
     """As many ranges of this size as rounds, filled, then split one after the other."""
     records = int(size_mb * 1e6 * rounds / (_FILL_VALUE_BYTES + 16))
     keys = max(_FILL_KEYS_MIN, records // 10)
     fill(cluster, _LOG, keys, value_bytes=_FILL_VALUE_BYTES, ranges=rounds, records=records)
+    time.sleep(rest_s)
     _wait_quiet(cluster)
     return asyncio.run(_split_in_the_middle(cluster, size_mb, rounds, keys, records))
 

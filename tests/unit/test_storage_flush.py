@@ -506,6 +506,26 @@ def test_an_old_memtable_is_frozen_by_its_leader_and_much_later_by_the_member_it
     run(tmp_path, test)
 
 
+def test_a_cold_memtable_is_frozen_by_its_leader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "memtable_cold_bytes", 10_000)
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        now, frozen = time.monotonic(), []
+        for filler in (0, 20_000):
+            batch = numbered_batch(replica.state.next_seq, [b"a"], filler=filler)
+            await replica.append(batch)
+            for later in (0, limits.memtable_cold_s - 1, limits.memtable_cold_s + 1):
+                node.memtables.look(now + later)
+                await node.applied(replica)
+                frozen.append(len(replica.state.queue))
+            now += 2 * limits.memtable_cold_s
+        assert frozen == [0, 0, 0, 0, 0, 1]
+
+    run(tmp_path, test)
+
+
 def test_what_appends_wait_for_at_a_seal_is_built_in_a_hurry(tmp_path: Path) -> None:
     builder = Watched()
 
