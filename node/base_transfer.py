@@ -37,8 +37,8 @@ _RETRY_FIRST_S = 0.1
 _SYNC_BYTES = 16 * limits.MIB
 """A received file is synced this often, so that no large write is left to delay a WAL round."""
 _STALE_S = 3_600.0
-_AHEAD_ROUNDS = 4
-_AHEAD_S = 0.5
+_AHEAD_ROUNDS = 10
+_AHEAD_S = 0.1
 
 log = logging.getLogger("lognode.transfer")
 
