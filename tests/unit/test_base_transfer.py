@@ -172,7 +172,7 @@ def test_what_a_peer_flushes_while_it_is_copied_from_is_copied_too(tmp_path: Pat
             await replica.append(_batch(100 + number))
         again = Wire(nodes.server)
         assert await nodes.fetcher(again).fetch_ahead(1, G1, pin="copy") == base
-        assert 1 < len(again.asked) < 10
+        assert len(again.asked) == 10
 
     run(tmp_path, test)
 
