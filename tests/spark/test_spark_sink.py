@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from spark_logs import append, entries, filled, stream, values
+from spark_logs import append, entries, filled, histories, stream, values
 from spark_query import killed_in_a_batch, newest, started
 
 import lognode
@@ -46,27 +48,72 @@ def test_rows_become_entries(spark: SparkSession, cluster: Cluster, client: logn
     assert (found.value, found.headers) == (None, {b"h": b"1"})
 
 
+@pytest.fixture
+def handed_on_early(spark: SparkSession) -> Iterator[None]:
+    """Spark hands few rows on at a time. With values of 4 kB these are more than its buffers hold,
+    so a sink has rows of a task that is about to fail."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "20")
+    yield
+    spark.conf.set(name, str(before))
+
+
+def half_way(servers: str, log: str, marks: Path, failures: dict[int, int]) -> Any:
+    """Rows pass, and of each task of a micro-batch (of a batch: 0) so many attempts fail, each
+    later than that before, and once the log has rows that only this attempt has come to."""
+    marks.mkdir()
+    where, micro_batch = str(marks), "streaming.sql.batchId"
+
+    def wait_for(batch: pa.RecordBatch) -> None:
+        key, value = (batch[name][-1].as_py() for name in ("key", "value"))
+        with lognode.Client(servers) as client:
+            testing.eventually(
+                lambda: any(entry.value == value for entry in client.log(log).scan(key)),
+                what="rows of a task that goes on are in the log",
+            )
+
+    def passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        assert task is not None
+        number, attempt = task.getLocalProperty(micro_batch) or "0", task.attemptNumber()
+        fails = attempt < failures.get(int(number), 0)
+        passed: list[pa.RecordBatch] = []
+        for batch in batches:
+            yield batch
+            passed.append(batch)
+            if fails and len(passed) == 3 * (attempt + 1):
+                # The sink may not have the last one whole yet, nor that before; this it has.
+                wait_for(passed[-3])
+                (Path(where) / f"{number}-{task.partitionId()}-{attempt}").touch()
+                raise OSError("half-way")
+
+    return passing
+
+
+def failed(marks: Path) -> set[str]:
+    """MICRO-BATCH, TASK and ATTEMPT of those that failed half-way."""
+    return {mark.name for mark in marks.iterdir()}
+
+
+@pytest.mark.usefixtures("handed_on_early")
 def test_S8_a_task_that_is_tried_again_adds_nothing_twice(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:
-    log = client.create_log("tried", split_at=[b"k2"])
-    marks = str(tmp_path)
-
-    def fails_half_way(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for at in range(0, batch.num_rows, 100):
-                yield batch.slice(at, 100)
-            mark = Path(marks) / batch["value"][0].as_py()
-            if not mark.exists():
-                mark.touch()
-                raise OSError("half-way")
-
-    frame = numbers(spark, 3_000)
-    save(frame.mapInArrow(fails_half_way, frame.schema), cluster, "tried")
-    assert len(list(tmp_path.iterdir())) >= 3
-    assert values(log) == sorted(b"%d" % at for at in range(3_000))
+    log, marks = client.create_log("tried", split_at=[b"k2"]), tmp_path / "marks"
+    frame = spark.range(0, 600, 1, 3).selectExpr(
+        "concat('k', id % 40, '-', id div 200) as key", "binary(rpad(id, 4000, ' ')) as value"
+    )  # a key is of one task, so that its order is that of the task
+    fails = half_way(cluster.servers, "tried", marks, {0: 2})
+    save(frame.mapInArrow(fails, frame.schema), cluster, "tried")
+    assert failed(marks) == {f"0-{task}-{attempt}" for task in range(3) for attempt in range(2)}
+    expected: dict[bytes, list[int]] = {}
+    for at in range(600):
+        expected.setdefault(b"k%d-%d" % (at % 40, at // 200), []).append(at)
+    found = {key: [int(value or b"") for value in of] for key, of in histories(log).items()}
+    assert found == expected
     save(frame, cluster, "tried")
-    assert len(entries(log)) == 6_000, "another save adds its rows once more"
+    assert len(entries(log)) == 1_200, "another save adds its rows once more"
 
 
 def copy(
@@ -95,9 +142,38 @@ def test_S8_a_micro_batch_that_runs_again_adds_nothing_twice(
         client.admin.split("to", at=b"k4%d" % again)
         append(log, 2_000 + 300 * again, 2_300 + 300 * again)
         copy(spark, cluster, "from", "to", tmp_path, maxEntriesPerTrigger="700")
-        assert values(other) == values(log)
-    for key in {key for key, _, _ in entries(log)}:
-        assert [e.value for e in other.scan(key)] == [e.value for e in log.scan(key)]
+        assert histories(other) == histories(log)
+
+
+@pytest.mark.usefixtures("handed_on_early")
+def test_S8_a_task_of_a_micro_batch_that_is_tried_again_adds_nothing_twice(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    """First in vain, so that the query ends; started again, it does the micro-batch once more."""
+    log = client.create_log("tries", split_at=[b"k25"])
+    other = client.create_log("flaky", split_at=[b"k30"])
+    log.append_many([(b"k%02d" % (at % 50), b"%4000d" % at) for at in range(1_200)])
+
+    def run(marks: Path, failures: dict[int, int]) -> None:
+        frame = stream(spark, cluster, "tries", maxEntriesPerTrigger="400").select("key", "value")
+        fails = half_way(cluster.servers, "flaky", marks, failures)
+        writer = frame.mapInArrow(fails, frame.schema).writeStream.format("lognode")
+        writer = writer.option("servers", cluster.servers).option("log", "flaky")
+        writer = writer.option("checkpointLocation", str(tmp_path / "check"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(PySparkException, match="half-way"):
+        run(tmp_path / "first", {0: 1, 1: 3})
+    marks = failed(tmp_path / "first")
+    assert {"0-0-0", "0-1-0"} < marks
+    assert {"1-0-2", "1-1-2"} & marks, "all attempts of a task"
+    assert newest(tmp_path / "check", "commits") == 0
+    assert len(entries(other)) > 400, "some of what is not noted is written"
+    planned, found = histories(log), histories(other)
+    assert found == {key: planned[key][: len(found[key])] for key in found}
+    run(tmp_path / "second", {1: 1, 2: 1})
+    assert failed(tmp_path / "second") == {"1-0-0", "1-1-0", "2-0-0", "2-1-0"}
+    assert histories(other) == histories(log)
 
 
 def test_S8_a_query_that_is_killed_behind_its_append_adds_nothing_twice(
@@ -125,9 +201,7 @@ def test_S8_a_query_that_is_killed_behind_its_append_adds_nothing_twice(
     running = started(*query)
     assert running.wait(180) == 0
     assert killed[0] < killed[1] < newest(tmp_path, "commits")
-    assert values(other) == values(log)
-    for key in {key for key, _, _ in entries(log)}:
-        assert [e.value for e in other.scan(key)] == [e.value for e in log.scan(key)]
+    assert histories(other) == histories(log)
 
 
 def test_what_cannot_be_written_is_refused(

@@ -36,6 +36,11 @@ def values(log: lognode.Log) -> list[bytes | None]:
     return sorted((value for _, _, value in entries(log)), key=str)
 
 
+def histories(log: lognode.Log) -> dict[bytes, list[bytes | None]]:
+    """The values of each key, in the order in which they are in the log."""
+    return {key: [entry.value for entry in log.scan(key)] for key in list(log.keys())}
+
+
 def reader(spark: SparkSession, cluster: testing.LocalCluster, log: str, /, **options: str) -> Any:
     """`spark.read` of a log."""
     made = spark.read.format("lognode").option("servers", cluster.servers).option("log", log)
