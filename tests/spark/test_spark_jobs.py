@@ -1,7 +1,6 @@
 """The jobs that aggregate, replay and fold, against real nodes."""
 
 import subprocess
-from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from spark_jobs import job
-from spark_logs import append, entries, filled, reader
+from spark_logs import append, entries, filled, histories, reader
 
 import lognode
 from lognode import testing
@@ -82,13 +81,6 @@ def test_a_job_is_given_to_spark_submit_as_a_file(
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "50 keys, 300 entries," in done.stdout
-
-
-def histories(log: lognode.Log) -> dict[bytes, list[bytes | None]]:
-    found: dict[bytes, list[bytes | None]] = defaultdict(list)
-    for key, _, value in entries(log):
-        found[key].append(value)
-    return found
 
 
 def test_S8_a_replay_that_is_run_again_adds_nothing_twice(
