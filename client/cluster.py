@@ -21,6 +21,7 @@ from .errors import (
     NotLeader,
     OperationInProgress,
     RemoteProtocolError,
+    Sealed,
     Timeout,
     Unavailable,
 )
@@ -250,16 +251,20 @@ class Cluster:
                     connection.send(op, {**where, **body})
 
     def heed(self, log: LogRoutes, known: Range, tried: int, error: LognodeError) -> bool:
-        """Learn from a failed attempt; whether it brought newer descriptors."""
+        """Learn from a failed attempt; whether what serves those keys is newer than what was asked.
+
+        Of many calls that fail at once one brings the news; the others need not wait for it.
+        """
         if isinstance(error, NotLeader):
             hint = error.fields.get("hint")
             if type(hint) is int and hint != tried:
                 log.table.lead(known, hint)
         elif isinstance(error, GenerationMismatch):
             bodies = error.fields.get("ranges") or ()
-            news = [Range.from_wire(body) for body in bodies if body.get("log") == log.log_id]
-            return log.table.insert_all(news)
-        return False
+            log.table.insert_all(
+                Range.from_wire(body) for body in bodies if body.get("log") == log.log_id
+            )
+        return isinstance(error, (GenerationMismatch, Sealed)) and log.table.is_newer(known)
 
     async def prepare(
         self, log: LogRoutes, known: Range, tried: int, step: Next, deadline: float

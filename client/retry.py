@@ -82,7 +82,7 @@ class Attempts:
     def failed(self, error: LognodeError, now: float, *, news: bool = False) -> Next:
         """Decide on the failure of one attempt; raises the call's error when it is the end.
 
-        `news`: the error brought descriptors newer than ours.
+        `news`: descriptors newer than that of the attempt are known by now.
         """
         if self.writes and error.outcome == "unknown":
             self.outcome = "unknown"
@@ -124,9 +124,9 @@ class Attempts:
                 return Next()
             self._hints = 0
             return Next(self._pause(), refresh=often, elsewhere=hint is None)
+        if news:
+            return Next()
         if isinstance(error, GenerationMismatch):
-            if news:
-                return Next()
             return Next(self._pause(), refresh=often, elsewhere=True)
         if isinstance(error, Sealed):
             delay, self._sealed_s = self._sealed_s, min(self._sealed_s * 2, sealed_backoff_max_s)

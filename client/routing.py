@@ -110,6 +110,12 @@ class RangeTable:
         """Insert each; whether any was news."""
         return sum(map(self.insert, news)) > 0  # every one, also after the first news
 
+    def is_newer(self, known: Range) -> bool:
+        """Whether a later generation than `known` serves keys of its span."""
+        return any(
+            each.generation > known.generation for each in self.overlapping(known.start, known.end)
+        )
+
     def drop(self, gone: Range) -> None:
         """Forget a generation, so that the next lookup asks."""
         self._set(

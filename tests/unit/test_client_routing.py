@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from lognode.client.cluster import Cluster
 from lognode.client.errors import (
     Fenced,
     GenerationMismatch,
@@ -129,6 +130,7 @@ def test_without_a_hint_the_next_member_and_a_doubling_pause() -> None:
 
 def test_newer_descriptors_are_followed_at_once_older_servers_left() -> None:
     assert attempts().failed(GenerationMismatch(""), 0.0, news=True) == Next()
+    assert attempts().failed(Sealed(""), 0.0, news=True) == Next()
     step = attempts().failed(GenerationMismatch(""), 0.0)
     assert step.elsewhere
     assert step.delay_s > 0
@@ -201,3 +203,30 @@ def test_attempts_wait_longer_each_time_never_past_the_deadline() -> None:
     assert calls.attempt_deadline(0.0) == 2.0
     calls.failed(Timeout("t"), 2.0)
     assert calls.attempt_deadline(2.0) == 5.0
+
+
+def test_of_calls_that_fail_together_none_waits_for_the_news_of_another() -> None:
+    """One of them has learnt the successors: the next, refused in the same way, goes there too,
+    and takes no member for one that did not answer."""
+    cluster = Cluster([])
+    log = cluster.log("a")
+    log.log_id = 1
+    parent, *children = (
+        Range(number, generation, 1, start, end, (1, 2, 3))
+        for number, generation, start, end in (
+            (1, 1, b"", None), (1, 2, b"", b"m"), (2, 2, b"m", None),
+        )
+    )  # fmt: skip
+    wire = [
+        {"id": each.range_id, "generation": 2, "log": 1, "start": each.start, "end": each.end,
+         "members": each.members}
+        for each in children
+    ]  # fmt: skip
+    log.table.insert(parent)
+    assert not cluster.heed(log, parent, 1, Sealed("")), "nobody knows a successor yet"
+    assert not cluster.heed(log, parent, 1, GenerationMismatch("", ranges=[])), "an older server"
+    for _ in range(2):
+        assert cluster.heed(log, parent, 1, GenerationMismatch("", ranges=wire))
+    assert cluster.heed(log, parent, 1, Sealed(""))
+    assert list(log.table) == children
+    assert not cluster.heed(log, children[0], 1, GenerationMismatch("", ranges=wire))
