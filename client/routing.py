@@ -106,9 +106,10 @@ class RangeTable:
         self._set([*kept, new])
         return True
 
-    def insert_all(self, news: Iterable[Range]) -> bool:
-        """Insert each; whether any was news."""
-        return sum(map(self.insert, news)) > 0  # every one, also after the first news
+    def insert_all(self, news: Iterable[Range]) -> None:
+        """Insert each."""
+        for each in news:
+            self.insert(each)
 
     def is_newer(self, known: Range) -> bool:
         """Whether a later generation than `known` serves keys of its span."""
