@@ -343,9 +343,14 @@ def test_S12_a_flip_in_what_was_synced_is_found(tmp_path: Path) -> None:
             await node.wait_ready()
             refused = target.damage.refused(target)
             assert refused
+
+            async def went_on() -> bool:
+                """The node says with its next heartbeat what it refused: not healthy until then."""
+                rows = (await target.client.status())["ranges"]
+                return all(row["generation"] > refused.get(row["id"], 0) for row in rows)
+
+            await until(went_on, "a generation without the damaged replica", 60.0)
             await healthy(target)
-            for row in (await target.client.status())["ranges"]:
-                assert row["generation"] > refused.get(row["id"], 0)
             await appends(target)
 
     asyncio.run(run())

@@ -41,12 +41,18 @@ def test_S1_one_sync_serves_the_appends_of_many_ranges(tmp_path: Path) -> None:
 
 
 async def busy_until(cluster: LiveCluster, log: lognode.AsyncLog, bytes_in_all: int) -> int:
-    """Append so much to one range; the most WAL files that there were meanwhile."""
+    """Append so much to one range; the most WAL files that there were meanwhile.
+
+    At a pace, 12 MiB/s at most: the files go a while after what they hold is in a segment, and how
+    many were begun since would otherwise be a matter of how fast this machine's disk is.
+    """
     (node,) = cluster.nodes
     most = written = 0
     while written < bytes_in_all:
+        pace = asyncio.ensure_future(asyncio.sleep(16 * 4096 / (12 << 20)))
         await log.append_many([(b"busy", os.urandom(4096)) for _ in range(16)])
         written += 16 * 4096
+        await pace
         most = max(most, node.node._wal.file_count)
     return most
 
