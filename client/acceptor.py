@@ -313,6 +313,8 @@ class ServerConnection:
             request.task.add_done_callback(lambda task: self._served(request, task))
 
     def _served(self, request: Request, task: "asyncio.Future[Body | None]") -> None:
+        # What was raised knows the frames it passed, and they the request: no cycle is left.
+        request.task = None
         if task.cancelled():
             return
         error = task.exception()

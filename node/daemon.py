@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import random
@@ -53,6 +52,7 @@ from .disk_watch import DiskWatch
 from .draining import Draining
 from .duties import Duties
 from .flush import Flusher
+from .garbage import Garbage, only_the_young
 from .given_files import read_dial_map, read_secret
 from .handover import Handover
 from .heartbeat import Heartbeat
@@ -193,7 +193,7 @@ class Node:
             self._removals.run(),
             self._changes.run(), self._membership.register(), self._disk_watch.run(),
             self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
-            self._hot.run(),
+            self._hot.run(), Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
         if config.balance == "on":
@@ -659,9 +659,7 @@ def _end(code: int) -> None:
 def main(config: Config) -> int:
     """Run a node until it is stopped; the exit code."""
     logs.set_up(config.log_level)
-    # What importing has made stays: no collection needs to look at it again, which took 90 ms.
-    gc.collect()
-    gc.freeze()
+    only_the_young()
     return asyncio.run(_main(config))
 
 

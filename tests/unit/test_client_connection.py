@@ -1,7 +1,9 @@
 """Both sides of a connection against each other, on a real loopback socket."""
 
 import asyncio
+import gc
 import socket
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from lognode.client.errors import (
     LognodeError,
     LogNotFound,
     ProtocolError,
+    Sealed,
     Timeout,
     Unauthorized,
     Unavailable,
@@ -93,6 +96,36 @@ def run(
 
 async def dial(listener: Listener, **options: Any) -> connection.Connection:
     return await connection.dial("127.0.0.1", listener.port, **options)
+
+
+def test_a_request_that_was_refused_leaves_no_cycle_behind() -> None:
+    """A thousand follows are, when a range is split: the collector is not to find them then."""
+    served: list[weakref.ref[Request]] = []
+
+    class Asked(Request):
+        __slots__ = ("__weakref__",)
+
+    async def serve(request: Request) -> None:
+        served.append(weakref.ref(request))
+        await asyncio.sleep(0)
+        raise Sealed("the generation has ended; its successor goes on")
+
+    async def test(listener: Listener, server: Server) -> None:
+        link = await dial(listener)
+        gc.disable()
+        try:
+            for _ in range(3):
+                with pytest.raises(Sealed):
+                    await link.request("op", {})
+            await asyncio.sleep(0)
+            assert len(served) == 3
+            assert [request() for request in served[:2]] == [None, None]
+        finally:
+            gc.enable()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(acceptor, "Request", Asked)
+        run(test, serve)
 
 
 def test_requests_are_answered_in_any_order_and_counted() -> None:

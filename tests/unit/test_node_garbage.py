@@ -1,0 +1,101 @@
+"""Collections of what is old come when it has doubled, and not in the middle of operations."""
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lognode.node import garbage
+from lognode.node.garbage import Garbage, only_the_young
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """As a node has it."""
+    before = gc.get_threshold()
+    only_the_young()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+def collections() -> int:
+    """Of what is old, by anyone, so far."""
+    count: int = gc.get_stats()[2]["collections"]
+    return count
+
+
+def cycles(count: int) -> list[Any]:
+    """Lists of themselves."""
+    made: list[Any] = []
+    for _ in range(count):
+        itself: list[Any] = []
+        itself.append(itself)
+        made.append(itself)
+    return made
+
+
+def test_what_is_old_is_not_collected_unasked_and_what_is_young_is() -> None:
+    before = collections()
+    alive = cycles(300_000)
+    assert collections() == before
+    assert len(gc.get_objects(generation=2)) > 0.9 * len(alive)
+    found = sum(each["collected"] for each in gc.get_stats()[:2])
+    for _ in range(100):
+        cycles(1_000)
+    assert sum(each["collected"] for each in gc.get_stats()[:2]) - found > 50_000
+    assert collections() == before
+
+
+def test_imported_modules_are_looked_at_no_more() -> None:
+    assert gc.get_freeze_count() > 10_000
+
+
+def test_it_is_due_when_it_has_doubled_and_nothing_is_under_way() -> None:
+    calm = [True]
+    looks = Garbage(lambda: calm[0])
+    assert not looks.is_due(0.0)
+    alive = cycles(garbage._GROWTH_MIN + 20_000)
+    calm[0] = False
+    assert not looks.is_due(1.0)
+    calm[0] = True
+    assert looks.is_due(2.0)
+    before = collections()
+    looks.collect()
+    assert collections() == before + 1
+    assert not looks.is_due(3.0)
+    # As much again is not twice as much and what is worth it.
+    more = cycles(len(alive))
+    assert not looks.is_due(4.0)
+    more += cycles(len(alive))
+    assert looks.is_due(5.0)
+
+
+def test_it_waits_a_minute_for_a_calm_moment_and_no_longer() -> None:
+    looks = Garbage(lambda: False)
+    alive = cycles(garbage._GROWTH_MIN + 20_000)
+    assert not looks.is_due(10.0)
+    assert not looks.is_due(10.0 + garbage._CALM_S)
+    assert looks.is_due(10.1 + garbage._CALM_S)
+    looks.collect()
+    assert not looks.is_due(10.2 + garbage._CALM_S)
+    assert alive
+
+
+def test_what_is_old_is_counted_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = []
+
+    def count(**how: Any) -> list[Any]:
+        counted.append(how)
+        return get_objects(**how)
+
+    get_objects = gc.get_objects
+    monkeypatch.setattr(gc, "get_objects", count)
+    looks = Garbage(lambda: True)
+    alive = []
+    for at in range(250):
+        alive += cycles(800)
+        looks.is_due(float(at))
+    # A count for ten collections of the young, each of which has 7,000 or more.
+    assert 0 < len(counted) <= 3
