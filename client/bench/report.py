@@ -1,5 +1,6 @@
 """Latencies and rates of a run."""
 
+import math
 import time
 from array import array
 from collections.abc import Mapping, Sequence
@@ -9,8 +10,10 @@ _QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max"
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:
-    """The nearest-rank quantile of sorted values; 0 of none."""
-    return values[min(len(values) - 1, int(fraction * len(values)))] if values else 0.0
+    """The nearest-rank quantile of sorted values, the smallest that so large a part of them does
+    not exceed; 0 of none."""
+    rank = math.ceil(round(fraction * len(values), 9))  # 0.07 * 100 is a little more than 7
+    return values[max(0, rank - 1)] if values else 0.0
 
 
 def spread_ms(seconds: Sequence[float]) -> dict[str, float] | None:

@@ -10,13 +10,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from lognode.client.bench import report
+
 
 def quantile(values: Sequence[float], fraction: float) -> float:
-    """The nearest-rank quantile; 0 of an empty sequence."""
-    ordered = sorted(values)
-    if not ordered:
-        return 0.0
-    return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]
+    """As `lognode bench` has it, of values in any order."""
+    return report.quantile(sorted(values), fraction)
 
 
 def data_directory(text: str) -> Path:

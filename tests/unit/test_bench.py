@@ -127,7 +127,8 @@ def test_a_window_ends_after_its_calls() -> None:
 
 def test_quantiles_are_nearest_rank() -> None:
     assert quantile([], 0.5) == 0.0
-    assert [quantile([1.0, 2.0, 3.0, 4.0], at) for at in (0.0, 0.5, 0.99, 1.0)] == [1, 3, 4, 4]
+    assert [quantile([1.0, 2.0, 3.0, 4.0], at) for at in (0.0, 0.5, 0.99, 1.0)] == [1, 2, 4, 4]
+    assert [quantile(range(1, 101), at) for at in (0.07, 0.5, 0.99, 0.991)] == [7, 50, 99, 100]
 
 
 def test_only_what_the_policy_removes_may_be_gone() -> None:
