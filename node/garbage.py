@@ -1,9 +1,9 @@
 """When the node looks for garbage among all that is old: seldom, and while no range changes.
 
 CPython looks at every old container whenever a quarter as many have come to it, and everything else
-stands still meanwhile (InternalDocs/garbage_collector.md, "Collecting the oldest generation"). What
-makes that many at once is a range that is split: all who follow it begin anew. So it came in the
-middle of splits, one in six, and took up to 240 ms of the pause.
+stands still meanwhile (https://devguide.python.org/internals/garbage-collector/, "Collecting the
+oldest generation"). What makes that many at once is a range that is split: all who follow it begin
+anew. So it came in the middle of splits, one in six, and took up to 240 ms of the pause.
 
 What is young is collected as ever, and hardly a cycle lives longer. What is old is counted from
 time to time. Collected it is only when it has doubled, so that garbage never takes more than what
