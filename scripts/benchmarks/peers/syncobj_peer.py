@@ -121,5 +121,6 @@ class _Observer(Client):
 
 if __name__ == "__main__":
     _own, _partners, _journal = sys.argv[1:]
-    Records(_own, _partners.split(","), _journal)
+    # Held, since its thread knows it only weakly: a collection of garbage would end the member.
+    _member = Records(_own, _partners.split(","), _journal)
     threading.Event().wait()
