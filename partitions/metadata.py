@@ -7,9 +7,9 @@ own members are applied here, those by which ranges change their generation in
 `generation_commands`; the records that both change are `metadata_state`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from ..client import limits
 from ..client.errors import (
@@ -43,21 +43,6 @@ Answer = dict[str, Any]
 class Metadata(MetadataState):
     """See the module. `apply` is deterministic."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._handlers: dict[str, Callable[[Command, int, int], Answer]] = {
-            commands.FOUND: self._found,
-            commands.REGISTER: self._register,
-            commands.NODE_STATE: self._node_state,
-            commands.DRAIN_NODE: self._drain_node,
-            commands.REMOVE_NODE: self._remove_node,
-            commands.CREATE_LOG: self._create_log,
-            commands.ALTER_LOG: self._alter_log,
-            commands.DELETE_LOG: self._delete_log,
-            commands.OPEN_PRODUCER: self._open_producer,
-            commands.SEAL_CONTROLLER: self._seal_controller,
-        }
-
     # Applying.
 
     def apply(self, index: int, term: int, command: Command) -> Answer:
@@ -79,10 +64,10 @@ class Metadata(MetadataState):
         change = generation_commands.HANDLERS.get(op)
         if change is not None:
             return change(self, command)
-        handler = self._handlers.get(op)
+        handler = self._HANDLERS.get(op)
         if handler is None:
             raise Unsupported(f"metadata command {command.get('op')!r} is unknown")
-        return handler(command, index, term)
+        return handler(self, command, index, term)
 
     # Nodes.
 
@@ -283,6 +268,21 @@ class Metadata(MetadataState):
             self.last_operations[CONTROLLER_RANGE] = last
         self.sealed = True
         return {"generation": self.controller.generation}
+
+    # Of the class: bound methods would tie every image of the metadata, with all ranges of a
+    # cluster, into a cycle that only a collection of garbage frees.
+    _HANDLERS: Final[Mapping[str, Callable[["Metadata", Command, int, int], Answer]]] = {
+        commands.FOUND: _found,
+        commands.REGISTER: _register,
+        commands.NODE_STATE: _node_state,
+        commands.DRAIN_NODE: _drain_node,
+        commands.REMOVE_NODE: _remove_node,
+        commands.CREATE_LOG: _create_log,
+        commands.ALTER_LOG: _alter_log,
+        commands.DELETE_LOG: _delete_log,
+        commands.OPEN_PRODUCER: _open_producer,
+        commands.SEAL_CONTROLLER: _seal_controller,
+    }
 
     def begin_generation(self) -> None:
         """The controller's next generation goes on from this state."""

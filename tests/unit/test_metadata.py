@@ -1,7 +1,9 @@
 """The metadata state machine and the planner."""
 
+import gc
 import random
 import re
+import weakref
 from typing import Any
 
 import pytest
@@ -20,6 +22,19 @@ from lognode.partitions.policy import Policy
 @pytest.fixture
 def one() -> Controller:
     return Controller().nodes(1)
+
+
+def test_an_image_that_nobody_has_any_more_is_gone_at_once() -> None:
+    """There is one a change, of all ranges: none is to wait for a collection of garbage."""
+    gc.disable()
+    try:
+        controller = Controller()
+        image = weakref.ref(controller.metadata)
+        assert image() is not None
+        del controller
+        assert image() is None
+    finally:
+        gc.enable()
 
 
 def test_the_same_registration_twice_is_one_node(one: Controller) -> None:
