@@ -3,7 +3,7 @@
 CPython looks at every old container whenever a quarter as many have come to it, and everything else
 stands still meanwhile (https://devguide.python.org/internals/garbage-collector/, "Collecting the
 oldest generation"). What makes that many at once is a range that is split: all who follow it begin
-anew. So it came in the middle of splits, one in six, and took up to 240 ms of the pause.
+anew. So it came in the middle of splits, while appends and followers wait.
 
 What is young is collected as ever, and hardly a cycle lives longer. What is old is counted from
 time to time. Collected it is only when it has doubled, so that garbage never takes more than what
@@ -20,12 +20,12 @@ from typing import Final
 
 _PERIOD_S: Final = 1.0
 _LOOK_EVERY: Final = 10
-"""Collections of the young between two counts of the old, which take 1 ms for 100,000: as CPython
-has it between two of the old."""
+"""Collections of the young between two counts of the old: as CPython has it between two of the old.
+A count is far cheaper than a collection."""
 _GROWTH_MIN: Final = 100_000
 """Containers: fewer are not worth it, however few there were."""
 _CALM_S: Final = 60.0
-"""So long it waits for a calm moment. By then 0.2 s are less harm than what it may find."""
+"""So long it waits for a calm moment, where one operation follows the other."""
 
 log = logging.getLogger("lognode.garbage")
 
