@@ -1,9 +1,10 @@
 """The accepting side of a connection: handshake, dispatch, answers, streams with credit.
 
-A node implements `Handler`; this module keeps what every handler needs out of it: who may speak,
-how many requests may be in flight, cancellation when the asker gives up or goes away, and that a
-request gets exactly one last answer. Requests over the bounds wait in the kernel's buffers: the
-acceptor stops reading, and says every second that it is alive.
+A node implements `Handler`; this module keeps what every handler needs out of it: that a body is
+what the table of messages says of its operation, how many requests may be in flight, cancellation
+when the asker gives up or goes away, and that a request gets exactly one last answer. Requests over
+the bounds wait in the kernel's buffers: the acceptor stops reading, and says every second that it
+is alive.
 """
 
 import asyncio
@@ -13,9 +14,20 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from . import limits, wire
-from .errors import LimitExceeded, LognodeError, Overloaded, Unauthorized, Unavailable, to_wire
+from .errors import (
+    InvalidArgument,
+    LimitExceeded,
+    LognodeError,
+    Overloaded,
+    RemoteProtocolError,
+    Unauthorized,
+    Unavailable,
+    Unsupported,
+    to_wire,
+)
 from .frame import Frame
 from .listening import end_listening
+from .protocol import Operation, frames, name_of
 from .transport import FrameTransport
 from .wire import Hello, Welcome
 
@@ -31,6 +43,12 @@ class Handler(Protocol):
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         """Answer a hello, without the proof. Raise a LognodeError to refuse it."""
 
+    def operation(self, connection: "ServerConnection", number: int) -> Operation:
+        """The operation with this number, which the dialler may send.
+
+        Raises Unsupported for a number that the handler does not know, Unauthorized.
+        """
+
     def opened(self, connection: "ServerConnection") -> None:
         """The handshake is done."""
 
@@ -41,13 +59,17 @@ class Handler(Protocol):
         raises is the answer; an exception that is no LognodeError goes to `failed` as well.
         """
 
-    def message(self, connection: "ServerConnection", op: str, body: Body) -> None:
-        """A one-way message."""
+    def message(self, connection: "ServerConnection", operation: Operation, body: Body) -> None:
+        """Take a one-way message."""
+
+    def refused(self, number: int, error: LognodeError) -> None:
+        """A request was answered with an error before it came to `request`: the operation with
+        this number is unknown, or not for the dialler, or its body is not what the table says."""
 
     def closed(self, connection: "ServerConnection", error: LognodeError) -> None:
         """The connection has ended; called once for each `opened`."""
 
-    def failed(self, op: str, error: Exception) -> None:
+    def failed(self, number: int, error: Exception) -> None:
         """A handler raised what it should not: a bug or a broken invariant."""
 
 
@@ -61,21 +83,32 @@ class Request:
         "body",
         "connection",
         "on_cancel",
-        "op",
+        "operation",
         "request_id",
         "size",
         "task",
     )
 
-    def __init__(self, connection: "ServerConnection", message: Frame) -> None:
+    def __init__(
+        self,
+        connection: "ServerConnection",
+        operation: Operation,
+        request_id: int,
+        body: Body,
+        size: int,
+    ) -> None:
         self.connection = connection
-        self.request_id, self.op, self.body, self.size = message
+        self.operation = operation
+        self.request_id = request_id
+        self.body = body
+        """As the operation's row of the table says: complete, typed, within bounds."""
+        self.size = size
+        """Bytes of the request on the wire."""
         self.answered = False
         self.on_cancel: Callable[[], None] | None = None
         """Called when the asker gives up or goes away; a coroutine's task is cancelled besides."""
         self.task: asyncio.Future[Body | None] | None = None
-        credit = self.body.get("credit")
-        self._credit = credit if type(credit) is int else 0
+        self._credit = body["credit"] if operation.streams else 0
         self._waiter: asyncio.Future[None] | None = None
 
     @property
@@ -86,22 +119,22 @@ class Request:
     def reply(self, body: Body) -> None:
         """The answer. One over the frame limit is answered with that error instead."""
         try:
-            self._last(wire.OK, body)
+            self._last(frames.OK, body)
         except LimitExceeded as error:
             self.fail(error)
 
     def fail(self, error: LognodeError) -> None:
         """The answer is an error."""
-        self._last(wire.ERROR, to_wire(error))
+        self._last(frames.ERROR, to_wire(error))
 
     def push(self, body: Body) -> None:
         """One part of a stream; takes its bytes from the credit, below zero for the last."""
         if not self.answered:
-            self._credit -= self.connection._send(self.request_id, wire.PUSH, body)
+            self._credit -= self.connection._send(self.request_id, frames.PUSH, body)
 
     def end(self, body: Body) -> None:
         """The stream is complete."""
-        self._last(wire.END, body)
+        self._last(frames.END, body)
 
     async def wait_credit(self) -> None:
         """Wait until something may be pushed, or the asker has gone."""
@@ -125,7 +158,7 @@ class Request:
         if self.task is not None:
             self.task.cancel()
 
-    def _last(self, kind: str, body: Body) -> None:
+    def _last(self, kind: int, body: Body) -> None:
         if not self.answered:
             self.connection._send(self.request_id, kind, body)
             self.answered = True
@@ -199,9 +232,9 @@ class ServerConnection:
         """Bytes of answers that the kernel has not taken yet."""
         return self._transport.queued_bytes
 
-    def send(self, op: str, body: Body) -> None:
+    def send(self, operation: Operation, body: Body) -> None:
         """A one-way message to the dialler."""
-        self._transport.send(0, op, body)
+        self._transport.send(0, operation.number, body)
 
     def refuse(self, error: LognodeError) -> None:
         """Tell the other side why, then close."""
@@ -231,7 +264,7 @@ class ServerConnection:
             self.refuse(error)
 
     def _greet(self, message: Frame) -> None:
-        if message.kind != wire.HELLO:
+        if message.kind != frames.HELLO:
             raise Unauthorized("the first frame of a connection is a hello")
         hello = Hello.from_body(message.body)
         hello.agreed_version()
@@ -242,12 +275,12 @@ class ServerConnection:
         if hello.role == "node" and self._secret is not None:
             proof = wire.prove(self._secret, "acceptor", hello, welcome)
         self.hello, self._welcome = hello, welcome
-        self._transport.send(0, wire.WELCOME, {**welcome.to_body(), "proof": proof})
+        self._transport.send(0, frames.WELCOME, {**welcome.to_body(), "proof": proof})
         if not needs_proof:
             self._admit()
 
     def _check_proof(self, message: Frame) -> None:
-        proof = message.body.get("proof") if message.kind == wire.PROOF else None
+        proof = message.body.get("proof") if message.kind == frames.PROOF else None
         if self.hello is None or self._welcome is None or self._secret is None:
             raise Unauthorized("a proof before the hello")
         wire.check_proof(
@@ -272,33 +305,66 @@ class ServerConnection:
         request_id, kind, body, _ = message
         if request_id == 0:
             self._one_way(kind, body)
-        elif kind == wire.CANCEL:
+        elif kind == frames.CANCEL:
             self._cancel(request_id)
-        elif kind == wire.CREDIT:
-            request, credit = self._requests.get(request_id), body.get("bytes")
-            if request is not None and type(credit) is int and credit > 0:
-                request.grant(credit)
-        elif kind == wire.PING:
-            self._transport.send(request_id, wire.OK, {})
+        elif kind == frames.CREDIT:
+            self._grant(request_id, body)
+        elif kind == frames.PING:
+            self._transport.send(request_id, frames.OK, {})
         elif self._backlog or not self._has_room():
             self._backlog.append(message)
             self._pause()
         else:
             self._start(message)
 
-    def _one_way(self, op: str, body: Body) -> None:
+    def _one_way(self, kind: int, body: Body) -> None:
+        """Give a one-way message to the handler. A malformed message ends its connection: there
+        is no other way to tell the sender."""
+        operation = None
         try:
-            self._handler.message(self, op, body)
+            operation = self._handler.operation(self, kind)
+            if operation.answer is None:
+                self._handler.message(self, operation, operation.request.check(body))
+        except Unsupported:
+            return  # a newer program may send more
+        except InvalidArgument as error:
+            told = f"malformed {name_of(kind)} message: {error.message}"
+            self.refuse(RemoteProtocolError(told))
         except LognodeError as error:
             self.refuse(error)
         except Exception as error:
-            self._handler.failed(op, error)
+            self._handler.failed(kind, error)
+
+    def _grant(self, request_id: int, body: Body) -> None:
+        try:
+            credit_bytes = frames.CREDIT_BODY.check(body)["bytes"]
+        except InvalidArgument as error:
+            self.refuse(RemoteProtocolError(f"malformed credit message: {error.message}"))
+            return
+        request = self._requests.get(request_id)
+        if request is not None:
+            request.grant(credit_bytes)
+
+    def _checked(self, message: Frame) -> Request | None:
+        """The request that a frame asks for. None: it was refused."""
+        request_id, kind, body, size = message
+        try:
+            operation = self._handler.operation(self, kind)
+            if operation.answer is None:
+                raise Unsupported(f"{operation} is a one-way message; send it with request id 0")
+            return Request(self, operation, request_id, operation.request.check(body), size)
+        except LognodeError as error:
+            self._send(request_id, frames.ERROR, to_wire(error))
+            self._handler.refused(kind, error)
+            return None
 
     def _start(self, message: Frame) -> None:
         if message.request_id in self._requests:
             self.refuse(Unauthorized(f"request id {message.request_id} is in use"))
             return
-        request = Request(self, message)
+        request = self._checked(message)
+        if request is None:
+            return
         self._requests[message.request_id] = request
         self._requests_bytes += request.size
         try:
@@ -329,7 +395,7 @@ class ServerConnection:
             return
         # Nobody knows how far it came.
         request.fail(LognodeError("internal error; see the node's log", outcome="unknown"))
-        self._handler.failed(request.op, error)
+        self._handler.failed(request.operation.number, error)
 
     def _cancel(self, request_id: int) -> None:
         request = self._requests.get(request_id)
@@ -340,7 +406,7 @@ class ServerConnection:
             kept = [waiting for waiting in self._backlog if waiting.request_id != request_id]
             self._backlog = deque(kept)
 
-    def _send(self, request_id: int, kind: str, body: Body) -> int:
+    def _send(self, request_id: int, kind: int, body: Body) -> int:
         return self._transport.send(request_id, kind, body)
 
     def _finished(self, request: Request) -> None:
@@ -371,7 +437,7 @@ class ServerConnection:
             self._alive = self._loop.call_later(alive_every_s, self._say_alive)
 
     def _say_alive(self) -> None:
-        self._transport.send(0, wire.ALIVE, {})
+        self._transport.send(0, frames.ALIVE, {})
         self._alive = self._loop.call_later(alive_every_s, self._say_alive)
 
     def _lost(self, error: LognodeError) -> None:

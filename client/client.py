@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from . import address, limits, wire
+from . import address, limits
 from .admin import AsyncAdmin
 from .appends import to_key
 from .cluster import Cluster
 from .errors import InvalidArgument, LimitExceeded, RemoteProtocolError
 from .log import AsyncLog
+from .protocol import Operation
+from .protocol.cluster import ALTER_LOG, CREATE_LOG, DELETE_LOG, HEALTH, STATUS
 from .types import UNCHANGED, Unchanged
 
 default_timeout_s: Final = 10.0
@@ -110,7 +112,7 @@ class AsyncClient:
             "split_rate": split_rate,
             "exist_ok": exist_ok,
         }
-        await self._ask(wire.CREATE_LOG, body, timeout, writes=True)
+        await self._ask(CREATE_LOG, body, timeout)
         return log
 
     async def alter_log(
@@ -144,7 +146,7 @@ class AsyncClient:
         }
         changes = {rule: value for rule, value in given.items() if value is not UNCHANGED}
         body = {"name": name, "changes": changes}
-        answer = await self._ask(wire.ALTER_LOG, body, timeout, writes=True)
+        answer = await self._ask(ALTER_LOG, body, timeout)
         policy = answer.get("policy")
         if not isinstance(policy, dict):
             raise RemoteProtocolError("a policy that is none")
@@ -152,7 +154,7 @@ class AsyncClient:
 
     async def delete_log(self, name: str, *, timeout: float | None = None) -> None:
         """Delete a log and all its entries. Raises LogNotFound."""
-        await self._ask(wire.DELETE_LOG, {"name": name}, timeout, writes=True)
+        await self._ask(DELETE_LOG, {"name": name}, timeout)
         self._cluster.forget(name)
         self._logs.pop(name, None)
 
@@ -169,11 +171,11 @@ class AsyncClient:
 
     async def status(self, *, timeout: float | None = None) -> dict[str, Any]:
         """The dict of /status.json, as one node sees the cluster."""
-        return await self._ask(wire.STATUS, {}, timeout, writes=False)
+        return await self._ask(STATUS, {}, timeout)
 
     async def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
         """`ok`, and if not the `reasons`: too few nodes, ranges without leader or members."""
-        return await self._ask(wire.HEALTH, {"nodes": nodes}, timeout, writes=False)
+        return await self._ask(HEALTH, {"nodes": nodes}, timeout)
 
     async def close(self, timeout: float = 5.0) -> None:
         """Deliver what is under way for at most `timeout` seconds, then close; always returns."""
@@ -196,11 +198,9 @@ class AsyncClient:
         return self._cluster.now() + (self._timeout if timeout is None else timeout)
 
     async def _ask(
-        self, op: str, body: dict[str, Any], timeout: float | None, *, writes: bool
+        self, operation: Operation, body: dict[str, Any], timeout: float | None
     ) -> dict[str, Any]:
-        return await self._cluster.call_any(
-            op, body, deadline=self._deadline(timeout), writes=writes
-        )
+        return await self._cluster.call_any(operation, body, deadline=self._deadline(timeout))
 
 
 def _check_log_name(name: str) -> None:

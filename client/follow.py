@@ -12,12 +12,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from . import limits, wire
+from . import limits
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
 from .errors import InvalidArgument, LognodeError, RemoteProtocolError, Unavailable
 from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
 from .pages import read_page
+from .protocol.reads import FOLLOW, RESOLVE
 from .retry import Attempts
 from .routing import Range
 from .types import Cursor, Entry, FollowBatch, FollowStart, Tail, Timestamp
@@ -193,7 +194,7 @@ class AsyncFeed:
                 body = {"key": key, "start": start}
                 while True:
                     answer, _ = await self._cluster.call(
-                        self._log, key, wire.RESOLVE, body, deadline=deadline
+                        self._log, key, RESOLVE, body, deadline=deadline
                     )
                     if not answer.get("more"):
                         return int(answer["seq"])
@@ -232,7 +233,7 @@ class AsyncFeed:
                 what="start",
             )
         body = {"key": None, "start": how, "start_key": key, "end_key": end_key}
-        answer, _ = await self._cluster.call(self._log, key, wire.RESOLVE, body, deadline=deadline)
+        answer, _ = await self._cluster.call(self._log, key, RESOLVE, body, deadline=deadline)
         until = answer.get("end_key")
         if until is not None and (type(until) is not bytes or not key < until):
             raise RemoteProtocolError("a position up to a key that it cannot end at")
@@ -328,7 +329,7 @@ class AsyncFeed:
         }
         deadline = self._cluster.now() + self._timeout
         stream = await self._cluster.stream(
-            known, wire.FOLLOW, body, deadline, node=node, credit_bytes=credit
+            known, FOLLOW, body, deadline, node=node, credit_bytes=credit
         )
         try:
             async for push in stream:

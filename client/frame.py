@@ -1,9 +1,9 @@
 """The frame codec: bytes in, messages out; no sockets, no clock.
 
 A frame is `length: u32, crc32c: u32, payload`, big-endian, both over the payload, which is one
-msgpack array `[request_id, kind, body]`. `Decoder.feed` returns what the bytes completed; what is
-not the protocol ends the stream with one `Broken` event, after which nothing is decoded: past a
-bad frame no byte can be trusted to be a frame's first.
+msgpack array `[request_id, kind, body]`; `protocol` has the numbers of the kinds. `Decoder.feed`
+returns what the bytes completed; what is not the protocol ends the stream with one `Broken` event,
+after which nothing is decoded: past a bad frame no byte can be trusted to be a frame's first.
 
 The length is checked before a byte of the payload is kept. A payload small on the wire but large
 in memory (millions of empty arrays, a column that claims more elements than it has) is refused by
@@ -18,16 +18,17 @@ import msgpack
 
 from . import limits
 from .errors import InvalidArgument, LimitExceeded, LognodeError, RemoteProtocolError
+from .protocol import name_of
+from .protocol.frames import KIND_MAX
 
 HEADER: Final = struct.Struct(">II")
-kind_chars_max: Final = 64
 
 
 class Frame(NamedTuple):
     """One message. `size` is its length on the wire, header included."""
 
     request_id: int
-    kind: str
+    kind: int
     body: dict[Any, Any]
     size: int
 
@@ -41,7 +42,7 @@ class Broken(NamedTuple):
 Event = Frame | Broken
 
 
-def encode(request_id: int, kind: str, body: Any) -> bytes:
+def encode(request_id: int, kind: int, body: Any) -> bytes:
     """The frame of one message.
 
     Raises LimitExceeded when it is larger than a frame may be, InvalidArgument for an integer that
@@ -51,12 +52,13 @@ def encode(request_id: int, kind: str, body: Any) -> bytes:
         payload: bytes = msgpack.packb((request_id, kind, body))
     except OverflowError:
         raise InvalidArgument(
-            f"a number in a request {kind!r} is out of range: it has more than 64 bits", what=kind
+            f"a number in {name_of(kind)} has more than 64 bits; give a smaller number",
+            what=name_of(kind),
         ) from None
     size = len(payload)
     if size > limits.frame_bytes_max:
         raise LimitExceeded(
-            f"{kind} of {size} bytes; a frame has at most {limits.frame_bytes_max}",
+            f"{name_of(kind)} of {size} bytes; a frame has at most {limits.frame_bytes_max}",
             limit="frame_bytes_max", value=size, allowed=limits.frame_bytes_max,
         )  # fmt: skip
     return HEADER.pack(size, google_crc32c.value(payload)) + payload
@@ -172,8 +174,8 @@ def _unpack(payload: bytes) -> Frame:
     request_id, kind, body = message[:3]
     if type(request_id) is not int or request_id < 0:
         raise _BadPayloadError("frame whose request id is not an integer from 0 up")
-    if type(kind) is not str or not 0 < len(kind) <= kind_chars_max:
-        raise _BadPayloadError("frame without the name of an operation")
+    if type(kind) is not int or not 0 < kind <= KIND_MAX:
+        raise _BadPayloadError(f"frame whose kind is not an integer of 1 to {KIND_MAX}")
     if type(body) is not dict:
         raise _BadPayloadError("frame whose body is not a map")
     # As many containers as levels at most: only a frame with more of them needs the walk.

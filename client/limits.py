@@ -31,6 +31,8 @@ frame_bytes_max: Final = 9 * MIB
 frame_nesting_max: Final = 16
 frame_array_max: Final = 1 << 17
 """Elements of one array or map."""
+rows_max: Final = 1 << 16
+"""Rows of one list in a message between nodes."""
 frame_containers_max: Final = 1 << 17
 """Arrays and maps of one frame: one byte on the wire makes 64 in memory."""
 handshake_bytes_max: Final = 64 * KIB
@@ -100,6 +102,11 @@ page_bytes_default: Final = 256 * KIB
 page_bytes_max: Final = 4 * MIB
 page_entries_max: Final = 20_000
 keys_page_max: Final = 10_000
+export_bands_max: Final = 1_024
+"""Bands of seqs in the position of an export."""
+layout_rows_max: Final = 8_192
+follow_keys_max: Final = 16_384
+"""Keys of one follow request. Checking them takes a few milliseconds."""
 
 # Files.
 wal_file_bytes: Final = 64 * MIB
@@ -135,8 +142,13 @@ split_rate_default: Final = 20_000
 """Records appended and reads answered a second: about a fifth of what a node takes."""
 split_rate_min: Final = 100
 """Of less there is too little to sample."""
+lead_rests_s: Final = 600.0
+"""For so long a range is led where an operator or a balance put its lead."""
 replicas_max: Final = 7
 nodes_max: Final = 1_024
+address_bytes_max: Final = 300
+"""`host:port` with a host name of 253 bytes at most."""
+zone_bytes_max: Final = 128
 
 # Clients.
 client_retry_backoff_first_s: Final = 0.05

@@ -12,10 +12,11 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from . import limits, wire
+from . import limits
 from .chunks import Chunk, of_page
 from .cluster import Cluster, LogRoutes
 from .errors import NotFound, RemoteProtocolError
+from .protocol.reads import EXPORT
 from .routing import Range
 from .types import Consistency
 
@@ -121,7 +122,7 @@ async def _ask(
         full["through"] = span.to_seq - 1
     try:
         return await cluster.call(
-            routes, key, wire.EXPORT, full, deadline=cluster.now() + timeout,
+            routes, key, EXPORT, full, deadline=cluster.now() + timeout,
             any_replica=is_prefix, waits=is_prefix,
         )  # fmt: skip
     except NotFound as error:

@@ -9,9 +9,10 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from . import frame, limits, wire
+from . import frame, limits
 from .errors import LognodeError, Unavailable, to_wire
 from .frame import Broken, Decoder, Frame
+from .protocol import frames
 
 _KEEPALIVE_IDLE_S: Final = 60
 _USER_TIMEOUT_MS: Final = 30_000
@@ -93,7 +94,7 @@ class FrameTransport(asyncio.Protocol):
         """The other side has shown who it is: frames of full size are taken from it."""
         self._decoder.frame_bytes_max = limits.frame_bytes_max
 
-    def send(self, request_id: int, kind: str, body: Any, *, now: bool = False) -> int:
+    def send(self, request_id: int, kind: int, body: Any, *, now: bool = False) -> int:
         """Queue one frame for the end of this turn of the loop, or write it `now`, with what is
         queued; returns its bytes. After the end of the connection it goes nowhere.
 
@@ -120,7 +121,7 @@ class FrameTransport(asyncio.Protocol):
 
     def refuse(self, error: LognodeError) -> None:
         """Tell the other side why, then close."""
-        self.send(0, wire.ERROR, to_wire(error))
+        self.send(0, frames.ERROR, to_wire(error))
         self.close(error)
 
     def close(self, error: LognodeError | None = None) -> None:

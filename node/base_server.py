@@ -17,7 +17,6 @@ from ..client.errors import (
     RangeNotFound,
     Unavailable,
 )
-from ..client.wire import field
 from ..raft.types import GroupId
 from . import fields
 from .host import Host
@@ -67,15 +66,13 @@ class BaseServer:
         Raises RangeNotFound, Unavailable while the file is mended here, or Overloaded: the peer
         is to come back when there is room.
         """
-        content_id, offset = _content_id(body), fields.integer(body, "offset")
-        if offset > 1 << 62:
-            raise InvalidArgument("not a piece of a segment", what="offset")
+        content_id, offset = _content_id(body), body["offset"]
         if self._host.store.is_suspended(content_id):
             raise Unavailable(f"segment {content_id} is damaged here, and fetched again")
         lease = ("lease", node, fields.group(body))
         if lease in self._leases:
             self._renew(lease)
-        count = min(fields.integer(body, "bytes"), self._bucket.piece_bytes)
+        count = min(body["bytes"], self._bucket.piece_bytes)
         delay_s = self._bucket.reserve(count)
         if delay_s > _WAIT_MAX_S:
             self._bucket.give_back(count)
@@ -121,7 +118,7 @@ class BaseServer:
 
 
 def _content_id(body: Body) -> str:
-    content_id: str = field(body, "id", str)
+    content_id: str = body["id"]
     if not _CONTENT_ID.fullmatch(content_id):
         raise InvalidArgument("not the id of a segment", what="id")
     return content_id

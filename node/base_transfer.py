@@ -20,6 +20,8 @@ from weakref import WeakValueDictionary
 from ..client import limits
 from ..client.connection import Connection
 from ..client.errors import CorruptData, LognodeError, Overloaded, Timeout, Unavailable
+from ..client.protocol import Operation
+from ..client.protocol.peers import BASE, FILE, FILE_CHECK
 from ..partitions.duties import TAIL_BYTES
 from ..raft.types import GroupId
 from ..statemachine.range_state import Base
@@ -43,7 +45,7 @@ _AHEAD_S = 0.1
 log = logging.getLogger("lognode.transfer")
 
 Body = dict[str, Any]
-Ask = Callable[[str, Body], Awaitable[Body]]
+Ask = Callable[[Operation, Body], Awaitable[Body]]
 
 
 class BaseFetcher:
@@ -96,7 +98,7 @@ class BaseFetcher:
         if connection is None:
             raise Unavailable(f"no link to node {peer}")
         group = {"range": gid.range_id, "generation": gid.generation}
-        answer = await connection.request("base", group, deadline=_deadline())
+        answer = await connection.request(BASE, group, deadline=_deadline())
         base = Base.from_wire(answer["base"])
         self._host.pinned[pin] = [info.content_id for info in base.manifest]
         missing = [info for info in base.manifest if not await self._is_sound(info.content_id)]
@@ -139,11 +141,11 @@ class BaseFetcher:
         """A way to ask the peer on a connection of its own, dialled again when it was lost."""
         connection: Connection | None = None
 
-        async def ask(op: str, body: Body) -> Body:
+        async def ask(operation: Operation, body: Body) -> Body:
             nonlocal connection
             if connection is None or connection.lost is not None:
                 connection = await self._dial(peer)
-            return await connection.request(op, body, deadline=_deadline())
+            return await connection.request(operation, body, deadline=_deadline())
 
         try:
             yield ask
@@ -203,7 +205,7 @@ class _Giver:
         failed = 0
         while True:
             try:
-                data: bytes = (await self._ask("file", body))["data"]
+                data: bytes = (await self._ask(FILE, body))["data"]
             except Overloaded as error:
                 await asyncio.sleep(error.fields.get("retry_after", _RETRY_FIRST_S))
                 continue
@@ -221,7 +223,7 @@ class _Giver:
         """What came is not what it should be: tell the peer, which looks at its own file."""
         told = f"segment {content_id} came from node {self.peer} with another content"
         try:
-            sound = (await self._ask("file_check", {**self._group, "id": content_id}))["sound"]
+            sound = (await self._ask(FILE_CHECK, {**self._group, "id": content_id}))["sound"]
         except LognodeError as error:
             return f"{told}; it could not be asked why: {error.message}"
         if sound:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ..client import acceptor
 from ..client.acceptor import Request, ServerConnection
@@ -29,6 +29,8 @@ from ..client.errors import (
     Unauthorized,
     Unavailable,
 )
+from ..client.protocol import Operation, name_of
+from ..client.protocol.peers import BOOTSTRAP
 from ..client.wire import Hello, Welcome
 from .addresses import split_address
 from .config import Config
@@ -180,12 +182,15 @@ async def _ask(address: str, secret: bytes | None) -> Heard:
         if connection.welcome.cluster is not None:
             return Heard(cluster=connection.welcome.cluster)
         deadline = asyncio.get_running_loop().time() + _ANSWER_S
-        answer = await connection.request("bootstrap", {}, deadline=deadline)
+        answer = await connection.request(BOOTSTRAP, {}, deadline=deadline)
         return Heard(members=frozenset(answer["members"]), joins=answer["joins"])
     except (KeyError, TypeError) as error:
         raise RemoteProtocolError(f"{address}: an answer that is none: {error!r}") from None
     finally:
         connection.close()
+
+
+_NO_CLUSTER: Final = "this node is of no cluster yet: it waits for the others to found one"
 
 
 class _Lobby:
@@ -198,10 +203,14 @@ class _Lobby:
         return Welcome(nonce=nonce, version=hello.agreed_version())
 
     def request(self, request: Request) -> Body:
-        hello = request.connection.hello
-        if request.op == "bootstrap" and hello is not None and hello.role == "node":
-            return self._answer
-        raise Unavailable("this node is of no cluster yet: it waits for the others to found one")
+        return self._answer
+
+    def operation(self, connection: ServerConnection, number: int) -> Operation:
+        if number != BOOTSTRAP.number:
+            raise Unavailable(_NO_CLUSTER)
+        if connection.hello is None or connection.hello.role != "node":
+            raise Unauthorized(f"{BOOTSTRAP} is for nodes")
+        return BOOTSTRAP
 
     def opened(self, connection: ServerConnection) -> None:
         """Nothing is kept of it."""
@@ -209,8 +218,11 @@ class _Lobby:
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         """Nothing was."""
 
-    def message(self, connection: ServerConnection, op: str, body: Body) -> None:
+    def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         """Nobody has anything to say to it."""
 
-    def failed(self, op: str, error: Exception) -> None:
-        log.error("request failed", exc_info=error, extra={"fields": {"op": op}})
+    def refused(self, number: int, error: LognodeError) -> None:
+        """Nothing is counted."""
+
+    def failed(self, number: int, error: Exception) -> None:
+        log.error("request failed", exc_info=error, extra={"fields": {"op": name_of(number)}})

@@ -15,6 +15,7 @@ from typing import Any
 from ..client import acceptor
 from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
+from ..client.protocol import peers as protocol
 from ..partitions import commands
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
@@ -432,23 +433,22 @@ class Node:
             who=lambda: (identity.cluster_id, identity.node_id),
             raft_in=self._raft_in,
             data=data,
-            operations=cluster.operations,
-            join=cluster.join,
-            peer_operations={
-                "base": bases.describe,
-                "file": bases.piece,
-                "file_check": bases.check,
-                "heartbeat": self._heartbeat.serve,
-                "known_image": self._heartbeat.known_image,
-                "report": self._take_report,
-                "command": cluster.peer_command,
-                "image": cluster.peer_image,
-                "loads": self._loads.serve,
-                "replica_end": self._recoveries.serve,
-                "controller_install": self._changes.install,
-                "take_over": self._handover.take_over,
-                "hand_over": self._handover.hand_over,
-                "give_lead": self._handover.give,
+            handlers=cluster.handlers,
+            peer_handlers={
+                protocol.BASE: bases.describe,
+                protocol.FILE: bases.piece,
+                protocol.FILE_CHECK: bases.check,
+                protocol.HEARTBEAT: self._heartbeat.serve,
+                protocol.KNOWN_IMAGE: self._heartbeat.known_image,
+                protocol.REPORT: self._take_report,
+                protocol.COMMAND: cluster.peer_command,
+                protocol.IMAGE: cluster.peer_image,
+                protocol.LOADS: self._loads.serve,
+                protocol.REPLICA_END: self._recoveries.serve,
+                protocol.CONTROLLER_INSTALL: self._changes.install,
+                protocol.TAKE_OVER: self._handover.take_over,
+                protocol.HAND_OVER: self._handover.hand_over,
+                protocol.GIVE_LEAD: self._handover.give,
             },
             metrics=self._metrics,
             on_stranger=self._stranger,
@@ -539,7 +539,7 @@ class Node:
         if connection is None:
             raise Unavailable("no link to the controller's leader")
         deadline = asyncio.get_running_loop().time() + _REPORT_TIMEOUT_S
-        await connection.request("report", report, deadline=deadline)
+        await connection.request(protocol.REPORT, report, deadline=deadline)
 
     async def _take_report(self, node: int, report: dict[str, Any]) -> dict[str, Any]:
         self._facts.take(node, report, asyncio.get_running_loop().time())

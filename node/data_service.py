@@ -14,7 +14,6 @@ from ..client import limits
 from ..client.errors import (
     CorruptData,
     GenerationMismatch,
-    InvalidArgument,
     LognodeError,
     NodeNotFound,
     NotLeader,
@@ -25,6 +24,15 @@ from ..client.errors import (
     from_wire,
     to_wire,
 )
+from ..client.protocol import Operation
+from ..client.protocol.appends import (
+    APPEND,
+    DELETE_KEYS,
+    FENCE,
+    LEASE_RELEASE,
+    LEASE_TAKE,
+    TRIM,
+)
 from ..raft.types import GroupId
 from ..statemachine import commands
 from . import fields, lease
@@ -32,14 +40,13 @@ from .metrics import Metrics
 from .range_replica import RangeReplica
 from .reads import READS, Read, show
 
-_READ_TIMEOUT_MS = 10_000
 _READ_TIMEOUT_MAX_MS = 60_000
 _LAG_WAIT_S = 0.5
 """How long a prefix read waits for a replica that is behind its session: others may not be."""
 _LOOK_S = 0.25
 
 Body = dict[str, Any]
-Operation = Callable[[Body], Awaitable[Body]]
+Handler = Callable[[Body], Awaitable[Body]]
 Change = Callable[[RangeReplica, Body], Awaitable[Body]]
 
 
@@ -70,14 +77,14 @@ class DataService:
         self._for_good = for_good
         self.on_damaged = on_damaged
         self._metrics = metrics
-        self.operations: dict[str, Operation] = {
-            "append": self.append,
-            "fence": self.fence,
-            "trim": partial(self._remove, commands.TRIM_KEYS),
-            "delete_keys": partial(self._remove, commands.DELETE_KEYS),
-            "lease": partial(self._lease, lease.take),
-            "release": partial(self._lease, lease.release),
-            **{op: partial(self._read, read) for op, read in READS.items()},
+        self.handlers: dict[Operation, Handler] = {
+            APPEND: self.append,
+            FENCE: self.fence,
+            TRIM: partial(self._remove, commands.TRIM_KEYS),
+            DELETE_KEYS: partial(self._remove, commands.DELETE_KEYS),
+            LEASE_TAKE: partial(self._lease, lease.take),
+            LEASE_RELEASE: partial(self._lease, lease.release),
+            **{operation: partial(self._read, read) for operation, read in READS.items()},
         }
 
     def find(self, body: Body) -> RangeReplica:
@@ -88,7 +95,7 @@ class DataService:
         NodeNotFound, CorruptData.
         """
         gid = fields.group(body)
-        node = fields.optional_integer(body, "node")
+        node = body["node"]
         if node is not None and node != self._node_id:
             raise NodeNotFound(f"this is node {self._node_id}, not node {node}", node=node)
         replica = self._replica(gid.range_id)
@@ -120,11 +127,8 @@ class DataService:
         """Append batches in their order; each has its own result."""
         started = time.monotonic()
         replica = self.find(body)
-        batches = body.get("batches")
-        if type(batches) is not list or not batches or set(map(type, batches)) != {bytes}:
-            raise InvalidArgument("append needs `batches`, an array of bytes", what="batches")
         waiting: list[asyncio.Future[Body] | LognodeError] = []
-        for data in batches:
+        for data in body["batches"]:
             try:
                 waiting.append(replica.append(data))
             except LognodeError as error:
@@ -146,7 +150,7 @@ class DataService:
     async def _remove(self, kind: int, body: Body) -> Body:
         """Trim or delete keys, on the leader. Doing it twice is doing it once (S11)."""
         replica = self.find(body)
-        removals = fields.removals(body)
+        removals = [(key, before) for key, before in body["keys"]]
         span = replica.descriptor.span
         if any(key not in span for key, _ in removals):
             raise GenerationMismatch(
@@ -169,24 +173,18 @@ class DataService:
     async def fence(self, body: Body) -> Body:
         """Refuse lower epochs of a producer in this range from now on (executions 1.27)."""
         replica = self.find(body)
-        epoch = fields.integer(body, "epoch")
-        payload = [fields.integer(body, "id"), epoch, epoch]
+        payload = [body["id"], body["epoch"], body["epoch"]]
         reply = await replica.propose_and_wait(commands.FENCE, payload)
         if reply.get("status") == "error":  # a seal was committed before it
             raise from_wire(reply["error"])
         return {}
 
     def producer_close(self, body: Body) -> None:
-        """A producer has settled everything and goes: its row may go too. Nobody is answered.
-
-        Raises InvalidArgument for a body that is none.
-        """
-        fields.group(body)
-        producer = fields.integer(body, "id")
+        """A producer has settled everything and goes: its row may go too. Nobody is answered."""
         try:
             replica = self.find(body)
             if replica.leads and not replica.is_sealed:
-                replica.retire_producers([producer])
+                replica.retire_producers([body["id"]])
         except LognodeError:
             return  # an idle row goes after 24 h
 
@@ -200,7 +198,7 @@ class DataService:
             answer = await read(replica, body)
         except CorruptData as error:
             self.on_damaged(replica, error)
-            raise self.damage_refusal(replica.gid, error.message, body.get("node")) from None
+            raise self.damage_refusal(replica.gid, error.message, body["node"]) from None
         replica.count_read()
         show(replica, body)
         answer.setdefault("applied", replica.applied_index)  # pages and numbers have their own
@@ -214,23 +212,16 @@ class DataService:
 
     async def _until_readable(self, replica: RangeReplica, body: Body) -> None:
         """Any member serves either consistency: a follower asks the leader how far to wait."""
-        timeout_ms = fields.integer(body, "timeout_ms", _READ_TIMEOUT_MS)
-        timeout_s = min(timeout_ms, _READ_TIMEOUT_MAX_MS) / 1000
-        through = fields.optional_integer(body, "through")
-        session = fields.optional_integer(body, "applied") or 0
-        consistency = body.get("consistency") or "linearizable"
-        if consistency not in ("linearizable", "prefix"):
-            raise InvalidArgument(
-                f"consistency {consistency!r}; linearizable or prefix", what="consistency"
-            )
+        timeout_s = min(body["timeout_ms"], _READ_TIMEOUT_MAX_MS) / 1000
+        through, session = body["through"], body["applied"] or 0
         try:
             async with asyncio.timeout(timeout_s):
-                if consistency == "linearizable":
+                if body["consistency"] == "linearizable":
                     await replica.read_barrier()
                 elif session > replica.applied_index:
                     await self._reach(replica, session)
                 if through is not None:
-                    await self._reach_seq(replica, through, alone=body.get("node") is not None)
+                    await self._reach_seq(replica, through, alone=body["node"] is not None)
         except TimeoutError:
             reached = "" if through is None else f"; seq {replica.state.next_seq - 1} is applied"
             raise Timeout(

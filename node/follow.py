@@ -12,10 +12,8 @@ from typing import Any
 from ..client import limits
 from ..client.acceptor import Request
 from ..client.errors import NotLeader, Sealed
-from ..client.wire import field
 from ..statemachine.page import Page
 from ..statemachine.turns import ENTRIES_A_TURN
-from . import fields
 from .range_replica import RangeReplica
 from .turns import in_turns
 
@@ -31,14 +29,13 @@ class Follow:
         self._replica = replica
         self._request = request
         self._news = asyncio.Event()
-        keys = field(body, "keys", dict, type(None))
-        self._positions: dict[bytes, int] | None = None if keys is None else _positions(keys)
+        self._positions: dict[bytes, int] | None = body["keys"]
         self._ready: set[bytes] = set(self._positions or ())
-        prefix = fields.bound(body, "prefix")
-        self._start_key = max(fields.bound(body, "start_key"), prefix)
-        ends = (fields.optional_key(body, "end_key"), _after(prefix))
+        prefix = body["prefix"]
+        self._start_key = max(body["start_key"], prefix)
+        ends = (body["end_key"], _after(prefix))
         self._end_key: bytes | None = min((end for end in ends if end is not None), default=None)
-        self._from_seq = fields.integer(body, "from_seq", 1)
+        self._from_seq: int = body["from_seq"]
         self._narrowed_to: bytes | None = None
         """Where the span ends, as far as that is not told yet and is not where the asker put it."""
 
@@ -131,13 +128,6 @@ class Follow:
         if self._narrowed_to is not None:
             body["end_key"], self._narrowed_to = self._narrowed_to, None
         return body
-
-
-def _positions(keys: dict[Any, Any]) -> dict[bytes, int]:
-    for key, seq in keys.items():
-        fields.integer({"keys": seq}, "keys")
-        fields.key({"keys": key}, "keys")
-    return dict(keys)
 
 
 def _after(prefix: bytes) -> bytes | None:

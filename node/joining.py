@@ -6,6 +6,7 @@ from typing import Any
 
 from ..client.connection import dial
 from ..client.errors import LognodeError, Unavailable
+from ..client.protocol.peers import JOIN
 from ..partitions.metadata import Metadata
 from .addresses import split_address
 from .config import Config
@@ -58,7 +59,7 @@ async def _ask(
     connection = await dial(host, port, role="node", incarnation=incarnation, secret=secret)
     try:
         deadline = asyncio.get_running_loop().time() + 10.0
-        answer = await connection.request("join", body, deadline=deadline)
+        answer = await connection.request(JOIN, body, deadline=deadline)
     finally:
         connection.close()
     Metadata.from_image(answer["image"])

@@ -17,6 +17,7 @@ from typing import Any
 from ..client import limits
 from ..client.connection import Connection, dial
 from ..client.errors import LognodeError, Unauthorized, Unavailable
+from ..client.protocol.peers import RAFT
 from ..raft.types import GroupId, Message
 from . import raft_in
 from .addresses import split_address
@@ -215,7 +216,7 @@ class _Link:
             return
         self._owner._metrics.raft_frames.inc()
         self._owner._metrics.raft_messages.inc(len(out.get("messages", ())))
-        self.connection.send("raft", self._owner.frame(self.peer, out), now=now)
+        self.connection.send(RAFT, self._owner.frame(self.peer, out), now=now)
         if not self.full and self.connection.queued_bytes > limits.peer_window_bytes_max:
             self.full = True
             self._owner._on_full(self.peer)

@@ -18,6 +18,18 @@ from typing import Any, Final
 
 from ..client import limits
 from ..client.errors import GenerationMismatch, InvalidArgument
+from ..client.protocol import Operation
+from ..client.protocol.appends import PRODUCER_NUMBER
+from ..client.protocol.reads import (
+    COUNT_ENTRIES,
+    EXPORT,
+    KEYS,
+    LATEST,
+    LAYOUT,
+    READ_SPAN,
+    RESOLVE,
+    SCAN,
+)
 from ..partitions.model import Span
 from ..statemachine.band_reads import Position
 from ..statemachine.page import Page
@@ -38,10 +50,8 @@ Read = Callable[[RangeReplica, Body], Awaitable[Body]]
 async def scan(replica: RangeReplica, body: Body) -> Body:
     """A page of a key's entries."""
     key, state = _own_key(replica, body), replica.state
-    start, end = fields.integer(body, "start", 1), fields.optional_integer(body, "end")
-    limit = fields.page_limit(body, limits.page_entries_max)
-    bytes_max, reverse = fields.page_bytes(body), bool(body.get("reverse"))
-    as_of = fields.optional_text(body, "as_of")
+    start, end, limit = body["start"], body["end"], body["limit"]
+    bytes_max, reverse, as_of = body["bytes"], body["reverse"], body["as_of"]
     page = Page(next=start)
 
     def part(end_seq: int) -> bool:
@@ -65,24 +75,24 @@ async def latest(replica: RangeReplica, body: Body) -> Body:
     read = partial(
         replica.state.scan, _own_key(replica, body), 1, None,
         limit=1, bytes_max=limits.page_bytes_max, reverse=True,
-        as_of=fields.optional_text(body, "as_of"),
+        as_of=body["as_of"],
     )  # fmt: skip
     return (await in_turns(replica, read)).to_wire()
 
 
 async def count(replica: RangeReplica, body: Body) -> Body:
     """How many entries of the key lie in [start, end)."""
-    start, end = fields.integer(body, "start", 1), fields.optional_integer(body, "end")
-    as_of = fields.optional_text(body, "as_of")
-    read = partial(replica.state.count, _own_key(replica, body), start, end, as_of=as_of)
+    read = partial(
+        replica.state.count, _own_key(replica, body), body["start"], body["end"],
+        as_of=body["as_of"],
+    )  # fmt: skip
     return {"count": await in_turns(replica, read)}
 
 
 async def keys(replica: RangeReplica, body: Body) -> Body:
     """Some of the range's keys, in order, maybe none; with `more`, go on after `after`."""
-    state, prefix = replica.state, fields.bound(body, "prefix")
-    limit = fields.page_limit(body, limits.keys_page_max)
-    after = fields.optional_key(body, "start_after")
+    state, prefix = replica.state, body["prefix"]
+    limit, after = body["limit"], body["start_after"]
     found: list[bytes] = []
     begun = more = False
 
@@ -102,14 +112,9 @@ async def keys(replica: RangeReplica, body: Body) -> Body:
 
 async def read_span(replica: RangeReplica, body: Body) -> Body:
     """A page of the entries of a span of keys, in the order of seq."""
-    state, span = replica.state, (fields.bound(body, "start_key"),
-                                  fields.optional_key(body, "end_key"))  # fmt: skip
-    limit = fields.page_limit(body, limits.page_entries_max)
-    bytes_max = fields.page_bytes(body)
-    page, as_of = (
-        Page(next=fields.integer(body, "start", 1)),
-        fields.optional_text(body, "as_of"),
-    )
+    state, span = replica.state, (body["start_key"], body["end_key"])
+    limit, bytes_max, as_of = body["limit"], body["bytes"], body["as_of"]
+    page = Page(next=body["start"])
     parts = 0
 
     def part(end_seq: int) -> bool:
@@ -130,11 +135,9 @@ async def read_span(replica: RangeReplica, body: Body) -> Body:
 
 async def export(replica: RangeReplica, body: Body) -> Body:
     """A page of the entries of a span of keys, as they lie in files."""
-    state, span = replica.state, (fields.bound(body, "start_key"),
-                                  fields.optional_key(body, "end_key"))  # fmt: skip
-    limit = fields.page_limit(body, limits.page_entries_max)
-    bytes_max, as_of = fields.page_bytes(body), fields.optional_text(body, "as_of")
-    page, at = Portion(), fields.position(body)
+    state, span = replica.state, (body["start_key"], body["end_key"])
+    limit, bytes_max, as_of = body["limit"], body["bytes"], body["as_of"]
+    page, at = Portion(), fields.position(body["position"])
     following: Position | None = at
     parts = 0
 
@@ -157,11 +160,11 @@ async def export(replica: RangeReplica, body: Body) -> Body:
 async def resolve(replica: RangeReplica, body: Body) -> Body:
     """The seq of a start position: `["ts", ms]`, `["tail", n]`, `"earliest"`, `"latest"` or
     `"snapshot"`."""
-    key, start = fields.optional_key(body, "key"), body.get("start")
+    key, start = body["key"], body["start"]
     if key is not None:
         span: tuple[bytes, bytes | None] = (key, key + b"\0")
     else:
-        span = fields.bound(body, "start_key"), fields.optional_key(body, "end_key")
+        span = body["start_key"], body["end_key"]
     if start == "latest":
         return {"seq": replica.state.next_seq}
     if start == "snapshot":
@@ -169,21 +172,20 @@ async def resolve(replica: RangeReplica, body: Body) -> Body:
     if start == "earliest":
         seq, end_key = replica.state.earliest(*span)
         return {"seq": seq} if end_key is None else {"seq": seq, "end_key": end_key}
-    if type(start) is list and len(start) == 2 and type(start[1]) is int and start[1] >= 0:
-        if start[0] == "ts":
-            at_time = partial(replica.state.seq_at_timestamp, start[1], *span)
-            seq, end_key = await in_turns(replica, at_time)
-            return {"seq": seq} if end_key is None else {"seq": seq, "end_key": end_key}
-        if start[0] == "tail" and key is not None:
-            read = partial(replica.state.tail, key, start[1])
-            return {"seq": await in_turns(replica, read)}
-    raise InvalidArgument(f"resolve does not know the start {start!r}", what="start")
+    how, value = start
+    if how == "ts":
+        at_time = partial(replica.state.seq_at_timestamp, value, *span)
+        seq, end_key = await in_turns(replica, at_time)
+        return {"seq": seq} if end_key is None else {"seq": seq, "end_key": end_key}
+    if key is None:
+        raise InvalidArgument("the tail of a span is not known; name a `key`", what="start")
+    return {"seq": await in_turns(replica, partial(replica.state.tail, key, value))}
 
 
 async def _snapshot(replica: RangeReplica, body: Body) -> Body:
     """The key's newest logical snapshot below `end`, looked for in a turn's worth of entries."""
     read = partial(
-        replica.state.scan, _own_key(replica, body), 1, fields.optional_integer(body, "end"),
+        replica.state.scan, _own_key(replica, body), 1, body["end"],
         limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default, reverse=True,
     )  # fmt: skip
     page = await in_turns(replica, read)
@@ -194,7 +196,7 @@ async def _snapshot(replica: RangeReplica, body: Body) -> Body:
 
 async def layout(replica: RangeReplica, body: Body) -> Body:
     """Where the bytes of a span of keys lie, so that several can share the reading of it."""
-    span = fields.bound(body, "start_key"), fields.optional_key(body, "end_key")
+    span = body["start_key"], body["end_key"]
     search = SplitKey(replica.state)
     while not await in_turns(replica, search.step):  # noqa: ASYNC110  waits for nobody
         await asyncio.sleep(0)
@@ -203,22 +205,22 @@ async def layout(replica: RangeReplica, body: Body) -> Body:
 
 async def producer_number(replica: RangeReplica, body: Body) -> Body:
     """Whether a producer's number was applied here, and its seq (executions 1.17)."""
-    row = replica.state.producers.rows.get(fields.integer(body, "producer"))
-    number = fields.integer(body, "number")
+    row = replica.state.producers.rows.get(body["producer"])
+    number = body["number"]
     seq = None if row is None else row.seq_of(number)
     return {"applied": seq is not None or (row is not None and number < row.low), "seq": seq}
 
 
-READS: Final[Mapping[str, Read]] = {
-    "scan": scan,
-    "latest": latest,
-    "count": count,
-    "keys": keys,
-    "read_span": read_span,
-    "export": export,
-    "resolve": resolve,
-    "layout": layout,
-    "producer_number": producer_number,
+READS: Final[Mapping[Operation, Read]] = {
+    SCAN: scan,
+    LATEST: latest,
+    COUNT_ENTRIES: count,
+    KEYS: keys,
+    READ_SPAN: read_span,
+    EXPORT: export,
+    RESOLVE: resolve,
+    LAYOUT: layout,
+    PRODUCER_NUMBER: producer_number,
 }
 
 
@@ -262,7 +264,9 @@ async def _in_parts(replica: RangeReplica, part: Callable[[int], bool]) -> int:
 
 
 def _own_key(replica: RangeReplica, body: Body) -> bytes:
-    key = fields.key(body)
+    key: bytes | None = body["key"]
+    if key is None:
+        raise InvalidArgument("a search for a snapshot needs a `key`; add one", what="key")
     if key not in Span(replica.state.start, replica.state.end):
         raise GenerationMismatch(
             f"the key is not in range {replica.gid.range_id}",

@@ -1,11 +1,9 @@
 """The node's listener: who may speak, and which part of the node an operation goes to."""
 
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from ..client import wire
 from ..client.acceptor import Request, ServerConnection
 from ..client.errors import (
     CorruptData,
@@ -16,6 +14,10 @@ from ..client.errors import (
     Unsupported,
 )
 from ..client.invariants import DiskFailure, InvariantError
+from ..client.protocol import Operation, Sender, by_number
+from ..client.protocol.appends import PRODUCER_CLOSE
+from ..client.protocol.peers import RAFT
+from ..client.protocol.reads import FOLLOW
 from ..client.wire import Hello, Welcome
 from .data_service import DataService
 from .follow import Follow
@@ -24,9 +26,8 @@ from .raft_in import RaftIn
 
 T = TypeVar("T")
 Body = dict[str, Any]
-Operation = Callable[[Body], Awaitable[Body]]
-PeerOperation = Callable[[int, Body], Awaitable[Body]]
-_SAFE_OP = re.compile(r"[a-z_]{1,32}")
+Handler = Callable[[Body], Awaitable[Body]]
+PeerHandler = Callable[[int, Body], Awaitable[Body]]
 
 log = logging.getLogger("lognode.server")
 
@@ -34,8 +35,9 @@ log = logging.getLogger("lognode.server")
 class Server:
     """Implements `client.acceptor.Handler`.
 
-    `raft_in` takes the messages of members. `operations` are for everybody, `peer_operations` for
-    nodes of the cluster; they are given the asker's id.
+    `raft_in` takes the messages of members. `handlers` serve the operations of everybody;
+    `peer_handlers` serve those of nodes, and get the asker's id. Each operation of the table has
+    one handler here, but for `follow`, one-way messages, and what a node without a cluster answers.
     """
 
     def __init__(
@@ -44,9 +46,8 @@ class Server:
         who: Callable[[], tuple[str, int]],
         raft_in: RaftIn,
         data: DataService,
-        operations: Mapping[str, Operation],
-        join: Operation,
-        peer_operations: Mapping[str, PeerOperation],
+        handlers: Mapping[Operation, Handler],
+        peer_handlers: Mapping[Operation, PeerHandler],
         metrics: Metrics,
         on_stranger: Callable[[str], None],
         on_broken: Callable[[BaseException], None],
@@ -56,9 +57,8 @@ class Server:
         """Gets the cluster of whoever takes this node for one of it."""
         self._raft_in = raft_in
         self._data = data
-        self._operations = {**data.operations, **operations}
-        self._join = join
-        self._peer_operations = peer_operations
+        self._handlers = {**data.handlers, **handlers}
+        self._peer_handlers = peer_handlers
         self._metrics = metrics
         self._on_broken = on_broken
 
@@ -77,6 +77,18 @@ class Server:
             raise RemoteProtocolError("a node that does not say which, or of which cluster")
         return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
 
+    def operation(self, connection: ServerConnection, number: int) -> Operation:
+        operation = by_number(number)
+        if operation is None:
+            raise Unsupported(f"this node does not know operation {number}; upgrade the older side")
+        hello = connection.hello
+        is_node = hello is not None and hello.role == "node"
+        if operation.sender is Sender.STRANGER and not is_node:
+            raise Unauthorized(f"{operation} is for nodes")
+        if operation.sender is Sender.PEER and not (is_node and _node(connection)):
+            raise Unauthorized(f"{operation} is for nodes of the cluster")
+        return operation
+
     def opened(self, connection: ServerConnection) -> None:
         self._metrics.connections.labels(_role(connection)).inc()
 
@@ -84,50 +96,46 @@ class Server:
         self._metrics.connections.labels(_role(connection)).dec()
 
     def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
-        op, body = request.op, request.body
-        if op == wire.FOLLOW:
-            return self._counted(op, lambda: self._follow(request))
-        operation = self._operations.get(op)
-        if operation is not None:
-            return self._counted(op, lambda: operation(body))
-        if op == "join":
-            hello = request.connection.hello
-            if hello is None or hello.role != "node":
-                raise Unauthorized("only a node can join")
-            return self._counted(op, lambda: self._join(body))
-        peer_operation = self._peer_operations.get(op)
-        if peer_operation is not None:
-            node = self._peer(request.connection)
-            return self._counted(op, lambda: peer_operation(node, body))
-        shown = op if _SAFE_OP.fullmatch(op) else "?"
-        raise Unsupported(f"operation {shown!r} is unknown to this node; upgrade it or the client")
+        operation, body = request.operation, request.body
+        if operation is FOLLOW:
+            return self._counted(operation, lambda: self._follow(request))
+        handler = self._handlers.get(operation)
+        if handler is not None:
+            return self._counted(operation, lambda: handler(body))
+        peer_handler = self._peer_handlers.get(operation)
+        if peer_handler is None:
+            raise Unsupported(f"a node of a cluster does not serve {operation}")
+        return self._counted(operation, lambda: peer_handler(_node(request.connection), body))
 
-    def message(self, connection: ServerConnection, op: str, body: Body) -> None:
-        """A malformed one ends its connection: there is no other way to tell the sender."""
+    def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         try:
-            if op == "raft":
-                self._raft_in.take(self._peer(connection), body)
-            elif op == wire.PRODUCER_CLOSE:
+            if operation is RAFT:
+                self._raft_in.take(_node(connection), body)
+            elif operation is PRODUCER_CLOSE:
                 self._data.producer_close(body)
         except InvalidArgument as error:
-            raise RemoteProtocolError(f"malformed {op} message: {error.message}") from None
+            raise RemoteProtocolError(f"malformed {operation} message: {error.message}") from None
 
-    def failed(self, op: str, error: Exception) -> None:
+    def refused(self, number: int, error: LognodeError) -> None:
+        self._metrics.requests.labels(_label(number), error.code).inc()
+
+    def failed(self, number: int, error: Exception) -> None:
         """A bug: told as an internal error of unknown outcome. Only a broken invariant stops."""
-        self._metrics.requests.labels(op, "INTERNAL").inc()
-        log.error("request failed", exc_info=error, extra={"fields": {"op": op}})
+        name = _label(number)
+        self._metrics.requests.labels(name, "INTERNAL").inc()
+        log.error("request failed", exc_info=error, extra={"fields": {"op": name}})
         if isinstance(error, InvariantError | DiskFailure):
             self._on_broken(error)
 
     # Parts.
 
-    async def _counted(self, op: str, begin: Callable[[], Awaitable[T]]) -> T:
+    async def _counted(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
         try:
             answer = await begin()
         except LognodeError as error:
-            self._metrics.requests.labels(op, error.code).inc()
+            self._metrics.requests.labels(operation.name, error.code).inc()
             raise
-        self._metrics.requests.labels(op, "OK").inc()
+        self._metrics.requests.labels(operation.name, "OK").inc()
         return answer
 
     async def _follow(self, request: Request) -> None:
@@ -141,12 +149,17 @@ class Server:
             self._data.on_damaged(replica, error)
             raise self._data.damage_refusal(replica.gid, error.message, None) from None
 
-    def _peer(self, connection: ServerConnection) -> int:
-        hello = connection.hello
-        if hello is None or hello.role != "node" or hello.node is None:
-            raise Unauthorized("this operation is for nodes of the cluster")
-        return hello.node
+
+def _node(connection: ServerConnection) -> int:
+    """The dialler's node id, 0 for a client."""
+    return 0 if connection.hello is None else connection.hello.node or 0
 
 
 def _role(connection: ServerConnection) -> str:
     return connection.hello.role if connection.hello is not None else "client"
+
+
+def _label(number: int) -> str:
+    """The operation's name for metrics: the labels are bounded, whatever numbers are sent."""
+    operation = by_number(number)
+    return "?" if operation is None else operation.name

@@ -12,6 +12,8 @@ from storage_node import StorageNode, descriptor, numbered_batch
 
 from lognode.client.connection import Connection
 from lognode.client.errors import CorruptData, Unavailable
+from lognode.client.protocol import Operation
+from lognode.client.protocol.peers import BASE, FILE, FILE_CHECK
 from lognode.client.records import encode_batch
 from lognode.node import base_transfer
 from lognode.node.base_server import BaseServer
@@ -34,20 +36,22 @@ class Wire:
     def __init__(self, server: BaseServer, breaks_after: float = float("inf")) -> None:
         self._server = server
         self._left = breaks_after
-        self.asked: list[tuple[str, int]] = []
+        self.asked: list[tuple[Operation, int]] = []
         self.spoil: Callable[[bytes], bytes] = lambda data: data
         self.lost: BaseException | None = None
 
-    async def request(self, op: str, body: dict[str, Any], *, deadline: float) -> dict[str, Any]:
+    async def request(
+        self, op: Operation, body: dict[str, Any], *, deadline: float
+    ) -> dict[str, Any]:
         self.asked.append((op, body.get("offset", 0)))
         await asyncio.sleep(0)
         self._left -= 1
         if self._left < 0:
             self.lost = Unavailable("the link broke")
             raise Unavailable("the link broke")
-        if op == "base":
+        if op is BASE:
             return await self._server.describe(2, body)
-        if op == "file_check":
+        if op is FILE_CHECK:
             return await self._server.check(2, body)
         answer = await self._server.piece(2, body)
         return {"data": self.spoil(answer["data"])}
@@ -57,7 +61,7 @@ class Wire:
 
     def offsets(self) -> list[int]:
         """Of the pieces that were asked for."""
-        return [offset for op, offset in self.asked if op == "file"]
+        return [offset for op, offset in self.asked if op is FILE]
 
 
 class Nodes:

@@ -9,9 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from loose_operations import asked
 from storage_node import StorageNode, descriptor, numbered_batch
 
 from lognode.client.errors import CorruptData, NotLeader, SequenceMismatch, Unavailable, from_wire
+from lognode.client.protocol import OPERATIONS
+from lognode.client.protocol.reads import FOLLOW
 from lognode.client.records import encode_batch
 from lognode.node import reads
 from lognode.node.follow import Follow
@@ -190,8 +193,9 @@ PAGES: dict[str, dict[str, object]] = {
 
 
 def page_of(made: Range, op: str, **body: object) -> dict[str, Any]:
-    asked = {**PAGES[op], **body}
-    return asyncio.run(reads.READS[op](made, asked))  # type: ignore[arg-type, arg-type]
+    operation = OPERATIONS[op]
+    wanted = asked(operation, **PAGES[op], **body)
+    return asyncio.run(reads.READS[operation](made, wanted))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("op", PAGES)
@@ -451,7 +455,7 @@ def test_x28_a_follower_reads_files_that_a_thread_has_hashed(
 ) -> None:
     async def test(node: StorageNode, replica: RangeReplica) -> None:
         on_loop.clear()
-        follow = Follow(replica, SimpleNamespace(body=body))  # type: ignore[arg-type]
+        follow = Follow(replica, SimpleNamespace(body=asked(FOLLOW, **body)))  # type: ignore[arg-type]
         seqs: list[int] = []
         more = True
         while more:
