@@ -178,11 +178,11 @@ class AsyncFeed:
                     seq, _ = await self._resolve(known.start, deadline)
                     positions.update(dict.fromkeys(own, seq))
         for known in ranges:
-            own_keys = {key: n for key, n in positions.items() if known.contains(key)}
-            if own_keys:
-                span = FollowSpan(min(own_keys), None, keys=own_keys)
-                span.reached_keys = dict(own_keys)
-                self._spans.append(span)
+            own_keys = sorted(key for key in positions if known.contains(key))
+            for at in range(0, len(own_keys), limits.follow_keys_max):
+                some = own_keys[at : at + limits.follow_keys_max]
+                keyed = {key: positions[key] for key in some}
+                self._spans.append(FollowSpan(some[0], None, keys=keyed, reached_keys=dict(keyed)))
 
     async def _resolve_keys(
         self, keys: list[bytes], start: Any, deadline: float

@@ -64,6 +64,8 @@ lineage_spans_max: Final = 4_096
 """Spans of keys with a floor or a compaction mark of their own."""
 leases_max: Final = 64
 lease_id_chars_max: Final = 128
+timeout_ms_max: Final = 7 * 24 * 3_600 * 1_000
+"""Of a request. A node waits for a read 60 s at most."""
 lease_ms_max: Final = 7 * 24 * 3_600 * 1_000
 """A lease ends by then unless it is renewed."""
 

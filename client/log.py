@@ -14,6 +14,7 @@ from .appends import (
     to_key,
 )
 from .cluster import Cluster
+from .durations import milliseconds
 from .errors import InvalidArgument, LognodeError, PartialFailure, RemoteProtocolError, Timeout
 from .follow import AsyncFeed, prefix_end
 from .pages import read_page
@@ -477,7 +478,7 @@ class AsyncLog:
 
 
 def _ms(timeout: float | None, default: float) -> int:
-    return int(1000 * (default if timeout is None else timeout))
+    return milliseconds(default if timeout is None else timeout)
 
 
 def _all_or_raise(results: list[Ack | LognodeError]) -> list[Ack]:

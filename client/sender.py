@@ -21,6 +21,7 @@ from typing import Any
 from . import errors, limits
 from .appends import AppendBatch, Columns, check_reply
 from .cluster import Cluster, LogRoutes
+from .durations import milliseconds
 from .errors import (
     BatchSpansRanges,
     Fenced,
@@ -457,7 +458,7 @@ class Sender:
         until = max(batch.attempts.attempt_deadline(now) for batch in batches)
         body = {
             "batches": [batch.data for batch in batches],
-            "timeout_ms": max(1, int((until - now) * 1000)),
+            "timeout_ms": max(1, milliseconds(until - now)),
         }
         try:
             answer = await self._cluster.ask(known, APPEND, body, until, node=node)

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from . import chunks, limits
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
+from .durations import milliseconds
 from .errors import (
     InvalidArgument,
     LimitExceeded,
@@ -152,7 +153,7 @@ class AsyncSnapshot:
         self, key: bytes, operation: Operation, body: Body, timeout: float | None
     ) -> tuple[dict[str, Any], Range]:
         seconds = self._timeout if timeout is None else timeout
-        full = {**body, "timeout_ms": int(1000 * seconds)}
+        full = {**body, "timeout_ms": milliseconds(seconds)}
         try:
             answer = await self._cluster.call(
                 self._routes, key, operation, full, deadline=self._cluster.now() + seconds

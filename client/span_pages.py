@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from . import limits
 from .chunks import Chunk, of_page
 from .cluster import Cluster, LogRoutes
+from .durations import milliseconds
 from .errors import NotFound, RemoteProtocolError
 from .protocol.reads import EXPORT
 from .routing import Range
@@ -116,7 +117,7 @@ async def _ask(
     cluster: Cluster, routes: LogRoutes, span: Span, key: bytes, body: Body,
     consistency: Consistency, timeout: float,
 ) -> tuple[Body, Range]:  # fmt: skip
-    full = {**body, "consistency": consistency, "timeout_ms": int(1000 * timeout)}
+    full = {**body, "consistency": consistency, "timeout_ms": milliseconds(timeout)}
     is_prefix = consistency == "prefix"
     if is_prefix:
         full["through"] = span.to_seq - 1

@@ -16,7 +16,7 @@ LOG_NAME: Final = Text(limits.log_name_bytes_max, 1, limit="log_name_bytes_max")
 LEASE: Final = Text(limits.lease_id_chars_max, 1, chars=True)
 REASON: Final = Text(4 * limits.KIB, lines=True)
 """Free text of a node for people."""
-TIMEOUT: Final = Integer(0, 7 * 24 * 3_600 * 1_000)
+TIMEOUT: Final = Integer(0, limits.timeout_ms_max)
 """Milliseconds."""
 
 GROUP: Final[Shape] = {"range": Integer(), "generation": Integer()}
