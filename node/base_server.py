@@ -89,12 +89,14 @@ class BaseServer:
             raise RangeNotFound(f"no segment {content_id} on this node", range=0) from None
 
     async def check(self, node: int, body: Body) -> Body:
-        """A peer got a file that is not what its name says: is it the one that is here?
+        """Say whether the file here is sound: a peer has received another content.
 
-        If so it is mended, or the replicas that hold it are damaged; they would find out at some
-        read.
+        A damaged file is mended, or the replicas that hold it are damaged. Raises RangeNotFound
+        where no replica here holds a file of that name: a peer's word alone damages nothing.
         """
         content_id, gid = _content_id(body), fields.group(body)
+        if not self._host.holders(content_id):
+            raise RangeNotFound(f"no replica on this node holds segment {content_id}", range=0)
         try:
             await asyncio.to_thread(self._host.store.verify, content_id)
         except CorruptData as error:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..client.connection import Connection
-from ..client.errors import LognodeError, NotLeader
+from ..client.errors import InvalidArgument, LognodeError, NotLeader
 from ..client.protocol.peers import HEARTBEAT, KNOWN_IMAGE
 from ..partitions.facts import Facts
 from ..partitions.leads import LEAD_RESTS_S
@@ -88,7 +88,8 @@ class Heartbeat:
             try:
                 await self._ask()
             except LognodeError as error:
-                log.debug("no heartbeat", extra={"fields": {"error": str(error)}})
+                level = logging.ERROR if isinstance(error, InvalidArgument) else logging.DEBUG
+                log.log(level, "no heartbeat", extra={"fields": {"error": str(error)}})
                 await asyncio.sleep(_RETRY_S)
 
     async def _ask(self) -> None:

@@ -17,7 +17,7 @@ from .kinds import Array, Binary, Column, Flag, Integer, Row, Text
 from .operation import Operation, Permission, Retry, Sender
 from .record import Optional, Record
 
-_BATCH: Final = Binary(limits.entry_bytes_max, 1, limit="entry_bytes_max")
+_BATCH: Final = Binary(limits.entry_bytes_max, limit="entry_bytes_max")
 _RESULT: Final = Record(
     {
         "status": Text(0, among=("ok", "error")),

@@ -30,6 +30,8 @@ _OF_EACH_TYPE: Final[tuple[Any, ...]] = (
     {"map": {}},
 )
 """A value of each type that msgpack knows."""
+_ARRAYS: Final = (list, tuple)
+"""What packs to an array; named tuples do too."""
 Fault = tuple[str, Any]
 """What is wrong, and a value with that fault."""
 
@@ -253,7 +255,7 @@ class Array(Kind):
         self._limit = limit
 
     def check(self, value: Any, name: str) -> list[Any]:
-        if type(value) not in self.types:
+        if not isinstance(value, _ARRAYS):
             self.refuse(value, name)
         if len(value) > self.high and self._limit:
             too_large(name, len(value), "elements", self.high, self._limit)
@@ -308,7 +310,7 @@ class Column(Kind):
         self._allowed = {of, type(None)} if nil else {of}
 
     def check(self, value: Any, name: str) -> Any:
-        if type(value) not in self.types:
+        if not isinstance(value, _ARRAYS):
             self.refuse(value, name)
         if len(value) > self._count_high and self._limit:
             too_large(name, len(value), "elements", self._count_high, self._limit)
@@ -400,7 +402,7 @@ class Row(Kind):
         self._in_order = tuple(kinds.values())
 
     def check(self, value: Any, name: str) -> list[Any]:
-        if type(value) not in self.types or len(value) != len(self._in_order):
+        if not isinstance(value, _ARRAYS) or len(value) != len(self._in_order):
             self.refuse(value, name)
         return [
             kind.check(element, name) for kind, element in zip(self._in_order, value, strict=True)

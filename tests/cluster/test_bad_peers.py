@@ -95,7 +95,7 @@ def framed(payload: bytes) -> bytes:
     return HEADER.pack(len(payload), google_crc32c.value(payload)) + payload
 
 
-GOOD = encode(1, STATUS, {})
+GOOD = encode(1, STATUS.number, {})
 BOMB = {
     "a wrong checksum": (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "checksum"),
     "an absurd length": (HEADER.pack(0xFFFFFFFF, 0) + b"x" * 100, "4294967295"),

@@ -29,7 +29,11 @@ ONE_WAY = [op for op in OPERATIONS.values() if op.answer is None]
 
 def faulty(operations: list[Operation]) -> Iterator[tuple[Operation, str, dict[str, Any]]]:
     """Messages, valid but for one field: each operation in turn, each field, each fault."""
-    turns = [((op, *fault) for fault in op.request.beyond()) for op in operations]
+
+    def of(op: Operation) -> Iterator[tuple[Operation, str, dict[str, Any]]]:
+        return ((op, why, body) for why, body in op.request.beyond())
+
+    turns = [of(op) for op in operations]
     for turn in itertools.zip_longest(*turns):
         yield from filter(None, turn)
 

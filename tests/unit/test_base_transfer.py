@@ -11,7 +11,7 @@ import pytest
 from storage_node import StorageNode, descriptor, numbered_batch
 
 from lognode.client.connection import Connection
-from lognode.client.errors import CorruptData, Unavailable
+from lognode.client.errors import CorruptData, RangeNotFound, Unavailable
 from lognode.client.protocol import Operation
 from lognode.client.protocol.peers import BASE, FILE, FILE_CHECK
 from lognode.client.records import encode_batch
@@ -53,7 +53,7 @@ class Wire:
             return await self._server.describe(2, body)
         if op is FILE_CHECK:
             return await self._server.check(2, body)
-        answer = await self._server.piece(2, body)
+        answer = await self._server.piece(2, FILE.request.check(body))
         return {"data": self.spoil(answer["data"])}
 
     def close(self) -> None:
@@ -233,7 +233,7 @@ def test_S12_a_torn_part_from_before_is_fetched_again(tmp_path: Path) -> None:
         wire = Wire(nodes.server)
         assert nodes.holds_all(await nodes.fetcher(wire).fetch(1, G1, pin="copy"))
         assert 0 in wire.offsets()[1:], "and blamed on nobody"
-        assert ("file_check", 0) not in wire.asked
+        assert (FILE_CHECK, 0) not in wire.asked
 
     run(tmp_path, test, pieces=8)
 
@@ -316,5 +316,14 @@ def test_x2_a_log_that_meta_does_not_know_takes_no_part(tmp_path: Path) -> None:
         taker.stop()
         await taker.start()
         assert list(taker.host.damaged) == [GroupId(2, 1)]
+
+    run(tmp_path, test)
+
+
+def test_a_peer_that_doubts_a_file_which_no_replica_holds_damages_nothing(tmp_path: Path) -> None:
+    async def test(nodes: Nodes) -> None:
+        with pytest.raises(RangeNotFound, match="no replica on this node holds segment text"):
+            await nodes.server.check(2, {"range": 1, "generation": 1, "id": "text"})
+        assert not nodes.giver.host.damaged
 
     run(tmp_path, test)
