@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run_node(arguments)
         if arguments[0] == "dev":
             return _run_dev(arguments[1:])
+        if arguments[0] == "ca":
+            return _run_ca(arguments[1:])
         if arguments[0] == "verify":
             return _run_verify(arguments[1:])
         if arguments[:2] == ["config", "show"]:
@@ -64,6 +66,9 @@ def _verbs() -> str:
     lines = ["verbs (each has --help):"]
     for name, text in (
         ("dev", "a cluster on this machine, until Ctrl-C"),
+        ("ca init", "a small certificate authority for a cluster, for TLS"),
+        ("ca node", "the certificate and the key of a node"),
+        ("ca client", "the certificate and the key of a client"),
         ("config show", "a node's settings, and where each is from"),
         ("verify", "check the data directory of a stopped node"),
         *((verb.name, verb.help) for verb in verbs.VERBS.values()),
@@ -83,6 +88,12 @@ def _run_dev(arguments: Sequence[str]) -> int:
                         help="first of two ports a node (default 4600)")  # fmt: skip
     options = parser.parse_args(arguments)
     return dev.run(options.n, options.data, options.base_port)
+
+
+def _run_ca(arguments: Sequence[str]) -> int:
+    from . import ca_verbs  # the only verbs that load the cryptography package
+
+    return ca_verbs.run(arguments)
 
 
 def _run_verify(arguments: Sequence[str]) -> int:
