@@ -232,6 +232,15 @@ class ServerConnection:
         """Tell the other side why, then close."""
         self._transport.refuse(error)
 
+    def recheck(self) -> None:
+        """End the connection if TLS would not allow its hello any more."""
+        if self._tls is None or self.hello is None:
+            return
+        try:
+            self._tls.check(self.hello, self.certificate)
+        except LognodeError as error:
+            self.refuse(error)
+
     def close(self) -> None:
         """Send what is queued and close; requests in flight are abandoned."""
         self._transport.close()
@@ -459,6 +468,12 @@ class Listener:
     def connections(self) -> int:
         """Connections open, in handshake or after it."""
         return len(self._open)
+
+    def recheck(self) -> None:
+        """End the connections whose hello TLS would not allow any more."""
+        for accepted in list(self._open):
+            if accepted.connection is not None:
+                accepted.connection.recheck()
 
     def accept(self) -> FrameTransport:
         """The protocol factory that asyncio calls for each connection."""

@@ -286,6 +286,20 @@ class AsyncAdmin:
         )
         return self._planned(answer, "node", "state", "replicas")
 
+    async def rekey(self, node: int, key: str, *, timeout: float | None = None) -> dict[str, Any]:
+        """Bind a node to another TLS key: from now on only the holder of that key is believed to
+        be the node, and connections with the old one end.
+
+        `key`: the SHA-256 of the public key in hexadecimal, as `lognode ca node` prints it.
+        `node`, its `state`, and how many `replicas` it has.
+        Raises NodeNotFound, Conflict for a removed node, InvalidArgument.
+        """
+        body = {"node": node, "key": key}
+        answer = await self._cluster.call_any(
+            wire.NODE_REKEY, body, deadline=self._deadline(timeout), writes=True
+        )
+        return self._planned(answer, "node", "state", "replicas")
+
     async def _after(self, operation: int, range_id: int, deadline: float) -> Body:
         """The range once the operation no longer holds it."""
         async for looked in self._looks(deadline):

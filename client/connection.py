@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from . import errors, limits, wire
+from .certificate import Certificate
 from .errors import LognodeError, RemoteProtocolError, Timeout, Unauthorized, Unavailable
 from .frame import Frame
 from .tls import DialTls
@@ -59,6 +60,12 @@ class Connection:
     def address(self) -> str:
         """`host:port` of the other side."""
         return self._transport.peer_address
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The verified certificate of the other side; None without TLS."""
+        channel = self._transport.channel
+        return None if channel is None else channel.certificate
 
     @property
     def lost(self) -> LognodeError | None:

@@ -83,7 +83,8 @@ class ClientTls:
     """The TLS of one client: its files, and the context made of them."""
 
     def __init__(self, options: Tls) -> None:
-        """Raise InvalidArgument for a certificate without a key, or a key without one."""
+        """Raises InvalidArgument for files that cannot be used, and for a certificate without its
+        key."""
         if (options.cert is None) != (options.key is None):
             given, missing = ("key", "cert") if options.cert is None else ("cert", "key")
             raise InvalidArgument(
@@ -95,12 +96,10 @@ class ClientTls:
         )
         self._made: DialTls | None = None
         self._stamp: object = None
+        self.current()
 
     def current(self) -> DialTls:
-        """What the next connection uses. Raises InvalidArgument for files that cannot be used.
-
-        After a first success a bad new file changes nothing: the old ones are used on.
-        """
+        """What the next connection uses: the newest files that could be used."""
         stamp = files_stamp(self._ca, self._cert, self._key)
         if self._made is None or stamp != self._stamp:
             try:

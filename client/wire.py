@@ -155,6 +155,9 @@ NODE_DRAIN: Final = "node_drain"
 once; `replicas` is what is left there, shown by metadata of that version and later."""
 NODE_REMOVE: Final = "node_remove"
 """{node, dead} -> {node, state, replicas, version}. Doing it twice is doing it once."""
+NODE_REKEY: Final = "node_rekey"
+"""{node, key} -> {node, state, replicas, version}: only the holder of the TLS key with that
+fingerprint is believed to be the node. Doing it twice is doing it once."""
 HEALTH: Final = "health"
 """{nodes} -> {ok: bool, reasons: [str]}."""
 

@@ -135,7 +135,7 @@ class Authority:
         Raises InvalidArgument, Conflict when the files exist, or for a renewal do not.
         """
         names.check_name(node, "node")
-        uri = names.node_uri(names.check_name(cluster or self.cluster, "cluster"), node)
+        uris = [names.node_uri(each, node) for each in self._clusters(cluster)]
         kept = self._hosts(node) if renew and not hosts else []
         alternatives = kept or [_host(host) for host in dict.fromkeys(hosts)]
         if not alternatives:
@@ -144,18 +144,25 @@ class Authority:
                 "which clients dial the node with --host", what="host",
             )  # fmt: skip
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        return self._issue(node, uri, alternatives, purposes, days, renew)
+        return self._issue(node, uris, alternatives, purposes, days, renew)
 
     def client(self, client: str, days: int, *, cluster: str = "", renew: bool = False) -> Issued:
         """Make or renew the certificate of a client. Raises as `node`."""
         names.check_name(client, "client")
-        uri = names.client_uri(names.check_name(cluster or self.cluster, "cluster"), client)
-        return self._issue(client, uri, [], [ExtendedKeyUsageOID.CLIENT_AUTH], days, renew)
+        uris = [names.client_uri(each, client) for each in self._clusters(cluster)]
+        return self._issue(client, uris, [], [ExtendedKeyUsageOID.CLIENT_AUTH], days, renew)
+
+    def _clusters(self, cluster: str) -> list[str]:
+        """What a certificate calls the cluster: its id besides the name that all nodes know."""
+        if not cluster:
+            return [self.cluster]
+        names.check_name(cluster, "cluster")
+        return [self.cluster, cluster] if names.is_cluster_id(cluster) else [cluster]
 
     def _issue(
         self,
         name: str,
-        uri: str,
+        uris: list[str],
         hosts: list[x509.GeneralName],
         purposes: list[x509.ObjectIdentifier],
         days: int,
@@ -170,7 +177,7 @@ class Authority:
             _check_absent(cert, key_path)
             key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        alternatives = [*hosts, x509.UniformResourceIdentifier(uri)]
+        alternatives = [*hosts, *map(x509.UniformResourceIdentifier, uris)]
         made = (
             _builder(subject, self._signer.subject, key.public_key(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -94,7 +94,10 @@ class Server:
             hello = request.connection.hello
             if hello is None or hello.role != "node":
                 raise Unauthorized("only a node can join")
-            return self._counted(op, lambda: self._join(body))
+            certificate = request.connection.certificate
+            # The key that the node has shown, whatever it says.
+            seen = {**body, "key": "" if certificate is None else certificate.key}
+            return self._counted(op, lambda: self._join(seen))
         peer_operation = self._peer_operations.get(op)
         if peer_operation is not None:
             node = self._peer(request.connection)

@@ -161,6 +161,9 @@ def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
         "node drain answer": (24, wire.OK, {
             "node": 3, "state": "DRAINING", "replicas": 5, "version": 90}),
         "node remove": (25, wire.NODE_REMOVE, {"node": 3, "dead": True}),
+        "node rekey": (28, wire.NODE_REKEY, {"node": 3, "key": "ab" * 32}),
+        "node rekey answer": (28, wire.OK, {
+            "node": 3, "state": "ACTIVE", "replicas": 5, "version": 90}),
         "error": (19, wire.ERROR, errors.to_wire(errors.NotLeader("not here", hint=2))),
         "error with descriptors": (19, wire.ERROR, errors.to_wire(
             errors.GenerationMismatch("older", ranges=[descriptor]))),
