@@ -688,6 +688,7 @@ def _end(code: int) -> None:
 
 def main(config: Config) -> int:
     """Run a node until it is stopped; the exit code."""
+    os.umask(0o077)  # its data is nobody else's, whatever makes a file
     logs.set_up(config.log_level)
     only_the_young()
     return asyncio.run(_main(config))

@@ -86,8 +86,10 @@ def _run_dev(arguments: Sequence[str]) -> int:
                         help="directory of all their data (default ./lognode-dev)")  # fmt: skip
     parser.add_argument("--base-port", type=whole, metavar="P",
                         help="first of two ports a node (default 4600)")  # fmt: skip
+    parser.add_argument("--tls", action="store_true",
+                        help="with TLS, and certificates made for it under --data")  # fmt: skip
     options = parser.parse_args(arguments)
-    return dev.run(options.n, options.data, options.base_port)
+    return dev.run(options.n, options.data, options.base_port, tls=options.tls)
 
 
 def _run_ca(arguments: Sequence[str]) -> int:
