@@ -11,9 +11,11 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from . import limits, wire
+from .certificate import Certificate
 from .errors import (
     InvalidArgument,
     LimitExceeded,
@@ -28,6 +30,7 @@ from .errors import (
 from .frame import Frame
 from .listening import end_listening
 from .protocol import Operation, frames, name_of
+from .tls import Channel
 from .transport import FrameTransport
 from .wire import Hello, Welcome
 
@@ -71,6 +74,20 @@ class Handler(Protocol):
 
     def failed(self, number: int, error: Exception) -> None:
         """A handler raised what it should not: a bug or a broken invariant."""
+
+
+class ListenTls(Protocol):
+    """The TLS of a listener. All calls on the loop's thread."""
+
+    def channel(self) -> Channel:
+        """A channel for one accepted connection."""
+
+    def check(self, hello: Hello, certificate: Certificate | None) -> None:
+        """Raise Unauthorized for a hello that the dialler's certificate does not allow. Nothing
+        else learns of a hello before it has passed."""
+
+    def refused(self, address: str, error: LognodeError) -> None:
+        """A connection has ended before its handshake was done."""
 
 
 class Request:
@@ -179,9 +196,11 @@ class ServerConnection:
         handler: Handler,
         *,
         secret: bytes | None,
+        tls: ListenTls | None,
         entropy: Callable[[int], bytes],
     ) -> None:
         self.hello: Hello | None = None
+        self._tls = tls
         self._handler = handler
         self._secret = secret
         self._entropy = entropy
@@ -206,6 +225,12 @@ class ServerConnection:
     def address(self) -> str:
         """`host:port` of the other side."""
         return self._transport.peer_address
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The verified certificate of the other side; None without TLS or without certificate."""
+        channel = self._transport.channel
+        return None if channel is None else channel.certificate
 
     @property
     def lost(self) -> LognodeError | None:
@@ -240,6 +265,15 @@ class ServerConnection:
         """Tell the other side why, then close."""
         self._transport.refuse(error)
 
+    def recheck(self) -> None:
+        """End the connection if TLS would not allow its hello any more."""
+        if self._tls is None or self.hello is None:
+            return
+        try:
+            self._tls.check(self.hello, self.certificate)
+        except LognodeError as error:
+            self.refuse(error)
+
     def close(self) -> None:
         """Send what is queued and close; requests in flight are abandoned."""
         self._transport.close()
@@ -268,25 +302,25 @@ class ServerConnection:
             raise Unauthorized("the first frame of a connection is a hello")
         hello = Hello.from_body(message.body)
         hello.agreed_version()
-        nonce = self._entropy(wire.nonce_bytes)
-        welcome = self._handler.welcome(hello, nonce)
-        needs_proof = hello.role == "node" and self._secret is not None
-        proof = None
-        if hello.role == "node" and self._secret is not None:
-            proof = wire.prove(self._secret, "acceptor", hello, welcome)
-        self.hello, self._welcome = hello, welcome
-        self._transport.send(0, frames.WELCOME, {**welcome.to_body(), "proof": proof})
-        if not needs_proof:
+        if self._tls is not None:
+            self._tls.check(hello, self.certificate)
+        welcome = self._handler.welcome(hello, self._entropy(wire.nonce_bytes))
+        wants_proof = hello.role == "node" and self._secret is not None
+        self.hello, self._welcome = hello, replace(welcome, wants_proof=wants_proof)
+        self._transport.send(0, frames.WELCOME, self._welcome.to_body())
+        if not wants_proof:
             self._admit()
 
     def _check_proof(self, message: Frame) -> None:
-        proof = message.body.get("proof") if message.kind == frames.PROOF else None
         if self.hello is None or self._welcome is None or self._secret is None:
             raise Unauthorized("a proof before the hello")
-        wire.check_proof(
-            self._secret, "dialler", self.hello, self._welcome,
-            proof if type(proof) is bytes else None,
-        )  # fmt: skip
+        proof = message.body.get("proof") if message.kind == frames.PROOF else None
+        channel = self._transport.channel
+        shared = (self.hello, self._welcome)
+        binding = b"" if channel is None else channel.binding
+        wire.check_proof(self._secret, "dialler", *shared, proof, binding)
+        ours = wire.prove(self._secret, "acceptor", *shared, binding)
+        self._transport.send(0, frames.PROOF, {"proof": ours})
         self._admit()
 
     def _admit(self) -> None:
@@ -450,6 +484,8 @@ class ServerConnection:
             request.abandon()
         if self._open:
             self._handler.closed(self, error)
+        elif self._tls is not None:
+            self._tls.refused(self.address, error)
 
 
 async def serve(
@@ -458,10 +494,11 @@ async def serve(
     port: int,
     *,
     secret: bytes | None = None,
+    tls: ListenTls | None = None,
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> "Listener":
     """Listen at `host:port` (0: any free port). Raises OSError when that is impossible."""
-    listener = Listener(handler, secret, entropy)
+    listener = Listener(handler, secret, tls, entropy)
     loop = asyncio.get_running_loop()
     listener.server = await loop.create_server(listener.accept, host, port)
     return listener
@@ -471,11 +508,16 @@ class Listener:
     """The open connections of one listening socket, at most `connections_max`."""
 
     def __init__(
-        self, handler: Handler, secret: bytes | None, entropy: Callable[[int], bytes]
+        self,
+        handler: Handler,
+        secret: bytes | None,
+        tls: ListenTls | None,
+        entropy: Callable[[int], bytes],
     ) -> None:
         self.server: asyncio.Server | None = None
         self._handler = handler
         self._secret = secret
+        self._tls = tls
         self._entropy = entropy
         self._open: set[_Accepted] = set()
         self.closed = False
@@ -493,11 +535,17 @@ class Listener:
         """Connections open, in handshake or after it."""
         return len(self._open)
 
+    def recheck(self) -> None:
+        """End the connections whose hello TLS would not allow any more."""
+        for accepted in list(self._open):
+            if accepted.connection is not None:
+                accepted.connection.recheck()
+
     def accept(self) -> FrameTransport:
         """The protocol factory that asyncio calls for each connection."""
-        accepted = _Accepted(self, self._open)
+        accepted = _Accepted(self, self._open, None if self._tls is None else self._tls.channel())
         connection = ServerConnection(
-            accepted, self._handler, secret=self._secret, entropy=self._entropy
+            accepted, self._handler, secret=self._secret, tls=self._tls, entropy=self._entropy
         )
         accepted.connection = connection
         return accepted
@@ -517,8 +565,10 @@ class Listener:
 class _Accepted(FrameTransport):
     """A transport that its listener counts."""
 
-    def __init__(self, listener: Listener, among: set["_Accepted"]) -> None:
-        super().__init__()
+    def __init__(
+        self, listener: Listener, among: set["_Accepted"], channel: Channel | None
+    ) -> None:
+        super().__init__(channel)
         self.connection: ServerConnection | None = None
         self._listener = listener
         self._among = among

@@ -17,6 +17,7 @@ from .errors import (
 )
 from .protocol.cluster import (
     NODE_DRAIN,
+    NODE_REKEY,
     NODE_REMOVE,
     RANGE_MERGE,
     RANGE_MOVE,
@@ -283,6 +284,18 @@ class AsyncAdmin:
         """
         body = {"node": node, "dead": dead}
         answer = await self._cluster.call_any(NODE_REMOVE, body, deadline=self._deadline(timeout))
+        return self._planned(answer, "node", "state", "replicas")
+
+    async def rekey(self, node: int, key: str, *, timeout: float | None = None) -> dict[str, Any]:
+        """Bind a node to another TLS key: from now on only the holder of that key is believed to
+        be the node, and connections with the old one end.
+
+        `key`: the SHA-256 of the public key in hexadecimal, as `lognode ca node` prints it.
+        `node`, its `state`, and how many `replicas` it has.
+        Raises NodeNotFound, Conflict for a removed node, InvalidArgument.
+        """
+        body = {"node": node, "key": key}
+        answer = await self._cluster.call_any(NODE_REKEY, body, deadline=self._deadline(timeout))
         return self._planned(answer, "node", "state", "replicas")
 
     async def _after(self, operation: int, range_id: int, deadline: float) -> Body:

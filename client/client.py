@@ -12,6 +12,7 @@ from .errors import InvalidArgument, LimitExceeded, RemoteProtocolError
 from .log import AsyncLog
 from .protocol import Operation
 from .protocol.cluster import ALTER_LOG, CREATE_LOG, DELETE_LOG, HEALTH, STATUS
+from .tls import ClientTls, Tls
 from .types import UNCHANGED, Unchanged
 
 default_timeout_s: Final = 10.0
@@ -22,24 +23,39 @@ class AsyncClient:
     """A connection to a cluster, by any of its nodes' addresses.
 
     `address`: `lognode://host:port[,host:port...]`; the rest of the nodes is found out.
+    `lognodes://` is the same with TLS, and may name the files of `tls` itself:
+    `lognodes://host:port?ca=FILE&cert=FILE&key=FILE`.
+    `tls`: the files for TLS, see `lognode.Tls`; with them `lognode://` means TLS too.
     `timeout`: seconds, the default deadline of every call. Nothing is dialled before the first
     call. All use is on the loop that is running when it is first used.
-    Raises InvalidArgument for a bad address.
+    Raises InvalidArgument for a bad address, and for files that cannot be used.
     """
 
     def __init__(
-        self, address_list: str = default_address, *, timeout: float = default_timeout_s
+        self,
+        address_list: str = default_address,
+        *,
+        tls: Tls | None = None,
+        timeout: float = default_timeout_s,
     ) -> None:
         if timeout <= 0:
             raise InvalidArgument(f"timeout is {timeout}; give seconds above 0", what="timeout")
-        self._cluster = Cluster(address.parse(address_list))
+        seeds, in_address = address.parse(address_list), address.tls_of(address_list)
+        if tls is not None and in_address not in (None, Tls()):
+            raise InvalidArgument(
+                "the files for TLS are given twice, in the address and as `tls`; give one of them",
+                what="tls",
+            )
+        how = tls or in_address
+        self._cluster = Cluster(seeds, None if how is None else ClientTls(how))
+        self._scheme = address.SCHEME if how is None else address.TLS_SCHEME
         self._timeout = timeout
         self._logs: dict[str, AsyncLog] = {}
         self._admin = AsyncAdmin(self._cluster, timeout=timeout)
 
     def __repr__(self) -> str:
         seeds = ",".join(map(str, self._cluster.seeds))
-        return f"<AsyncClient lognode://{seeds}>"
+        return f"<AsyncClient {self._scheme}{seeds}>"
 
     @property
     def admin(self) -> AsyncAdmin:

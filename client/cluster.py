@@ -30,6 +30,7 @@ from .protocol.cluster import METADATA
 from .retry import Attempts, Next
 from .routing import Range, RangeTable
 from .session import Session
+from .tls import ClientTls
 
 Body = dict[str, Any]
 metadata_timeout_s: Final = 1.0
@@ -49,11 +50,11 @@ class LogRoutes:
 class Cluster:
     """Nodes, logs and connections of one client. All calls on one loop."""
 
-    def __init__(self, seeds: Sequence[Address]) -> None:
+    def __init__(self, seeds: Sequence[Address], tls: ClientTls | None = None) -> None:
         self.seeds = tuple(seeds)
         self.version = 0
         self.nodes: dict[int, Address] = {}
-        self.pool = Pool()
+        self.pool = Pool(tls)
         self._preferred = random.randrange(1 << 16)
         """Which member prefix reads go to. Each client has one of its own, so that they spread, and
         stays with it: another might be behind what the session has seen, and have to be waited

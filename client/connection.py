@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from . import errors, limits, wire
+from .certificate import Certificate
 from .errors import LognodeError, RemoteProtocolError, Timeout, Unauthorized, Unavailable
 from .frame import Frame
 from .protocol import Operation, frames, name_of
+from .tls import DialTls
 from .transport import FrameTransport
 from .wire import Hello, Welcome
 
@@ -59,6 +61,12 @@ class Connection:
     def address(self) -> str:
         """`host:port` of the other side."""
         return self._transport.peer_address
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The verified certificate of the other side; None without TLS."""
+        channel = self._transport.channel
+        return None if channel is None else channel.certificate
 
     @property
     def lost(self) -> LognodeError | None:
@@ -378,24 +386,27 @@ async def dial(
     node: int | None = None,
     incarnation: int = 0,
     secret: bytes | None = None,
+    tls: DialTls | None = None,
     timeout_s: float = 5.0,
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> Connection:
-    """Connect and shake hands.
+    """Connect and shake hands, inside TLS where `tls` is given.
 
     Raises Unavailable when nobody answers at that address within `timeout_s`, Unauthorized when
-    one side does not hold the other's secret or is of another cluster, RemoteProtocolError when
-    what answers is no lognode, Unsupported when no protocol version is common.
+    one side refuses the other's certificate, does not hold the other's secret or is of another
+    cluster, RemoteProtocolError when what answers is no lognode or does not speak TLS, Unsupported
+    when no protocol version is common.
     """
     loop = asyncio.get_running_loop()
     hello = Hello(
         role=role, nonce=entropy(wire.nonce_bytes), cluster=cluster, node=node,
         incarnation=incarnation,
     )  # fmt: skip
+    channel = None if tls is None else tls.channel(host)
     try:
         async with asyncio.timeout(timeout_s):
-            _, transport = await loop.create_connection(FrameTransport, host, port)
-            welcome = await _greet(transport, hello)
+            _, transport = await loop.create_connection(lambda: FrameTransport(channel), host, port)
+            welcome = await _shake_hands(_Greeting(transport), hello, secret)
     except TimeoutError:
         reason = f"no answer within {timeout_s:g} s"
         raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
@@ -404,46 +415,51 @@ async def dial(
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else error.strerror or str(error)
         raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
-    try:
-        _check_welcome(hello, welcome, secret)
-    except LognodeError as error:
-        transport.abort(error)
-        raise
-    if role == "node" and secret is not None:
-        transport.send(0, frames.PROOF, {"proof": wire.prove(secret, "dialler", hello, welcome)})
     transport.trust()
     return Connection(transport, hello, welcome)
 
 
-async def _greet(transport: FrameTransport, hello: Hello) -> Welcome:
-    answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-
-    def answered(message: Frame) -> None:
-        if not answer.done():
-            answer.set_result(message)
-
-    def lost(error: LognodeError) -> None:
-        if not answer.done():
-            answer.set_exception(error)
-
-    transport.on_frame, transport.on_lost = answered, lost
-    transport.send(0, frames.HELLO, hello.to_body())
+async def _shake_hands(greeting: "_Greeting", hello: Hello, secret: bytes | None) -> Welcome:
+    transport = greeting.transport
     try:
-        message = await answer
-        if message.kind == frames.ERROR:
-            raise errors.from_wire(message.body)
-        if message.kind != frames.WELCOME:
-            raise RemoteProtocolError(f"{transport.peer_address} is no lognode listener")
-        return Welcome.from_body(message.body)
+        transport.send(0, frames.HELLO, hello.to_body())
+        welcome = Welcome.from_body(await greeting.answer(frames.WELCOME))
+        if hello.cluster is not None and welcome.cluster not in (None, hello.cluster):
+            raise Unauthorized(
+                f"that node belongs to cluster {welcome.cluster}, this side to {hello.cluster}"
+            )
+        if hello.role == "node" and (secret is not None or welcome.wants_proof):
+            binding = b"" if transport.channel is None else transport.channel.binding
+            if secret is None or not welcome.wants_proof:
+                raise Unauthorized(
+                    f"{'this' if secret is None else 'that'} node has no secret, and the other one "
+                    "has: start every node with the same --secret-file"
+                )
+            proof = wire.prove(secret, "dialler", hello, welcome, binding)
+            transport.send(0, frames.PROOF, {"proof": proof})
+            theirs = (await greeting.answer(frames.PROOF)).get("proof")
+            wire.check_proof(secret, "acceptor", hello, welcome, theirs, binding)
+        return welcome
     except BaseException:
         transport.abort(Unavailable("handshake failed", reason="handshake"))
         raise
 
 
-def _check_welcome(hello: Hello, welcome: Welcome, secret: bytes | None) -> None:
-    if hello.cluster is not None and welcome.cluster not in (None, hello.cluster):
-        raise Unauthorized(
-            f"that node belongs to cluster {welcome.cluster}, this side to {hello.cluster}"
-        )
-    if secret is not None and hello.role == "node":
-        wire.check_proof(secret, "acceptor", hello, welcome, welcome.proof)
+class _Greeting:
+    """The answers of an acceptor before the connection is open, in order."""
+
+    def __init__(self, transport: FrameTransport) -> None:
+        self.transport = transport
+        self._answers: asyncio.Queue[Frame | LognodeError] = asyncio.Queue()
+        transport.on_frame = transport.on_lost = self._answers.put_nowait
+
+    async def answer(self, kind: int) -> Body:
+        """The body of the next frame. Raises the acceptor's error, or the end's."""
+        message = await self._answers.get()
+        if isinstance(message, LognodeError):
+            raise message
+        if message.kind == frames.ERROR:
+            raise errors.from_wire(message.body)
+        if message.kind != kind:
+            raise RemoteProtocolError(f"{self.transport.peer_address} is no lognode listener")
+        return message.body

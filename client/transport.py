@@ -13,19 +13,22 @@ from . import frame, limits
 from .errors import LognodeError, Unavailable, to_wire
 from .frame import Broken, Decoder, Frame
 from .protocol import frames
+from .tls import Channel, NotTls
 
 _KEEPALIVE_IDLE_S: Final = 60
 _USER_TIMEOUT_MS: Final = 30_000
 
 
 class FrameTransport(asyncio.Protocol):
-    """One TCP connection as frames. All calls on the loop's thread.
+    """One TCP connection as frames, inside TLS where there is a `channel`. All calls on the loop's
+    thread.
 
     `on_frame` gets each frame, in order; `on_lost` is called once, with the reason, after which
     neither is called again; `on_writable` after the send buffer has drained.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, channel: Channel | None = None) -> None:
+        self.channel = channel
         self.on_frame: Callable[[Frame], None] = _ignore
         self.on_lost: Callable[[LognodeError], None] = _ignore
         self.on_writable: Callable[[], None] = _nothing
@@ -53,10 +56,14 @@ class FrameTransport(asyncio.Protocol):
         self.peer_address = f"{name[0]}:{name[1]}" if name else "?"
         self.last_in_s = self._loop.time()
         _tune(transport.get_extra_info("socket"))
+        if self.channel is not None:
+            self._write(self.channel.begin())
 
     def data_received(self, data: bytes) -> None:
         self.bytes_in += len(data)
         self.last_in_s = self._loop.time()
+        if self.channel is not None:
+            data = self._opened(self.channel, data)
         for event in self._decoder.feed(data):
             if self.lost is not None or self._closing:
                 return
@@ -120,7 +127,11 @@ class FrameTransport(asyncio.Protocol):
             self._transport.pause_reading()
 
     def refuse(self, error: LognodeError) -> None:
-        """Tell the other side why, then close."""
+        """Tell the other side why, then close. Before the end of the TLS handshake nothing can be
+        told."""
+        if self.channel is not None and not self.channel.secured:
+            self.abort(error)
+            return
         self.send(0, frames.ERROR, to_wire(error))
         self.close(error)
 
@@ -131,6 +142,8 @@ class FrameTransport(asyncio.Protocol):
         self._flush()
         self._closing = True
         if self._transport is not None:
+            if self.channel is not None:
+                self._write(self.channel.end())
             self._transport.close()
         self._lose(error or Unavailable("connection closed", reason="closed"))
 
@@ -147,13 +160,39 @@ class FrameTransport(asyncio.Protocol):
         if not self._closed.done() and self._transport is not None:
             self._transport.abort()
 
+    def _opened(self, channel: Channel, data: bytes) -> bytes:
+        """The plain bytes in those that came; a channel of no use any more ends the connection."""
+        secured = channel.secured
+        try:
+            plain = channel.receive(data)
+        except LognodeError as error:
+            told = (
+                frame.encode(0, frames.ERROR, to_wire(error)) if isinstance(error, NotTls) else b""
+            )
+            self._write(told or channel.outgoing())
+            self._closing = True
+            if self._transport is not None:
+                self._transport.close()
+            self._lose(type(error)(f"{self.peer_address}: {error.message}"))
+            return b""
+        self._write(channel.outgoing())
+        if channel.secured and not secured:
+            self._flush()
+        if channel.ended and self._transport is not None:
+            self._transport.close()
+        return plain
+
     def _flush(self) -> None:
-        if not self._out:
+        if not self._out or (self.channel is not None and not self.channel.secured):
             return
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
         self._out.clear()
         self._out_bytes = 0
         if self._transport is not None and not self._transport.is_closing():
+            self._write(data if self.channel is None else self.channel.seal(data))
+
+    def _write(self, data: bytes) -> None:
+        if data and self._transport is not None and not self._transport.is_closing():
             self.bytes_out += len(data)
             self._transport.write(data)
 

@@ -3,8 +3,10 @@
 `protocol/frames.py` shows their order, `protocol/` has everything that follows them.
 
 Both sides of a node link prove that they hold the cluster's secret: HMAC-SHA-256 over both nonces,
-both identities and a label of the side, so that no proof can be reflected or replayed. The secret
-authenticates links; it encrypts nothing.
+both identities and a label of the side, so that no proof can be reflected or replayed. The dialler
+proves first: an acceptor gives a stranger no proof, from which the secret could be guessed. Inside
+TLS the proofs also cover the certificate of the acceptor, so that nobody who ends TLS in between
+can pass them on. The secret authenticates links; it encrypts nothing.
 """
 
 import hashlib
@@ -91,13 +93,14 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Who was dialled. `node` is None on a node that has not joined a cluster yet."""
+    """Who was dialled. `node` is None on a node that has not joined a cluster yet; `wants_proof`:
+    nodes have to prove that they hold its secret."""
 
     nonce: bytes
     version: int = VERSION_MAX
     cluster: str | None = None
     node: int | None = None
-    proof: bytes | None = None
+    wants_proof: bool = False
 
     def to_body(self) -> dict[str, Any]:
         """The body of the welcome frame."""
@@ -106,7 +109,7 @@ class Welcome:
             "cluster": self.cluster,
             "node": self.node,
             "nonce": self.nonce,
-            "proof": self.proof,
+            "wants_proof": self.wants_proof,
         }
 
     @classmethod
@@ -120,17 +123,24 @@ class Welcome:
             version=version,
             cluster=_field(body, "cluster", str),
             node=_field(body, "node", int),
-            proof=_field(body, "proof", bytes),
+            wants_proof=bool(_field(body, "wants_proof", bool)),
         )
 
 
 def prove(
-    secret: bytes, side: Literal["dialler", "acceptor"], hello: Hello, ours: Welcome
+    secret: bytes,
+    side: Literal["dialler", "acceptor"],
+    hello: Hello,
+    welcome: Welcome,
+    binding: bytes = b"",
 ) -> bytes:
-    """The proof that `side` holds the secret; of `ours` everything but its proof counts."""
+    """Return the proof that `side` holds the secret.
+
+    `binding`: what a TLS channel has that no other has (`Channel.binding`); empty without TLS.
+    """
     claims = [
-        "lognode/1", side, hello.nonce, ours.nonce, hello.role, hello.cluster, hello.node,
-        hello.incarnation, ours.version, ours.cluster, ours.node,
+        "lognode/2", side, hello.nonce, welcome.nonce, hello.role, hello.cluster, hello.node,
+        hello.incarnation, welcome.version, welcome.cluster, welcome.node, binding,
     ]  # fmt: skip
     return hmac.new(secret, msgpack.packb(claims), hashlib.sha256).digest()
 
@@ -140,16 +150,20 @@ def check_proof(
     side: Literal["dialler", "acceptor"],
     hello: Hello,
     welcome: Welcome,
-    proof: bytes | None,
+    proof: object,
+    binding: bytes = b"",
 ) -> None:
-    """Raises Unauthorized unless `proof` is that side's."""
-    if proof is None:
+    """Raise Unauthorized unless `proof` is that of `side`."""
+    if type(proof) is not bytes:
         raise Unauthorized(
             f"this cluster has a secret and the {side} sent no proof of it: "
             "start every node with the same --secret-file"
         )
-    if not hmac.compare_digest(prove(secret, side, hello, welcome), proof):
-        raise Unauthorized(f"the {side} holds another secret: compare the --secret-file of both")
+    if not hmac.compare_digest(prove(secret, side, hello, welcome, binding), proof):
+        raise Unauthorized(
+            f"the {side} holds another secret, or a third party relays this connection: compare "
+            "the --secret-file of both nodes"
+        )
 
 
 def _nonce(body: Mapping[Any, Any]) -> bytes:

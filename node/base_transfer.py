@@ -248,7 +248,7 @@ def _held(path: Path, size: int) -> int:
 
 
 def _write(path: Path, offset: int, data: bytes, *, sync: bool) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(data)
         while view:

@@ -34,6 +34,7 @@ from ..client.protocol.peers import BOOTSTRAP
 from ..client.wire import Hello, Welcome
 from .addresses import split_address
 from .config import Config
+from .tls import NodeTls
 
 _ROUND_S = 0.3
 _ANSWER_S = 2.0
@@ -118,6 +119,7 @@ def decide(
 async def agree(
     config: Config,
     secret: bytes | None,
+    tls: NodeTls | None,
     joins: str | None,
     store: Callable[[str], Awaitable[None]],
 ) -> Found | Join:
@@ -127,7 +129,7 @@ async def agree(
     host, port = split_address(config.listen, "listen")
     lobby = _Lobby(members, joins)
     try:
-        listener = await acceptor.serve(lobby, host, port, secret=secret)
+        listener = await acceptor.serve(lobby, host, port, secret=secret, tls=tls)
     except OSError as error:
         raise Unavailable(
             f"cannot listen on {config.listen}: {error.strerror or error}; "
@@ -138,7 +140,7 @@ async def agree(
     told = ""
     try:
         while True:
-            heard = await _round(members - {config.advertised}, secret)
+            heard = await _round(members - {config.advertised}, secret, tls)
             step = decide(config.advertised, members, joins, heard)
             if isinstance(step, Join):
                 await store(step.cluster)
@@ -157,13 +159,15 @@ async def agree(
         await listener.close()
 
 
-async def _round(others: frozenset[str], secret: bytes | None) -> dict[str, Heard]:
+async def _round(
+    others: frozenset[str], secret: bytes | None, tls: NodeTls | None
+) -> dict[str, Heard]:
     """What all of them say now; who does not answer, or not as it should, is left out. Raises
-    Unauthorized: waiting mends no secret."""
+    Unauthorized: waiting mends no secret and no certificate."""
 
     async def one(address: str) -> Heard | None:
         try:
-            return await _ask(address, secret)
+            return await _ask(address, secret, tls)
         except Unauthorized:
             raise
         except LognodeError as error:
@@ -175,9 +179,12 @@ async def _round(others: frozenset[str], secret: bytes | None) -> dict[str, Hear
     return {address: told for address, told in zip(asked, answers, strict=True) if told}
 
 
-async def _ask(address: str, secret: bytes | None) -> Heard:
+async def _ask(address: str, secret: bytes | None, tls: NodeTls | None) -> Heard:
     host, port = split_address(address)
-    connection = await dial(host, port, role="node", secret=secret, timeout_s=_ANSWER_S)
+    connection = await dial(
+        host, port, role="node", secret=secret, timeout_s=_ANSWER_S,
+        tls=None if tls is None else tls.dialling(None),
+    )  # fmt: skip
     try:
         if connection.welcome.cluster is not None:
             return Heard(cluster=connection.welcome.cluster)

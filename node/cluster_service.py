@@ -21,6 +21,7 @@ from ..client.errors import (
     RangeNotFound,
     Sealed,
     Timeout,
+    Unauthorized,
     Unavailable,
 )
 from ..client.protocol import Operation, cluster, peers
@@ -49,7 +50,7 @@ _ONCE = frozenset(
 _FORWARDED = frozenset(
     {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
      commands.REGISTER, commands.MOVE, commands.SPLIT, commands.MERGE, commands.RECOVER,
-     commands.DRAIN_NODE, commands.REMOVE_NODE}
+     commands.DRAIN_NODE, commands.REMOVE_NODE, commands.REKEY_NODE}
 )  # fmt: skip
 
 log = logging.getLogger("lognode.cluster")
@@ -99,7 +100,7 @@ class ClusterService:
             cluster.RANGE_MERGE: self.range_merge,
             cluster.NODE_DRAIN: self.node_drain,
             cluster.NODE_REMOVE: self.node_remove,
-            peers.JOIN: self.join,
+            cluster.NODE_REKEY: self.node_rekey,
         }
 
     # Operations.
@@ -275,6 +276,14 @@ class ClusterService:
         Raises NodeNotFound, Conflict."""
         return await self._of_node(commands.REMOVE_NODE, body, "dead")
 
+    async def node_rekey(self, body: Body) -> Body:
+        """Bind a node to another TLS key: from now on only the holder of that key is believed to
+        be the node. Raises NodeNotFound, Conflict, InvalidArgument."""
+        asked = {"node": body["node"], "key": body["key"]}
+        answer = await self.command({"op": commands.REKEY_NODE, **asked})
+        log.info("node bound to another key", extra={"fields": asked})
+        return answer
+
     async def _of_node(self, op: str, body: Body, option: str) -> Body:
         asked = {"node": body["node"], option: body[option]}
         answer = await self.command({"op": op, **asked})
@@ -371,11 +380,13 @@ class ClusterService:
             raise NotLeader("this node is no controller member", hint=leader)
         return await replica.command(command)
 
-    async def peer_command(self, _: int, body: Body) -> Body:
-        """A command that another node forwarded."""
+    async def peer_command(self, sender: int, body: Body) -> Body:
+        """A command that another node forwarded. A node registers itself, or one that joins."""
         command = body["command"]
         if command.get("op") not in _FORWARDED:
             raise InvalidArgument(f"nobody forwards {command.get('op')!r}", what="command")
+        if command["op"] == commands.REGISTER and command.get("node") not in (None, sender):
+            raise Unauthorized(f"node {sender} cannot register node {command['node']!r}")
         return await self.execute(command)
 
     async def _refresh(self) -> None:
@@ -425,5 +436,5 @@ class ClusterService:
 
 def register_command(body: Body) -> Body:
     """The metadata command that registers a node."""
-    names = ("node", "incarnation", "boot", "process", "address", "http", "zone")
+    names = ("node", "incarnation", "boot", "process", "address", "http", "zone", "key")
     return {"op": commands.REGISTER, **{name: body.get(name) for name in names}}

@@ -29,6 +29,12 @@ class Config:
     """So many empty nodes, those of `join`, agree on a founder. 0: whoever has no `join` founds."""
     zone: str = ""
     secret_file: Path | None = None
+    tls_cert: Path | None = None
+    """With `tls_key` and `tls_ca`: TLS on all ports, and mutual TLS between nodes."""
+    tls_key: Path | None = None
+    tls_ca: Path | None = None
+    tls_client_auth: str = "required"
+    """Whether clients need a certificate: `none`, `optional` or `required`."""
     dial_map: Path | None = None
     log_level: str = "INFO"
     wal_file_bytes: int = limits.wal_file_bytes
@@ -69,6 +75,16 @@ _FLAGS = {
     ),
     "zone": ("Z", "failure domain of this node"),
     "secret_file": ("FILE", "the secret that the nodes of the cluster share"),
+    "tls_cert": (
+        "FILE",
+        "certificate of this node, for TLS on all ports; with --tls-key, --tls-ca",
+    ),
+    "tls_key": ("FILE", "private key of that certificate, which only its owner may read"),
+    "tls_ca": ("FILE", "CAs of the certificates of nodes and clients"),
+    "tls_client_auth": (
+        "none|optional|required",
+        "whether clients need a certificate; nodes always do (default required)",
+    ),
     "dial_map": ("FILE", 'TOML of "advertised host:port" = "host:port to dial"'),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING or ERROR (default INFO)"),
     "wal_file_bytes": ("N", "size of a file of the write-ahead log (default 64 MiB)"),
@@ -153,7 +169,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _convert(name: str, value: Any, source: str) -> Any:
     try:
-        if name in ("data", "secret_file", "dial_map"):
+        if name in ("data", "secret_file", "dial_map", "tls_cert", "tls_key", "tls_ca"):
             if not str(value):
                 raise ValueError("give a path")
             return Path(str(value))
@@ -176,6 +192,8 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return _rate(value)
         if name == "disk_reserve_bytes":
             return _reserve(value)
+        if name == "tls_client_auth" and value not in ("none", "optional", "required"):
+            raise ValueError("give none, optional or required")
         if name == "balance":
             return _switch(value)
         if name == "log_level" and str(value).upper() not in (

@@ -82,6 +82,7 @@ from .segment_repair import SegmentRepair
 from .server import Server
 from .status import status
 from .sync_thread import SyncThread
+from .tls import NodeTls
 from .turn_ends import TurnEnds
 from .view import View
 
@@ -105,6 +106,7 @@ class Node:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._listeners: list[acceptor.Listener] = []
         self._parts = contextlib.ExitStack()
         """Ends the parts that were begun, the last one first; each may be ended twice."""
         self._dial_map: dict[str, str] = {}
@@ -150,6 +152,7 @@ class Node:
         config = self._config
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
         self._secret = read_secret(config.secret_file)
+        self._tls = NodeTls.of(config, self._metrics)
         self._dial_map = read_dial_map(config.dial_map)
         self._meta = LmdbMeta(self._directory.meta)
         self._parts.callback(self._meta.close)
@@ -199,6 +202,8 @@ class Node:
             self._spawn(part)
         if config.balance == "on":
             self._spawn(self._leads.run())
+        if self._tls is not None:
+            self._spawn(self._tls.run())
         self._repair.begin()
         self._image_changed()
         self._watch_signals()
@@ -208,10 +213,12 @@ class Node:
         identity = load_identity(self._meta)
         if identity is None:
             self._directory.check_fresh()
+            if self._tls is not None:
+                self._tls.check_may_join()
             if config.bootstrap_expect:
                 config = await self._agree()
         if identity is None and config.join:
-            identity, image = await join(config, self._secret, self._process)
+            identity, image = await join(config, self._secret, self._tls, self._process)
             await self._store_rows({**identity_row(identity), rows.IMAGE: image})
         elif identity is None:
             identity = found()
@@ -224,6 +231,8 @@ class Node:
         self._clean = self._meta.get(rows.CLEAN) is not None
         await self._store_rows({**identity_row(self.identity), rows.CLEAN: None})
         self._founding = identity.node_id == 1
+        if self._tls is not None:
+            self._tls.bind(self.identity)
 
     async def _agree(self) -> Config:
         """With whom to join, as the nodes that are started together agreed; nobody: found."""
@@ -231,7 +240,8 @@ class Node:
         async def store(cluster: str) -> None:
             await self._store_rows({rows.JOINS: cluster})
 
-        step = await agree(self._config, self._secret, self._meta.get(rows.JOINS), store)
+        joins = self._meta.get(rows.JOINS)
+        step = await agree(self._config, self._secret, self._tls, joins, store)
         return replace(self._config, join=() if isinstance(step, Found) else step.addresses)
 
     async def _store_rows(self, puts: dict[str, Any]) -> None:
@@ -247,6 +257,7 @@ class Node:
         self._links = PeerLinks(
             who=lambda: (identity.cluster_id, node_id, identity.incarnation),
             secret=self._secret,
+            tls=self._tls,
             resolve=lambda address: self._dial_map.get(address, address),
             on_up=self._link_up,
             on_down=self._link_down,
@@ -403,7 +414,12 @@ class Node:
             identity=identity,
             process=self._process,
             body=registration(
-                self._config, identity.incarnation, identity.boot, self._process, identity.node_id
+                self._config,
+                identity.incarnation,
+                identity.boot,
+                self._process,
+                identity.node_id,
+                "" if self._tls is None else self._tls.key,
             ),
             knows_cluster=lambda: bool(self._view.metadata.cluster_id),
             command=self._cluster.command,
@@ -434,6 +450,7 @@ class Node:
             raft_in=self._raft_in,
             data=data,
             handlers=cluster.handlers,
+            join=cluster.join,
             peer_handlers={
                 protocol.BASE: bases.describe,
                 protocol.FILE: bases.piece,
@@ -456,16 +473,19 @@ class Node:
         )
         host, port = split_address(self._config.listen, "listen")
         try:
-            self._listener = await acceptor.serve(server, host, port, secret=self._secret)
+            self._listener = await acceptor.serve(
+                server, host, port, secret=self._secret, tls=self._tls
+            )
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {self._config.listen}: {error.strerror or error}; "
                 "give another address with --listen"
             ) from None
+        self._listeners.append(self._listener)
         http_host, http_port = split_address(self._config.http, "http")
         self._http = HttpServer(
             host=http_host, port=http_port, metrics=self._metrics, not_ready=self._not_ready,
-            status=self._status,
+            status=self._status, tls=None if self._tls is None else self._tls.http_context,
         )  # fmt: skip
         await self._http.start()
 
@@ -487,6 +507,8 @@ class Node:
 
     def _image_changed(self) -> None:
         metadata = self._view.metadata
+        if self._tls is not None and self._tls.learn({n: r.key for n, r in metadata.nodes.items()}):
+            self._keys_changed(self._tls)
         self._membership.look(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {
@@ -496,6 +518,13 @@ class Node:
             }
         )
         self._duties.wake()
+
+    def _keys_changed(self, tls: NodeTls) -> None:
+        """Nodes are bound to other keys: whoever came with another one is believed no longer."""
+        for listener in self._listeners:
+            listener.recheck()
+        self._links.recheck()
+        self._spawn(tls.registered_anew())
 
     def _stranger(self, cluster: str) -> None:
         """Somebody takes this node for one of another cluster. Where it has founded one, and that
@@ -568,7 +597,9 @@ class Node:
         return (0, 0) if known is None else (known.boot, known.process)
 
     def _read_again(self) -> None:
-        """SIGHUP: the dial map may have changed; a bad one changes nothing."""
+        """SIGHUP: the dial map and the TLS files may have changed; bad ones change nothing."""
+        if self._tls is not None:
+            self._spawn(self._tls.read_again())
         try:
             self._dial_map = read_dial_map(self._config.dial_map)
         except InvalidArgument as error:
@@ -658,6 +689,7 @@ def _end(code: int) -> None:
 
 def main(config: Config) -> int:
     """Run a node until it is stopped; the exit code."""
+    os.umask(0o077)  # its data is nobody else's, whatever makes a file
     logs.set_up(config.log_level)
     only_the_young()
     return asyncio.run(_main(config))

@@ -19,6 +19,7 @@ from pathlib import Path
 from ..client.errors import Conflict, CorruptData, InvalidArgument, Unavailable
 from ..client.invariants import DiskFailure
 from ..statemachine.meta import MetaStore
+from .private_directory import DIRECTORY_MODE, FILE_MODE, tighten
 
 _IDENTITY = "identity"
 PARTIAL = "fetch-"
@@ -64,8 +65,8 @@ class DataDirectory:
         self._check_ours()
         try:
             for path in (self.root, self.wal, self.files):
-                path.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise self._unusable(error) from None
         try:
@@ -84,6 +85,7 @@ class DataDirectory:
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         try:
             self._clear_tmp()
+            tighten(self.root, (self.wal, self.files, self.tmp))
         except OSError as error:
             self.close()
             raise self._unusable(error) from None
@@ -108,7 +110,7 @@ class DataDirectory:
             )
 
     def _clear_tmp(self) -> None:
-        self.tmp.mkdir(exist_ok=True)
+        self.tmp.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
         for path in self.tmp.iterdir():
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)

@@ -16,19 +16,28 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..client.errors import Unavailable
 from ..client.ports import free_ports
 from .addresses import split_address
+from .dev_tls import DevTls
 
 
 class LocalNode:
     """One node process; it may be killed and started again on the same directory."""
 
     def __init__(
-        self, number: int, root: Path, port: int, http: int, join: str | None, flags: Sequence[str]
+        self,
+        number: int,
+        root: Path,
+        port: int,
+        http: int,
+        join: str | None,
+        flags: Sequence[str],
+        tls: DevTls | None = None,
     ) -> None:
         self.number = number
         self.data = root / f"node{number}"
@@ -38,8 +47,15 @@ class LocalNode:
         self.program: Sequence[str] = ("-m", "lognode.node.main")
         """What Python runs; tests put something around it."""
         self._join = join
-        self._flags = tuple(flags)
+        self._tls = tls
+        own = () if tls is None else tls.flags(number)
+        self._flags = (*own, *flags)
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where its HTTP listener is."""
+        return f"{'http' if self._tls is None else 'https'}://{self.http}"
 
     @property
     def running(self) -> bool:
@@ -77,7 +93,7 @@ class LocalNode:
         check_free(self.http)
         command = [sys.executable, *self.program, *self.arguments]
         self.data.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.log_path, "ab") as output:
+        with open(self.log_path, "ab", opener=partial(os.open, mode=0o600)) as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -94,7 +110,7 @@ class LocalNode:
                 raise Unavailable(f"node {self.number} ended:\n{self.log_tail()}")
             with (
                 contextlib.suppress(urllib.error.URLError, OSError),
-                urllib.request.urlopen(f"http://{self.http}/readyz", timeout=2),
+                self.fetch("/readyz", timeout_s=2),
             ):
                 return
             time.sleep(0.05)
@@ -119,9 +135,14 @@ class LocalNode:
 
     def status(self) -> dict[str, Any]:
         """The node's /status.json. Raises OSError when it does not answer."""
-        with urllib.request.urlopen(f"http://{self.http}/status.json", timeout=5) as answer:
+        with self.fetch("/status.json", timeout_s=5) as answer:
             status: dict[str, Any] = json.load(answer)
         return status
+
+    def fetch(self, path: str, timeout_s: float) -> Any:
+        """The answer of the HTTP listener, a context manager. Raises OSError."""
+        context = None if self._tls is None else self._tls.context
+        return urllib.request.urlopen(self.url + path, timeout=timeout_s, context=context)
 
     def log_tail(self, lines: int = 15) -> str:
         """The last lines of the log file."""
@@ -141,7 +162,10 @@ class LocalNode:
 
 
 class LocalCluster:
-    """n nodes; the first founds, the others join it. A context manager that ends them all."""
+    """n nodes; the first founds, the others join it. A context manager that ends them all.
+
+    `tls`: with TLS, by certificates of an authority of the cluster's own under `root`.
+    """
 
     def __init__(
         self,
@@ -150,8 +174,10 @@ class LocalCluster:
         *,
         base_port: int | None = None,
         flags: Sequence[str] = (),
+        tls: bool = False,
     ) -> None:
         self.root = root
+        self.tls = DevTls(root / "tls") if tls else None
         self.nodes: list[LocalNode] = []
         self._flags = tuple(flags)
         self._ports = iter(
@@ -166,14 +192,18 @@ class LocalCluster:
         port = next(ports, None) or free_ports(1)[0]
         http = next(ports, None) or free_ports(1)[0]
         join = self.nodes[0].address if self.nodes else None
-        node = LocalNode(len(self.nodes) + 1, self.root, port, http, join, self._flags)
+        number = len(self.nodes) + 1
+        node = LocalNode(number, self.root, port, http, join, self._flags, self.tls)
         self.nodes.append(node)
         return node
 
     @property
     def servers(self) -> str:
-        """The address of the cluster, as clients take it."""
-        return "lognode://" + ",".join(node.address for node in self.nodes)
+        """The address of the cluster, as clients take it, with the files for TLS."""
+        addresses = ",".join(node.address for node in self.nodes)
+        if self.tls is None:
+            return f"lognode://{addresses}"
+        return f"lognodes://{addresses}?{self.tls.query}"
 
     def start(self, timeout_s: float = 30.0) -> None:
         """Start all nodes, the founder first, and return when each serves."""
@@ -211,22 +241,23 @@ def check_free(address: str) -> None:
             ) from None
 
 
-def run(nodes: int, data: Path, base_port: int | None) -> int:
+def run(nodes: int, data: Path, base_port: int | None, *, tls: bool = False) -> int:
     """`lognode dev`: start, print the addresses, wait for Ctrl-C or SIGTERM, stop.
 
     The others go on when a node ends. Raises Unavailable when a node does not start, or none is
     left.
     """
-    cluster = LocalCluster(data, nodes, base_port=base_port or 4600)
+    cluster = LocalCluster(data, nodes, base_port=base_port or 4600, tls=tls)
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     signal.signal(signal.SIGINT, lambda number, _: ended.append(number))
     try:
         cluster.start()
         for node in cluster.nodes:
-            line = f"node {node.number}\t{node.address}\thttp://{node.http}\t{node.data}\n"
+            line = f"node {node.number}\t{node.address}\t{node.url}\t{node.data}\n"
             sys.stdout.write(line)
-        sys.stdout.write(f"LOGNODE_SERVER={cluster.servers}\nCtrl-C ends the cluster\n")
+        server = shlex.quote(cluster.servers) if tls else cluster.servers
+        sys.stdout.write(f"LOGNODE_SERVER={server}\nCtrl-C ends the cluster\n")
         sys.stdout.flush()
         gone: set[int] = set()
         while not ended:

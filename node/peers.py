@@ -23,6 +23,7 @@ from . import raft_in
 from .addresses import split_address
 from .bugs import OnBroken
 from .metrics import Metrics
+from .tls import NodeTls
 
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 1.0
@@ -50,6 +51,7 @@ class PeerLinks:
         *,
         who: Callable[[], tuple[str, int, int]],
         secret: bytes | None,
+        tls: NodeTls | None,
         resolve: Callable[[str], str],
         on_up: Callable[[int, int], None],
         on_down: Callable[[int], None],
@@ -69,6 +71,7 @@ class PeerLinks:
         self._clock_ms = clock_ms
         self._who = who
         self._secret = secret
+        self._tls = tls
         self._resolve = resolve
         self._on_up = on_up
         self._on_down = on_down
@@ -101,6 +104,11 @@ class PeerLinks:
                 link.stop()
                 self._links[peer] = _Link(self, peer, link.address)
                 self._links[peer].start()
+
+    def recheck(self) -> None:
+        """Nodes were bound to other keys: end the links to whoever shows another one."""
+        for link in self._links.values():
+            link.recheck()
 
     def connection(self, peer: int) -> Connection | None:
         """The open connection to a peer, for requests to it."""
@@ -194,6 +202,14 @@ class _Link:
             self.connection.close()
             self.connection = None
 
+    def recheck(self) -> None:
+        tls = self._owner._tls
+        if tls is not None and self.connection is not None:
+            try:
+                tls.check_node(self.connection.certificate, self.peer)
+            except LognodeError as error:
+                self.connection.abort(error)
+
     def queue(self, kind: str, item: list[object], weight: int) -> None:
         if not self._out:
             self._owner._queued[self] = None
@@ -271,11 +287,13 @@ class _Link:
 
     async def _dial(self) -> Connection:
         cluster, node, incarnation = self._owner._who()
+        tls = self._owner._tls
         self.target = self._owner._resolve(self.address)
         host, port = split_address(self.target)
         connection = await dial(
             host, port, role="node", cluster=cluster, node=node, incarnation=incarnation,
             secret=self._owner._secret, timeout_s=_DIAL_TIMEOUT_S,
+            tls=None if tls is None else tls.dialling(self.peer),
         )  # fmt: skip
         if connection.welcome.node not in (None, self.peer):
             connection.close()

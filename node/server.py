@@ -16,7 +16,7 @@ from ..client.errors import (
 from ..client.invariants import DiskFailure, InvariantError
 from ..client.protocol import Operation, Sender, by_number
 from ..client.protocol.appends import PRODUCER_CLOSE
-from ..client.protocol.peers import RAFT
+from ..client.protocol.peers import JOIN, RAFT
 from ..client.protocol.reads import FOLLOW
 from ..client.wire import Hello, Welcome
 from .data_service import DataService
@@ -47,6 +47,7 @@ class Server:
         raft_in: RaftIn,
         data: DataService,
         handlers: Mapping[Operation, Handler],
+        join: Handler,
         peer_handlers: Mapping[Operation, PeerHandler],
         metrics: Metrics,
         on_stranger: Callable[[str], None],
@@ -59,6 +60,7 @@ class Server:
         self._data = data
         self._handlers = {**data.handlers, **handlers}
         self._peer_handlers = peer_handlers
+        self._join = join
         self._metrics = metrics
         self._on_broken = on_broken
 
@@ -99,6 +101,11 @@ class Server:
         operation, body = request.operation, request.body
         if operation is FOLLOW:
             return self._counted(operation, lambda: self._follow(request))
+        if operation is JOIN:
+            certificate = request.connection.certificate
+            # The key that the node has shown, whatever it says.
+            seen = {**body, "key": "" if certificate is None else certificate.key}
+            return self._counted(operation, lambda: self._join(seen))
         handler = self._handlers.get(operation)
         if handler is not None:
             return self._counted(operation, lambda: handler(body))

@@ -153,7 +153,7 @@ class MetadataState:
         return {
             "version": self.version,
             "cluster": self.cluster_id,
-            "nodes": [asdict(node) for node in self.nodes.values()],
+            "nodes": [node.to_image() for node in self.nodes.values()],
             "logs": [asdict(record) for record in self.logs.values()],
             "ranges": [range_.to_wire() for range_ in self.ranges.values()],
             "operations": [asdict(operation) for operation in self.operations.values()],

@@ -87,7 +87,7 @@ class SegmentOutput:
         try:
             self._environment: Any = lmdb.open(
                 str(path), subdir=False, map_size=2 * data_bytes + 128 * entries + (64 << 20),
-                max_dbs=8, lock=False, sync=False, lib_version=0,
+                max_dbs=8, lock=False, sync=False, lib_version=0, mode=0o600,
             )  # fmt: skip
             self._index = self._environment.open_db(INDEX, dupsort=True)
             self._block = self._environment.open_db(BLOCK, integerkey=True)

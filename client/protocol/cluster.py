@@ -167,7 +167,16 @@ NODE_REMOVE: Final = Operation(
     Record({"node": Integer(), "dead": Optional(Flag(), False)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
 
+NODE_REKEY: Final = Operation(
+    "node_rekey", 80,
+    "Bind a node to another TLS key: from now on only the holder of that key is believed to be "
+    "the node.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
+    Record({"node": Integer(), "key": Text(128, 1)}), ANYTHING, SMALL_BYTES,
+)  # fmt: skip
+
 CLUSTER: Final = (
     METADATA, STATUS, HEALTH, CREATE_LOG, ALTER_LOG, DELETE_LOG, PRODUCER_OPEN, RANGE_TRANSFER,
-    RANGE_MOVE, RANGE_SPLIT, RANGE_MERGE, RANGE_RECOVERY, RANGE_RECOVER, NODE_DRAIN, NODE_REMOVE,
+    RANGE_MOVE, RANGE_SPLIT, RANGE_MERGE, RANGE_RECOVERY, RANGE_RECOVER, NODE_DRAIN,
+    NODE_REMOVE, NODE_REKEY,
 )  # fmt: skip

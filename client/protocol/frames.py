@@ -6,6 +6,7 @@ Dialler and acceptor open with
     [0, HELLO, {...}]  ->
                        <-       [0, WELCOME, {...}]      or [0, ERROR, {...}] and the end
     [0, PROOF, {...}]  ->                                only between nodes with a secret
+                       <-       [0, PROOF, {...}]
 
 Then the dialler asks `[id, operation, body]` with an id above 0, many requests at once, and the
 acceptor answers each with `[id, OK, body]` or `[id, ERROR, body]`, in any order. The acceptor

@@ -115,8 +115,9 @@ BOMB = {
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
     """Three nodes that share a secret, with appends going on."""
     root = tmp_path_factory.mktemp("guarded")
-    (root / "secret").write_bytes(SECRET)
-    (root / "other").write_bytes(OTHER_SECRET)
+    for name, secret in (("secret", SECRET), ("other", OTHER_SECRET)):
+        (root / name).touch(0o600)
+        (root / name).write_bytes(secret)
     flags = ("--secret-file", str(root / "secret"))
     with testing.cluster(root, 3, flags=flags) as cluster:
         testing.wait_healthy(cluster)

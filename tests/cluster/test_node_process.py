@@ -50,8 +50,9 @@ def last_line(stderr: str) -> str:
     return stderr.strip().splitlines()[-1]
 
 
-def a_file(path: Path, text: str) -> str:
+def a_file(path: Path, text: str, mode: int = 0o600) -> str:
     path.write_text(text)
+    path.chmod(mode)
     return str(path)
 
 
@@ -66,6 +67,8 @@ BAD: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "bad advertise": (lambda p: ["--advertise", "me"], "advertise 'me' is not HOST:PORT"),
     "no secret": (lambda p: ["--secret-file", str(p / "x")], "cannot read secret file"),
     "short secret": (lambda p: ["--secret-file", a_file(p / "s", "abc")], "give at least 16"),
+    "open secret": (lambda p: ["--secret-file", a_file(p / "s", "a" * 32, 0o640)], "chmod 600"),
+    "half of TLS": (lambda p: ["--tls-cert", str(p / "x")], "--tls-key and --tls-ca is not given"),
     "no dial map": (lambda p: ["--dial-map", str(p / "x")], "cannot read dial map"),
     "bad dial map": (lambda p: ["--dial-map", a_file(p / "m", '"h:1" = "x"')], "not HOST:PORT"),
     "no address of this machine": (lambda p: ["--listen", "192.0.2.1:4600"], "cannot listen on"),

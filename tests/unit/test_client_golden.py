@@ -29,6 +29,7 @@ from lognode.client.protocol.cluster import (
     HEALTH,
     METADATA,
     NODE_DRAIN,
+    NODE_REKEY,
     NODE_REMOVE,
     PRODUCER_OPEN,
     RANGE_MERGE,
@@ -201,6 +202,9 @@ def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
         "node drain answer": (24, frames.OK, {
             "node": 3, "state": "DRAINING", "replicas": 5, "version": 90}),
         "node remove": (25, NODE_REMOVE, {"node": 3, "dead": True}),
+        "node rekey": (28, NODE_REKEY, {"node": 3, "key": "ab" * 32}),
+        "node rekey answer": (28, frames.OK, {
+            "node": 3, "state": "ACTIVE", "replicas": 5, "version": 90}),
         "error": (19, frames.ERROR, errors.to_wire(errors.NotLeader("not here", hint=2))),
         "error with descriptors": (19, frames.ERROR, errors.to_wire(
             errors.GenerationMismatch("older", ranges=[descriptor]))),
