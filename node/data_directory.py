@@ -13,6 +13,7 @@ import fcntl
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from ..client.invariants import DiskFailure
 from ..statemachine.meta import MetaStore
 from .private_directory import DIRECTORY_MODE, FILE_MODE, tighten
 
-_IDENTITY = "identity"
+IDENTITY = "identity"
 PARTIAL = "fetch-"
 """What the name of a part of a file in tmp/ begins with; its content id follows."""
 _OURS = frozenset({"wal", "meta.mdb", "files", "tmp", "lock", "meta.mdb-lock"})
@@ -156,9 +157,34 @@ class DataDirectory:
             self._lock_fd = -1
 
 
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Hold the lock of a node's directory without writing into the directory.
+
+    Raises DirectoryInUse, InvalidArgument for a directory without a lock file.
+    """
+    try:
+        fd = os.open(root / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise InvalidArgument(
+            f"{root} is no data directory of a node: its lock file: {error.strerror}", what="DIR"
+        ) from None
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            raise DirectoryInUse(
+                f"data directory {root} is in use by process {holder}; stop the node first"
+            ) from None
+        yield
+    finally:
+        os.close(fd)
+
+
 def load_identity(meta: MetaStore) -> Identity | None:
     """The stored identity, or None in a fresh directory. Raises CorruptData."""
-    row = meta.get(_IDENTITY)
+    row = meta.get(IDENTITY)
     if row is None:
         return None
     try:
@@ -170,7 +196,7 @@ def load_identity(meta: MetaStore) -> Identity | None:
 def identity_row(identity: Identity) -> dict[str, dict[str, str | int]]:
     """The meta row that stores an identity."""
     return {
-        _IDENTITY: {
+        IDENTITY: {
             "cluster": identity.cluster_id,
             "node": identity.node_id,
             "incarnation": identity.incarnation,

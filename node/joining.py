@@ -87,7 +87,7 @@ def registration(
         "boot": boot,
         "process": process,
         "address": config.advertised,
-        "http": config.http,
+        "http": config.advertised_http,
         "zone": config.zone,
         "key": key,
     }

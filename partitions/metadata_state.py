@@ -84,6 +84,10 @@ class MetadataState:
         """Nodes that may get replicas."""
         return [node for node in self.nodes.values() if node.state == "ACTIVE"]
 
+    def gone_nodes(self) -> set[int]:
+        """Nodes that are DEAD or REMOVED. The other members of a range are its live members."""
+        return {n.node_id for n in self.nodes.values() if n.state in ("DEAD", "REMOVED")}
+
     def replicas_by_node(self) -> "Counter[int]":
         """How many replicas each node has or is to get, the controller's counted."""
         return lifecycle.replicas(self.controller, self.ranges, self.operations.values())

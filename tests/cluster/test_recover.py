@@ -303,7 +303,7 @@ def test_bad_requests_are_refused_and_change_nothing(tmp_path: Path) -> None:
             accepted = {"range": range_["id"], "from": 1, "accept_loss": True}
             for body, error, said in (
                 ({**accepted, "accept_loss": False}, lognode.InvalidArgument, "that you accept it"),
-                ({**accepted, "accept_loss": 1}, lognode.InvalidArgument, "that you accept it"),
+                ({**accepted, "accept_loss": 1}, lognode.InvalidArgument, "`accept_loss` is 1"),
                 ({**accepted, "range": None}, lognode.InvalidArgument, "range"),
                 ({**accepted, "from": -1}, lognode.InvalidArgument, "from"),
                 ({**accepted, "range": 99}, lognode.NotFound, "no range 99"),
