@@ -69,7 +69,7 @@ class Request:
 
     def __init__(self, connection: "ServerConnection", message: Frame) -> None:
         self.connection = connection
-        self.request_id, self.op, self.body, self.size = message
+        self.request_id, self.op, self.body, _, self.size = message
         self.answered = False
         self.on_cancel: Callable[[], None] | None = None
         """Called when the asker gives up or goes away; a coroutine's task is cancelled besides."""
@@ -269,7 +269,7 @@ class ServerConnection:
     # Requests.
 
     def _frame(self, message: Frame) -> None:
-        request_id, kind, body, _ = message
+        request_id, kind, body, *_ = message
         if request_id == 0:
             self._one_way(kind, body)
         elif kind == wire.CANCEL:

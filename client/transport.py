@@ -34,7 +34,7 @@ class FrameTransport(asyncio.Protocol):
         """Loop time at which bytes last arrived."""
         self.lost: LognodeError | None = None
         self.peer_address = ""
-        self._decoder = Decoder(frame_bytes_max=limits.handshake_bytes_max)
+        self._decoder = Decoder.of_stranger()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
@@ -91,7 +91,7 @@ class FrameTransport(asyncio.Protocol):
 
     def trust(self) -> None:
         """The other side has shown who it is: frames of full size are taken from it."""
-        self._decoder.frame_bytes_max = limits.frame_bytes_max
+        self._decoder.trust()
 
     def send(self, request_id: int, kind: str, body: Any, *, now: bool = False) -> int:
         """Queue one frame for the end of this turn of the loop, or write it `now`, with what is
