@@ -6,7 +6,7 @@ what this node knows, so that the client can go where it should (ranges.md secti
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..client.errors import (
     CorruptData,
     GenerationMismatch,
     InvalidArgument,
+    LimitExceeded,
     LognodeError,
     NodeNotFound,
     NotLeader,
@@ -25,12 +26,14 @@ from ..client.errors import (
     from_wire,
     to_wire,
 )
+from ..client.records import PackedBatch, open_batch
 from ..raft.types import GroupId
 from ..statemachine import commands
 from . import fields, lease
 from .metrics import Metrics
 from .range_replica import RangeReplica
 from .reads import READS, Read, show
+from .slices import InOrder
 
 _READ_TIMEOUT_MS = 10_000
 _READ_TIMEOUT_MAX_MS = 60_000
@@ -69,6 +72,7 @@ class DataService:
         self._damaged = damaged
         self._for_good = for_good
         self.on_damaged = on_damaged
+        self._in_order = InOrder()
         self._metrics = metrics
         self.operations: dict[str, Operation] = {
             "append": self.append,
@@ -120,15 +124,12 @@ class DataService:
         """Append batches in their order; each has its own result."""
         started = time.monotonic()
         replica = self.find(body)
-        batches = body.get("batches")
-        if type(batches) is not list or not batches or set(map(type, batches)) != {bytes}:
-            raise InvalidArgument("append needs `batches`, an array of bytes", what="batches")
-        waiting: list[asyncio.Future[Body] | LognodeError] = []
-        for data in batches:
-            try:
-                waiting.append(replica.append(data))
-            except LognodeError as error:
-                waiting.append(error)
+        batches = _batches(body)
+        first = _opened(batches[0])
+        producer = first.producer if isinstance(first, PackedBatch) else 0
+        waiting = await self._in_order.stepped(
+            (replica.gid, producer), _append_steps(replica, first, batches[1:])
+        )
         results = []
         for item in waiting:
             if isinstance(item, LognodeError):
@@ -275,3 +276,58 @@ class DataService:
             "read without node=, the other members serve it",
             outcome="not_applied",
         )
+
+
+def _batches(body: Body) -> list[bytes]:
+    """The batches of an append. Raises InvalidArgument, LimitExceeded."""
+    batches = body.get("batches")
+    if type(batches) is not list or not batches:
+        raise InvalidArgument("append needs `batches`, an array of bytes", what="batches")
+    if len(batches) > limits.request_batches_max:
+        raise LimitExceeded(
+            f"append of {len(batches)} batches; at most {limits.request_batches_max} are allowed: "
+            "send them in several requests",
+            limit="request_batches_max", value=len(batches), allowed=limits.request_batches_max,
+        )  # fmt: skip
+    if set(map(type, batches)) != {bytes}:
+        raise InvalidArgument("append needs `batches`, an array of bytes", what="batches")
+    return batches
+
+
+def _opened(data: bytes) -> PackedBatch | LognodeError:
+    """A batch none of whose columns is unpacked, or what is wrong with it."""
+    try:
+        return open_batch(data)
+    except CorruptData as error:
+        return CorruptData(error.message, outcome="not_applied")
+
+
+def _append_steps(
+    replica: RangeReplica, first: PackedBatch | LognodeError, others: Sequence[bytes]
+) -> Generator[None, None, list["asyncio.Future[Body] | LognodeError"]]:
+    """Give the batches to the replica, in steps: the future of each reply, or why there is none.
+
+    Raises LimitExceeded before any column of any batch is unpacked.
+    """
+    opened = [first]
+    for data in others:
+        opened.append(_opened(data))
+        yield
+    declared = sum(each.values_size for each in opened if isinstance(each, PackedBatch))
+    if declared > limits.values_bytes_max:
+        raise LimitExceeded(
+            f"append of batches whose values have {declared} bytes uncompressed; at most "
+            f"{limits.values_bytes_max} are allowed: send them in several requests",
+            limit="values_bytes_max", value=declared, allowed=limits.values_bytes_max,
+        )  # fmt: skip
+    waiting: list[asyncio.Future[Body] | LognodeError] = []
+    for each in opened:
+        if isinstance(each, LognodeError):
+            waiting.append(each)
+            continue
+        try:
+            waiting.append((yield from replica.append_steps(each)))
+        except LognodeError as error:
+            waiting.append(error)
+        yield
+    return waiting

@@ -1,11 +1,14 @@
 """What one connection sends, however much at once, leaves the loop to the others in between."""
 
 import asyncio
+import gc
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
+
+import pytest
 
 from lognode.client import acceptor, connection, frame, limits, wire
 from lognode.client.acceptor import Listener, Request, ServerConnection
@@ -14,6 +17,15 @@ from lognode.client.wire import Hello, Welcome
 
 HOLD_S = 0.03
 """Processor time between two turns of the loop; about 3 ms on an idle machine."""
+
+
+@pytest.fixture(autouse=True)
+def _no_garbage_collection() -> Iterator[None]:
+    """A node looks at what is old at moments of its own (`node.garbage`)."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 class Server:
@@ -135,7 +147,9 @@ def test_frames_arrive_complete_and_in_order_however_often_reading_is_stopped() 
         _, writer = await shaken(listener)
         count = 400
         stream = b"".join(
-            frame.encode(0, "op", {"n": n, "pad": [[]] * rng.choice((0, 1, 1, 1, 1, 1, 2_000, 15_000))})
+            frame.encode(
+                0, "op", {"n": n, "pad": [[]] * rng.choice((0, 1, 1, 1, 1, 1, 2_000, 15_000))}
+            )
             for n in range(count)
         )
         writer.write(stream)
