@@ -41,6 +41,8 @@ _SKIP_BYTES: Final = 256 * limits.KIB
 """Bytes passed over in a step: 262,144 of the smallest values take 1 ms."""
 _LONG_FROM: Final = 1 << 16
 """From so many bytes on the length of a string or of binary data takes 4 bytes."""
+_SHORT: Final = 32
+"""So few numbers, strings and containers are looked at one by one: that copies nothing."""
 _WALK_ELEMENTS: Final = 4_096
 """Elements looked at in a step."""
 _CONTAINERS: Final = frozenset({list, dict})
@@ -91,7 +93,7 @@ class Census:
 
 def unpack(data: Data, census: Census, *, array_max: int) -> Any:
     """Unpack one value. Arrays and maps have `array_max` elements at most. Raises ValueError."""
-    if len(data) > direct_bytes_max:
+    if len(data) > direct_bytes_max and not is_short(data, _SHORT):
         check_whole(data)
     return unpack_checked(data, census, array_max)
 
