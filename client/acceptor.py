@@ -120,7 +120,7 @@ class Request:
         self.body = body
         """As the operation's row of the table says: complete, typed, within bounds."""
         self.size = size
-        """Bytes of the request on the wire."""
+        """About how many bytes of memory the request takes."""
         self.answered = False
         self.on_cancel: Callable[[], None] | None = None
         """Called when the asker gives up or goes away; a coroutine's task is cancelled besides."""
@@ -336,7 +336,7 @@ class ServerConnection:
     # Requests.
 
     def _frame(self, message: Frame) -> None:
-        request_id, kind, body, _ = message
+        request_id, kind, body, *_ = message
         if request_id == 0:
             self._one_way(kind, body)
         elif kind == frames.CANCEL:
@@ -381,7 +381,7 @@ class ServerConnection:
 
     def _checked(self, message: Frame) -> Request | None:
         """The request that a frame asks for. None: it was refused."""
-        request_id, kind, body, size = message
+        request_id, kind, body, _, size = message
         try:
             operation = self._handler.operation(self, kind)
             if operation.answer is None:

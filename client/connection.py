@@ -205,7 +205,7 @@ class Connection:
         self._wake()
 
     def _frame(self, message: Frame) -> None:
-        request_id, kind, body, size = message
+        request_id, kind, body, size, _ = message
         if request_id == 0:
             if kind == frames.ERROR:
                 self._transport.close(errors.from_wire(body))

@@ -2,21 +2,27 @@
 
 Frames sent in one turn of the event loop leave in one write. Bytes in and out are counted, the
 unsent ones are bounded by what the callers do with `writable`, and `abort` always ends it.
+
+Frames that arrive are decoded and handed over for `turn_s` in one turn of the loop. While some are
+left, or the owner wants no more of them, nothing is read from the socket.
 """
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable
 from typing import Any, Final, cast
 
 from . import frame, limits
-from .errors import LognodeError, Unavailable, to_wire
-from .frame import Broken, Decoder, Frame
-from .protocol import frames
+from .errors import LocalProtocolError, LognodeError, Unavailable, to_wire
+from .frame import Decoder, Frame
+from .protocol import frames, name_of
 from .tls import Channel, NotTls
 
 _KEEPALIVE_IDLE_S: Final = 60
 _USER_TIMEOUT_MS: Final = 30_000
+turn_s: Final = 0.002
+"""How long one connection decodes and hands over frames before others have their turn."""
 
 
 class FrameTransport(asyncio.Protocol):
@@ -38,13 +44,16 @@ class FrameTransport(asyncio.Protocol):
         """Loop time at which bytes last arrived."""
         self.lost: LognodeError | None = None
         self.peer_address = ""
-        self._decoder = Decoder(frame_bytes_max=limits.handshake_bytes_max)
+        self._decoder = Decoder.of_stranger()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._write_paused = False
         self._closing = False
+        self._wants_frames = True
+        self._later: asyncio.Handle | None = None
+        """The next turn in which frames are decoded that have arrived."""
         self._closed: asyncio.Future[None] = self._loop.create_future()
 
     # What asyncio calls.
@@ -64,13 +73,9 @@ class FrameTransport(asyncio.Protocol):
         self.last_in_s = self._loop.time()
         if self.channel is not None:
             data = self._opened(self.channel, data)
-        for event in self._decoder.feed(data):
-            if self.lost is not None or self._closing:
-                return
-            if isinstance(event, Broken):
-                self.refuse(event.error)
-                return
-            self.on_frame(event)
+        self._decoder.put(data)
+        if self._later is None:
+            self._hand_over()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose(Unavailable(f"connection to {self.peer_address} lost", reason=str(exc or "")))
@@ -99,7 +104,7 @@ class FrameTransport(asyncio.Protocol):
 
     def trust(self) -> None:
         """The other side has shown who it is: frames of full size are taken from it."""
-        self._decoder.frame_bytes_max = limits.frame_bytes_max
+        self._decoder.trust()
 
     def send(self, request_id: int, kind: int, body: Any, *, now: bool = False) -> int:
         """Queue one frame for the end of this turn of the loop, or write it `now`, with what is
@@ -118,13 +123,11 @@ class FrameTransport(asyncio.Protocol):
         return len(data)
 
     def read_on(self, on: bool) -> None:
-        """Stop or go on reading from the socket."""
-        if self._transport is None or self._transport.is_closing():
-            return
-        if on and not self._transport.is_reading():
-            self._transport.resume_reading()
-        elif not on and self._transport.is_reading():
-            self._transport.pause_reading()
+        """Stop or go on handing over frames, and reading from the socket."""
+        self._wants_frames = on
+        if on and self._later is None and self._decoder.pending:
+            self._later = self._loop.call_soon(self._hand_over)
+        self._read()
 
     def refuse(self, error: LognodeError) -> None:
         """Tell the other side why, then close. Before the end of the TLS handshake nothing can be
@@ -181,6 +184,47 @@ class FrameTransport(asyncio.Protocol):
         if channel.ended and self._transport is not None:
             self._transport.close()
         return plain
+
+    def _hand_over(self) -> None:
+        """Decode frames and hand them over, until there are none, or this turn is over."""
+        self._later = None
+        until = time.perf_counter() + turn_s
+        while self._wants_frames and self.lost is None and not self._closing:
+            event = self._decoder.next()
+            if isinstance(event, Frame):
+                self._give(event)
+            elif event is not None:
+                self.refuse(event.error)
+                return
+            elif not self._decoder.in_steps:
+                break
+            if time.perf_counter() > until:
+                if self._decoder.pending:
+                    self._later = self._loop.call_soon(self._hand_over)
+                break
+        self._read()
+
+    def _give(self, message: Frame) -> None:
+        try:
+            self.on_frame(message)
+        except Exception as error:  # a bug: the loop tells of it, and the connection ends
+            self.abort(
+                LocalProtocolError(
+                    f"a frame {name_of(message.kind)!r} could not be handled: {error}"
+                )
+            )
+            raise
+
+    def _read(self) -> None:
+        """Read from the socket, or not, as the state of the frames wants it."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        on = self._wants_frames and self._later is None
+        if on != self._transport.is_reading():
+            if on:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
 
     def _flush(self) -> None:
         if not self._out or (self.channel is not None and not self.channel.secured):

@@ -6,7 +6,7 @@ what this node knows, so that the client can go where it should (ranges.md secti
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..client import limits
 from ..client.errors import (
     CorruptData,
     GenerationMismatch,
+    LimitExceeded,
     LognodeError,
     NodeNotFound,
     NotLeader,
@@ -33,12 +34,14 @@ from ..client.protocol.appends import (
     LEASE_TAKE,
     TRIM,
 )
+from ..client.records import PackedBatch, open_batch
 from ..raft.types import GroupId
 from ..statemachine import commands
 from . import fields, lease
 from .metrics import Metrics
 from .range_replica import RangeReplica
 from .reads import READS, Read, show
+from .slices import InOrder
 
 _READ_TIMEOUT_MAX_MS = 60_000
 _LAG_WAIT_S = 0.5
@@ -76,6 +79,7 @@ class DataService:
         self._damaged = damaged
         self._for_good = for_good
         self.on_damaged = on_damaged
+        self._in_order = InOrder()
         self._metrics = metrics
         self.handlers: dict[Operation, Handler] = {
             APPEND: self.append,
@@ -127,12 +131,12 @@ class DataService:
         """Append batches in their order; each has its own result."""
         started = time.monotonic()
         replica = self.find(body)
-        waiting: list[asyncio.Future[Body] | LognodeError] = []
-        for data in body["batches"]:
-            try:
-                waiting.append(replica.append(data))
-            except LognodeError as error:
-                waiting.append(error)
+        batches = body["batches"]
+        first = _opened(batches[0])
+        producer = first.producer if isinstance(first, PackedBatch) else 0
+        waiting = await self._in_order.stepped(
+            (replica.gid, producer), _append_steps(replica, first, batches[1:])
+        )
         results = []
         for item in waiting:
             if isinstance(item, LognodeError):
@@ -266,3 +270,42 @@ class DataService:
             "read without node=, the other members serve it",
             outcome="not_applied",
         )
+
+
+def _opened(data: bytes) -> PackedBatch | LognodeError:
+    """A batch none of whose columns is unpacked, or what is wrong with it."""
+    try:
+        return open_batch(data)
+    except CorruptData as error:
+        return CorruptData(error.message, outcome="not_applied")
+
+
+def _append_steps(
+    replica: RangeReplica, first: PackedBatch | LognodeError, others: Sequence[bytes]
+) -> Generator[None, None, list["asyncio.Future[Body] | LognodeError"]]:
+    """Give the batches to the replica, in steps: the future of each reply, or why there is none.
+
+    Raises LimitExceeded before any column of any batch is unpacked.
+    """
+    opened = [first]
+    for data in others:
+        opened.append(_opened(data))
+        yield
+    declared = sum(each.values_size for each in opened if isinstance(each, PackedBatch))
+    if declared > limits.values_bytes_max:
+        raise LimitExceeded(
+            f"append of batches whose values have {declared} bytes uncompressed; at most "
+            f"{limits.values_bytes_max} are allowed: send them in several requests",
+            limit="values_bytes_max", value=declared, allowed=limits.values_bytes_max,
+        )  # fmt: skip
+    waiting: list[asyncio.Future[Body] | LognodeError] = []
+    for each in opened:
+        if isinstance(each, LognodeError):
+            waiting.append(each)
+            continue
+        try:
+            waiting.append((yield from replica.append_steps(each)))
+        except LognodeError as error:
+            waiting.append(error)
+        yield
+    return waiting
