@@ -9,6 +9,8 @@ import pytest
 from lognode.client import acceptor
 from lognode.client.acceptor import Request, ServerConnection
 from lognode.client.errors import LognodeError
+from lognode.client.protocol import Operation
+from lognode.client.protocol.peers import RAFT
 from lognode.client.wire import Hello, Welcome
 from lognode.node.metrics import Metrics
 from lognode.node.peers import PeerLinks
@@ -30,14 +32,22 @@ class Peer:
     def closed(self, connection: ServerConnection, error: LognodeError) -> None: ...
 
     def request(self, request: Request) -> None:
-        raise AssertionError(request.op)
+        raise AssertionError(request.operation)
 
-    def message(self, connection: ServerConnection, op: str, body: dict[str, Any]) -> None:
-        assert op == "raft"
+    def operation(self, connection: ServerConnection, number: int) -> Operation:
+        assert number == RAFT.number
+        return RAFT
+
+    def refused(self, number: int, error: LognodeError) -> None:
+        raise AssertionError(number) from error
+
+    def message(
+        self, connection: ServerConnection, operation: Operation, body: dict[str, Any]
+    ) -> None:
         self.frames.append(body)
 
-    def failed(self, op: str, error: Exception) -> None:
-        raise AssertionError(op) from error
+    def failed(self, number: int, error: Exception) -> None:
+        raise AssertionError(number) from error
 
 
 @pytest.mark.parametrize(
@@ -52,7 +62,7 @@ def test_many_messages_go_in_several_frames_in_their_order(
         listener = await acceptor.serve(peer, "127.0.0.1", 0)
         up = asyncio.Event()
         links = PeerLinks(
-            who=lambda: ("c", 1, 5), secret=None, resolve=str, on_up=lambda *_: up.set(),
+            who=lambda: ("c", 1, 5), secret=None, tls=None, resolve=str, on_up=lambda *_: up.set(),
             on_down=lambda _: None, on_full=lambda _: None, on_room=lambda _: None,
             on_queued=lambda: None, on_broken=pytest.fail, rng=random.Random(1), boot=(1, 1),
             clock_ms=lambda: 0, ping_to=lambda _: [1, 1, []], metrics=Metrics(),
