@@ -195,7 +195,7 @@ def test_requests_beyond_the_bound_stay_undecoded_until_there_is_room() -> None:
             link._pending[link._send_request(LOOSE.number, {"n": n})] = _Answer(LOOSE, future)
         await eventually(lambda: accepted.in_flight == limits.requests_in_flight_max)
         assert len(accepted._backlog) <= 1
-        answered, decoder = 0, frame.Decoder()
+        answered = 0
         while answered < total:
             await eventually(lambda had=answered: len(server.requests) > had)  # type: ignore[misc]
             assert len(accepted._backlog) <= 1
