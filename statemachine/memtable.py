@@ -17,14 +17,16 @@ from itertools import islice, repeat
 from operator import itemgetter
 from typing import Final
 
+from ..client import limits
 from ..client.records import Batch, decode_batch
 from ..client.types import Entry, Headers
+from .turns import Turns
 
 _NONE: Final = -1
 _BYTES_BYTES: Final = 33
 _KEY_BYTES: Final = _BYTES_BYTES + 32
 """Of a bytes object and an int beside what they hold, in CPython."""
-_BATCH_BYTES: Final = 24
+_BATCH_BYTES: Final = 32
 """Of a batch in the lists of batches."""
 _first = itemgetter(0)
 _CHAIN_MIN: Final = 64
@@ -33,18 +35,32 @@ _CHAINED_MAX: Final = 1 << 17
 """Entries of all chains that a memtable keeps: 1 MiB. One alone may be longer."""
 
 
+_BATCH_COST: Final = 2 * limits.KIB
+"""The least that decoding a batch counts for in a turn: 4 us."""
+_PORTION_BYTES: Final = limits.MIB
+"""Keys, values and headers of the batches of a portion; one batch may have more."""
+_PAIR_BYTES: Final = 100
+"""Memory of a header, and of what a map of headers takes, beside its bytes."""
+_KIND: Final = b"columns"
+
+
 class Columns:
     """A decoded batch: what reads need of it."""
 
-    __slots__ = ("headers", "keys", "size", "snapshots", "values")
+    __slots__ = ("data", "headers", "keys", "size", "snapshots", "values")
 
     def __init__(self, data: bytes) -> None:
+        self.data = data
         batch = decode_batch(data)
         self.keys: list[bytes] = batch.keys
         self.values: list[bytes | None] = batch.values()
         self.headers: list[Headers | None] | None = batch.headers()
         self.snapshots: frozenset[int] = batch.snapshots
         self.size = len(data) + batch.values_size + 2 * (8 + 33) * batch.count
+        if self.headers is not None:
+            maps = list(filter(None, self.headers))
+            self.size += len(batch.packed_headers or b"")
+            self.size += _PAIR_BYTES * (len(maps) + sum(map(len, maps)))
 
 
 class ColumnCache:
@@ -53,20 +69,30 @@ class ColumnCache:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self.bytes = 0
-        self._columns: OrderedDict[int, tuple[bytes, Columns]] = OrderedDict()
+        self._columns: OrderedDict[int, Columns] = OrderedDict()
+        self.turns: Turns | None = None
+        """Of the read that is going on, where it must not decode as much as it likes."""
 
     def columns(self, data: bytes) -> Columns:
-        """The batch's columns."""
+        """The batch's columns. Raises TurnOver: they are not here, and must not be decoded now."""
         key = id(data)  # of no other object, for as long as it is held here
         found = self._columns.get(key)
         if found is not None:
             self._columns.move_to_end(key)
-            return found[1]
+            return found
+        turns, part = self.turns, ("", _KIND, key)
+        if turns is not None:
+            found = turns.kept.get(part)
+            if found is not None:
+                return found
+            turns.check()
         columns = Columns(data)
-        self._columns[key] = (data, columns)
+        if turns is not None:
+            turns.decoded(part, columns, cost_min=_BATCH_COST)
+        self._columns[key] = columns
         self.bytes += columns.size
         while self.bytes > self._bytes_max and len(self._columns) > 1:
-            _, (_, old) = self._columns.popitem(last=False)
+            _, old = self._columns.popitem(last=False)
             self.bytes -= old.size
         return columns
 
@@ -87,6 +113,8 @@ class Memtable:
         self._timestamps = array("q")
         self._starts = array("q")
         """The position of each batch's first entry."""
+        self._weights = array("q", [0])
+        """Bytes of keys, values and headers before each batch, unpacked; at last, of all."""
         self._newest: dict[bytes, int] = {}
         self._previous = array("i")
         self._chains: OrderedDict[bytes, array[int]] = OrderedDict()
@@ -132,6 +160,8 @@ class Memtable:
         self._data.append(data)
         self._timestamps.append(timestamp_ms)
         self._starts.append(position)
+        unpacked = len(data) - len(batch.packed_values) + batch.values_size
+        self._weights.append(self._weights[-1] + unpacked)
         key_bytes = sum(map(len, keys))
         self._data_bytes += len(data) + _BYTES_BYTES
         fresh = len(newest) - distinct
@@ -200,6 +230,16 @@ class Memtable:
         """The key of a seq that is held."""
         batch, at = self._place(seq)
         return self._cache.columns(self._data[batch]).keys[at]
+
+    def portion_end(self, seq: int, entries_max: int) -> int:
+        """Return the end of what is read together from a held `seq` on: at most `entries_max`
+        entries, of one batch or of batches that are not too large to be decoded together."""
+        position, weights = seq - self.first_seq, self._weights
+        batch = bisect_right(self._starts, position) - 1
+        behind = bisect_right(weights, weights[batch] + _PORTION_BYTES) - 1
+        behind = max(behind, batch + 1)
+        end = self._starts[behind] if behind < len(self._starts) else len(self)
+        return self.first_seq + min(end, position + entries_max)
 
     def keys_after(self, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
         """Keys with the prefix and above `after`, in order."""

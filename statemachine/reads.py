@@ -20,6 +20,7 @@ from .page import Page
 from .removal import Removal
 from .segment_writer import SegmentInfo
 from .segments import SegmentStore
+from .turns import NotPrepared, TurnOver
 
 
 class Reads(Held):
@@ -56,26 +57,32 @@ class Reads(Held):
         *,
         limit: int,
         bytes_max: int,
+        begun: bool = False,
         reverse: bool = False,
         as_of: str | None = None,
     ) -> Page:
         """A page of the key's entries with seq in [start, end).
 
-        `next` is the start of the following page; when reading in reverse, its end.
+        `next` is the start of the following page; when reading in reverse, its end. `limit`,
+        `bytes_max` and `begun` as in `Room`.
         """
         view = self._view_of(key, as_of)
         low, high = self.first_visible(key, view, start), view.ending(end)
-        page = Page()
+        page = Page(limit=limit, bytes_max=bytes_max, begun=begun)
         entries = self.backwards(key, low, high) if reverse else self.forwards(key, low, high)
-        for entry in entries:
-            if len(page) >= limit or page.size >= bytes_max:
-                page.more = True
-                break
-            page.add(entry)
+        try:
+            for entry in entries:
+                if not page.add(entry):
+                    page.more = True
+                    break
+        except (TurnOver, NotPrepared):
+            if not page:
+                raise
+            page.more = True
         if page.seqs:
             page.next = page.seqs[-1] + (0 if reverse else 1)
         else:
-            page.next = start
+            page.next = end if reverse and page.more and end is not None else start
         return page
 
     def latest(self, key: bytes, *, as_of: str | None = None) -> Entry | None:

@@ -71,12 +71,12 @@ class SegmentStore:
         prepared, and TurnOver ends it when it has decoded its share."""
         self._only_prepared = True
         turns.begin()
-        self._blocks.turns = turns
+        self._blocks.turns = self.columns.turns = turns
         try:
             yield
         finally:
             self._only_prepared = False
-            self._blocks.turns = None
+            self._blocks.turns = self.columns.turns = None
 
     def spend(self, cost: int) -> None:
         """So much is about to be done, in bytes decoded. Raises TurnOver."""
