@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..client import limits
 from ..client.errors import CorruptData
 from ..client.invariants import DiskFailure
-from .memtable import ColumnCache
+from .column_cache import ColumnCache
 from .segment_pages import check_pages
 from .segment_reader import BlockCache, Segment
 from .segment_writer import hash_file

@@ -126,9 +126,7 @@ class SpanReads(Reads):
             page.more = True
         return page
 
-    def _fill(
-        self, page: Page, view: View, span: Span, from_seq: int, end_seq: int | None
-    ) -> None:
+    def _fill(self, page: Page, view: View, span: Span, from_seq: int, end_seq: int | None) -> None:
         """Put what one call may read into a page of `read_span`; `page.next` is always right."""
         sieve = Sieve(self, view, span)
         from_seq = max(from_seq, least_trim(view, *span))

@@ -13,12 +13,11 @@ import pytest
 from live_nodes import LiveCluster, live
 
 import lognode
-from lognode.client import limits
+from lognode.client import chunks, limits
 from lognode.client.address import parse
 from lognode.client.cluster import Cluster
 from lognode.client.pages import entries_of
 from lognode.client.span_pages import Span, span_pages
-from lognode.client import chunks
 
 pytestmark = pytest.mark.cluster
 

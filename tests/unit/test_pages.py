@@ -243,7 +243,7 @@ def test_each_page_of_each_read_keeps_to_its_limits(tmp_path: Path, shape: str, 
     for key in keys[:3]:
         (last,) = entries_of(ask(made, "latest", key=key)[0])
         assert without_time([last]) == [entry for entry in entries if entry.key == key][-1:]
-    wanted = {key: 1 for key in keys[:3_000]}
+    wanted = dict.fromkeys(keys[:3000], 1)
     own = [entry for entry in ordered if entry.key in wanted]
     assert by_key(without_time(followed(made, {"keys": wanted}, len(own)))) == own
     assert without_time(followed(made, {"prefix": b""}, len(entries))) == entries

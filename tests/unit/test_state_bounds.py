@@ -14,7 +14,7 @@ from lognode.client.records import encode_batch
 from lognode.statemachine import builder as builder_module
 from lognode.statemachine import commands
 from lognode.statemachine.builder import Builder
-from lognode.statemachine.memtable import ColumnCache
+from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.producers import Row
 from lognode.statemachine.range_state import RangeState
 from lognode.statemachine.segments import SegmentStore
