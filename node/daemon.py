@@ -436,6 +436,7 @@ class Node:
             join=cluster.join,
             peer_operations={
                 "base": bases.describe,
+                "base_piece": bases.base_piece,
                 "file": bases.piece,
                 "file_check": bases.check,
                 "heartbeat": self._heartbeat.serve,
