@@ -131,6 +131,9 @@ builder_bytes_per_s: Final = 256 * KIB
 """Of batches as they came. A builder process that is slower than this, and late by its patience,
 hangs: it is killed, and the segment built again."""
 meta_map_bytes: Final = 16 << 30
+base_bytes_max: Final = 512 * MIB
+"""Manifest and tables of a range as a peer sends them. Floors have 50 MB at most, and a producer
+that has all of its window under way has 10 MB."""
 base_chunk_bytes: Final = 4 * MIB
 """A piece of a segment file in a base transfer, at most."""
 disk_reserve_bytes: Final = 512 * MIB

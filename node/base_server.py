@@ -5,6 +5,7 @@ the base it was told of, and the log behind it, with which it goes on afterwards
 """
 
 import asyncio
+import itertools
 import logging
 import re
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from ..client.errors import (
 )
 from ..raft.types import GroupId
 from . import fields
+from .base_pieces import PIECE_BYTES, pack
 from .host import Host
 from .rate import TokenBucket
 
@@ -45,10 +47,13 @@ class BaseServer:
         self._bucket = bucket
         self._loop = asyncio.get_running_loop()
         self._leases: dict[Lease, asyncio.TimerHandle] = {}
+        self._packed: dict[Lease, tuple[int, bytes]] = {}
+        """Of bases with more than one piece: their numbers and themselves."""
+        self._numbers = itertools.count(1)
 
     async def describe(self, node: int, body: Body) -> Body:
-        """The durable base of a generation here, and what is in memory behind it. Raises
-        RangeNotFound."""
+        """The first piece of the durable base of a generation here, its number, the bytes of the
+        whole base, and what is in memory behind it. Raises RangeNotFound."""
         gid = fields.group(body)
         replica = self._host.replica(gid)
         if replica is None:
@@ -58,7 +63,28 @@ class BaseServer:
         self._host.pinned[lease] = [info.content_id for info in base.manifest]
         replica.log_pins[lease] = base.applied_index
         self._renew(lease)
-        return {"base": base.to_wire(), "tail_bytes": replica.state.memtable_bytes}
+        data, number = await pack(base), next(self._numbers)
+        self._packed.pop(lease, None)
+        if len(data) > PIECE_BYTES and lease in self._leases:
+            self._packed[lease] = number, data
+        return {
+            "base": number, "bytes": len(data), "data": data[:PIECE_BYTES],
+            "tail_bytes": replica.state.memtable_bytes,
+        }  # fmt: skip
+
+    async def base_piece(self, node: int, body: Body) -> Body:
+        """A later piece of the base that `describe` gave this number, from `offset` on.
+
+        Raises Unavailable where the base is no longer held: the peer took no piece for a minute, or
+        asked for the base again.
+        """
+        lease = ("lease", node, fields.group(body))
+        number, data = self._packed.get(lease, (0, b""))
+        if number != body["base"]:
+            raise Unavailable("this base is no longer held here; ask for the base again")
+        self._renew(lease)
+        offset = body["offset"]
+        return {"data": data[offset : offset + PIECE_BYTES]}
 
     async def piece(self, node: int, body: Body) -> Body:
         """Bytes of a file from `offset` on, at most `bytes`; none at its end.
@@ -113,6 +139,7 @@ class BaseServer:
 
     def _end(self, lease: Lease) -> None:
         del self._leases[lease]
+        self._packed.pop(lease, None)
         self._host.pinned.pop(lease, None)
         replica = self._host.replica(lease[2])
         if replica is not None:

@@ -1,9 +1,10 @@
 """Fetching a base: a peer's durable state of a range, manifest and tables, and its files.
 
-Files are immutable and named by the SHA-256 of their content. So a fetch goes on where it broke
-off, after a restart of either side too, and from whichever peer; and what came is verified as a
-whole before it is taken over (raft.md section 5). Files travel on a connection of their own:
-whatever their size, no Raft frame waits behind them (executions 2.18).
+A base comes in pieces (see `base_pieces`). Files are immutable and named by the SHA-256 of their
+content. So a fetch goes on where it broke off, after a restart of either side too, and from
+whichever peer; and what came is verified as a whole before it is taken over (raft.md section 5).
+Files travel on a connection of their own: whatever their size, no Raft frame waits behind them
+(executions 2.18).
 """
 
 import asyncio
@@ -21,12 +22,13 @@ from ..client import limits
 from ..client.connection import Connection
 from ..client.errors import CorruptData, LognodeError, Overloaded, Timeout, Unavailable
 from ..client.protocol import Operation
-from ..client.protocol.peers import BASE, FILE, FILE_CHECK
+from ..client.protocol.peers import BASE, BASE_PIECE, FILE, FILE_CHECK
 from ..partitions.duties import TAIL_BYTES
 from ..raft.types import GroupId
 from ..statemachine.range_state import Base
 from ..statemachine.segment_writer import SegmentInfo, hash_file
 from ..statemachine.segments import SegmentStore
+from .base_pieces import unpack
 from .data_directory import PARTIAL
 from .host import Host
 from .rate import TokenBucket
@@ -99,18 +101,19 @@ class BaseFetcher:
             raise Unavailable(f"no link to node {peer}")
         group = {"range": gid.range_id, "generation": gid.generation}
         answer = await connection.request(BASE, group, deadline=_deadline())
-        base = Base.from_wire(answer["base"])
-        self._host.pinned[pin] = [info.content_id for info in base.manifest]
-        missing = [info for info in base.manifest if not await self._is_sound(info.content_id)]
-        if missing:
-            await asyncio.to_thread(_forget_stale, self._tmp)
-            async with self._connected(peer) as ask:
-                for info in missing:
-                    turn = self._turns.setdefault(info.content_id, asyncio.Lock())
-                    async with turn:
-                        if not await self._is_sound(info.content_id):
-                            await self._fetch_file(_Giver(peer, group, ask), info)
-        return base, answer.get("tail_bytes", 0)
+        async with self._connected(peer) as ask:
+            giver = _Giver(peer, group, ask)
+            base = unpack(await giver.rest_of_base(answer))
+            self._host.pinned[pin] = [info.content_id for info in base.manifest]
+            missing = [info for info in base.manifest if not await self._is_sound(info.content_id)]
+            if missing:
+                await asyncio.to_thread(_forget_stale, self._tmp)
+            for info in missing:
+                turn = self._turns.setdefault(info.content_id, asyncio.Lock())
+                async with turn:
+                    if not await self._is_sound(info.content_id):
+                        await self._fetch_file(giver, info)
+        return base, answer["tail_bytes"]
 
     async def fetch_file(self, peer: int, gid: GroupId, info: SegmentInfo) -> None:
         """One file that the peer may have too, in the place of the one here.
@@ -198,6 +201,26 @@ class _Giver:
         self.peer = peer
         self._group = group
         self._ask = ask
+
+    async def rest_of_base(self, answer: Body) -> bytes:
+        """The whole base, of which the answer has the first piece. Raises CorruptData,
+        Unavailable."""
+        size = answer["bytes"]
+        if size > limits.base_bytes_max:
+            raise CorruptData(
+                f"node {self.peer} has a base of {size} bytes; at most {limits.base_bytes_max} "
+                "are allowed"
+            )
+        data = bytearray(answer["data"])
+        while len(data) < size:
+            body = {**self._group, "base": answer["base"], "offset": len(data)}
+            piece = (await self._ask(BASE_PIECE, body))["data"]
+            if not piece:
+                break
+            data += piece
+        if len(data) != size:
+            raise CorruptData(f"node {self.peer} sent {len(data)} of {size} bytes of a base")
+        return bytes(data)
 
     async def piece(self, content_id: str, offset: int, count: int) -> bytes:
         """At least one byte. Tries again for a while when the connection fails."""

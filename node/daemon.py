@@ -453,6 +453,7 @@ class Node:
             join=cluster.join,
             peer_handlers={
                 protocol.BASE: bases.describe,
+                protocol.BASE_PIECE: bases.base_piece,
                 protocol.FILE: bases.piece,
                 protocol.FILE_CHECK: bases.check,
                 protocol.HEARTBEAT: self._heartbeat.serve,

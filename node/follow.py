@@ -1,7 +1,7 @@
 """A follow: entries pushed as they are applied, at the pace that the reader's credit allows.
 
 A follower that falls behind is served from segments like any read and joins the tail when it has
-caught up; it never costs more memory than one page.
+caught up; it never costs more memory than one page, which keeps to the rule of `statemachine.room`.
 """
 
 import asyncio
@@ -98,18 +98,18 @@ class Follow:
                 raise Sealed("what goes together in the order of seq has changed")
             self._from_seq = page.next
             return page, page.more
-        page = Page()
+        page = Page(limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default)
         for at, key in enumerate(sorted(self._ready)[:_KEYS_A_PAGE], 1):
             scan = partial(
-                state.scan, key, self._positions[key], None,
-                limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default,
+                state.scan, key, self._positions[key], None, limit=page.entries_left,
+                bytes_max=page.bytes_left, begun=page.begun,
             )  # fmt: skip
             part = await in_turns(self._replica, scan)
             page.extend(part)
             self._positions[key] = part.next
             if not part.more:
                 self._ready.discard(key)
-            if page.size >= limits.page_bytes_default or len(page) >= ENTRIES_A_TURN:
+            if page.full:
                 break
             if at % _KEYS_A_TURN == 0:
                 await asyncio.sleep(0)

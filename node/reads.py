@@ -1,5 +1,7 @@
 """What each read asks of a replica's state: no sockets, one page at most.
 
+A page keeps to the rule of `statemachine.room`, so every answer here fits a frame.
+
 Each function takes the replica, which may serve the read at the consistency that was asked for,
 and the request's body; it raises InvalidArgument, GenerationMismatch for a key of another range,
 NotFound where the lease that `as_of` names has ended, CorruptData where the replica's files are
@@ -42,6 +44,9 @@ from .turns import in_turns
 
 _PARTS_MAX: Final = 32
 """Of a page of a span: of a narrow one many entries may have to be passed to find none."""
+_KEY_HEAD_BYTES: Final = 3
+_KEY_BYTES: Final = limits.key_bytes_max + _KEY_HEAD_BYTES
+"""In a frame, at most."""
 
 Body = dict[str, Any]
 Read = Callable[[RangeReplica, Body], Awaitable[Body]]
@@ -50,9 +55,9 @@ Read = Callable[[RangeReplica, Body], Awaitable[Body]]
 async def scan(replica: RangeReplica, body: Body) -> Body:
     """A page of a key's entries."""
     key, state = _own_key(replica, body), replica.state
-    start, end, limit = body["start"], body["end"], body["limit"]
-    bytes_max, reverse, as_of = body["bytes"], body["reverse"], body["as_of"]
-    page = Page(next=start)
+    start, end = body["start"], body["end"]
+    reverse, as_of = body["reverse"], body["as_of"]
+    page = Page(next=start, limit=body["limit"], bytes_max=body["bytes"])
 
     def part(end_seq: int) -> bool:
         low, high = page.next, end_seq if end is None else min(end, end_seq)
@@ -60,11 +65,11 @@ async def scan(replica: RangeReplica, body: Body) -> Body:
             low, high = start, page.next if page.seqs else high
         page.extend(
             state.scan(
-                key, low, high, limit=min(limit - len(page), ENTRIES_A_TURN),
-                bytes_max=bytes_max - page.size, reverse=reverse, as_of=as_of,
+                key, low, high, limit=min(page.entries_left, ENTRIES_A_TURN),
+                bytes_max=page.bytes_left, begun=page.begun, reverse=reverse, as_of=as_of,
             )
         )  # fmt: skip
-        return not page.more or len(page) >= limit or page.size >= bytes_max
+        return page.full or not page.more
 
     applied = await _in_parts(replica, part)
     return {**page.to_wire(), "applied": applied}
@@ -90,21 +95,27 @@ async def count(replica: RangeReplica, body: Body) -> Body:
 
 
 async def keys(replica: RangeReplica, body: Body) -> Body:
-    """Some of the range's keys, in order, maybe none; with `more`, go on after `after`."""
+    """Some of the range's keys, in order, maybe none; with `more`, go on after `after`.
+
+    Keys of a page have at most `page_bytes_max` bytes in a frame.
+    """
     state, prefix = replica.state, body["prefix"]
     limit, after = body["limit"], body["start_after"]
     found: list[bytes] = []
     begun = more = False
+    bytes_left = limits.page_bytes_max
 
     def part(end_seq: int) -> bool:
-        nonlocal begun, more, after
+        nonlocal begun, more, after, bytes_left
         if begun and state.next_seq != end_seq:
             return True  # a key of now beside one of then that is missing was never to be seen
-        some, following = state.keys_page(prefix, after, limit=limit - len(found))
+        wanted = min(limit - len(found), bytes_left // _KEY_BYTES)
+        some, following = state.keys_page(prefix, after, limit=wanted)
         found.extend(some)
+        bytes_left -= sum(map(len, some)) + _KEY_HEAD_BYTES * len(some)
         begun, more = True, following is not None
         after = following or after
-        return not more or len(found) >= limit
+        return not more or len(found) >= limit or bytes_left < _KEY_BYTES
 
     applied = await _in_parts(replica, part)
     return {"keys": found, "more": more, "after": after, "applied": applied}
@@ -113,21 +124,20 @@ async def keys(replica: RangeReplica, body: Body) -> Body:
 async def read_span(replica: RangeReplica, body: Body) -> Body:
     """A page of the entries of a span of keys, in the order of seq."""
     state, span = replica.state, (body["start_key"], body["end_key"])
-    limit, bytes_max, as_of = body["limit"], body["bytes"], body["as_of"]
-    page = Page(next=body["start"])
+    as_of = body["as_of"]
+    page = Page(next=body["start"], limit=body["limit"], bytes_max=body["bytes"])
     parts = 0
 
     def part(end_seq: int) -> bool:
         nonlocal parts
         parts += 1
         some = state.read_span(
-            span[0], page.end_key or span[1], page.next, end_seq,
-            limit=limit - len(page), bytes_max=bytes_max - page.size, as_of=as_of,
+            span[0], page.end_key or span[1], page.next, end_seq, limit=page.entries_left,
+            bytes_max=page.bytes_left, begun=page.begun, as_of=as_of,
         )  # fmt: skip
         page.end_key = page.end_key or some.end_key
         page.extend(some)
-        full = len(page) >= limit or page.size >= bytes_max
-        return full or not page.more or parts >= _PARTS_MAX
+        return page.full or not page.more or parts >= _PARTS_MAX
 
     applied = await _in_parts(replica, part)
     return {**page.to_wire(), "applied": applied}
@@ -136,8 +146,8 @@ async def read_span(replica: RangeReplica, body: Body) -> Body:
 async def export(replica: RangeReplica, body: Body) -> Body:
     """A page of the entries of a span of keys, as they lie in files."""
     state, span = replica.state, (body["start_key"], body["end_key"])
-    limit, bytes_max, as_of = body["limit"], body["bytes"], body["as_of"]
-    page, at = Portion(), fields.position(body["position"])
+    as_of, at = body["as_of"], fields.position(body["position"])
+    page = Portion(limit=body["limit"], bytes_max=body["bytes"])
     following: Position | None = at
     parts = 0
 
@@ -145,13 +155,12 @@ async def export(replica: RangeReplica, body: Body) -> Body:
         nonlocal parts, following
         parts += 1
         some, following = state.read_bands(
-            span[0], page.end_key or span[1], following or at, end_seq,
-            limit=limit - len(page), bytes_max=bytes_max - page.size, as_of=as_of,
+            span[0], page.end_key or span[1], following or at, end_seq, limit=page.entries_left,
+            bytes_max=page.bytes_left, begun=page.begun, as_of=as_of,
         )  # fmt: skip
         page.end_key = page.end_key or some.end_key
         page.extend(some)
-        full = len(page) >= limit or page.size >= bytes_max
-        return full or following is None or parts >= _PARTS_MAX
+        return page.full or following is None or parts >= _PARTS_MAX
 
     applied = await _in_parts(replica, part)
     return {**page.to_wire(), "position": following, "applied": applied}

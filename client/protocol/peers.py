@@ -200,9 +200,23 @@ GIVE_LEAD: Final = _between_nodes(
     {**GROUP, "node": Integer(), "why": REASON}, {"given": Flag()},
 )  # fmt: skip
 BASE: Final = _between_nodes(
-    "base", 110, "Return the durable base of a replica, and how many bytes are in memory behind.",
-    GROUP, {"base": Opaque("statemachine.range_state"), "tail_bytes": Optional(Integer(), 0)},
-    WHOLE_BYTES,
+    "base", 110,
+    "Return the first piece of the durable base of a replica, the base's number and size, and how "
+    "many bytes are in memory behind it.",
+    GROUP,
+    {
+        "base": Integer(),
+        "bytes": Integer(0, limits.base_bytes_max),
+        "data": Binary(limits.base_chunk_bytes),
+        "tail_bytes": Optional(Integer(), 0),
+    },
+    limits.base_chunk_bytes + limits.KIB,
+)  # fmt: skip
+BASE_PIECE: Final = _between_nodes(
+    "base_piece", 113, "Return a later piece of the base with this number; none at its end.",
+    {**GROUP, "base": Integer(), "offset": Integer(0, limits.base_bytes_max)},
+    {"data": Binary(limits.base_chunk_bytes)},
+    limits.base_chunk_bytes + limits.KIB,
 )  # fmt: skip
 FILE: Final = _between_nodes(
     "file", 111, "Return bytes of a segment file from `offset` on; none at its end.",
@@ -221,5 +235,5 @@ FILE_CHECK: Final = _between_nodes(
 
 PEERS: Final = (
     BOOTSTRAP, JOIN, RAFT, HEARTBEAT, KNOWN_IMAGE, IMAGE, COMMAND, REPORT, LOADS, REPLICA_END,
-    CONTROLLER_INSTALL, TAKE_OVER, HAND_OVER, GIVE_LEAD, BASE, FILE, FILE_CHECK,
+    CONTROLLER_INSTALL, TAKE_OVER, HAND_OVER, GIVE_LEAD, BASE, BASE_PIECE, FILE, FILE_CHECK,
 )  # fmt: skip

@@ -32,7 +32,8 @@ asks_at_once: Final = 16
 close_timeout_s: Final = 5.0
 _EVERYTHING: Final[tuple[KeySpan, ...]] = ((b"", None),)
 Found = TypeVar("Found")
-Record = tuple[bytes, bytes | None, dict[bytes, bytes] | None]
+Record = tuple[bytes, bytes | None, dict[bytes, bytes] | None, bool]
+"""Key, value, headers, and whether the record is a logical snapshot of its key."""
 
 
 class Session:
@@ -247,8 +248,8 @@ class Session:
 
 
 async def _submit(producer: AsyncProducer, records: Sequence[Record], number: int) -> None:
-    for at, (key, value, headers) in enumerate(records):
-        await producer.submit(key, value, headers=headers, number=number + at)
+    for at, (key, value, headers, snapshot) in enumerate(records):
+        await producer.submit(key, value, headers=headers, number=number + at, snapshot=snapshot)
 
 
 async def _next(pages: AsyncIterator[SpanPage]) -> SpanPage | None:
