@@ -177,10 +177,11 @@ class AsyncFeed:
                     seq, _ = await self._resolve(known.start, deadline)
                     positions.update(dict.fromkeys(own, seq))
         for known in ranges:
-            own_keys = {key: n for key, n in positions.items() if known.contains(key)}
-            if own_keys:
-                span = FollowSpan(min(own_keys), None, keys=own_keys)
-                span.reached_keys = dict(own_keys)
+            own = [key for key in positions if known.contains(key)]
+            for begin in range(0, len(own), limits.follow_keys_max):
+                some = {key: positions[key] for key in own[begin : begin + limits.follow_keys_max]}
+                span = FollowSpan(min(some), None, keys=some)
+                span.reached_keys = dict(some)
                 self._spans.append(span)
 
     async def _resolve_keys(

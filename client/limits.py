@@ -94,6 +94,9 @@ column_cache_bytes_max: Final = 256 * MIB
 """Unpacked values of batches in memtables. A key's entries lie in as many batches as it has
 entries, each up to a MiB: below what is read together, every read unpacks them all again."""
 follow_credit_bytes_max: Final = 4 * MIB
+follow_keys_max: Final = 10_000
+"""Keys of one follow request; a client follows more with several. With the longest keys a request
+has 5 MB."""
 
 # Pages.
 page_bytes_default: Final = 256 * KIB

@@ -92,7 +92,9 @@ RELEASE: Final = "release"
 # the replica answers once it has applied that much of this generation (executions 2.19). With
 # `as_of?: lease` in a read of entries it is one of what that lease holds. A page is
 # {keys: [key] | key, seqs, timestamps, values, headers: {position: map} | nil,
-# snapshots: [position] | nil, next, more}.
+# snapshots: [position] | nil, next, more}. A page has at least one entry where there is one to be
+# read, and takes no other one that exceeds the `limit` of entries or the `bytes` in a frame, of
+# which `page_bytes_max` are allowed; with `more` it may be short, or empty.
 # `end_key` in an answer about a span: it is one about the keys below that alone. The seqs of ranges
 # that were merged have nothing to do with each other, so that the others are asked for by
 # themselves, as these were; from the merged range's first seq on there are no others.
@@ -103,7 +105,9 @@ COUNT: Final = "count"
 SCAN: Final = "scan"
 """{key, start, end, limit, bytes, reverse} -> page."""
 KEYS: Final = "keys"
-"""{prefix, start_after: key | nil, limit} -> {keys}; fewer than `limit`: it has no more."""
+"""{prefix, start_after: key | nil, limit} -> {keys, more: bool, after: key | nil}; the keys have
+`page_bytes_max` bytes at most. With `more` the next page is asked for with `after` as
+`start_after`, also where this page is short or empty."""
 READ_SPAN: Final = "read_span"
 """{start_key, end_key | nil, start, limit, bytes} -> page, in the order of seq, with `end_key?`:
 the next page of these keys is asked for with that end, the first of the others with this
@@ -127,10 +131,10 @@ LAYOUT: Final = "layout"
 what memtables would make, lie from each key on, below the next one. A few hundred rows at most."""
 FOLLOW: Final = "follow"
 """{range, generation, keys: {key: seq} | nil, prefix, start_key, end_key, from_seq, credit} ->
-pushes {page, caught_up, next, applied, end_key?}: entries of the keys from their seqs, or of the
-prefix and span from `from_seq`; with an `end_key`, which only the first push has, of the span up to
-there: the others are followed by themselves from that `from_seq`. `next` is the seq after all that
-the push covers, or a map of it per key."""
+pushes {page, caught_up, next, applied, end_key?}: entries of the keys from their seqs, at most
+`follow_keys_max` keys, or of the prefix and span from `from_seq`; with an `end_key`, which only the
+first push has, of the span up to there: the others are followed by themselves from that `from_seq`.
+`next` is the seq after all that the push covers, or a map of it per key."""
 STATUS: Final = "status"
 """{} -> the dict of /status.json."""
 RANGE_TRANSFER: Final = "range_transfer"

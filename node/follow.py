@@ -7,11 +7,12 @@ caught up; it never costs more memory than one page, which keeps to the rule of 
 import asyncio
 from collections.abc import Collection
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ..client import limits
 from ..client.acceptor import Request
-from ..client.errors import NotLeader, Sealed
+from ..client.errors import LimitExceeded, NotLeader, Sealed
 from ..client.wire import field
 from ..statemachine.page import Page
 from ..statemachine.turns import ENTRIES_A_TURN
@@ -33,7 +34,8 @@ class Follow:
         self._news = asyncio.Event()
         keys = field(body, "keys", dict, type(None))
         self._positions: dict[bytes, int] | None = None if keys is None else _positions(keys)
-        self._ready: set[bytes] = set(self._positions or ())
+        self._ready = dict.fromkeys(self._positions or ())
+        """Keys that may have entries to be pushed, in the order of their turns."""
         prefix = fields.bound(body, "prefix")
         self._start_key = max(fields.bound(body, "start_key"), prefix)
         ends = (fields.optional_key(body, "end_key"), _after(prefix))
@@ -83,7 +85,7 @@ class Follow:
 
     def _on_news(self, keys: Collection[bytes] | None) -> None:
         if self._positions is not None and keys is not None:
-            self._ready.update(keys)
+            self._ready.update(dict.fromkeys(keys))
         self._news.set()
 
     async def _next_page(self) -> tuple[Page, bool]:
@@ -102,7 +104,7 @@ class Follow:
             self._from_seq = page.next
             return page, page.more
         page = Page(limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default)
-        for at, key in enumerate(sorted(self._ready)[:_KEYS_A_PAGE], 1):
+        for at, key in enumerate(list(islice(self._ready, _KEYS_A_PAGE)), 1):
             scan = partial(
                 state.scan, key, self._positions[key], None, limit=page.entries_left,
                 bytes_max=page.bytes_left, begun=page.begun,
@@ -110,8 +112,9 @@ class Follow:
             part = await in_turns(self._replica, scan)
             page.extend(part)
             self._positions[key] = part.next
-            if not part.more:
-                self._ready.discard(key)
+            del self._ready[key]
+            if part.more:
+                self._ready[key] = None  # the others first
             if page.full:
                 break
             if at % _KEYS_A_TURN == 0:
@@ -134,9 +137,19 @@ class Follow:
 
 
 def _positions(keys: dict[Any, Any]) -> dict[bytes, int]:
-    for key, seq in keys.items():
-        fields.integer({"keys": seq}, "keys")
-        fields.key({"keys": key}, "keys")
+    """The keys and positions that are asked for, checked without a call for each of them."""
+    if len(keys) > limits.follow_keys_max:
+        raise LimitExceeded(
+            f"a follow of {len(keys)} keys; at most {limits.follow_keys_max} are allowed: follow "
+            "them with several requests",
+            limit="follow_keys_max", value=len(keys), allowed=limits.follow_keys_max,
+        )  # fmt: skip
+    if keys:
+        if set(map(type, keys)) != {bytes} or set(map(type, keys.values())) != {int}:
+            raise fields.invalid("keys")
+        for key in (min(keys, key=len), max(keys, key=len)):
+            fields.key({"keys": key}, "keys")
+        fields.integer({"keys": min(keys.values())}, "keys")
     return dict(keys)
 
 
