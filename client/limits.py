@@ -104,6 +104,9 @@ column_cache_bytes_max: Final = 256 * MIB
 """Unpacked values of batches in memtables. A key's entries lie in as many batches as it has
 entries, each up to a MiB: below what is read together, every read unpacks them all again."""
 follow_credit_bytes_max: Final = 4 * MIB
+follow_keys_max: Final = 10_000
+"""Keys of one follow request; a client follows more with several. With the longest keys a request
+has 5 MB."""
 
 # Pages.
 page_bytes_default: Final = 256 * KIB
@@ -113,8 +116,6 @@ keys_page_max: Final = 10_000
 export_bands_max: Final = 1_024
 """Bands of seqs in the position of an export."""
 layout_rows_max: Final = 8_192
-follow_keys_max: Final = 16_384
-"""Keys of one follow request. Checking them takes a few milliseconds."""
 
 # Files.
 wal_file_bytes: Final = 64 * MIB

@@ -7,6 +7,7 @@ caught up; it never costs more memory than one page, which keeps to the rule of 
 import asyncio
 from collections.abc import Collection
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ..client import limits
@@ -30,7 +31,8 @@ class Follow:
         self._request = request
         self._news = asyncio.Event()
         self._positions: dict[bytes, int] | None = body["keys"]
-        self._ready: set[bytes] = set(self._positions or ())
+        self._ready = dict.fromkeys(self._positions or ())
+        """Keys that may have entries to be pushed, in the order of their turns."""
         prefix = body["prefix"]
         self._start_key = max(body["start_key"], prefix)
         ends = (body["end_key"], _after(prefix))
@@ -80,7 +82,7 @@ class Follow:
 
     def _on_news(self, keys: Collection[bytes] | None) -> None:
         if self._positions is not None and keys is not None:
-            self._ready.update(keys)
+            self._ready.update(dict.fromkeys(keys))
         self._news.set()
 
     async def _next_page(self) -> tuple[Page, bool]:
@@ -99,7 +101,7 @@ class Follow:
             self._from_seq = page.next
             return page, page.more
         page = Page(limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default)
-        for at, key in enumerate(sorted(self._ready)[:_KEYS_A_PAGE], 1):
+        for at, key in enumerate(list(islice(self._ready, _KEYS_A_PAGE)), 1):
             scan = partial(
                 state.scan, key, self._positions[key], None, limit=page.entries_left,
                 bytes_max=page.bytes_left, begun=page.begun,
@@ -107,8 +109,9 @@ class Follow:
             part = await in_turns(self._replica, scan)
             page.extend(part)
             self._positions[key] = part.next
-            if not part.more:
-                self._ready.discard(key)
+            del self._ready[key]
+            if part.more:
+                self._ready[key] = None  # the others first
             if page.full:
                 break
             if at % _KEYS_A_TURN == 0:

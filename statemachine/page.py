@@ -34,6 +34,11 @@ class Page(Room):
         """Append one entry; return False where the page has no room for the entry."""
         if not self.takes(entry_bytes(entry)):
             return False
+        self.put(entry)
+        return True
+
+    def put(self, entry: Entry) -> None:
+        """Append one entry that was counted in."""
         position = len(self.seqs)
         self.keys.append(entry.key)
         self.seqs.append(entry.seq)
@@ -43,7 +48,6 @@ class Page(Room):
             self.headers[position] = entry.headers
         if entry.snapshot:
             self.snapshots.append(position)
-        return True
 
     def extend(self, following: "Page") -> None:
         """Append a part, which was read next within what was left here."""

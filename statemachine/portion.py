@@ -33,7 +33,7 @@ class Portion(Room):
         """Append one entry; return False where the portion has no room for the entry."""
         if not self.takes(entry_bytes(entry) + (0 if self._rows.seqs else CHUNK_BYTES)):
             return False
-        self._rows.add(entry)
+        self._rows.put(entry)
         return True
 
     def take(self, chunk: Chunk) -> bool:

@@ -42,8 +42,10 @@ def headers_bytes(headers: Headers | None) -> int:
 
 def entry_bytes(entry: Entry) -> int:
     """Return how many bytes the entry has in a frame, at most."""
-    size = ENTRY_BYTES + len(entry.key) + headers_bytes(entry.headers)
-    return size if entry.value is None else size + len(entry.value)
+    size = ENTRY_BYTES + len(entry.key)
+    if entry.value is not None:
+        size += len(entry.value)
+    return size + headers_bytes(entry.headers) if entry.headers else size
 
 
 def chunk_bytes(chunk: Chunk) -> int:

@@ -148,6 +148,21 @@ def test_every_way_to_read_has_all_entries_whatever_their_size(tmp_path: Path, s
     asyncio.run(run())
 
 
+def test_a_follow_of_more_keys_than_a_request_may_have_has_all_of_them(tmp_path: Path) -> None:
+    """A frame has maps of 131,072 elements at most: a request with more ended the connection, and
+    was sent again for ever."""
+
+    async def run() -> None:
+        async with live(tmp_path) as cluster, client_of(cluster) as client:
+            log = await client.create_log("wide")
+            keys = [b"%d" % at for at in range(140_000)]
+            await log.append_many([(key, b"") for key in keys])
+            found = await asyncio.wait_for(by_follow(log, len(keys), keys), 120)
+            assert [key for key, _, _ in found] == sorted(keys)
+
+    asyncio.run(run())
+
+
 @contextlib.asynccontextmanager
 async def client_of(cluster: LiveCluster) -> AsyncIterator[lognode.AsyncClient]:
     """With room for a slow machine."""

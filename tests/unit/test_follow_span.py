@@ -51,7 +51,10 @@ def test_spans_are_joined_only_when_the_caller_has_had_all_of_both() -> None:
 
 
 def test_keys_of_one_range_are_followed_as_one_again() -> None:
+    many = {b"%d" % at: 5 for at in range(limits.follow_keys_max)}
+    wide = FollowSpan(b"0", None, keys=many, reached_keys=many, caught_up=True)
     one = FollowSpan(b"a", None, keys={b"a": 5}, reached_keys={b"a": 5}, caught_up=True)
+    assert not may_join(one, wide), "together they have more keys than a request may have"
     other = FollowSpan(b"x", None, keys={b"x": 9}, reached_keys={b"x": 9}, caught_up=True)
     assert may_join(one, other)
     both = joined(other, one)
