@@ -204,6 +204,9 @@ class _Lobby:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, version=hello.agreed_version())
 
+    def believe(self, hello: Hello) -> None:
+        """Whoever asks may know who waits here."""
+
     def request(self, request: Request) -> Body:
         hello = request.connection.hello
         if request.op == "bootstrap" and hello is not None and hello.role == "node":

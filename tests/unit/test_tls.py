@@ -40,6 +40,9 @@ class Server:
         self.hellos.append(hello)
         return Welcome(nonce=nonce, cluster="c", node=1)
 
+    def believe(self, hello: Hello) -> None:
+        return
+
     def opened(self, connection: ServerConnection) -> None:
         self.opened_for.append(connection)
 
