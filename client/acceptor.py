@@ -191,6 +191,8 @@ class ServerConnection:
 
     def __repr__(self) -> str:
         who = "?" if self.hello is None else f"{self.hello.role} {self.hello.node or ''}".strip()
+        if self.certificate is not None:
+            who += f" ({self.certificate.holder})"
         return f"<ServerConnection from {who} at {self.address}>"
 
     @property

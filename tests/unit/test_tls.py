@@ -169,6 +169,7 @@ def test_a_client_certificate_is_known_to_the_listener(trust: Pki) -> None:
         assert await link.request("op", {}) == {"echo": {}}
         (served,) = server.opened_for
         assert served.certificate == app.certificate
+        assert "(client app) at 127.0.0.1" in repr(served)
 
     run(trust, test, clients=ssl.CERT_REQUIRED)
 
