@@ -274,6 +274,34 @@ def test_a_node_joins_with_its_certificate_and_is_bound_to_it(tmp_path: Path) ->
         testing.wait_healthy(cluster, 3)
 
 
+def test_a_single_node_with_another_key_ends_and_says_what_to_do(tmp_path: Path) -> None:
+    """Started once without TLS it can be bound to the new key."""
+    with testing.cluster(tmp_path / "c", 1, tls=True) as cluster:
+        (node,) = cluster.nodes
+        assert cluster.tls is not None
+        fresh = authority(cluster).node("fresh")
+        node.stop()
+        copied(fresh, cluster.tls.directory / "node1.crt", cluster.tls.directory / "node1.key")
+        node.start()
+        testing.eventually(lambda: not node.running, what="it ends")
+        assert node.exit_code == 1
+        assert f"lognode node rekey 1 --key {fresh.certificate.key}" in node.log_tail()
+        plain = LocalNode(1, cluster.root, *ports(node), None, ())
+        plain.start()
+        try:
+            plain.wait_ready()
+            with lognode.Client(plain.address) as client:
+                client.admin.rekey(1, fresh.certificate.key)
+        finally:
+            plain.stop()
+        node.start()
+        node.wait_ready()
+
+
+def ports(node: LocalNode) -> tuple[int, int]:
+    return int(node.address.rsplit(":")[-1]), int(node.http.rsplit(":")[-1])
+
+
 def test_nodes_started_together_found_one_cluster(tmp_path: Path) -> None:
     local = testing.LocalCluster(tmp_path, 3, tls=True)
     join = ",".join(node.address for node in local.nodes)
