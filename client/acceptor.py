@@ -44,7 +44,12 @@ class Handler(Protocol):
     """What a listener does with its connections. All calls on the loop's thread."""
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
-        """Answer a hello, without the proof. Raise a LognodeError to refuse it."""
+        """Answer a hello that anybody may have sent: do nothing else about it. Raise a
+        LognodeError to refuse it."""
+
+    def believe(self, hello: Hello) -> None:
+        """The dialler has shown its certificate and proved that it holds the secret, as far as
+        this listener asks for them. Raise a LognodeError to refuse it."""
 
     def operation(self, connection: "ServerConnection", number: int) -> Operation:
         """The operation with this number, which the dialler may send.
@@ -219,6 +224,8 @@ class ServerConnection:
 
     def __repr__(self) -> str:
         who = "?" if self.hello is None else f"{self.hello.role} {self.hello.node or ''}".strip()
+        if self.certificate is not None:
+            who += f" ({self.certificate.holder})"
         return f"<ServerConnection from {who} at {self.address}>"
 
     @property
@@ -306,6 +313,8 @@ class ServerConnection:
             self._tls.check(hello, self.certificate)
         welcome = self._handler.welcome(hello, self._entropy(wire.nonce_bytes))
         wants_proof = hello.role == "node" and self._secret is not None
+        if not wants_proof:
+            self._handler.believe(hello)
         self.hello, self._welcome = hello, replace(welcome, wants_proof=wants_proof)
         self._transport.send(0, frames.WELCOME, self._welcome.to_body())
         if not wants_proof:
@@ -319,6 +328,7 @@ class ServerConnection:
         shared = (self.hello, self._welcome)
         binding = b"" if channel is None else channel.binding
         wire.check_proof(self._secret, "dialler", *shared, proof, binding)
+        self._handler.believe(self.hello)
         ours = wire.prove(self._secret, "acceptor", *shared, binding)
         self._transport.send(0, frames.PROOF, {"proof": ours})
         self._admit()

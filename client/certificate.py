@@ -61,6 +61,14 @@ class Certificate:
         """The (cluster, client) pairs that the certificate names."""
         return self._named("client")
 
+    @property
+    def holder(self) -> str:
+        """Whom the certificate identifies: `client app`, `node n1`, or a common name."""
+        for kind, found in (("client", self.clients()), ("node", self.nodes())):
+            for _, name in found:
+                return f"{kind} {name}"
+        return f"name {self.common_name}" if self.common_name else f"key {self.key}"
+
     def clusters(self) -> set[str]:
         """The clusters that the certificate names, as node or as client."""
         return {cluster for cluster, _ in (*self.nodes(), *self.clients())}

@@ -424,10 +424,6 @@ async def _shake_hands(greeting: "_Greeting", hello: Hello, secret: bytes | None
     try:
         transport.send(0, frames.HELLO, hello.to_body())
         welcome = Welcome.from_body(await greeting.answer(frames.WELCOME))
-        if hello.cluster is not None and welcome.cluster not in (None, hello.cluster):
-            raise Unauthorized(
-                f"that node belongs to cluster {welcome.cluster}, this side to {hello.cluster}"
-            )
         if hello.role == "node" and (secret is not None or welcome.wants_proof):
             binding = b"" if transport.channel is None else transport.channel.binding
             if secret is None or not welcome.wants_proof:
@@ -439,6 +435,10 @@ async def _shake_hands(greeting: "_Greeting", hello: Hello, secret: bytes | None
             transport.send(0, frames.PROOF, {"proof": proof})
             theirs = (await greeting.answer(frames.PROOF)).get("proof")
             wire.check_proof(secret, "acceptor", hello, welcome, theirs, binding)
+        if hello.cluster is not None and welcome.cluster not in (None, hello.cluster):
+            raise Unauthorized(
+                f"that node belongs to cluster {welcome.cluster}, this side to {hello.cluster}"
+            )
         return welcome
     except BaseException:
         transport.abort(Unavailable("handshake failed", reason="handshake"))

@@ -25,6 +25,8 @@ _ALERT: Final = 0x15
 _HANDSHAKE: Final = 0x16
 _RECORD_BYTES: Final = 16_384
 """Plain bytes of one TLS record, at most."""
+_SLICE_BYTES: Final = 1 << 16
+"""Of bytes that OpenSSL is given at once: its buffers stay as large as they have ever been."""
 _UNKNOWN_CA: Final = frozenset({2, 18, 19, 20, 21})
 """What X509_verify_cert says of a chain that ends outside of the trusted certificates."""
 _EXPIRED: Final = 10
@@ -246,13 +248,17 @@ class Channel:
         """
         if not self._seen:
             self._look(data[0])
-        if self.ended:
-            return b""
-        self._incoming.write(data)
-        if not self.secured and not self._shake_hands():
-            return b""
-        parts = []
-        while self._incoming.pending or self._object.pending():
+        parts: list[bytes] = []
+        view = memoryview(data)
+        for at in range(0, 0 if self.ended else len(data), _SLICE_BYTES):
+            self._incoming.write(view[at : at + _SLICE_BYTES])
+            if self.secured or self._shake_hands():
+                self._read(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _read(self, parts: list[bytes]) -> None:
+        """Append the plain bytes that are there."""
+        while not self.ended and (self._incoming.pending or self._object.pending()):
             try:
                 part = self._object.read(_RECORD_BYTES)
             except ssl.SSLWantReadError:
@@ -263,7 +269,6 @@ class Channel:
                 self.ended = True
                 break
             parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def outgoing(self) -> bytes:
         """Bytes for the network that are not data: of the handshake, alerts, key updates."""
@@ -271,8 +276,12 @@ class Channel:
 
     def seal(self, data: bytes) -> bytes:
         """The bytes for the network that carry the plain ones. Only once it is `secured`."""
-        self._object.write(data)
-        return self._outgoing.read()
+        parts = []
+        view = memoryview(data)
+        for at in range(0, len(data), _SLICE_BYTES):
+            self._object.write(view[at : at + _SLICE_BYTES])
+            parts.append(self._outgoing.read())
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def end(self) -> bytes:
         """The bytes that tell the other side that nothing more comes."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from . import frame, limits
-from .errors import LocalProtocolError, LognodeError, Unavailable, to_wire
+from .errors import LocalProtocolError, LognodeError, RemoteProtocolError, Unavailable, to_wire
 from .frame import Decoder, Frame
 from .protocol import frames, name_of
 from .tls import Channel, NotTls
@@ -178,7 +178,12 @@ class FrameTransport(asyncio.Protocol):
                 self._transport.close()
             self._lose(type(error)(f"{self.peer_address}: {error.message}"))
             return b""
-        self._write(channel.outgoing())
+        said = channel.outgoing()
+        if said and self._write_paused:
+            # Key updates are answered: who never reads could have any number of answers kept.
+            self.abort(RemoteProtocolError(f"{self.peer_address} reads nothing of its answers"))
+            return b""
+        self._write(said)
         if channel.secured and not secured:
             self._flush()
         if channel.ended and self._transport is not None:

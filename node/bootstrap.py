@@ -209,6 +209,9 @@ class _Lobby:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, version=hello.agreed_version())
 
+    def believe(self, hello: Hello) -> None:
+        """Whoever asks may know who waits here."""
+
     def request(self, request: Request) -> Body:
         return self._answer
 

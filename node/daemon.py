@@ -182,6 +182,7 @@ class Node:
         self._assemble_control()
         self._assemble_cluster()
         self._view.load()
+        self._learn_keys()
         await self._disk_watch.look()
         await self._host.recover()
         if self._founding and self._host.controller is None:
@@ -508,8 +509,7 @@ class Node:
 
     def _image_changed(self) -> None:
         metadata = self._view.metadata
-        if self._tls is not None and self._tls.learn({n: r.key for n, r in metadata.nodes.items()}):
-            self._keys_changed(self._tls)
+        self._learn_keys()
         self._membership.look(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {
@@ -520,20 +520,23 @@ class Node:
         )
         self._duties.wake()
 
-    def _keys_changed(self, tls: NodeTls) -> None:
-        """Nodes are bound to other keys: whoever came with another one is believed no longer."""
-        for listener in self._listeners:
-            listener.recheck()
-        self._links.recheck()
-        self._spawn(tls.registered_anew())
+    def _learn_keys(self) -> None:
+        """Where nodes are bound to other keys, whoever came with another one is believed no
+        longer."""
+        keys = {node.node_id: node.key for node in self._view.metadata.nodes.values()}
+        if self._tls is not None and self._tls.learn(keys):
+            for listener in self._listeners:
+                listener.recheck()
+            self._links.recheck()
+            self._spawn(self._tls.registered_anew())
 
     def _stranger(self, cluster: str) -> None:
-        """Somebody takes this node for one of another cluster. Where it has founded one, and that
+        """A node takes this one for one of another cluster. Where it has founded one, and that
         is empty still, its directory is not the one that it is known by (executions 1.24)."""
         metadata = self._view.metadata
         if self._founding and len(metadata.nodes) <= 1 and not metadata.logs:
             error = Conflict(
-                f"a node or client of cluster {cluster} has asked for {self._config.advertised}, "
+                f"a node of cluster {cluster} has asked for {self._config.advertised}, "
                 f"and this node has just founded cluster {self.identity.cluster_id} in "
                 f"{self._config.data}: is that the right directory, and its volume mounted?"
             )

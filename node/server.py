@@ -55,7 +55,7 @@ class Server:
     ) -> None:
         self._who = who
         self._on_stranger = on_stranger
-        """Gets the cluster of whoever takes this node for one of it."""
+        """Gets the cluster of a node that takes this one for one of it."""
         self._raft_in = raft_in
         self._data = data
         self._handlers = {**data.handlers, **handlers}
@@ -69,15 +69,19 @@ class Server:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         cluster, node = self._who()
         version = hello.agreed_version()
+        if hello.role == "node" and (hello.node is None) != (hello.cluster is None):
+            raise RemoteProtocolError("a node that does not say which, or of which cluster")
+        return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
+
+    def believe(self, hello: Hello) -> None:
+        cluster, _ = self._who()
         if hello.cluster is not None and hello.cluster != cluster:
-            self._on_stranger(hello.cluster)
+            if hello.role == "node":
+                self._on_stranger(hello.cluster)
             raise Unauthorized(
                 f"this node belongs to cluster {cluster}, the other side to {hello.cluster}: "
                 "check the address"
             )
-        if hello.role == "node" and (hello.node is None) != (hello.cluster is None):
-            raise RemoteProtocolError("a node that does not say which, or of which cluster")
-        return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
 
     def operation(self, connection: ServerConnection, number: int) -> Operation:
         operation = by_number(number)

@@ -185,7 +185,7 @@ class NodeTls:
                 "--tls-cert, --tls-key and --tls-ca"
             )
         ours = self._clusters()
-        named = [name for cluster, name in certificate.nodes() if cluster in ours]
+        named = {name for cluster, name in certificate.nodes() if cluster in ours}
         if not named:
             raise Unauthorized(
                 f"the certificate names no node of cluster {_listed(ours)}, but "

@@ -87,7 +87,7 @@ class Metadata(MetadataState):
             _number(command, name) for name in ("incarnation", "boot", "process")
         )
         address, http, zone = (_text(command, name) for name in ("address", "http", "zone"))
-        key = _text(command, "key")
+        key = _text(command, "key") and lifecycle.check_key(_text(command, "key"))
         node_id = None if command.get("node") is None else _number(command, "node")
         if node_id is None:
             for known in self.nodes.values():

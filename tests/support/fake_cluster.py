@@ -282,6 +282,9 @@ class FakeNode:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, cluster="fake", node=self.node_id)
 
+    def believe(self, hello: Hello) -> None:
+        return
+
     def opened(self, connection: ServerConnection) -> None:
         self.connections.add(connection)
 

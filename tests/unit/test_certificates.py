@@ -64,11 +64,20 @@ def test_a_certificate_says_what_the_library_says(kind: str) -> None:
     assert ours.nodes() == [("prod", "n1")]
     assert ours.clients() == [("prod", "app")]
     assert ours.clusters() == {"prod"}
+    assert ours.holder == "client app"
 
 
 def test_a_certificate_without_alternative_names_names_nobody() -> None:
     der = made(KEYS["P-256"](), None).public_bytes(serialization.Encoding.DER)
     assert certificate.parse(der).clusters() == set()
+    assert certificate.parse(der).holder == "name n"
+    assert node_certificate().holder == "node n1"
+
+
+def node_certificate() -> certificate.Certificate:
+    """A certificate of a node that no authority has made."""
+    uri = x509.UniformResourceIdentifier("lognode://cluster/prod/node/n1")
+    return certificate.parse(made(KEYS["P-256"](), [uri]).public_bytes(serialization.Encoding.DER))
 
 
 @pytest.mark.parametrize(

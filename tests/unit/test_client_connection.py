@@ -35,6 +35,7 @@ class Server:
     def __init__(self, serve: Serve | None = None, *, cluster: str | None = "c1") -> None:
         self.serve = serve or (lambda request: {"echo": request.body})
         self.cluster = cluster
+        self.believed: list[Hello] = []
         self.connections: list[ServerConnection] = []
         self.messages: list[tuple[Operation, dict[str, Any]]] = []
         self.refusals: list[LognodeError] = []
@@ -43,9 +44,12 @@ class Server:
         self.changed = asyncio.Event()
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
+        return Welcome(nonce=nonce, cluster=self.cluster, node=7)
+
+    def believe(self, hello: Hello) -> None:
+        self.believed.append(hello)
         if hello.cluster not in (None, self.cluster):
             raise Unauthorized(f"this is cluster {self.cluster}, not {hello.cluster}")
-        return Welcome(nonce=nonce, cluster=self.cluster, node=7)
 
     def opened(self, connection: ServerConnection) -> None:
         self.connections.append(connection)
@@ -419,10 +423,15 @@ def test_nodes_prove_the_secret_both_ways() -> None:
         link = await dial(listener, role="node", node=3, cluster="c1", secret=b"s3cret")
         assert await link.request(LOOSE, {}) == {"echo": {}}
         for secret in (b"other", None):
-            with pytest.raises(LognodeError):
-                await (await dial(listener, role="node", secret=secret)).request(LOOSE, {})
+            with pytest.raises(Unauthorized):
+                await dial(listener, role="node", cluster="c2", secret=secret)
         await (await dial(listener)).request(LOOSE, {})  # clients need none
         assert len(server.connections) == 2
+        # Who has proved nothing is refused, and is told nothing of what would be believed.
+        assert [hello.cluster for hello in server.believed] == ["c1", None]
+        with pytest.raises(Unauthorized, match="this is cluster c1, not c2"):
+            await dial(listener, role="node", node=3, cluster="c2", secret=b"s3cret")
+        assert [hello.cluster for hello in server.believed] == ["c1", None, "c2"]
 
     run(test, secret=b"s3cret")
 

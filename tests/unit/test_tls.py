@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import shutil
 import socket
 import ssl
@@ -25,6 +26,7 @@ from lognode.client.errors import (
 )
 from lognode.client.protocol import Operation, frames
 from lognode.client.tls import Channel, ClientTls, Tls
+from lognode.client.transport import FrameTransport
 from lognode.client.wire import Hello, Welcome
 from lognode.node.ca import Issued
 
@@ -41,6 +43,9 @@ class Server:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         self.hellos.append(hello)
         return Welcome(nonce=nonce, cluster="c", node=1)
+
+    def believe(self, hello: Hello) -> None:
+        return
 
     def opened(self, connection: ServerConnection) -> None:
         self.opened_for.append(connection)
@@ -176,6 +181,7 @@ def test_a_client_certificate_is_known_to_the_listener(trust: Pki) -> None:
         assert await link.request(LOOSE, {}) == {"echo": {}}
         (served,) = server.opened_for
         assert served.certificate == app.certificate
+        assert "(client app) at 127.0.0.1" in repr(served)
 
     run(trust, test, clients=ssl.CERT_REQUIRED)
 
@@ -507,3 +513,45 @@ def test_nothing_is_resumed(trust: Pki) -> None:
             assert not await asyncio.to_thread(use)
 
     run(trust, test)
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def test_a_connection_keeps_no_memory_of_large_frames(trust: Pki) -> None:
+    """OpenSSL's buffers never shrink: what they are given at once is bounded."""
+    body = {"data": bytes(4 << 20)}
+
+    async def test(listener: Listener, server: Server) -> None:
+        links = [await dial(listener, trust.tls())]
+        await links[0].request(LOOSE, body)
+        links += [await dial(listener, trust.tls()) for _ in range(40)]
+        before = resident_bytes()
+        for link in links:
+            assert await link.request(LOOSE, body) == {"echo": body}
+        assert resident_bytes() - before < 40 << 20
+
+    run(trust, test)
+
+
+def test_who_asks_for_new_keys_and_reads_no_answer_is_cut_off(
+    trust: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers to key updates leave past all frames, so that no queue of frames bounds them."""
+    monkeypatch.setattr(Channel, "outgoing", lambda self: b"x" * 27)
+
+    async def main() -> None:
+        own = trust.node("server")
+        context = tls.listen_context(trust.ca, own.cert, own.key, ssl.CERT_OPTIONAL)
+        transport = FrameTransport(Channel(context, server_side=True))
+        monkeypatch.setattr(Channel, "receive", lambda self, data: b"")
+        transport.data_received(b"key update")
+        assert transport.lost is None
+        transport.pause_writing()
+        transport.data_received(b"key update")
+        assert isinstance(transport.lost, RemoteProtocolError)
+        assert "reads nothing of its answers" in str(transport.lost)
+
+    asyncio.run(main())
