@@ -158,6 +158,9 @@ lead_rests_s: Final = 600.0
 """For so long a range is led where an operator or a balance put its lead."""
 replicas_max: Final = 7
 nodes_max: Final = 1_024
+host_name_chars_max: Final = 253
+host_label_chars_max: Final = 63
+"""Of a DNS name, as RFC 1035 (2.3.4) has them."""
 address_bytes_max: Final = 300
 """`host:port` with a host name of 253 bytes at most."""
 zone_bytes_max: Final = 128

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from ..client import acceptor
 from ..client.acceptor import Request, ServerConnection
+from ..client.address import split_address
 from ..client.connection import dial
 from ..client.errors import (
     Conflict,
@@ -32,7 +33,6 @@ from ..client.errors import (
 from ..client.protocol import Operation, name_of
 from ..client.protocol.peers import BOOTSTRAP
 from ..client.wire import Hello, Welcome
-from .addresses import split_address
 from .config import Config
 from .tls import NodeTls
 

@@ -385,8 +385,10 @@ class ClusterService:
         command = body["command"]
         if command.get("op") not in _FORWARDED:
             raise InvalidArgument(f"nobody forwards {command.get('op')!r}", what="command")
-        if command["op"] == commands.REGISTER and command.get("node") not in (None, sender):
-            raise Unauthorized(f"node {sender} cannot register node {command['node']!r}")
+        if command["op"] == commands.REGISTER:
+            peers.JOIN.request.check(command)  # what is committed has passed its validation
+            if command.get("node") not in (None, sender):
+                raise Unauthorized(f"node {sender} cannot register node {command['node']!r}")
         return await self.execute(command)
 
     async def _refresh(self) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..client import limits
+from ..client.address import split_address
 from ..client.errors import InvalidArgument
-from .addresses import split_address
+from ..client.protocol.kinds import INTEGER_MAX
+from ..client.protocol.peers import ZONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,8 @@ def _convert(name: str, value: Any, source: str) -> Any:
             raise ValueError("give none, optional or required")
         if name == "balance":
             return _switch(value)
+        if name == "zone":
+            return ZONE.check(str(value), name)
         if name == "log_level" and str(value).upper() not in (
             "DEBUG", "INFO", "WARNING", "ERROR",
         ):  # fmt: skip
@@ -272,8 +276,8 @@ def _bytes(value: Any) -> int:
 
 def _rate(value: Any) -> int:
     number = int(value)
-    if number < 0:
-        raise ValueError("give bytes a second, or 0 for no limit")
+    if not 0 <= number <= INTEGER_MAX:
+        raise ValueError(f"give bytes a second, up to {INTEGER_MAX}, or 0 for no limit")
     return number
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..client import acceptor
+from ..client.address import split_address
 from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..client.protocol import peers as protocol
@@ -28,7 +29,6 @@ from ..statemachine.merge_process import Merger
 from ..statemachine.meta import LmdbMeta
 from ..statemachine.segments import SegmentStore
 from . import logs, rows
-from .addresses import split_address
 from .base_server import BaseServer
 from .base_transfer import BaseFetcher
 from .bootstrap import Found, agree

@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from ..client.address import split_address
 from ..client.errors import InvalidArgument, Unavailable
 from ..client.ports import free_ports
-from .addresses import split_address
 from .dev_data import KeptNode, check_kept, directories_of, first_port, kept_nodes, port_of
 from .dev_tls import DevTls
 

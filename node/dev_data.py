@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from ..client.address import split_address
 from ..client.errors import InvalidArgument, LognodeError
 from ..partitions.metadata import Metadata
 from ..statemachine.meta import decode_row
 from . import rows
-from .addresses import split_address
 from .data_directory import IDENTITY, locked
 from .meta_rows import read_rows
 

@@ -4,11 +4,11 @@ import asyncio
 import logging
 from typing import Any
 
+from ..client.address import split_address
 from ..client.connection import dial
 from ..client.errors import LognodeError, Unavailable
 from ..client.protocol.peers import JOIN
 from ..partitions.metadata import Metadata
-from .addresses import split_address
 from .config import Config
 from .data_directory import Identity, new_cluster_id, new_incarnation
 from .tls import NodeTls

@@ -77,6 +77,11 @@ class Metrics:
         self.idle_replicas = Gauge(
             "lognode_idle_replicas", "Replicas here whose groups rest.", registry=registry
         )
+        self.unusable_records = Counter(
+            "lognode_unusable_records",
+            "Uses of committed records that failed since nobody could use the record, by kind.",
+            ("kind",), registry=registry,
+        )  # fmt: skip
         self._of_ranges(registry)
         self._of_storage(registry)
 

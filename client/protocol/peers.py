@@ -1,13 +1,17 @@
 """Operations between nodes. `raft_messages` describes what the message `raft` carries."""
 
-from typing import Final
+import random
+from collections.abc import Iterator
+from typing import Any, Final
 
 from .. import limits
+from ..address import split_address
 from .common import EMPTY, GROUP, KEY, REASON, SMALL_BYTES, WHOLE_BYTES
 from .kinds import (
     Array,
     Binary,
     Column,
+    Fault,
     Flag,
     Integer,
     Nullable,
@@ -20,7 +24,29 @@ from .kinds import (
 from .operation import Body, Operation, Permission, Retry, Sender, Weight
 from .record import Optional, Record, Shape
 
-_ADDRESS: Final = Text(limits.address_bytes_max)
+
+class _AddressText(Text):
+    """`host:port` that a node can dial; see `client.address`."""
+
+    def check(self, value: Any, name: str) -> str:
+        checked = super().check(value, name)
+        split_address(checked, f"`{name}`")
+        return checked
+
+    def text(self) -> str:
+        return "`host:port`, by the rule of `client.address`"
+
+    def sample(self, rng: random.Random) -> str:
+        return f"node{rng.randrange(100)}.example:{rng.randint(1, 65_535)}"
+
+    def beyond(self) -> Iterator[Fault]:
+        yield from super().beyond()
+        for text in ("a..b:4600", "x" * 64 + ":1", "h:0", "h:65536", "h"):
+            yield "no address", text
+
+
+ADDRESS: Final = _AddressText(limits.address_bytes_max, 3)
+ZONE: Final = Text(limits.zone_bytes_max)
 _CONTENT_ID: Final = Text(64, 1)
 _GROUP_ROW: Final = Row(range=Integer(), generation=Integer())
 _FINGERPRINT: Final = Binary(64)
@@ -83,7 +109,7 @@ BOOTSTRAP: Final = Operation(
     "bootstrap", 96, "Say with whom this node, which is of no cluster yet, wants to found one.",
     Sender.STRANGER, Permission.PEER, Retry.SAFE, EMPTY,
     Record({
-        "members": Array(_ADDRESS, limits.nodes_max),
+        "members": Array(ADDRESS, limits.nodes_max),
         "joins": Optional(Text(256)),
     }, loose=True),
     limits.nodes_max * 512,
@@ -96,9 +122,9 @@ JOIN: Final = Operation(
         "incarnation": Integer(),
         "boot": Integer(),
         "process": Integer(),
-        "address": _ADDRESS,
-        "http": Optional(_ADDRESS, ""),
-        "zone": Optional(Text(limits.zone_bytes_max), ""),
+        "address": ADDRESS,
+        "http": Optional(ADDRESS, ""),
+        "zone": Optional(ZONE, ""),
     }),
     Record({"cluster": Text(256), "node": Integer(), "image": _IMAGE}, loose=True),
     WHOLE_BYTES,
