@@ -696,8 +696,4 @@ def main(config: Config) -> int:
     os.umask(0o077)  # its data is nobody else's, whatever makes a file
     logs.set_up(config.log_level)
     only_the_young()
-    return asyncio.run(_main(config))
-
-
-async def _main(config: Config) -> int:
-    return await Node(config).run()
+    return asyncio.run(Node(config).run())

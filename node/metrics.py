@@ -51,14 +51,6 @@ class Metrics:
         self.connections = Gauge(
             "lognode_connections", "Open connections by role.", ("role",), registry=registry
         )
-        self.handshakes_refused = Counter(
-            "lognode_handshakes_refused", "Connections that ended before their handshake was done, "
-            "by code; only with TLS.", ("code",), registry=registry,
-        )  # fmt: skip
-        self.certificate_expiry = Gauge(
-            "lognode_certificate_expiry_seconds", "Time until a certificate expires: the node's, "
-            "and the first of its CAs'.", ("certificate",), registry=registry,
-        )  # fmt: skip
         self.raft_dropped = Counter(
             "lognode_raft_messages_dropped", "Messages of members not taken, by reason.",
             ("reason",), registry=registry,
@@ -77,13 +69,25 @@ class Metrics:
         self.idle_replicas = Gauge(
             "lognode_idle_replicas", "Replicas here whose groups rest.", registry=registry
         )
+        self._of_others(registry)
+        self._of_ranges(registry)
+        self._of_storage(registry)
+
+    def _of_others(self, registry: CollectorRegistry) -> None:
+        """What comes from other nodes and clients, and what of it is of no use."""
+        self.handshakes_refused = Counter(
+            "lognode_handshakes_refused", "Connections that ended before their handshake was done, "
+            "by code; only with TLS.", ("code",), registry=registry,
+        )  # fmt: skip
+        self.certificate_expiry = Gauge(
+            "lognode_certificate_expiry_seconds", "Time until a certificate expires: the node's, "
+            "and the first of its CAs'.", ("certificate",), registry=registry,
+        )  # fmt: skip
         self.unusable_records = Counter(
             "lognode_unusable_records",
             "Uses of committed records that failed since nobody could use the record, by kind.",
             ("kind",), registry=registry,
         )  # fmt: skip
-        self._of_ranges(registry)
-        self._of_storage(registry)
 
     def _of_ranges(self, registry: CollectorRegistry) -> None:
         self.operations = Gauge(
