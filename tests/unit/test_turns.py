@@ -181,6 +181,8 @@ def test_S7_a_page_of_a_cold_key_has_all_that_its_limits_allow(
     state = filled.state
     expected = state.scan(b"0700", limit=39, bytes_max=1 << 20, reverse=reverse)
     filled.store.close()
+    for info in state.manifest:
+        filled.store.prepare(info.content_id, nothing)
     filled.store._blocks = BlockCache(1)
     body = {"key": b"0700", "limit": 39, "bytes": 1 << 20, "reverse": reverse}
     found = asyncio.run(reads.READS["scan"](filled, body))  # type: ignore[arg-type, arg-type]
