@@ -43,7 +43,8 @@ from .range_replica import RangeReplica
 from .turns import in_turns
 
 _PARTS_MAX: Final = 32
-"""Of a page of a span: of a narrow one many entries may have to be passed to find none."""
+"""Of a page: of a narrow span many entries may have to be passed to find none, and the entries of
+a key may lie in as many batches, each of which takes a turn to decode."""
 _KEY_HEAD_BYTES: Final = 3
 _KEY_BYTES: Final = limits.key_bytes_max + _KEY_HEAD_BYTES
 """In a frame, at most."""
@@ -58,8 +59,11 @@ async def scan(replica: RangeReplica, body: Body) -> Body:
     start, end = body["start"], body["end"]
     reverse, as_of = body["reverse"], body["as_of"]
     page = Page(next=start, limit=body["limit"], bytes_max=body["bytes"])
+    parts = 0
 
     def part(end_seq: int) -> bool:
+        nonlocal parts
+        parts += 1
         low, high = page.next, end_seq if end is None else min(end, end_seq)
         if reverse:
             low, high = start, page.next if page.seqs else high
@@ -69,7 +73,7 @@ async def scan(replica: RangeReplica, body: Body) -> Body:
                 bytes_max=page.bytes_left, begun=page.begun, reverse=reverse, as_of=as_of,
             )
         )  # fmt: skip
-        return page.full or not page.more
+        return page.full or not page.more or parts >= _PARTS_MAX
 
     applied = await _in_parts(replica, part)
     return {**page.to_wire(), "applied": applied}

@@ -50,7 +50,8 @@ class Run(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """How far a read has followed a chain, from its newest entry back."""
+    """How far a read has followed a chain: its seqs descending from its newest entry on, or
+    ascending once all of them are there."""
 
     chains: "SeqChains"
     seqs: "array[int]"
@@ -139,12 +140,13 @@ class SeqChains:
         if walk is None or walk.chains is not self:
             walk = turns.kept[part] = _Walk(self, array("q", [self.last(key)]))
         found, first, previous = walk.seqs, self._first_seq, self._previous
+        if found[0] < found[-1]:
+            return found  # whole since an earlier turn; others have had it let go of here
         while (position := previous[found[-1] - first]) >= 0:
             turns.check()
             before = len(found)
             found.extend(islice(self._from(position), _STEP))
             turns.spend(_ENTRY_COST * (len(found) - before))
-        del turns.kept[part]
         found.reverse()
         return found
 

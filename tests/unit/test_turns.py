@@ -21,7 +21,7 @@ from lognode.node.follow import Follow
 from lognode.node.prepare import prepare
 from lognode.node.range_replica import RangeReplica
 from lognode.node.turns import in_turns
-from lognode.statemachine import commands, segment_pages, segments
+from lognode.statemachine import commands, segment_pages, segments, seq_chains, turns
 from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.merge_process import Task, run
 from lognode.statemachine.range_state import Ahead, Base, RangeState
@@ -184,6 +184,8 @@ def test_S7_a_page_of_a_cold_key_has_all_that_its_limits_allow(
     state = filled.state
     expected = state.scan(b"0700", limit=39, bytes_max=1 << 20, reverse=reverse)
     filled.store.close()
+    for info in state.manifest:
+        filled.store.prepare(info.content_id, nothing)
     filled.store._blocks = BlockCache(1)
     body = {"key": b"0700", "limit": 39, "bytes": 1 << 20, "reverse": reverse}
     found = asyncio.run(reads.READS["scan"](filled, body))  # type: ignore[arg-type, arg-type]
@@ -385,6 +387,59 @@ def test_S7_a_read_decodes_a_bounded_number_of_batches_of_a_memtable_a_turn(
     monkeypatch.setattr(Turns, "decoded", counted)
     assert turns_of(made, monkeypatch, op, limit=20, bytes=1 << 20, **body) >= 20
     assert kept <= 3 * 5_000 * (2 * 200 + 100), "a read holds a few batches, not all of them"
+
+
+@pytest.mark.parametrize("op", ["scan", "back", "read_span", "export", "keys", "count", "tail"])
+def test_S7_a_read_comes_to_its_end_though_every_cache_is_empty_in_every_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str
+) -> None:
+    """Others read in between, so that nothing stays but what the read keeps; and others append."""
+    made = Range(tmp_path, cache_bytes=1)
+    made.store.columns = ColumnCache(1)
+    monkeypatch.setattr(seq_chains, "_CHAINED_MAX", 1)
+    monkeypatch.setattr(turns, "_BYTES_A_TURN", 300_000)
+    for _ in range(2):
+        for _ in range(4):
+            made.append([b"hot", b"warm", *KEYS[:300]] * 20)
+        made.flush()
+    for _ in range(4):
+        made.append([b"hot", b"warm", *KEYS[:300]] * 20)
+        made.append([b"hot"] * 5_000, value_bytes=0)  # a chain of many turns
+    bodies: dict[str, dict[str, Any]] = {
+        "scan": {"key": b"hot"}, "back": {"key": b"hot", "reverse": True}, "read_span": {},
+        "export": {}, "keys": {}, "count": {"key": b"hot"},
+        "tail": {"key": b"hot", "start": ["tail", 150]},
+    }  # fmt: skip
+    expected = asyncio.run(reads.READS[{"back": "scan", "tail": "resolve"}.get(op, op)](
+        made, bodies[op]  # type: ignore[arg-type]
+    ))  # fmt: skip
+    begin, count = Turns.begin, 0
+
+    def others(self: Turns) -> None:
+        nonlocal count
+        count += 1
+        assert count < 3_000, "it does not come to its end"
+        begin(self)
+        if count % 3 == 0:
+            made.append([b"new-%05d" % count, b"warm"])
+        made.state.memtable._chains.run(b"warm", 1, None)
+        made.store.columns._columns.clear()
+
+    monkeypatch.setattr(Turns, "begin", others)
+    found = asyncio.run(reads.READS[{"back": "scan", "tail": "resolve"}.get(op, op)](
+        made, bodies[op]  # type: ignore[arg-type]
+    ))  # fmt: skip
+    print(f"{op}: {count} turns")
+    if op in ("count", "tail"):
+        assert found == expected
+    elif op == "export":
+        assert found["chunks"]
+    elif op == "keys":
+        assert [key for key in found["keys"] if not key.startswith(b"new")] == expected["keys"]
+    else:  # a page has 32 parts at most
+        both = min(len(found["seqs"]), len(expected["seqs"]))
+        assert found["seqs"][:both] == expected["seqs"][:both]
+        assert both > 100
 
 
 # Opening.
