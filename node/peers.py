@@ -262,6 +262,8 @@ class _Link:
             try:
                 connection = await self._dial()
             except LognodeError as error:
+                if isinstance(error, Unauthorized) and self._owner._tls is not None:
+                    self._owner._tls.refused_by_peer(error)
                 if isinstance(error, Unauthorized) and str(error) != told:
                     told = str(error)
                     log.error(
