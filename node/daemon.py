@@ -106,7 +106,6 @@ class Node:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._listeners: list[acceptor.Listener] = []
         self._parts = contextlib.ExitStack()
         """Ends the parts that were begun, the last one first; each may be ended twice."""
         self._dial_map: dict[str, str] = {}
@@ -182,7 +181,8 @@ class Node:
         self._assemble_control()
         self._assemble_cluster()
         self._view.load()
-        self._learn_keys()
+        if self._tls is not None:
+            self._tls.learn(self._view.metadata.nodes)
         await self._disk_watch.look()
         await self._host.recover()
         if self._founding and self._host.controller is None:
@@ -241,8 +241,8 @@ class Node:
         async def store(cluster: str) -> None:
             await self._store_rows({rows.JOINS: cluster})
 
-        joins = self._meta.get(rows.JOINS)
-        step = await agree(self._config, self._secret, self._tls, joins, store)
+        known = self._meta.get(rows.JOINS)
+        step = await agree(self._config, self._secret, self._tls, known, store)
         return replace(self._config, join=() if isinstance(step, Found) else step.addresses)
 
     async def _store_rows(self, puts: dict[str, Any]) -> None:
@@ -411,17 +411,14 @@ class Node:
             connection=self._links.connection, status=self._status, rng=self._rng,
             handover=self._handover, recoveries=self._recoveries, room=self._room,
         )  # fmt: skip
+        body = registration(
+            self._config, identity.incarnation, identity.boot, self._process, identity.node_id,
+            key="" if self._tls is None else self._tls.key,
+        )  # fmt: skip
         self._membership = Membership(
             identity=identity,
             process=self._process,
-            body=registration(
-                self._config,
-                identity.incarnation,
-                identity.boot,
-                self._process,
-                identity.node_id,
-                "" if self._tls is None else self._tls.key,
-            ),
+            body=body,
             knows_cluster=lambda: bool(self._view.metadata.cluster_id),
             command=self._cluster.command,
             store=self._store_rows,
@@ -475,15 +472,15 @@ class Node:
         )
         host, port = split_address(self._config.listen, "listen")
         try:
-            self._listener = await acceptor.serve(
-                server, host, port, secret=self._secret, tls=self._tls
-            )
+            self._listener = await acceptor.serve(server, host, port, secret=self._secret,
+                                                  tls=self._tls)  # fmt: skip
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {self._config.listen}: {error.strerror or error}; "
                 "give another address with --listen"
             ) from None
-        self._listeners.append(self._listener)
+        if self._tls is not None:
+            self._tls.rechecks += (self._listener.recheck, self._links.recheck)
         http_host, http_port = split_address(self._config.http, "http")
         self._http = HttpServer(
             host=http_host, port=http_port, metrics=self._metrics, not_ready=self._not_ready,
@@ -509,7 +506,8 @@ class Node:
 
     def _image_changed(self) -> None:
         metadata = self._view.metadata
-        self._learn_keys()
+        if self._tls is not None:
+            self._tls.learn(metadata.nodes)
         self._membership.look(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {
@@ -519,16 +517,6 @@ class Node:
             }
         )
         self._duties.wake()
-
-    def _learn_keys(self) -> None:
-        """Where nodes are bound to other keys, whoever came with another one is believed no
-        longer."""
-        keys = {node.node_id: node.key for node in self._view.metadata.nodes.values()}
-        if self._tls is not None and self._tls.learn(keys):
-            for listener in self._listeners:
-                listener.recheck()
-            self._links.recheck()
-            self._spawn(self._tls.registered_anew())
 
     def _stranger(self, cluster: str) -> None:
         """A node takes this one for one of another cluster. Where it has founded one, and that
@@ -603,7 +591,7 @@ class Node:
     def _read_again(self) -> None:
         """SIGHUP: the dial map and the TLS files may have changed; bad ones change nothing."""
         if self._tls is not None:
-            self._spawn(self._tls.read_again())
+            self._tls.look_again()
         try:
             self._dial_map = read_dial_map(self._config.dial_map)
         except InvalidArgument as error:

@@ -282,6 +282,8 @@ class _Link:
             except (InvariantError, DiskFailure):
                 raise
             except Exception as error:
+                if isinstance(error, Unauthorized) and self._owner._tls is not None:
+                    self._owner._tls.refused_by_peer(error)
                 self._dial_failed(error)
                 if not isinstance(error, LognodeError) or isinstance(error, _UnusableError):
                     retry_s = _RETRY_UNUSABLE_S

@@ -11,6 +11,7 @@ that do not fit together or whose key is not this node's change nothing.
 """
 
 import asyncio
+import contextlib
 import logging
 import ssl
 import time
@@ -24,6 +25,7 @@ from ..client.certificate import Certificate
 from ..client.errors import InvalidArgument, LognodeError, Unauthorized, Unavailable
 from ..client.tls import Channel, DialTls, dial_context, files_stamp, listen_context
 from ..client.wire import Hello
+from ..partitions.model import NodeRecord
 from .config import Config
 from .data_directory import Identity
 from .metrics import Metrics
@@ -68,8 +70,12 @@ class NodeTls:
         self._loaded = _load(ca, cert, key, auth)
         self._cluster_id = ""
         self._node_id = 0
-        self._keys: Mapping[int, str] = {}
-        self._reading = asyncio.Lock()
+        self._keys: dict[int, str] = {}
+        self._wanted_key = ""
+        """Of new files that are to be used though the metadata, as known here, has another one."""
+        self._again = asyncio.Event()
+        self.rechecks: list[Callable[[], None]] = []
+        """Called when nodes are bound to other keys: end the connections with the old ones."""
         self._told_s = self._warned_s = float("-inf")
         self._untold = 0
         self._front = _front(self._files, auth, lambda: self._loaded.http)
@@ -134,10 +140,26 @@ class NodeTls:
                 )  # fmt: skip
         self._cluster_id, self._node_id = identity.cluster_id, identity.node_id
 
-    def learn(self, keys: Mapping[int, str]) -> bool:
-        """Take the registered keys of all nodes, "" for none; whether any node has another one."""
-        before, self._keys = self._keys, keys
-        return any(key and before.get(node) != key for node, key in keys.items())
+    def learn(self, nodes: Mapping[int, NodeRecord]) -> None:
+        """Take the registered keys of all nodes. Where a node is bound to another key, whoever
+        came with another one is believed no longer."""
+        before = self._keys
+        self._keys = {node.node_id: node.key for node in nodes.values()}
+        if any(key and before.get(node) != key for node, key in self._keys.items()):
+            for recheck in self.rechecks:
+                recheck()
+            self._want(self._keys.get(self._node_id))
+
+    def refused_by_peer(self, error: LognodeError) -> None:
+        """A node refuses this one. Where it knows another key for this node than this node does,
+        and new files have that key, they are what the operator wants to be used: this node cannot
+        hear of that, since nobody talks to it."""
+        self._want(error.fields.get("registered"))
+
+    def _want(self, key: object) -> None:
+        if type(key) is str and key not in ("", self.key, self._wanted_key):
+            self._wanted_key = key
+            self.look_again()
 
     # Listening.
 
@@ -201,8 +223,8 @@ class NodeTls:
             raise Unauthorized(
                 f"node {node} is registered with another key than that of this certificate: use "
                 "the key with which the node registered, or bind the node to this one: `lognode "
-                f"node rekey {node} --key {certificate.key}`"
-            )
+                f"node rekey {node} --key {certificate.key}`", registered=registered,
+            )  # fmt: skip
 
     def _clusters(self) -> set[str]:
         """What this node's cluster is called in certificates."""
@@ -211,44 +233,40 @@ class NodeTls:
 
     # Reading the files again.
 
+    def look_again(self) -> None:
+        """Have `run` read the files now."""
+        self._again.set()
+
     async def run(self) -> None:
         """Look at the files and at the time until cancelled."""
         while True:
             self._warn()
-            await asyncio.sleep(_LOOK_S)
-            if files_stamp(*self._files) != self._stamp:
-                await self.read_again()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._again.wait()
+            if self._again.is_set() or files_stamp(*self._files) != self._stamp:
+                self._again.clear()
+                await self._read_again()
 
-    async def read_again(self) -> None:
+    async def _read_again(self) -> None:
         """Use the files as they are now; keep what there is where they cannot be used."""
-        async with self._reading:
-            stamp = files_stamp(*self._files)
-            try:
-                loaded = await asyncio.to_thread(_load, *self._files, self._auth)
-                self._check_still_me(loaded.own)
-            except LognodeError as error:
-                self._stamp = stamp
-                log.error(
-                    "new TLS files are not used; the old certificate stays",
-                    extra={"fields": {"error": error.message}},
-                )
-                return
-            self._stamp = stamp
-            changed, self._loaded = loaded.own != self._loaded.own, loaded
+        self._stamp = files_stamp(*self._files)
+        try:
+            loaded = await asyncio.to_thread(_load, *self._files, self._auth)
+            self._check_still_me(loaded.own)
+        except LognodeError as error:
+            log.error(
+                "new TLS files are not used; the old certificate stays",
+                extra={"fields": {"error": error.message}},
+            )
+            return
+        changed, self._loaded = loaded.own != self._loaded.own, loaded
         self._warned_s = float("-inf")
-        self._warn()
         fields = {"changed": changed, "expires_in_days": round(self.expires_s() / 86_400, 1)}
         log.info("TLS files read", extra={"fields": fields})
 
-    async def registered_anew(self) -> None:
-        """The metadata binds this node to some key: where it is not this one, the new files, which
-        were refused before, may have it."""
-        registered = self._keys.get(self._node_id)
-        if registered and registered != self.key:
-            await self.read_again()
-
     def _check_still_me(self, own: Certificate) -> None:
-        if own.key not in (self.key, self._keys.get(self._node_id)):
+        if own.key not in (self.key, self._keys.get(self._node_id), self._wanted_key):
             raise InvalidArgument(
                 f"certificate {self._files[1]} has another key than this node is registered with; "
                 f"run `lognode node rekey {self._node_id} --key {own.key}`", what="tls_cert",

@@ -63,10 +63,10 @@ def state(cluster: testing.LocalCluster) -> list[Any]:
 
 
 async def ask(
-    node: LocalNode, trust: Path, issued: Issued | None, op: str | None = None, **hello: Any
+    at: LocalNode, trust: Path, issued: Issued | None, op: str | None = None, **hello: Any
 ) -> Connection:
     """A connection, refused or not; `op` is asked for on it."""
-    host, port = node.address.rsplit(":", 1)
+    host, port = at.address.rsplit(":", 1)
     context = dial_context(trust, issued and issued.cert, issued and issued.key, check_host=False)
     link = await dial(host, int(port), tls=DialTls(context), **hello)
     if op is not None:
@@ -210,7 +210,7 @@ def test_certificates_are_renewed_under_load_and_nothing_stops(
                 )
             load.go_on(50)
     assert pids == [node.pid for node in three.nodes]
-    check(load.told, same_on(three.servers, "renewed", NODES))
+    check(same_on(three.servers, "renewed", NODES), load.told)
 
 
 def test_a_node_gets_another_key_by_its_operator_only(three: testing.LocalCluster) -> None:
@@ -380,7 +380,7 @@ def test_S3_a_man_between_the_nodes_changes_nothing(tmp_path: Path) -> None:
                     middle.show = None
                 load.go_on(100)
             testing.wait_healthy(cluster)
-            check(load.told, same_on(cluster.servers, "middle", NODES))
+            check(same_on(cluster.servers, "middle", NODES), load.told)
         finally:
             cluster.stop()
     assert all(middle.plain == b"" for middle in middles)

@@ -12,7 +12,7 @@ import pytest
 from pki import HOSTS, Pki, pki
 
 from lognode.client.certificate import Certificate
-from lognode.client.errors import InvalidArgument, Unauthorized
+from lognode.client.errors import InvalidArgument, Unauthorized, from_wire, to_wire
 from lognode.client.tls import dial_context
 from lognode.client.wire import Hello
 from lognode.node import tls
@@ -21,6 +21,7 @@ from lognode.node.config import Config, load
 from lognode.node.data_directory import Identity
 from lognode.node.metrics import Metrics
 from lognode.node.tls import NodeTls
+from lognode.partitions.model import NodeRecord
 
 CLUSTER_ID = "0123456789abcdef" * 2
 
@@ -28,6 +29,14 @@ CLUSTER_ID = "0123456789abcdef" * 2
 @pytest.fixture
 def trust(tmp_path: Path) -> Pki:
     return pki(tmp_path / "ca", "prod")
+
+
+def records(**keys: str) -> dict[int, NodeRecord]:
+    """The nodes of the metadata, n1 to n9, with their keys."""
+    return {
+        int(name[1:]): NodeRecord(int(name[1:]), "h:1", "", "", 1, 1, "ACTIVE", key=key)
+        for name, key in keys.items()
+    }
 
 
 def node_tls(trust: Pki, own: Issued, auth: str = "required", node: int = 1) -> NodeTls:
@@ -81,7 +90,10 @@ def test_an_id_in_a_certificate_is_the_only_one(trust: Pki) -> None:
 def test_a_registered_node_is_its_key(trust: Pki) -> None:
     own = node_tls(trust, trust.node("n1"))
     second, third = trust.node("n2").certificate, trust.node("n3").certificate
-    assert own.learn({1: own.key, 2: second.key, 3: ""})
+    rechecked: list[str] = []
+    own.rechecks.append(lambda: rechecked.append("now"))
+    own.learn(records(n1=own.key, n2=second.key, n3=""))
+    assert rechecked == ["now"]
     own.check(hello(2), second)
     with pytest.raises(Unauthorized) as caught:
         own.check(hello(2), third)
@@ -94,8 +106,10 @@ def test_a_registered_node_is_its_key(trust: Pki) -> None:
     renewed = trust.node("n2", renew=True).certificate
     assert renewed.fingerprint != second.fingerprint
     own.check(hello(2), renewed)
-    assert not own.learn({1: own.key, 2: second.key, 3: ""})
-    assert own.learn({1: own.key, 2: third.key, 3: ""})
+    own.learn(records(n1=own.key, n2=second.key, n3=""))
+    assert rechecked == ["now"]
+    own.learn(records(n1=own.key, n2=third.key, n3=""))
+    assert rechecked == ["now"] * 2
     with pytest.raises(Unauthorized, match="another key"):
         own.check(hello(2), second)
 
@@ -213,21 +227,21 @@ def test_a_renewed_certificate_is_used_and_a_bad_one_is_not(
         renewed = trust.node("n1", renew=True)
         files.put(renewed)
         assert shown(made) == first  # it was not told
-        await made.read_again()
+        await made._read_again()
         assert shown(made) == renewed.certificate.fingerprint != first
         caplog.clear()
         expired = trust.aged(trust.node("old"), -9, -1)
         for bad, reason in ((trust.client("app"), "names no node"), (expired, "expired on"),
                             (trust.node("n2"), "has another key")):  # fmt: skip
             files.put(bad)
-            await made.read_again()
+            await made._read_again()
             record = caplog.records[-1]
             assert record.levelno == logging.ERROR
             assert record.message == "new TLS files are not used; the old certificate stays"
             assert reason in record.fields["error"]  # type: ignore[attr-defined]
             assert shown(made) == renewed.certificate.fingerprint
         files.key.unlink()
-        await made.read_again()
+        await made._read_again()
         assert "cannot read TLS key" in caplog.records[-1].fields["error"]  # type: ignore[attr-defined]
 
     asyncio.run(run())
@@ -258,19 +272,39 @@ def test_the_files_are_looked_at_from_time_to_time(
     asyncio.run(run())
 
 
-def test_another_key_is_used_once_the_node_is_bound_to_it(trust: Pki, files: Files) -> None:
+@pytest.mark.parametrize("how", ["the metadata", "a peer"])
+def test_another_key_is_used_once_the_node_is_bound_to_it(
+    trust: Pki, files: Files, how: str
+) -> None:
+    """Of which it hears from the metadata or, since nobody may talk to it any more, from a node
+    that refuses it."""
+
     async def run() -> None:
         made = files.tls()
         first = made.key
+        task = asyncio.create_task(made.run())
         fresh = trust.node("n1-new")
+        made.learn(records(n1=first))
         files.put(fresh)
-        made.learn({1: first})
-        await made.read_again()
+        await made._read_again()
         assert made.key == first
-        assert made.learn({1: fresh.certificate.key})
-        await made.registered_anew()
+        if how == "the metadata":
+            made.learn(records(n1=fresh.certificate.key))
+        else:
+            other = node_tls(trust, trust.node("n2"), node=2)
+            other.learn(records(n1=fresh.certificate.key))
+            with pytest.raises(Unauthorized) as caught:
+                other.check(hello(1), made._loaded.own)
+            made.refused_by_peer(from_wire(to_wire(caught.value)))
+        async with asyncio.timeout(10):
+            while made.key != fresh.certificate.key:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        # Whoever is behind has no say.
+        made.refused_by_peer(Unauthorized("another key", registered=first))
+        made.refused_by_peer(Unauthorized("another key", registered=7))
+        await asyncio.sleep(0.05)
         assert made.key == fresh.certificate.key
-        await made.registered_anew()
+        task.cancel()
 
     asyncio.run(run())
 
@@ -372,7 +406,7 @@ def test_https_follows_the_files(trust: Pki, files: Files, tmp_path: Path) -> No
             assert await https.ask(trust.ca, new_client) == b""
             files.put(trust.node("n1", renew=True))
             files.put_ca(trust, other)
-            await made.read_again()
+            await made._read_again()
             for host in ("127.0.0.1", "localhost"):  # without and with a name in the handshake
                 assert await https.ask(trust.ca, new_client, host) not in (first, b"")
             assert await https.ask(trust.ca, old_client)
@@ -399,7 +433,7 @@ def test_a_ca_that_is_taken_away_is_trusted_no_longer(trust: Pki, tmp_path: Path
             assert await https.ask(other.ca, client)
             assert handshake(made) == client.certificate
             files.put_ca(other)
-            await made.read_again()
+            await made._read_again()
             assert await https.ask(other.ca, client) == b""
             with pytest.raises(Unauthorized, match="CA that this side does not trust"):
                 handshake(made)

@@ -23,6 +23,7 @@ from lognode.node.ca import Issued
 from lognode.node.data_directory import Identity
 from lognode.node.metrics import Metrics
 from lognode.node.tls import NodeTls
+from lognode.partitions.model import NodeRecord
 
 CLUSTER = "0123456789abcdef" * 2
 SECRET = b"a secret of 32 random bytes or so"
@@ -150,7 +151,8 @@ def test_he_ends_tls_with_no_certificate_that_he_can_have(trust: Pki, tmp_path: 
         assert scene.server.believed == []
 
     def to_node_2(scene: Scene) -> Callable[[], Awaitable[Connection]]:
-        scene.first.learn({2: "ab" * 32})
+        other_key = NodeRecord(2, "h:1", "", "", 2, 1, "ACTIVE", key="ab" * 32)
+        scene.first.learn({2: other_key})
         return lambda: scene.dial_as_node(scene.first.dialling(2))
 
     run(trust, test)
