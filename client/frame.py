@@ -80,6 +80,11 @@ class Decoder:
         """Bytes of an incomplete frame."""
         return len(self._buffer)
 
+    @property
+    def incomplete(self) -> int:
+        """The length of the frame that has begun, once its header is here; else 0."""
+        return self._wanted if self._wanted > HEADER.size else 0
+
     def feed(self, data: bytes) -> list[Event]:
         """Take the next bytes of the stream; return the frames that they complete."""
         if self.broken:

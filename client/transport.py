@@ -1,11 +1,14 @@
 """A socket that speaks frames: what both ends of a connection share.
 
-Frames sent in one turn of the event loop leave in one write. Bytes in and out are counted, the
-unsent ones are bounded by what the callers do with `writable`, and `abort` always ends it.
+Frames sent in one turn of the event loop leave in one write. Frames that the kernel does not take
+wait here and not in asyncio's buffer, which holds one piece of them: so each piece that leaves is
+known. Bytes in and out are counted, the unsent ones are bounded by what the callers do with
+`writable`, and `abort` always ends it.
 """
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -15,19 +18,28 @@ from .frame import Broken, Decoder, Frame
 
 _KEEPALIVE_IDLE_S: Final = 60
 _USER_TIMEOUT_MS: Final = 30_000
+_PIECE_BYTES: Final = 256 * limits.KIB
+_BUFFER_LOW_BYTES: Final = 16 * limits.KIB
+"""Of asyncio's buffer: the next piece follows when no more than this is left of the last one."""
+_BUFFER_HIGH_BYTES: Final = 64 * limits.KIB
+linger_s: Final = 5.0
+"""How long a closed connection may take to send what is queued."""
 
 
 class FrameTransport(asyncio.Protocol):
     """One TCP connection as frames. All calls on the loop's thread.
 
     `on_frame` gets each frame, in order; `on_lost` is called once, with the reason, after which
-    neither is called again; `on_writable` after the send buffer has drained.
+    neither is called again. `on_writable` is called whenever queued bytes have left, or might have.
+    `on_decoded` is called when all received bytes are decoded, with the length of the frame that
+    they have begun, 0 for none.
     """
 
     def __init__(self) -> None:
         self.on_frame: Callable[[Frame], None] = _ignore
         self.on_lost: Callable[[LognodeError], None] = _ignore
         self.on_writable: Callable[[], None] = _nothing
+        self.on_decoded: Callable[[int], None] = _ignore
         self.bytes_in = 0
         self.bytes_out = 0
         self.last_in_s = 0.0
@@ -37,17 +49,21 @@ class FrameTransport(asyncio.Protocol):
         self._decoder = Decoder(frame_bytes_max=limits.handshake_bytes_max)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._out: list[bytes] = []
+        self._out: deque[bytes | bytearray | memoryview] = deque()
+        """Frames, and pieces of up to `_PIECE_BYTES` that were joined of small ones."""
         self._out_bytes = 0
+        self._flushes = False
+        """Whether `_flush` runs at the end of this turn."""
         self._write_paused = False
         self._closing = False
+        self._linger: asyncio.TimerHandle | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
 
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=limits.send_buffer_bytes_max)
+        self._transport.set_write_buffer_limits(high=_BUFFER_HIGH_BYTES, low=_BUFFER_LOW_BYTES)
         name = transport.get_extra_info("peername")
         self.peer_address = f"{name[0]}:{name[1]}" if name else "?"
         self.last_in_s = self._loop.time()
@@ -63,9 +79,12 @@ class FrameTransport(asyncio.Protocol):
                 self.refuse(event.error)
                 return
             self.on_frame(event)
+        self.on_decoded(self._decoder.incomplete)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose(Unavailable(f"connection to {self.peer_address} lost", reason=str(exc or "")))
+        if self._linger is not None:
+            self._linger.cancel()
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -74,20 +93,28 @@ class FrameTransport(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        self.on_writable()
+        self._flush()
 
     # What the two kinds of connections call.
 
     @property
     def writable(self) -> bool:
         """Whether the unsent bytes are few enough to add large frames."""
-        return not self._write_paused and self._out_bytes < limits.send_buffer_bytes_max
+        return self.queued_bytes < limits.send_buffer_bytes_max
 
     @property
     def queued_bytes(self) -> int:
         """Bytes handed to `send` that the kernel has not taken."""
-        unsent = self._transport.get_write_buffer_size() if self._transport else 0
-        return self._out_bytes + unsent
+        return self._out_bytes + self._buffered_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes that the kernel has taken, since the connection began."""
+        return self.bytes_out - self._buffered_bytes
+
+    @property
+    def _buffered_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport else 0
 
     def trust(self) -> None:
         """The other side has shown who it is: frames of full size are taken from it."""
@@ -101,12 +128,12 @@ class FrameTransport(asyncio.Protocol):
         """
         data = frame.encode(request_id, kind, body)
         if self.lost is None and not self._closing:
-            if not self._out and not now:
-                self._loop.call_soon(self._flush)
-            self._out.append(data)
-            self._out_bytes += len(data)
+            self._queue(data)
             if now:
                 self._flush()
+            elif not self._flushes and not self._write_paused:
+                self._flushes = True
+                self._loop.call_soon(self._flush)
         return len(data)
 
     def read_on(self, on: bool) -> None:
@@ -127,10 +154,13 @@ class FrameTransport(asyncio.Protocol):
         """Send what is queued, then close; nothing more is received."""
         if self._closing or self.lost is not None:
             return
-        self._flush()
+        while self._out:
+            self._write_piece()
         self._closing = True
         if self._transport is not None:
             self._transport.close()
+            # A reader that does not read would keep the queued bytes here for ever.
+            self._linger = self._loop.call_later(linger_s, self._transport.abort)
         self._lose(error or Unavailable("connection closed", reason="closed"))
 
     def abort(self, error: LognodeError) -> None:
@@ -147,14 +177,33 @@ class FrameTransport(asyncio.Protocol):
             self._transport.abort()
 
     def _flush(self) -> None:
-        if not self._out:
-            return
-        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
-        self._out.clear()
-        self._out_bytes = 0
+        """Write what is queued, as far as the socket takes it."""
+        self._flushes = False
+        while self._out and not self._write_paused:
+            self._write_piece()
+        self.on_writable()
+
+    def _queue(self, data: bytes) -> None:
+        # A small frame by itself would take several times its bytes.
+        self._out_bytes += len(data)
+        last = self._out[-1] if self._out else data
+        if last is data or len(last) + len(data) > _PIECE_BYTES:
+            self._out.append(data)
+        elif isinstance(last, bytearray):
+            last += data
+        else:
+            self._out[-1] = bytearray(last) + data
+
+    def _write_piece(self) -> None:
+        piece = self._out.popleft()
+        if len(piece) > _PIECE_BYTES:
+            whole = memoryview(piece)
+            piece = whole[:_PIECE_BYTES]
+            self._out.appendleft(whole[_PIECE_BYTES:])
+        self._out_bytes -= len(piece)
         if self._transport is not None and not self._transport.is_closing():
-            self.bytes_out += len(data)
-            self._transport.write(data)
+            self.bytes_out += len(piece)
+            self._transport.write(piece)
 
     def _lose(self, error: LognodeError) -> None:
         if self.lost is None:
