@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from ..client.acceptor import Room
 from ..client.connection import Connection
 from ..client.errors import (
     Conflict,
@@ -57,7 +58,10 @@ Body = dict[str, Any]
 
 
 class ClusterService:
-    """See the module. `status` gives the dict of /status.json."""
+    """See the module. `status` gives the dict of /status.json, once there is room for it.
+
+    `paid_operations` have answers that grow with the cluster, and are given a `Room`.
+    """
 
     def __init__(
         self,
@@ -66,7 +70,7 @@ class ClusterService:
         host: Host,
         view: View,
         connection: Callable[[int], Connection | None],
-        status: Callable[[], Awaitable[Body]],
+        status: Callable[[Room], Awaitable[Body]],
         rng: random.Random,
         handover: Handover,
         recoveries: Recoveries,
@@ -83,13 +87,10 @@ class ClusterService:
         self._handover = handover
         self._prefer: int | None = None
         self.operations = {
-            "metadata": self.metadata,
             "create_log": self.create_log,
             "alter_log": self.alter_log,
             "delete_log": self.delete_log,
             "producer_open": self.producer_open,
-            "status": self.status,
-            "health": self.health,
             "range_transfer": self.range_transfer,
             "range_move": self.range_move,
             "range_split": self.range_split,
@@ -99,10 +100,15 @@ class ClusterService:
             "node_drain": self.node_drain,
             "node_remove": self.node_remove,
         }
+        self.paid_operations = {
+            "metadata": self.metadata,
+            "status": self.status,
+            "health": self.health,
+        }
 
     # Operations.
 
-    async def metadata(self, body: Body) -> Body:
+    async def metadata(self, body: Body, room: Room) -> Body:
         """The cluster as a client needs it: nodes, logs, ranges with their leaders.
 
         At least as new as `at_least` if that can be had soon; the answer says how new it is. Of
@@ -119,6 +125,7 @@ class ClusterService:
                 await self._refresh()
                 metadata = self._view.metadata
             logs = [metadata.log_named(name)]
+        await room()
         wanted = {record.log_id for record in logs}
         held = metadata.replicas_by_node() if name is None else None
         return {
@@ -174,15 +181,16 @@ class ClusterService:
         """A producer id: of a name, with its epoch raised, or a block of anonymous ones."""
         return await self.command({"op": commands.OPEN_PRODUCER, "name": body.get("name")})
 
-    async def status(self, _: Body) -> Body:
+    async def status(self, _: Body, room: Room) -> Body:
         """The dict of /status.json."""
-        return await self._status()
+        return await self._status(room)
 
-    async def health(self, body: Body) -> Body:
+    async def health(self, body: Body, room: Room) -> Body:
         """Whether the cluster is as it should be, and if not, why."""
         nodes = body.get("nodes", 1)
         if type(nodes) is not int or nodes < 0:
             raise InvalidArgument(f"`nodes` is {nodes!r}; give a number of nodes", what="nodes")
+        await room()
         metadata, view = self._view.metadata, self._view
         unreachable = {
             node

@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..client import acceptor
+from ..client.acceptor import Room, no_room
 from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
+from ..client.meter import NodeBudgets
 from ..partitions import commands
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
@@ -83,6 +85,7 @@ from .status import status
 from .sync_thread import SyncThread
 from .turn_ends import TurnEnds
 from .view import View
+from .weights import weigh
 
 _REPORT_TIMEOUT_S = 5.0
 _SILENT_S = 5.0
@@ -100,7 +103,9 @@ class Node:
         self._config = config
         self._rng = random.Random()
         self._directory = DataDirectory(config.data)
+        self._budgets = NodeBudgets()
         self._metrics = Metrics()
+        self._metrics.watch(self._budgets)
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -433,6 +438,7 @@ class Node:
             raft_in=self._raft_in,
             data=data,
             operations=cluster.operations,
+            paid_operations=cluster.paid_operations,
             join=cluster.join,
             peer_operations={
                 "base": bases.describe,
@@ -456,7 +462,9 @@ class Node:
         )
         host, port = split_address(self._config.listen, "listen")
         try:
-            self._listener = await acceptor.serve(server, host, port, secret=self._secret)
+            self._listener = await acceptor.serve(
+                server, host, port, secret=self._secret, budgets=self._budgets, weigh=weigh
+            )
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {self._config.listen}: {error.strerror or error}; "
@@ -546,11 +554,11 @@ class Node:
         self._driver.wake()
         return {}
 
-    async def _status(self) -> dict[str, Any]:
+    async def _status(self, room: Room = no_room) -> dict[str, Any]:
         return await status(
             node_id=self.identity.node_id, host=self._host, view=self._view, facts=self._facts,
             heartbeat=self._heartbeat, room=self._room, repair=self._repair,
-            loads=self._loads,
+            loads=self._loads, budgets=self._budgets, answer_room=room,
         )  # fmt: skip
 
     def _not_ready(self) -> str | None:

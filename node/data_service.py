@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..client import limits
+from ..client.acceptor import Room
 from ..client.errors import (
     CorruptData,
     GenerationMismatch,
@@ -40,6 +41,7 @@ _LOOK_S = 0.25
 
 Body = dict[str, Any]
 Operation = Callable[[Body], Awaitable[Body]]
+PaidOperation = Callable[[Body, Room], Awaitable[Body]]
 Change = Callable[[RangeReplica, Body], Awaitable[Body]]
 
 
@@ -77,7 +79,9 @@ class DataService:
             "delete_keys": partial(self._remove, commands.DELETE_KEYS),
             "lease": partial(self._lease, lease.take),
             "release": partial(self._lease, lease.release),
-            **{op: partial(self._read, read) for op, read in READS.items()},
+        }
+        self.reads: dict[str, PaidOperation] = {
+            op: partial(self._read, read) for op, read in READS.items()
         }
 
     def find(self, body: Body) -> RangeReplica:
@@ -184,18 +188,16 @@ class DataService:
         fields.group(body)
         producer = fields.integer(body, "id")
         try:
-            replica = self.find(body)
-            if replica.leads and not replica.is_sealed:
-                replica.retire_producers([producer])
+            self.find(body).close_producer(producer)
         except LognodeError:
             return  # an idle row goes after 24 h
 
     # Reads.
 
-    async def _read(self, read: Read, body: Body) -> Body:
+    async def _read(self, read: Read, body: Body, room: Room) -> Body:
         """One read at the consistency that it asks for. The answer tells how far was applied."""
         replica = self.find(body)
-        await self._until_readable(replica, body)
+        await self._until_readable(replica, body, room)
         try:
             answer = await read(replica, body)
         except CorruptData as error:
@@ -212,8 +214,11 @@ class DataService:
         if replica.stopped:
             raise NotLeader("this replica has stopped", hint=None)
 
-    async def _until_readable(self, replica: RangeReplica, body: Body) -> None:
-        """Any member serves either consistency: a follower asks the leader how far to wait."""
+    async def _until_readable(self, replica: RangeReplica, body: Body, room: Room) -> None:
+        """Any member serves either consistency: a follower asks the leader how far to wait.
+
+        The room for the answer comes last, so that nobody holds it while waiting for others.
+        """
         timeout_ms = fields.integer(body, "timeout_ms", _READ_TIMEOUT_MS)
         timeout_s = min(timeout_ms, _READ_TIMEOUT_MAX_MS) / 1000
         through = fields.optional_integer(body, "through")
@@ -231,6 +236,7 @@ class DataService:
                     await self._reach(replica, session)
                 if through is not None:
                     await self._reach_seq(replica, through, alone=body.get("node") is not None)
+                await room()
         except TimeoutError:
             reached = "" if through is None else f"; seq {replica.state.next_seq - 1} is applied"
             raise Timeout(

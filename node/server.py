@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from ..client import wire
-from ..client.acceptor import Request, ServerConnection
+from ..client.acceptor import UNREAD, Request, Room, ServerConnection
 from ..client.errors import (
     CorruptData,
     InvalidArgument,
@@ -25,6 +25,8 @@ from .raft_in import RaftIn
 T = TypeVar("T")
 Body = dict[str, Any]
 Operation = Callable[[Body], Awaitable[Body]]
+PaidOperation = Callable[[Body, Room], Awaitable[Body]]
+"""Waits for the room for its answer itself, just before the answer is made."""
 PeerOperation = Callable[[int, Body], Awaitable[Body]]
 _SAFE_OP = re.compile(r"[a-z_]{1,32}")
 
@@ -34,8 +36,8 @@ log = logging.getLogger("lognode.server")
 class Server:
     """Implements `client.acceptor.Handler`.
 
-    `raft_in` takes the messages of members. `operations` are for everybody, `peer_operations` for
-    nodes of the cluster; they are given the asker's id.
+    `raft_in` takes the messages of members. `operations` and `paid_operations` are for everybody,
+    `peer_operations` for nodes of the cluster; they are given the asker's id.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Server:
         raft_in: RaftIn,
         data: DataService,
         operations: Mapping[str, Operation],
+        paid_operations: Mapping[str, PaidOperation],
         join: Operation,
         peer_operations: Mapping[str, PeerOperation],
         metrics: Metrics,
@@ -57,6 +60,7 @@ class Server:
         self._raft_in = raft_in
         self._data = data
         self._operations = {**data.operations, **operations}
+        self._paid_operations = {**data.reads, **paid_operations}
         self._join = join
         self._peer_operations = peer_operations
         self._metrics = metrics
@@ -77,16 +81,29 @@ class Server:
             raise RemoteProtocolError("a node that does not say which, or of which cluster")
         return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
 
-    def opened(self, connection: ServerConnection) -> None:
+    def opened(self, connection: ServerConnection) -> str | None:
         self._metrics.connections.labels(_role(connection)).inc()
+        hello = connection.hello
+        if hello is None or hello.role != "node":
+            return None  # its address, until clients have names
+        return f"node {hello.node}"
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         self._metrics.connections.labels(_role(connection)).dec()
+        if error.fields.get("reason") == UNREAD:
+            self._metrics.connections_ended.labels(UNREAD).inc()
+            log.warning(
+                "connection closed: %s", error.message,
+                extra={"fields": {"address": connection.address, "role": _role(connection)}},
+            )  # fmt: skip
 
     def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
         op, body = request.op, request.body
         if op == wire.FOLLOW:
             return self._counted(op, lambda: self._follow(request))
+        paid = self._paid_operations.get(op)
+        if paid is not None:
+            return self._counted(op, lambda: paid(body, request.room))
         operation = self._operations.get(op)
         if operation is not None:
             return self._counted(op, lambda: operation(body))
@@ -98,7 +115,9 @@ class Server:
         peer_operation = self._peer_operations.get(op)
         if peer_operation is not None:
             node = self._peer(request.connection)
-            return self._counted(op, lambda: peer_operation(node, body))
+            return self._counted(
+                op, lambda: _with_room(request.room, lambda: peer_operation(node, body))
+            )
         shown = op if _SAFE_OP.fullmatch(op) else "?"
         raise Unsupported(f"operation {shown!r} is unknown to this node; upgrade it or the client")
 
@@ -146,6 +165,11 @@ class Server:
         if hello is None or hello.role != "node" or hello.node is None:
             raise Unauthorized("this operation is for nodes of the cluster")
         return hello.node
+
+
+async def _with_room(room: Room, begin: Callable[[], Awaitable[Body]]) -> Body:
+    await room()
+    return await begin()
 
 
 def _role(connection: ServerConnection) -> str:
