@@ -60,5 +60,5 @@ class FairTurns:
         for _ in range(len(self._line)):
             if now >= self._until:
                 break
-            self._line.popleft()(min(now + slice_s, self._until))
+            self._line.popleft()(now + slice_s)
             now = self.clock()
