@@ -229,7 +229,7 @@ def test_a_reader_that_makes_no_progress_is_closed_and_one_that_does_is_not(
         loop = asyncio.get_running_loop()
 
         async def read_slowly() -> None:
-            while await loop.sock_recv(slow.sock, 1 << 14):
+            while await loop.sock_recv(slow.sock, 1 << 14):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
         began = loop.time()
