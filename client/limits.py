@@ -51,8 +51,8 @@ answers_node_bytes_max: Final = 256 * MIB
 requests_principal_bytes_max: Final = 128 * MIB
 """Requests of one principal that are being read, wait or are served."""
 requests_node_bytes_max: Final = 256 * MIB
-request_overhead_bytes: Final = KIB
-"""What a request costs the node beside its own bytes."""
+request_overhead_bytes: Final = 4 * KIB
+"""What a request costs the node beside its own bytes: a read that waits was measured."""
 answer_small_bytes: Final = 64 * KIB
 """An answer of at most so much is paid for with its request, and waits for no room."""
 unsent_free_bytes: Final = 64 * KIB

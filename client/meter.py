@@ -135,7 +135,7 @@ class Meter:
 
     def sent(self) -> None:
         """Frames were queued, or the kernel has taken some: count what is unsent."""
-        unsent = self._transport.queued_bytes
+        unsent = self._transport.kept_bytes
         if unsent > self._unsent:
             self.answers.charge(unsent - self._unsent)
         elif unsent < self._unsent:

@@ -52,6 +52,8 @@ class FrameTransport(asyncio.Protocol):
         self._out: deque[bytes | bytearray | memoryview] = deque()
         """Frames, and pieces of up to `_PIECE_BYTES` that were joined of small ones."""
         self._out_bytes = 0
+        self._left_bytes = 0
+        """Of the first frame: bytes that have left, and whose memory stays until all have."""
         self._flushes = False
         """Whether `_flush` runs at the end of this turn."""
         self._write_paused = False
@@ -106,6 +108,11 @@ class FrameTransport(asyncio.Protocol):
     def queued_bytes(self) -> int:
         """Bytes handed to `send` that the kernel has not taken."""
         return self._out_bytes + self._buffered_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """The memory that unsent frames take."""
+        return self._left_bytes + self.queued_bytes
 
     @property
     def taken_bytes(self) -> int:
@@ -200,6 +207,9 @@ class FrameTransport(asyncio.Protocol):
             whole = memoryview(piece)
             piece = whole[:_PIECE_BYTES]
             self._out.appendleft(whole[_PIECE_BYTES:])
+            self._left_bytes += _PIECE_BYTES
+        else:
+            self._left_bytes = 0
         self._out_bytes -= len(piece)
         if self._transport is not None and not self._transport.is_closing():
             self.bytes_out += len(piece)

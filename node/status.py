@@ -43,8 +43,8 @@ async def status(
 ) -> dict[str, Any]:
     """`cluster`, `nodes`, `logs`, `ranges`, `operations`, and of this node its `replicas`, its
     `disk`, the `segments_in_doubt`, and the `budgets` of its connections."""
-    by_node = await loads.everywhere()
     await answer_room()
+    by_node = await loads.everywhere()
     replicas = await in_slices(_replicas(host))
     ranges = await in_slices(_ranges(view.metadata, view, by_node))
     metadata = view.metadata
