@@ -49,6 +49,7 @@ from .client.log import AsyncLog
 from .client.producer import AsyncProducer
 from .client.sender import Delivery
 from .client.snapshot import AsyncSnapshot
+from .client.tls import Tls
 from .client.types import (
     ABSENT,
     ANY,
@@ -112,6 +113,7 @@ __all__ = [
     "Ticket",
     "Timeout",
     "Timestamp",
+    "Tls",
     "Unauthorized",
     "Unavailable",
     "Unsupported",

@@ -32,14 +32,20 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def cluster(
-    root: Path, nodes: int = 3, *, flags: Sequence[str] = (), start: bool = True
+    root: Path,
+    nodes: int = 3,
+    *,
+    flags: Sequence[str] = (),
+    start: bool = True,
+    tls: bool = False,
 ) -> Iterator[LocalCluster]:
     """A cluster of real node processes under `root`; all of them end with the block.
 
-    `flags` go to every node. It serves at once; with several nodes its ranges grow to them in the
+    `flags` go to every node. `tls`: with TLS everywhere; `servers` then names the files that a
+    client needs. It serves at once; with several nodes its ranges grow to them in the
     background: see `wait_healthy`. Raises Unavailable when a node does not start.
     """
-    local = LocalCluster(root, nodes, flags=flags)
+    local = LocalCluster(root, nodes, flags=flags, tls=tls)
     try:
         if start:
             local.start()

@@ -3,8 +3,9 @@
 Layers, each of which knows only those above it:
 
     limits, errors, types, records, chunks, invariants    values; shared by every folder
+    protocol/       the table of messages: what each operation may hold
     frame           bytes <-> frames; no I/O
-    wire            names of ops, handshake, proofs
+    wire            handshake, proofs
     transport       one socket as frames, writes coalesced, bytes counted
     connection      the dialling side: requests, streams        (SDK, and nodes for their peers)
     acceptor        the accepting side: dispatch, credit        (nodes)

@@ -1,9 +1,10 @@
 """The accepting side of a connection: handshake, dispatch, answers, streams with credit.
 
-A node implements `Handler`; this module keeps what every handler needs out of it: who may speak,
-how many requests may be in flight, cancellation when the asker gives up or goes away, and that a
-request gets exactly one last answer. Requests over the bounds wait in the kernel's buffers: the
-acceptor stops reading, and says every second that it is alive.
+A node implements `Handler`; this module keeps what every handler needs out of it: that a body is
+what the table of messages says of its operation, how many requests may be in flight, cancellation
+when the asker gives up or goes away, and that a request gets exactly one last answer. Requests over
+the bounds wait in the kernel's buffers: the acceptor stops reading, and says every second that it
+is alive.
 
 A `Meter` counts what each connection costs in memory, `FairTurns` what clients cost in time.
 """
@@ -12,15 +13,27 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable
-from math import inf
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from . import limits, wire
-from .errors import LimitExceeded, LognodeError, Overloaded, Unauthorized, Unavailable, to_wire
-from .fair_turns import FairTurns
+from .certificate import Certificate
+from .errors import (
+    InvalidArgument,
+    LimitExceeded,
+    LognodeError,
+    Overloaded,
+    RemoteProtocolError,
+    Unauthorized,
+    Unavailable,
+    Unsupported,
+    to_wire,
+)
 from .frame import Frame
 from .listening import end_listening
 from .meter import CHUNK_BYTES, Meter, NodeBudgets
+from .protocol import Operation, frames, name_of
+from .tls import Channel
 from .transport import FrameTransport
 from .wire import Hello, Welcome
 
@@ -31,8 +44,6 @@ UNREAD: Final = "unread"
 """The reason of the end of a connection whose reader does not read."""
 
 Body = dict[str, Any]
-Weigh = Callable[[str, Body], int]
-"""The bytes that the answer to a request may have at most. Must not raise, whatever the body is."""
 
 
 Room = Callable[[], Awaitable[None]]
@@ -47,7 +58,18 @@ class Handler(Protocol):
     """What a listener does with its connections. All calls on the loop's thread."""
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
-        """Answer a hello, without the proof. Raise a LognodeError to refuse it."""
+        """Answer a hello that anybody may have sent: do nothing else about it. Raise a
+        LognodeError to refuse it."""
+
+    def believe(self, hello: Hello) -> None:
+        """The dialler has shown its certificate and proved that it holds the secret, as far as
+        this listener asks for them. Raise a LognodeError to refuse it."""
+
+    def operation(self, connection: "ServerConnection", number: int) -> Operation:
+        """The operation with this number, which the dialler may send.
+
+        Raises Unsupported for a number that the handler does not know, Unauthorized.
+        """
 
     def opened(self, connection: "ServerConnection") -> str | None:
         """The handshake is done. Return the principal whose budget pays for the connection; None:
@@ -60,14 +82,32 @@ class Handler(Protocol):
         raises is the answer; an exception that is no LognodeError goes to `failed` as well.
         """
 
-    def message(self, connection: "ServerConnection", op: str, body: Body) -> None:
-        """A one-way message."""
+    def message(self, connection: "ServerConnection", operation: Operation, body: Body) -> None:
+        """Take a one-way message."""
+
+    def refused(self, number: int, error: LognodeError) -> None:
+        """A request was answered with an error before it came to `request`: the operation with
+        this number is unknown, or not for the dialler, or its body is not what the table says."""
 
     def closed(self, connection: "ServerConnection", error: LognodeError) -> None:
         """The connection has ended; called once for each `opened`."""
 
-    def failed(self, op: str, error: Exception) -> None:
+    def failed(self, number: int, error: Exception) -> None:
         """A handler raised what it should not: a bug or a broken invariant."""
+
+
+class ListenTls(Protocol):
+    """The TLS of a listener. All calls on the loop's thread."""
+
+    def channel(self) -> Channel:
+        """A channel for one accepted connection."""
+
+    def check(self, hello: Hello, certificate: Certificate | None) -> None:
+        """Raise Unauthorized for a hello that the dialler's certificate does not allow. Nothing
+        else learns of a hello before it has passed."""
+
+    def refused(self, address: str, error: LognodeError) -> None:
+        """A connection has ended before its handshake was done."""
 
 
 class Request:
@@ -81,7 +121,7 @@ class Request:
         "body",
         "connection",
         "on_cancel",
-        "op",
+        "operation",
         "request_id",
         "size",
         "task",
@@ -89,20 +129,28 @@ class Request:
     )
 
     def __init__(
-        self, connection: "ServerConnection", message: Frame, weight: int, size: int
+        self,
+        connection: "ServerConnection",
+        operation: Operation,
+        request_id: int,
+        body: Body,
+        memory: int,
     ) -> None:
         self.connection = connection
-        self.request_id, self.op, self.body, _ = message
-        self.weight = weight
+        self.operation = operation
+        self.request_id = request_id
+        self.body = body
+        """As the operation's row of the table says: complete, typed, within bounds."""
+        self.weight = operation.answer_bytes(body)
         """The bytes that its answer, or one push, may have at most."""
-        self.size = size
+        self.size = connection._meter.keep(memory, self.weight)
         """What it costs as a request."""
         self.answered = False
         self.on_cancel: Callable[[], None] | None = None
         """Called when the asker gives up or goes away; a coroutine's task is cancelled besides."""
         self.task: asyncio.Future[Body | None] | None = None
-        credit = self.body.get("credit")
-        self._credit = min(credit if type(credit) is int else 0, limits.follow_credit_bytes_max)
+        credit = body["credit"] if operation.streams else 0
+        self._credit = min(credit, limits.follow_credit_bytes_max)
         self._room = 0
         self._waiter: asyncio.Future[None] | None = None
 
@@ -114,23 +162,23 @@ class Request:
     def reply(self, body: Body) -> None:
         """The answer. One over the frame limit is answered with that error instead."""
         try:
-            self._last(wire.OK, body)
+            self._last(frames.OK, body)
         except LimitExceeded as error:
             self.fail(error)
 
     def fail(self, error: LognodeError) -> None:
         """The answer is an error."""
-        self._last(wire.ERROR, to_wire(error))
+        self._last(frames.ERROR, to_wire(error))
 
     def push(self, body: Body) -> None:
         """One part of a stream; takes its bytes from the credit, below zero for the last."""
         if not self.answered:
-            self._credit -= self.connection._send(self.request_id, wire.PUSH, body)
+            self._credit -= self.connection._send(self.request_id, frames.PUSH, body)
         self.leave_room()
 
     def end(self, body: Body) -> None:
         """The stream is complete."""
-        self._last(wire.END, body)
+        self._last(frames.END, body)
 
     async def wait_credit(self) -> None:
         """Wait until something may be pushed, or the asker has gone."""
@@ -186,7 +234,7 @@ class Request:
         if self.task is not None:
             self.task.cancel()
 
-    def _last(self, kind: str, body: Body) -> None:
+    def _last(self, kind: int, body: Body) -> None:
         if not self.answered:
             self.connection._send(self.request_id, kind, body)
             self.answered = True
@@ -207,14 +255,14 @@ class ServerConnection:
         handler: Handler,
         *,
         secret: bytes | None,
+        tls: ListenTls | None,
         entropy: Callable[[int], bytes],
         budgets: NodeBudgets,
-        weigh: Weigh,
     ) -> None:
         self.hello: Hello | None = None
+        self._tls = tls
         self._handler = handler
         self._budgets = budgets
-        self._weigh = weigh
         self._secret = secret
         self._entropy = entropy
         self._transport = transport
@@ -223,10 +271,7 @@ class ServerConnection:
         self._open = False
         self._requests: dict[int, Request] = {}
         self._backlog: deque[tuple[Frame, int]] = deque()
-        """What was received and waits for room, or for a turn; and what it costs."""
-        self._in_line = False
-        """Whether `_turn` will be called."""
-        self._turns: FairTurns | None = None
+        """What was received and waits for room; and what it costs."""
         self._meter: Meter
         self._alive: asyncio.TimerHandle | None = None
         self._too_late = self._loop.call_later(handshake_timeout_s, self._late)
@@ -237,12 +282,20 @@ class ServerConnection:
 
     def __repr__(self) -> str:
         who = "?" if self.hello is None else f"{self.hello.role} {self.hello.node or ''}".strip()
+        if self.certificate is not None:
+            who += f" ({self.certificate.holder})"
         return f"<ServerConnection from {who} at {self.address}>"
 
     @property
     def address(self) -> str:
         """`host:port` of the other side."""
         return self._transport.peer_address
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The verified certificate of the other side; None without TLS or without certificate."""
+        channel = self._transport.channel
+        return None if channel is None else channel.certificate
 
     @property
     def lost(self) -> LognodeError | None:
@@ -279,13 +332,22 @@ class ServerConnection:
         """What the connection costs in memory: bytes of answers, and of requests."""
         return self._meter.held
 
-    def send(self, op: str, body: Body) -> None:
+    def send(self, operation: Operation, body: Body) -> None:
         """A one-way message to the dialler."""
-        self._transport.send(0, op, body)
+        self._transport.send(0, operation.number, body)
 
     def refuse(self, error: LognodeError) -> None:
         """Tell the other side why, then close."""
         self._transport.refuse(error)
+
+    def recheck(self) -> None:
+        """End the connection if TLS would not allow its hello any more."""
+        if self._tls is None or self.hello is None:
+            return
+        try:
+            self._tls.check(self.hello, self.certificate)
+        except LognodeError as error:
+            self.refuse(error)
 
     def close(self) -> None:
         """Send what is queued and close; requests in flight are abandoned."""
@@ -311,29 +373,32 @@ class ServerConnection:
             self.refuse(error)
 
     def _greet(self, message: Frame) -> None:
-        if message.kind != wire.HELLO:
+        if message.kind != frames.HELLO:
             raise Unauthorized("the first frame of a connection is a hello")
         hello = Hello.from_body(message.body)
         hello.agreed_version()
-        nonce = self._entropy(wire.nonce_bytes)
-        welcome = self._handler.welcome(hello, nonce)
-        needs_proof = hello.role == "node" and self._secret is not None
-        proof = None
-        if hello.role == "node" and self._secret is not None:
-            proof = wire.prove(self._secret, "acceptor", hello, welcome)
-        self.hello, self._welcome = hello, welcome
-        self._transport.send(0, wire.WELCOME, {**welcome.to_body(), "proof": proof})
-        if not needs_proof:
+        if self._tls is not None:
+            self._tls.check(hello, self.certificate)
+        welcome = self._handler.welcome(hello, self._entropy(wire.nonce_bytes))
+        wants_proof = hello.role == "node" and self._secret is not None
+        if not wants_proof:
+            self._handler.believe(hello)
+        self.hello, self._welcome = hello, replace(welcome, wants_proof=wants_proof)
+        self._transport.send(0, frames.WELCOME, self._welcome.to_body())
+        if not wants_proof:
             self._admit()
 
     def _check_proof(self, message: Frame) -> None:
-        proof = message.body.get("proof") if message.kind == wire.PROOF else None
         if self.hello is None or self._welcome is None or self._secret is None:
             raise Unauthorized("a proof before the hello")
-        wire.check_proof(
-            self._secret, "dialler", self.hello, self._welcome,
-            proof if type(proof) is bytes else None,
-        )  # fmt: skip
+        proof = message.body.get("proof") if message.kind == frames.PROOF else None
+        channel = self._transport.channel
+        shared = (self.hello, self._welcome)
+        binding = b"" if channel is None else channel.binding
+        wire.check_proof(self._secret, "dialler", *shared, proof, binding)
+        self._handler.believe(self.hello)
+        ours = wire.prove(self._secret, "acceptor", *shared, binding)
+        self._transport.send(0, frames.PROOF, {"proof": ours})
         self._admit()
 
     def begin(self) -> None:
@@ -358,7 +423,8 @@ class ServerConnection:
         self._transport.on_frame = self._frame
         principal = self._handler.opened(self) or self._host
         is_peer = self.hello is not None and self.hello.role == "node"
-        self._turns = None if is_peer else self._budgets.turns
+        if not is_peer:
+            self._transport.turns = self._budgets.turns
         self._meter.move(self._budgets.peers if is_peer else self._budgets.clients, principal)
 
     def _late(self) -> None:
@@ -367,47 +433,75 @@ class ServerConnection:
     # Requests.
 
     def _frame(self, message: Frame) -> None:
-        turns = self._turns
-        is_over = turns is not None and turns.is_over
-        if self._backlog or is_over or not self._take(message):
-            self._backlog.append((message, self._meter.keep(message)))
-            if is_over:
-                self._wait_for_turn()
+        if self._backlog or not self._take(message):
+            self._backlog.append((message, self._meter.keep(message.weight)))
             self._read_on()
 
     def _take(self, message: Frame) -> bool:
         """Serve the message; False if there is no room for a request now."""
-        request_id, kind, body, _ = message
+        request_id, kind, body, *_ = message
         if request_id == 0:
             self._one_way(kind, body)
-        elif kind == wire.CANCEL:
+        elif kind == frames.CANCEL:
             self._cancel(request_id)
-        elif kind == wire.CREDIT:
-            request, credit = self._requests.get(request_id), body.get("bytes")
-            if request is not None and type(credit) is int and credit > 0:
-                request.grant(credit)
+        elif kind == frames.CREDIT:
+            self._grant(request_id, body)
         elif not self._meter.may_start or len(self._requests) >= limits.requests_in_flight_max:
             return False
-        elif kind == wire.PING:
-            self._transport.send(request_id, wire.OK, {})
+        elif kind == frames.PING:
+            self._transport.send(request_id, frames.OK, {})
         else:
             self._start(message)
         return True
 
-    def _one_way(self, op: str, body: Body) -> None:
+    def _one_way(self, kind: int, body: Body) -> None:
+        """Give a one-way message to the handler. A malformed message ends its connection: there
+        is no other way to tell the sender."""
+        operation = None
         try:
-            self._handler.message(self, op, body)
+            operation = self._handler.operation(self, kind)
+            if operation.answer is None:
+                self._handler.message(self, operation, operation.request.check(body))
+        except Unsupported:
+            return  # a newer program may send more
+        except InvalidArgument as error:
+            told = f"malformed {name_of(kind)} message: {error.message}"
+            self.refuse(RemoteProtocolError(told))
         except LognodeError as error:
             self.refuse(error)
         except Exception as error:
-            self._handler.failed(op, error)
+            self._handler.failed(kind, error)
+
+    def _grant(self, request_id: int, body: Body) -> None:
+        try:
+            credit_bytes = frames.CREDIT_BODY.check(body)["bytes"]
+        except InvalidArgument as error:
+            self.refuse(RemoteProtocolError(f"malformed credit message: {error.message}"))
+            return
+        request = self._requests.get(request_id)
+        if request is not None:
+            request.grant(credit_bytes)
+
+    def _checked(self, message: Frame) -> Request | None:
+        """The request that a frame asks for. None: it was refused."""
+        request_id, kind, body, _, memory = message
+        try:
+            operation = self._handler.operation(self, kind)
+            if operation.answer is None:
+                raise Unsupported(f"{operation} is a one-way message; send it with request id 0")
+            return Request(self, operation, request_id, operation.request.check(body), memory)
+        except LognodeError as error:
+            self._send(request_id, frames.ERROR, to_wire(error))
+            self._handler.refused(kind, error)
+            return None
 
     def _start(self, message: Frame) -> None:
         if message.request_id in self._requests:
             self.refuse(Unauthorized(f"request id {message.request_id} is in use"))
             return
-        weight = self._weigh(message.kind, message.body)
-        request = Request(self, message, weight, self._meter.keep(message, weight))
+        request = self._checked(message)
+        if request is None:
+            return
         self._requests[message.request_id] = request
         try:
             answer = self._handler.request(request)
@@ -436,7 +530,7 @@ class ServerConnection:
             return
         # Nobody knows how far it came.
         request.fail(LognodeError("internal error; see the node's log", outcome="unknown"))
-        self._handler.failed(request.op, error)
+        self._handler.failed(request.operation.number, error)
 
     def _cancel(self, request_id: int) -> None:
         request = self._requests.get(request_id)
@@ -444,7 +538,7 @@ class ServerConnection:
             request.abandon()
             self._finished(request)
 
-    def _send(self, request_id: int, kind: str, body: Body) -> int:
+    def _send(self, request_id: int, kind: int, body: Body) -> int:
         size = self._transport.send(request_id, kind, body)
         self._meter.sent()
         return size
@@ -480,24 +574,7 @@ class ServerConnection:
 
     def _go_on(self) -> None:
         """There may be room for what waits."""
-        if self._turns is None:
-            self._turn(inf)
-        elif not self._in_line:
-            self._wait_for_turn()
-
-    def _wait_for_turn(self) -> None:
-        if self._turns is not None and not self._in_line:
-            self._in_line = True
-            self._turns.later(self._turn)
-
-    def _turn(self, until: float) -> None:
-        """Serve what waits until that time of the turns' clock, or until there is no room."""
-        self._in_line = False
-        turns = self._turns
         while self._backlog and self.lost is None:
-            if turns is not None and turns.clock() >= until:
-                self._wait_for_turn()
-                return
             message, size = self._backlog[0]
             if not self._take(message):
                 return
@@ -527,7 +604,7 @@ class ServerConnection:
         if (
             self._open and self._transport.queued_bytes == 0
         ):  # else there is enough to read for who listens
-            self._transport.send(0, wire.ALIVE, {})
+            self._transport.send(0, frames.ALIVE, {})
 
     def _lost(self, error: LognodeError) -> None:
         self._too_late.cancel()
@@ -539,10 +616,8 @@ class ServerConnection:
             request.abandon()
         if self._open:
             self._handler.closed(self, error)
-
-
-def _small(_op: str, _body: Body) -> int:
-    return 0
+        elif self._tls is not None:
+            self._tls.refused(self.address, error)
 
 
 async def serve(
@@ -551,15 +626,15 @@ async def serve(
     port: int,
     *,
     secret: bytes | None = None,
+    tls: ListenTls | None = None,
     entropy: Callable[[int], bytes] = os.urandom,
     budgets: NodeBudgets | None = None,
-    weigh: Weigh = _small,
 ) -> "Listener":
     """Listen at `host:port` (0: any free port). Raises OSError when that is impossible.
 
-    The listeners of a node share `budgets`. Without `weigh` every answer is taken for a small one.
+    The listeners of a node share `budgets`.
     """
-    listener = Listener(handler, secret, entropy, budgets or NodeBudgets(), weigh)
+    listener = Listener(handler, secret, tls, entropy, budgets or NodeBudgets())
     loop = asyncio.get_running_loop()
     listener.server = await loop.create_server(listener.accept, host, port)
     listener.look()
@@ -573,16 +648,16 @@ class Listener:
         self,
         handler: Handler,
         secret: bytes | None,
+        tls: ListenTls | None,
         entropy: Callable[[int], bytes],
         budgets: NodeBudgets,
-        weigh: Weigh,
     ) -> None:
         self.server: asyncio.Server | None = None
         self.budgets = budgets
         self._handler = handler
         self._secret = secret
+        self._tls = tls
         self._entropy = entropy
-        self._weigh = weigh
         self._open: set[_Accepted] = set()
         self._look: asyncio.TimerHandle | None = None
         self.chunk = memoryview(bytearray(CHUNK_BYTES))
@@ -602,12 +677,18 @@ class Listener:
         """Connections open, in handshake or after it."""
         return len(self._open)
 
+    def recheck(self) -> None:
+        """End the connections whose hello TLS would not allow any more."""
+        for accepted in list(self._open):
+            if accepted.connection is not None:
+                accepted.connection.recheck()
+
     def accept(self) -> FrameTransport:
         """The protocol factory that asyncio calls for each connection."""
-        accepted = _Accepted(self, self._open)
+        accepted = _Accepted(self, self._open, None if self._tls is None else self._tls.channel())
         connection = ServerConnection(
-            accepted, self._handler, secret=self._secret, entropy=self._entropy,
-            budgets=self.budgets, weigh=self._weigh,
+            accepted, self._handler, secret=self._secret, tls=self._tls, entropy=self._entropy,
+            budgets=self.budgets,
         )  # fmt: skip
         accepted.connection = connection
         return accepted
@@ -639,8 +720,10 @@ class _Accepted(FrameTransport, asyncio.BufferedProtocol):
     """A transport that its listener counts. It reads no more at once than its meter allows, into
     memory that the connections of the listener share."""
 
-    def __init__(self, listener: Listener, among: set["_Accepted"]) -> None:
-        super().__init__()
+    def __init__(
+        self, listener: Listener, among: set["_Accepted"], channel: Channel | None
+    ) -> None:
+        super().__init__(channel)
         self.connection: ServerConnection | None = None
         self._listener = listener
         self._among = among

@@ -1,10 +1,16 @@
-"""Addresses as users write them: `lognode://h1:4600,h2:4600`, or the same without the scheme."""
+"""Addresses as users write them: `lognode://h1:4600,h2:4600`, or the same without the scheme.
+
+`lognodes://` is the same with TLS; the files may follow: `?ca=FILE&cert=FILE&key=FILE`.
+"""
 
 from typing import Final, NamedTuple
 
 from .errors import InvalidArgument
+from .tls import Tls
 
 SCHEME: Final = "lognode://"
+TLS_SCHEME: Final = "lognodes://"
+_FILES: Final = ("ca", "cert", "key")
 default_port: Final = 4600
 
 
@@ -24,6 +30,8 @@ def parse(text: str) -> tuple[Address, ...]:
     Raises InvalidArgument that names the part at fault.
     """
     rest = text.removeprefix(SCHEME)
+    if text.startswith(TLS_SCHEME):
+        rest = text.removeprefix(TLS_SCHEME).partition("?")[0]
     if "://" in rest:
         scheme = rest.split("://", 1)[0]
         raise _bad(text, f"the scheme is {scheme!r}; write lognode://host:port")
@@ -31,6 +39,25 @@ def parse(text: str) -> tuple[Address, ...]:
     if not any(parts):
         raise _bad(text, "there is no host; write lognode://host:port[,host:port...]")
     return tuple(dict.fromkeys(_parse_one(text, part) for part in parts))
+
+
+def tls_of(text: str) -> Tls | None:
+    """The TLS options of an address; None without TLS. Raises InvalidArgument."""
+    if not text.startswith(TLS_SCHEME):
+        return None
+    _, mark, query = text.partition("?")
+    if not mark:
+        return Tls()
+    from urllib.parse import parse_qsl  # for those who need it: it takes long to load
+
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
+    except ValueError:
+        raise _bad(text, f"{query!r} is not ca=FILE&cert=FILE&key=FILE") from None
+    files = dict(pairs)
+    if len(files) < len(pairs) or not files.keys() <= set(_FILES) or not all(files.values()):
+        raise _bad(text, f"{query!r} is not ca=FILE&cert=FILE&key=FILE, each once")
+    return Tls(**files)
 
 
 def parse_one(text: str) -> Address:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
-from . import wire
 from .appends import checked_key
 from .cluster import Body, Cluster
 from .errors import (
@@ -15,6 +14,17 @@ from .errors import (
     RemoteProtocolError,
     Timeout,
     Unavailable,
+)
+from .protocol.cluster import (
+    NODE_DRAIN,
+    NODE_REKEY,
+    NODE_REMOVE,
+    RANGE_MERGE,
+    RANGE_MOVE,
+    RANGE_RECOVER,
+    RANGE_RECOVERY,
+    RANGE_SPLIT,
+    RANGE_TRANSFER,
 )
 
 _RANGE_FIELDS: Final = ("start", "end", "generation", "members", "leader", "state")
@@ -43,9 +53,7 @@ class AsyncAdmin:
         node is none or has no replica of it, Conflict when it is down, Timeout.
         """
         body = {"range": range_id, "node": to_node}
-        return await self._cluster.call_any(
-            wire.RANGE_TRANSFER, body, deadline=self._deadline(timeout), writes=False
-        )
+        return await self._cluster.call_any(RANGE_TRANSFER, body, deadline=self._deadline(timeout))
 
     async def move(
         self,
@@ -69,9 +77,7 @@ class AsyncAdmin:
         """
         deadline = self._deadline(timeout)
         body = {"range": range_id, "from": from_node, "to": to_node}
-        answer = await self._cluster.call_any(
-            wire.RANGE_MOVE, body, deadline=deadline, writes=True, waits=False
-        )
+        answer = await self._cluster.call_any(RANGE_MOVE, body, deadline=deadline, waits=False)
         planned = self._planned(answer, "operation", "generation", "members")
         if wait:
             members = (await self._after(planned["operation"], range_id, deadline))["members"]
@@ -99,9 +105,7 @@ class AsyncAdmin:
         """
         deadline = self._deadline(timeout)
         body = {"log": log, "at": checked_key(at)}
-        answer = await self._cluster.call_any(
-            wire.RANGE_SPLIT, body, deadline=deadline, writes=True, waits=False
-        )
+        answer = await self._cluster.call_any(RANGE_SPLIT, body, deadline=deadline, waits=False)
         planned = self._planned(answer, "operation", "range", "generation", "new_range")
         if wait:
             range_ = await self._after(planned["operation"], planned["range"], deadline)
@@ -122,7 +126,7 @@ class AsyncAdmin:
         """
         deadline = self._deadline(timeout)
         answer = await self._cluster.call_any(
-            wire.RANGE_RECOVERY, {"range": range_id}, deadline=deadline, writes=False
+            RANGE_RECOVERY, {"range": range_id}, deadline=deadline
         )
         if not isinstance(answer.get("members"), list):
             raise RemoteProtocolError("what there is to recover from, without members")
@@ -152,9 +156,7 @@ class AsyncAdmin:
         """
         deadline = self._deadline(timeout)
         body = {"range": range_id, "from": from_node, "accept_loss": accept_loss}
-        answer = await self._cluster.call_any(
-            wire.RANGE_RECOVER, body, deadline=deadline, writes=True, waits=False
-        )
+        answer = await self._cluster.call_any(RANGE_RECOVER, body, deadline=deadline, waits=False)
         planned = self._planned(answer, "operation", "generation")
         if wait:
             range_ = await self._after(planned["operation"], range_id, deadline)
@@ -184,7 +186,7 @@ class AsyncAdmin:
         if wait:
             await self._bring_together(log, key, deadline)
         answer = await self._cluster.call_any(
-            wire.RANGE_MERGE, {"log": log, "at": key}, deadline=deadline, writes=True, waits=False
+            RANGE_MERGE, {"log": log, "at": key}, deadline=deadline, waits=False
         )
         planned = self._planned(answer, "operation", "range", "generation", "gone_range")
         if wait:
@@ -256,7 +258,7 @@ class AsyncAdmin:
         """
         deadline = self._deadline(timeout)
         body = {"node": node, "undo": undo}
-        answer = await self._cluster.call_any(wire.NODE_DRAIN, body, deadline=deadline, writes=True)
+        answer = await self._cluster.call_any(NODE_DRAIN, body, deadline=deadline)
         now = self._planned(answer, "node", "state", "replicas")
         if undo or not wait or not now["replicas"]:
             return now
@@ -281,9 +283,19 @@ class AsyncAdmin:
         the last copy of a range or too much for a majority to be left, or no other is ACTIVE.
         """
         body = {"node": node, "dead": dead}
-        answer = await self._cluster.call_any(
-            wire.NODE_REMOVE, body, deadline=self._deadline(timeout), writes=True
-        )
+        answer = await self._cluster.call_any(NODE_REMOVE, body, deadline=self._deadline(timeout))
+        return self._planned(answer, "node", "state", "replicas")
+
+    async def rekey(self, node: int, key: str, *, timeout: float | None = None) -> dict[str, Any]:
+        """Bind a node to another TLS key: from now on only the holder of that key is believed to
+        be the node, and connections with the old one end.
+
+        `key`: the SHA-256 of the public key in hexadecimal, as `lognode ca node` prints it.
+        `node`, its `state`, and how many `replicas` it has.
+        Raises NodeNotFound, Conflict for a removed node, InvalidArgument.
+        """
+        body = {"node": node, "key": key}
+        answer = await self._cluster.call_any(NODE_REKEY, body, deadline=self._deadline(timeout))
         return self._planned(answer, "node", "state", "replicas")
 
     async def _after(self, operation: int, range_id: int, deadline: float) -> Body:

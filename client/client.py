@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from . import address, limits, wire
+from . import address, limits
 from .admin import AsyncAdmin
 from .appends import to_key
 from .cluster import Cluster
 from .errors import InvalidArgument, LimitExceeded, RemoteProtocolError
 from .log import AsyncLog
+from .protocol import Operation
+from .protocol.cluster import ALTER_LOG, CREATE_LOG, DELETE_LOG, HEALTH, STATUS
+from .tls import ClientTls, Tls
 from .types import UNCHANGED, Unchanged
 
 default_timeout_s: Final = 10.0
@@ -20,24 +23,39 @@ class AsyncClient:
     """A connection to a cluster, by any of its nodes' addresses.
 
     `address`: `lognode://host:port[,host:port...]`; the rest of the nodes is found out.
+    `lognodes://` is the same with TLS, and may name the files of `tls` itself:
+    `lognodes://host:port?ca=FILE&cert=FILE&key=FILE`.
+    `tls`: the files for TLS, see `lognode.Tls`; with them `lognode://` means TLS too.
     `timeout`: seconds, the default deadline of every call. Nothing is dialled before the first
     call. All use is on the loop that is running when it is first used.
-    Raises InvalidArgument for a bad address.
+    Raises InvalidArgument for a bad address, and for files that cannot be used.
     """
 
     def __init__(
-        self, address_list: str = default_address, *, timeout: float = default_timeout_s
+        self,
+        address_list: str = default_address,
+        *,
+        tls: Tls | None = None,
+        timeout: float = default_timeout_s,
     ) -> None:
         if timeout <= 0:
             raise InvalidArgument(f"timeout is {timeout}; give seconds above 0", what="timeout")
-        self._cluster = Cluster(address.parse(address_list))
+        seeds, in_address = address.parse(address_list), address.tls_of(address_list)
+        if tls is not None and in_address not in (None, Tls()):
+            raise InvalidArgument(
+                "the files for TLS are given twice, in the address and as `tls`; give one of them",
+                what="tls",
+            )
+        how = tls or in_address
+        self._cluster = Cluster(seeds, None if how is None else ClientTls(how))
+        self._scheme = address.SCHEME if how is None else address.TLS_SCHEME
         self._timeout = timeout
         self._logs: dict[str, AsyncLog] = {}
         self._admin = AsyncAdmin(self._cluster, timeout=timeout)
 
     def __repr__(self) -> str:
         seeds = ",".join(map(str, self._cluster.seeds))
-        return f"<AsyncClient lognode://{seeds}>"
+        return f"<AsyncClient {self._scheme}{seeds}>"
 
     @property
     def admin(self) -> AsyncAdmin:
@@ -110,7 +128,7 @@ class AsyncClient:
             "split_rate": split_rate,
             "exist_ok": exist_ok,
         }
-        await self._ask(wire.CREATE_LOG, body, timeout, writes=True)
+        await self._ask(CREATE_LOG, body, timeout)
         return log
 
     async def alter_log(
@@ -144,7 +162,7 @@ class AsyncClient:
         }
         changes = {rule: value for rule, value in given.items() if value is not UNCHANGED}
         body = {"name": name, "changes": changes}
-        answer = await self._ask(wire.ALTER_LOG, body, timeout, writes=True)
+        answer = await self._ask(ALTER_LOG, body, timeout)
         policy = answer.get("policy")
         if not isinstance(policy, dict):
             raise RemoteProtocolError("a policy that is none")
@@ -152,7 +170,7 @@ class AsyncClient:
 
     async def delete_log(self, name: str, *, timeout: float | None = None) -> None:
         """Delete a log and all its entries. Raises LogNotFound."""
-        await self._ask(wire.DELETE_LOG, {"name": name}, timeout, writes=True)
+        await self._ask(DELETE_LOG, {"name": name}, timeout)
         self._cluster.forget(name)
         self._logs.pop(name, None)
 
@@ -169,11 +187,11 @@ class AsyncClient:
 
     async def status(self, *, timeout: float | None = None) -> dict[str, Any]:
         """The dict of /status.json, as one node sees the cluster."""
-        return await self._ask(wire.STATUS, {}, timeout, writes=False)
+        return await self._ask(STATUS, {}, timeout)
 
     async def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
         """`ok`, and if not the `reasons`: too few nodes, ranges without leader or members."""
-        return await self._ask(wire.HEALTH, {"nodes": nodes}, timeout, writes=False)
+        return await self._ask(HEALTH, {"nodes": nodes}, timeout)
 
     async def close(self, timeout: float = 5.0) -> None:
         """Deliver what is under way for at most `timeout` seconds, then close; always returns."""
@@ -196,11 +214,9 @@ class AsyncClient:
         return self._cluster.now() + (self._timeout if timeout is None else timeout)
 
     async def _ask(
-        self, op: str, body: dict[str, Any], timeout: float | None, *, writes: bool
+        self, operation: Operation, body: dict[str, Any], timeout: float | None
     ) -> dict[str, Any]:
-        return await self._cluster.call_any(
-            op, body, deadline=self._deadline(timeout), writes=writes
-        )
+        return await self._cluster.call_any(operation, body, deadline=self._deadline(timeout))
 
 
 def _check_log_name(name: str) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from . import address as addresses
-from . import wire
 from .address import Address
 from .connection import Connection, Stream
 from .errors import (
@@ -26,9 +25,12 @@ from .errors import (
     Unavailable,
 )
 from .pool import Pool, shared
+from .protocol import Operation
+from .protocol.cluster import METADATA
 from .retry import Attempts, Next
 from .routing import Range, RangeTable
 from .session import Session
+from .tls import ClientTls
 
 Body = dict[str, Any]
 metadata_timeout_s: Final = 1.0
@@ -48,11 +50,11 @@ class LogRoutes:
 class Cluster:
     """Nodes, logs and connections of one client. All calls on one loop."""
 
-    def __init__(self, seeds: Sequence[Address]) -> None:
+    def __init__(self, seeds: Sequence[Address], tls: ClientTls | None = None) -> None:
         self.seeds = tuple(seeds)
         self.version = 0
         self.nodes: dict[int, Address] = {}
-        self.pool = Pool()
+        self.pool = Pool(tls)
         self._preferred = random.randrange(1 << 16)
         """Which member prefix reads go to. Each client has one of its own, so that they spread, and
         stays with it: another might be behind what the session has seen, and have to be waited
@@ -122,7 +124,7 @@ class Cluster:
                 body: Body = {"at_least": max(at_least, self.version)}
                 if name is not None:
                     body["log"] = name
-                answer = await connection.request(wire.METADATA, body, deadline=deadline)
+                answer = await connection.request(METADATA, body, deadline=deadline)
             except (Timeout, Unavailable) as error:
                 self.pool.suspect(address)
                 last = last or error
@@ -212,13 +214,15 @@ class Cluster:
             return known.leader
         return min(known.members, key=self._is_suspect)
 
-    async def ask(self, known: Range, op: str, body: Body, deadline: float, *, node: int) -> Body:
+    async def ask(
+        self, known: Range, operation: Operation, body: Body, deadline: float, *, node: int
+    ) -> Body:
         """One attempt at one node. Raises what it answered, Timeout, Unavailable."""
         full = {"range": known.range_id, "generation": known.generation, **body}
         connection: Connection | None = None
         try:
             connection = await self._connect(node, deadline)
-            return await connection.request(op, full, deadline=deadline)
+            return await connection.request(operation, full, deadline=deadline)
         except (Timeout, Unavailable) as error:
             # That it answers that something else is unavailable does not make it a suspect.
             silent = isinstance(error, Timeout) or connection is None or connection.lost
@@ -227,12 +231,19 @@ class Cluster:
             raise
 
     async def stream(
-        self, known: Range, op: str, body: Body, deadline: float, *, node: int, credit_bytes: int
+        self,
+        known: Range,
+        operation: Operation,
+        body: Body,
+        deadline: float,
+        *,
+        node: int,
+        credit_bytes: int,
     ) -> Stream:
         """Ask one node for pushes. Raises Timeout, Unavailable; the stream raises the rest."""
         connection = await self._connect(node, deadline)
         full = {"range": known.range_id, "generation": known.generation, **body}
-        return await connection.stream(op, full, credit_bytes=credit_bytes)
+        return await connection.stream(operation, full, credit_bytes=credit_bytes)
 
     async def _connect(self, node: int, deadline: float) -> Connection:
         address = self.nodes.get(node)
@@ -240,7 +251,7 @@ class Cluster:
             raise Unavailable(f"node {node} has no known address", reason="unknown node")
         return await self.pool.get(address, deadline)
 
-    def tell(self, log: LogRoutes, range_id: int, op: str, body: Body) -> None:
+    def tell(self, log: LogRoutes, range_id: int, operation: Operation, body: Body) -> None:
         """A one-way message to the leader of a range, if a connection to it is open."""
         for known in log.table:
             if known.range_id == range_id and known.leader is not None:
@@ -248,7 +259,7 @@ class Cluster:
                 connection = None if address is None else self.pool.peek(address)
                 if connection is not None:
                     where = {"range": range_id, "generation": known.generation}
-                    connection.send(op, {**where, **body})
+                    connection.send(operation, {**where, **body})
 
     def heed(self, log: LogRoutes, known: Range, tried: int, error: LognodeError) -> bool:
         """Learn from a failed attempt; whether what serves those keys is newer than what was asked.
@@ -288,24 +299,22 @@ class Cluster:
         self,
         log: LogRoutes,
         key: bytes,
-        op: str,
+        operation: Operation,
         body: Body,
         *,
         deadline: float,
         node: int | None = None,
         any_replica: bool = False,
         waits: bool = False,
-        writes: bool = False,
     ) -> tuple[Body, Range]:
         """Ask the range of `key`, wherever it is; the answer and who gave it.
 
         `any_replica`: a prefix read, which goes to the member that this client prefers until that
         fails; others go to the leader, who needs one hop less than the others. `waits`: the answer
-        may take as long as the deadline allows. `writes`: an error says whether it may have been
-        done; what is asked for must be the same when it is done twice.
+        may take as long as the deadline allows.
         """
         loop = asyncio.get_running_loop()
-        attempts = Attempts(f"{op} of log {log.name!r}", deadline, writes=writes)
+        attempts = Attempts(f"{operation} of log {log.name!r}", deadline, writes=operation.writes)
         while True:
             known, tried = None, 0
             try:
@@ -316,7 +325,7 @@ class Cluster:
                 if any_replica:
                     full = {**body, "applied": log.session.position(known)}
                 until = deadline if waits else attempts.attempt_deadline(loop.time())
-                answer = await self.ask(known, op, full, until, node=tried)
+                answer = await self.ask(known, operation, full, until, node=tried)
                 self.remember(log, known, answer)
                 return answer, known
             except LognodeError as error:
@@ -330,14 +339,14 @@ class Cluster:
                 await asyncio.sleep(step.delay_s)
 
     async def call_any(
-        self, op: str, body: Body, *, deadline: float, writes: bool, waits: bool = True
+        self, operation: Operation, body: Body, *, deadline: float, waits: bool = True
     ) -> Body:
         """Ask any node; it passes on to the controller what is the controller's.
 
         `waits`: for the end of an operation that is in the way; else that is refused at once.
         """
         loop = asyncio.get_running_loop()
-        attempts = Attempts(op, deadline, writes=writes)
+        attempts = Attempts(operation.name, deadline, writes=operation.writes)
         hint: Address | None = None
         while True:
             address = hint or self._candidates()[0]
@@ -345,7 +354,7 @@ class Cluster:
             try:
                 until = attempts.attempt_deadline(loop.time())
                 connection = await self.pool.get(address, until)
-                return await connection.request(op, body, deadline=until)
+                return await connection.request(operation, body, deadline=until)
             except LognodeError as error:
                 if isinstance(error, (Timeout, Unavailable)):
                     self.pool.suspect(address)

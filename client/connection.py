@@ -13,8 +13,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from . import errors, limits, wire
+from .certificate import Certificate
 from .errors import LognodeError, RemoteProtocolError, Timeout, Unauthorized, Unavailable
 from .frame import Frame
+from .protocol import Operation, frames, name_of
+from .tls import DialTls
 from .transport import FrameTransport
 from .wire import Hello, Welcome
 
@@ -24,7 +27,7 @@ dead_after_s: Final = 2.5
 close_timeout_s: Final = 1.0
 
 Body = dict[str, Any]
-MessageHandler = Callable[["Connection", str, Body], None]
+MessageHandler = Callable[["Connection", int, Body], None]
 
 
 class Connection:
@@ -40,7 +43,7 @@ class Connection:
         self.on_lost: Callable[[Connection, LognodeError], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._transport = transport
-        self._pending: dict[int, asyncio.Future[Body] | Stream] = {}
+        self._pending: dict[int, _Answer | Stream] = {}
         self._next_id = 1
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._always_ping = False
@@ -58,6 +61,12 @@ class Connection:
     def address(self) -> str:
         """`host:port` of the other side."""
         return self._transport.peer_address
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The verified certificate of the other side; None without TLS."""
+        channel = self._transport.channel
+        return None if channel is None else channel.certificate
 
     @property
     def lost(self) -> LognodeError | None:
@@ -89,30 +98,35 @@ class Connection:
         self._always_ping = True
         self._start_watch()
 
-    def send(self, op: str, body: Body, *, now: bool = False) -> None:
-        """A one-way message; without any promise that it arrives. See `queued_bytes`.
+    def send(self, operation: Operation, body: Body, *, now: bool = False) -> None:
+        """Send a one-way message; nothing promises that it arrives. See `queued_bytes`.
 
-        `now`: nothing more is sent in this turn that could share its write.
+        `now`: nothing more is sent in this turn that could share its write. The acceptor alone
+        checks the body.
         """
-        self._transport.send(0, op, body, now=now)
+        self._transport.send(0, operation.number, body, now=now)
 
-    async def request(self, op: str, body: Body, *, deadline: float | None = None) -> Body:
-        """Ask, and return the body of the answer.
+    async def request(
+        self, operation: Operation, body: Body, *, deadline: float | None = None
+    ) -> Body:
+        """Ask, and return the body of the answer, checked by the operation's row of the table.
 
-        `deadline` is a time of the running loop; past it raises Timeout. Raises what the other
-        side answered; Unavailable when the connection ends first (outcome `unknown` once the
-        request may have left).
+        `deadline` is a time of the running loop; past it raises Timeout. Raises InvalidArgument
+        for a body that the operation forbids, what the other side answered, RemoteProtocolError
+        for an answer that breaks the protocol, and Unavailable when the connection ends first
+        (outcome `unknown` once the request may have left).
         """
+        operation.request.check(body)
         if not self._has_room():
             await self._room(deadline)
         self._check_open()
-        request_id = self._send_request(op, body)
+        request_id = self._send_request(operation.number, body)
         future: asyncio.Future[Body] = self._loop.create_future()
-        self._pending[request_id] = future
+        self._pending[request_id] = _Answer(operation, future)
         self._start_watch()
         timer = None
         if deadline is not None:
-            timer = self._loop.call_at(deadline, self._expire, future, op)
+            timer = self._loop.call_at(deadline, self._expire, future, operation)
         try:
             return await future
         finally:
@@ -120,16 +134,19 @@ class Connection:
                 timer.cancel()
             self._forget(request_id)
 
-    async def stream(self, op: str, body: Body, *, credit_bytes: int) -> "Stream":
+    async def stream(self, operation: Operation, body: Body, *, credit_bytes: int) -> "Stream":
         """Ask for pushes; `credit_bytes` is the most that may be under way and unread.
 
-        The credit travels in the body as `credit` and is renewed as the pushes are read.
+        The credit travels in the body as `credit` and is renewed as the pushes are read. Raises
+        as `request` before it is sent; the stream raises the rest.
         """
+        body = {**body, "credit": credit_bytes}
+        operation.request.check(body)
         if not self._has_room():
             await self._room(None)
         self._check_open()
-        request_id = self._send_request(op, {**body, "credit": credit_bytes})
-        stream = Stream(self, request_id, credit_bytes)
+        request_id = self._send_request(operation.number, body)
+        stream = Stream(self, operation, request_id, credit_bytes)
         self._pending[request_id] = stream
         self._start_watch()
         return stream
@@ -146,9 +163,9 @@ class Connection:
         """Wait until the socket is closed, by force after a second."""
         await self._transport.wait_closed(close_timeout_s)
 
-    def _send_request(self, op: str, body: Body) -> int:
+    def _send_request(self, kind: int, body: Body) -> int:
         request_id = self._next_id
-        self._transport.send(request_id, op, body)
+        self._transport.send(request_id, kind, body)
         self._next_id += 1
         return request_id
 
@@ -177,22 +194,22 @@ class Connection:
                 if self.lost is None:
                     return  # it takes the room and the next answer wakes the next
 
-    def _expire(self, future: "asyncio.Future[Body]", op: str) -> None:
+    def _expire(self, future: "asyncio.Future[Body]", operation: Operation) -> None:
         if not future.done():
-            future.set_exception(Timeout(f"no answer to {op} from {self.address} in time"))
+            future.set_exception(Timeout(f"no answer to {operation} from {self.address} in time"))
 
     def _forget(self, request_id: int) -> None:
         """The caller has gone. When the answer has not come, tell the other side."""
         if self._pending.pop(request_id, None) is not None and self.lost is None:
-            self._transport.send(request_id, wire.CANCEL, {})
+            self._transport.send(request_id, frames.CANCEL, {})
         self._wake()
 
     def _frame(self, message: Frame) -> None:
-        request_id, kind, body, size = message
+        request_id, kind, body, size, _ = message
         if request_id == 0:
-            if kind == wire.ERROR:
+            if kind == frames.ERROR:
                 self._transport.close(errors.from_wire(body))
-            elif kind != wire.ALIVE and self.on_message is not None:
+            elif kind != frames.ALIVE and self.on_message is not None:
                 self.on_message(self, kind, body)
             return
         if request_id == self._ping_id:
@@ -202,19 +219,12 @@ class Connection:
         if waiting is None:
             return  # the answer to a request that its caller gave up
         if isinstance(waiting, Stream):
-            if kind != wire.PUSH:
+            if kind != frames.PUSH:
                 del self._pending[request_id]
             waiting.take(kind, body, size)
             return
         del self._pending[request_id]
-        if waiting.done():
-            return
-        if kind == wire.OK:
-            waiting.set_result(body)
-        elif kind == wire.ERROR:
-            waiting.set_exception(errors.from_wire(body))
-        else:
-            waiting.set_exception(RemoteProtocolError(f"a request was answered with {kind!r}"))
+        waiting.take(kind, body)
 
     def _lost(self, error: LognodeError) -> None:
         if self._watch is not None:
@@ -226,10 +236,7 @@ class Connection:
                 outcome="unknown",
                 reason=str(error),
             )
-            if isinstance(waiting, Stream):
-                waiting.fail(reason)
-            elif not waiting.done():
-                waiting.set_exception(reason)
+            waiting.fail(reason)
         self._wake()
         if self.on_lost is not None:
             self.on_lost(self, error)
@@ -251,8 +258,39 @@ class Connection:
             )
             return
         if silent >= ping_after_s * 0.9 and self._ping_id == 0:
-            self._ping_id = self._send_request(wire.PING, {})
+            self._ping_id = self._send_request(frames.PING, {})
         self._watch = self._loop.call_later(ping_after_s / 2, self._look, since)
+
+
+class _Answer:
+    """Who waits for the answer to one request."""
+
+    __slots__ = ("_future", "_operation")
+
+    def __init__(self, operation: Operation, future: "asyncio.Future[Body]") -> None:
+        self._operation = operation
+        self._future = future
+
+    def take(self, kind: int, body: Body) -> None:
+        """The last frame of the request has arrived."""
+        if self._future.done():
+            return
+        try:
+            if kind == frames.OK:
+                self._future.set_result(self._operation.check_answer(body))
+                return
+            raise errors.from_wire(body) if kind == frames.ERROR else _no_answer(kind)
+        except LognodeError as error:
+            self._future.set_exception(error)
+
+    def fail(self, error: LognodeError) -> None:
+        """The connection has ended."""
+        if not self._future.done():
+            self._future.set_exception(error)
+
+
+def _no_answer(kind: int) -> RemoteProtocolError:
+    return RemoteProtocolError(f"the answer to a request is a frame {name_of(kind)!r}")
 
 
 class Stream:
@@ -262,8 +300,11 @@ class Stream:
     holds no more than `credit_bytes` and one frame. Raises what ended the stream early.
     """
 
-    def __init__(self, connection: Connection, request_id: int, credit_bytes: int) -> None:
+    def __init__(
+        self, connection: Connection, operation: Operation, request_id: int, credit_bytes: int
+    ) -> None:
         self.end: Body | None = None
+        self._operation = operation
         self._connection = connection
         self._request_id = request_id
         self._credit_bytes = credit_bytes
@@ -294,7 +335,7 @@ class Stream:
         # Credit in a few large steps: a frame for each push would double the traffic.
         if self._read_bytes * 4 >= self._credit_bytes and not self._ended:
             self._connection._transport.send(
-                self._request_id, wire.CREDIT, {"bytes": self._read_bytes}
+                self._request_id, frames.CREDIT, {"bytes": self._read_bytes}
             )
             self._read_bytes = 0
         return body
@@ -306,19 +347,23 @@ class Stream:
         self._connection._forget(self._request_id)
         self._notify()
 
-    def take(self, kind: str, body: Body, size: int) -> None:
+    def take(self, kind: int, body: Body, size: int) -> None:
         """A frame for this stream has arrived."""
-        if kind == wire.PUSH:
-            self._queue.append((body, size))
+        if kind == frames.PUSH:
+            try:
+                self._queue.append((self._operation.check_answer(body), size))
+            except LognodeError as error:
+                self._connection.abort(error)
+                return
             self._queued_bytes += size
             if self._queued_bytes > self._credit_bytes + limits.frame_bytes_max:
                 self._connection.abort(RemoteProtocolError("pushes beyond the credit granted"))
-        elif kind == wire.END:
+        elif kind == frames.END:
             self._ended, self.end = True, body
-        elif kind == wire.ERROR:
+        elif kind == frames.ERROR:
             self._error = errors.from_wire(body)
         else:
-            self._error = RemoteProtocolError(f"a stream was answered with {kind!r}")
+            self._error = _no_answer(kind)
         self._notify()
 
     def fail(self, error: LognodeError) -> None:
@@ -341,24 +386,27 @@ async def dial(
     node: int | None = None,
     incarnation: int = 0,
     secret: bytes | None = None,
+    tls: DialTls | None = None,
     timeout_s: float = 5.0,
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> Connection:
-    """Connect and shake hands.
+    """Connect and shake hands, inside TLS where `tls` is given.
 
     Raises Unavailable when nobody answers at that address within `timeout_s`, Unauthorized when
-    one side does not hold the other's secret or is of another cluster, RemoteProtocolError when
-    what answers is no lognode, Unsupported when no protocol version is common.
+    one side refuses the other's certificate, does not hold the other's secret or is of another
+    cluster, RemoteProtocolError when what answers is no lognode or does not speak TLS, Unsupported
+    when no protocol version is common.
     """
     loop = asyncio.get_running_loop()
     hello = Hello(
         role=role, nonce=entropy(wire.nonce_bytes), cluster=cluster, node=node,
         incarnation=incarnation,
     )  # fmt: skip
+    channel = None if tls is None else tls.channel(host)
     try:
         async with asyncio.timeout(timeout_s):
-            _, transport = await loop.create_connection(FrameTransport, host, port)
-            welcome = await _greet(transport, hello)
+            _, transport = await loop.create_connection(lambda: FrameTransport(channel), host, port)
+            welcome = await _shake_hands(_Greeting(transport), hello, secret)
     except TimeoutError:
         reason = f"no answer within {timeout_s:g} s"
         raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
@@ -367,46 +415,51 @@ async def dial(
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else error.strerror or str(error)
         raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
-    try:
-        _check_welcome(hello, welcome, secret)
-    except LognodeError as error:
-        transport.abort(error)
-        raise
-    if role == "node" and secret is not None:
-        transport.send(0, wire.PROOF, {"proof": wire.prove(secret, "dialler", hello, welcome)})
     transport.trust()
     return Connection(transport, hello, welcome)
 
 
-async def _greet(transport: FrameTransport, hello: Hello) -> Welcome:
-    answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-
-    def answered(message: Frame) -> None:
-        if not answer.done():
-            answer.set_result(message)
-
-    def lost(error: LognodeError) -> None:
-        if not answer.done():
-            answer.set_exception(error)
-
-    transport.on_frame, transport.on_lost = answered, lost
-    transport.send(0, wire.HELLO, hello.to_body())
+async def _shake_hands(greeting: "_Greeting", hello: Hello, secret: bytes | None) -> Welcome:
+    transport = greeting.transport
     try:
-        message = await answer
-        if message.kind == wire.ERROR:
-            raise errors.from_wire(message.body)
-        if message.kind != wire.WELCOME:
-            raise RemoteProtocolError(f"{transport.peer_address} is no lognode listener")
-        return Welcome.from_body(message.body)
+        transport.send(0, frames.HELLO, hello.to_body())
+        welcome = Welcome.from_body(await greeting.answer(frames.WELCOME))
+        if hello.role == "node" and (secret is not None or welcome.wants_proof):
+            binding = b"" if transport.channel is None else transport.channel.binding
+            if secret is None or not welcome.wants_proof:
+                raise Unauthorized(
+                    f"{'this' if secret is None else 'that'} node has no secret, and the other one "
+                    "has: start every node with the same --secret-file"
+                )
+            proof = wire.prove(secret, "dialler", hello, welcome, binding)
+            transport.send(0, frames.PROOF, {"proof": proof})
+            theirs = (await greeting.answer(frames.PROOF)).get("proof")
+            wire.check_proof(secret, "acceptor", hello, welcome, theirs, binding)
+        if hello.cluster is not None and welcome.cluster not in (None, hello.cluster):
+            raise Unauthorized(
+                f"that node belongs to cluster {welcome.cluster}, this side to {hello.cluster}"
+            )
+        return welcome
     except BaseException:
         transport.abort(Unavailable("handshake failed", reason="handshake"))
         raise
 
 
-def _check_welcome(hello: Hello, welcome: Welcome, secret: bytes | None) -> None:
-    if hello.cluster is not None and welcome.cluster not in (None, hello.cluster):
-        raise Unauthorized(
-            f"that node belongs to cluster {welcome.cluster}, this side to {hello.cluster}"
-        )
-    if secret is not None and hello.role == "node":
-        wire.check_proof(secret, "acceptor", hello, welcome, welcome.proof)
+class _Greeting:
+    """The answers of an acceptor before the connection is open, in order."""
+
+    def __init__(self, transport: FrameTransport) -> None:
+        self.transport = transport
+        self._answers: asyncio.Queue[Frame | LognodeError] = asyncio.Queue()
+        transport.on_frame = transport.on_lost = self._answers.put_nowait
+
+    async def answer(self, kind: int) -> Body:
+        """The body of the next frame. Raises the acceptor's error, or the end's."""
+        message = await self._answers.get()
+        if isinstance(message, LognodeError):
+            raise message
+        if message.kind == frames.ERROR:
+            raise errors.from_wire(message.body)
+        if message.kind != kind:
+            raise RemoteProtocolError(f"{self.transport.peer_address} is no lognode listener")
+        return message.body

@@ -1,26 +1,61 @@
-"""The event loop's time for the frames of clients: bounded in each turn, and shared fairly.
+"""When the frames of a connection are handed over: the event loop's time, bounded and shared.
 
-In one turn of the loop all clients together get `turn_s`. A connection whose frames find the time
-used up stands in a line. In the next turns the connections of the line are served one after the
-other, `slice_s` each, and come to its end if they have more. So a flood of cheap messages holds
-neither the loop, on which the node's own messages travel, nor another client.
+Every connection hands over what has arrived until the time that its turns give it, and stands in
+line for the rest. The connections that a node has dialled, and those of the nodes of its cluster,
+have `OWN_TURNS`: `connection_s` in each turn of the loop. Its clients share `FairTurns`: all of
+them together get `clients_s` in a turn of the loop. A connection that finds the time used up stands
+in line. In the next turns the connections of the line are served one after the other, `slice_s`
+each, and come to its end if they have more. So a flood of cheap messages holds neither the loop, on
+which the node's own messages travel, nor another client.
 """
 
 import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-turn_s: Final = 0.004
+connection_s: Final = 0.002
+clients_s: Final = 0.004
 slice_s: Final = 0.0005
 
 Step = Callable[[float], None]
 """Serves a connection until that time of the clock. It stands in line again for the rest."""
 
 
+class Turns(Protocol):
+    """Gives connections their turns."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The clock that tells the times."""
+
+    def begin(self, step: Step) -> float | None:
+        """Until when a connection may go on that has something now. None: it stands in line, and
+        `step` is called when it is its turn."""
+
+    def later(self, step: Step) -> None:
+        """Stand in line: `step` is called when it is this connection's turn, once."""
+
+
+class _OwnTurns:
+    """Each connection has its own time, whatever the others do."""
+
+    clock = staticmethod(time.perf_counter)
+
+    def begin(self, step: Step) -> float | None:
+        return self.clock() + connection_s
+
+    def later(self, step: Step) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(lambda: step(self.clock() + connection_s))
+
+
+OWN_TURNS: Final = _OwnTurns()
+
+
 class FairTurns:
-    """Of one event loop. `clock` gives seconds."""
+    """The turns of many connections of one event loop. `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
@@ -29,24 +64,24 @@ class FairTurns:
         self._watches = False
         """Whether `_next` is called in the next turn."""
 
-    @property
-    def is_over(self) -> bool:
-        """Whether who comes now has to stand in line."""
-        if self._line:
-            return True
+    def begin(self, step: Step) -> float | None:
+        """See `Turns`."""
         now = self.clock()
         if not self._watches:
             self._begin(now)
-        return now >= self._until
+        if self._line or now >= self._until:
+            self._line.append(step)
+            return None
+        return min(now + connection_s, self._until)
 
     def later(self, step: Step) -> None:
-        """Stand in line: `step` is called in this connection's turn, once."""
+        """See `Turns`."""
         self._line.append(step)
         if not self._watches:
             self._begin(self.clock())
 
     def _begin(self, now: float) -> None:
-        self._until = now + turn_s
+        self._until = now + clients_s
         self._watches = True
         asyncio.get_running_loop().call_soon(self._next)
 

@@ -12,12 +12,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from . import limits, wire
+from . import limits
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
 from .errors import InvalidArgument, LognodeError, RemoteProtocolError, Unavailable
 from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
 from .pages import read_page
+from .protocol.reads import FOLLOW, RESOLVE
 from .retry import Attempts
 from .routing import Range
 from .types import Cursor, Entry, FollowBatch, FollowStart, Tail, Timestamp
@@ -177,11 +178,11 @@ class AsyncFeed:
                     seq, _ = await self._resolve(known.start, deadline)
                     positions.update(dict.fromkeys(own, seq))
         for known in ranges:
-            own_keys = {key: n for key, n in positions.items() if known.contains(key)}
-            if own_keys:
-                span = FollowSpan(min(own_keys), None, keys=own_keys)
-                span.reached_keys = dict(own_keys)
-                self._spans.append(span)
+            own_keys = sorted(key for key in positions if known.contains(key))
+            for at in range(0, len(own_keys), limits.follow_keys_max):
+                some = own_keys[at : at + limits.follow_keys_max]
+                keyed = {key: positions[key] for key in some}
+                self._spans.append(FollowSpan(some[0], None, keys=keyed, reached_keys=dict(keyed)))
 
     async def _resolve_keys(
         self, keys: list[bytes], start: Any, deadline: float
@@ -193,7 +194,7 @@ class AsyncFeed:
                 body = {"key": key, "start": start}
                 while True:
                     answer, _ = await self._cluster.call(
-                        self._log, key, wire.RESOLVE, body, deadline=deadline
+                        self._log, key, RESOLVE, body, deadline=deadline
                     )
                     if not answer.get("more"):
                         return int(answer["seq"])
@@ -232,7 +233,7 @@ class AsyncFeed:
                 what="start",
             )
         body = {"key": None, "start": how, "start_key": key, "end_key": end_key}
-        answer, _ = await self._cluster.call(self._log, key, wire.RESOLVE, body, deadline=deadline)
+        answer, _ = await self._cluster.call(self._log, key, RESOLVE, body, deadline=deadline)
         until = answer.get("end_key")
         if until is not None and (type(until) is not bytes or not key < until):
             raise RemoteProtocolError("a position up to a key that it cannot end at")
@@ -328,7 +329,7 @@ class AsyncFeed:
         }
         deadline = self._cluster.now() + self._timeout
         stream = await self._cluster.stream(
-            known, wire.FOLLOW, body, deadline, node=node, credit_bytes=credit
+            known, FOLLOW, body, deadline, node=node, credit_bytes=credit
         )
         try:
             async for push in stream:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from . import limits
 from .routing import Range
 from .types import Entry
 
@@ -132,7 +133,7 @@ def may_join(one: FollowSpan, other: FollowSpan) -> bool:
     if one.on != other.on or not (one.rests_now and other.rests_now):
         return False
     if one.keys is not None:
-        return True
+        return len(one.keys) + len(other.keys or ()) <= limits.follow_keys_max
     return other.start == one.end or one.start == other.end
 
 

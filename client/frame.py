@@ -1,35 +1,41 @@
 """The frame codec: bytes in, messages out; no sockets, no clock.
 
 A frame is `length: u32, crc32c: u32, payload`, big-endian, both over the payload, which is one
-msgpack array `[request_id, kind, body]`. `Decoder.feed` returns what the bytes completed; what is
-not the protocol ends the stream with one `Broken` event, after which nothing is decoded: past a
-bad frame no byte can be trusted to be a frame's first.
+msgpack array `[request_id, kind, body]`; `protocol` has the numbers of the kinds. `Decoder.feed`
+returns what the bytes completed; what is not the protocol ends the stream with one `Broken` event,
+after which nothing is decoded: past a bad frame no byte can be trusted to be a frame's first.
 
 The length is checked before a byte of the payload is kept. A payload small on the wire but large
 in memory (millions of empty arrays, a column that claims more elements than it has) is refused by
-bounds on the number, size and depth of containers.
+bounds on the number, size and depth of containers. A payload that may take long to unpack is
+unpacked in steps of at most a few milliseconds (`packed`): `Decoder.next` does one of them.
 """
 
 import struct
+from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
 import google_crc32c
 import msgpack
 
-from . import limits
+from . import limits, packed
 from .errors import InvalidArgument, LimitExceeded, LognodeError, RemoteProtocolError
+from .packed import Census
+from .protocol import name_of
+from .protocol.frames import KIND_MAX
 
 HEADER: Final = struct.Struct(">II")
-kind_chars_max: Final = 64
 
 
 class Frame(NamedTuple):
-    """One message. `size` is its length on the wire, header included."""
+    """One message. `size` is its length on the wire, header included; `weight` is about how many
+    bytes of memory it takes."""
 
     request_id: int
-    kind: str
+    kind: int
     body: dict[Any, Any]
     size: int
+    weight: int
 
 
 class Broken(NamedTuple):
@@ -41,7 +47,7 @@ class Broken(NamedTuple):
 Event = Frame | Broken
 
 
-def encode(request_id: int, kind: str, body: Any) -> bytes:
+def encode(request_id: int, kind: int, body: Any) -> bytes:
     """The frame of one message.
 
     Raises LimitExceeded when it is larger than a frame may be, InvalidArgument for an integer that
@@ -51,12 +57,13 @@ def encode(request_id: int, kind: str, body: Any) -> bytes:
         payload: bytes = msgpack.packb((request_id, kind, body))
     except OverflowError:
         raise InvalidArgument(
-            f"a number in a request {kind!r} is out of range: it has more than 64 bits", what=kind
+            f"a number in {name_of(kind)} has more than 64 bits; give a smaller number",
+            what=name_of(kind),
         ) from None
     size = len(payload)
     if size > limits.frame_bytes_max:
         raise LimitExceeded(
-            f"{kind} of {size} bytes; a frame has at most {limits.frame_bytes_max}",
+            f"{name_of(kind)} of {size} bytes; a frame has at most {limits.frame_bytes_max}",
             limit="frame_bytes_max", value=size, allowed=limits.frame_bytes_max,
         )  # fmt: skip
     return HEADER.pack(size, google_crc32c.value(payload)) + payload
@@ -65,138 +72,217 @@ def encode(request_id: int, kind: str, body: Any) -> bytes:
 class Decoder:
     """Incremental decoder of one direction of one connection.
 
-    `frame_bytes_max` may be raised once the other side has proved who it is; until then a small
-    one keeps strangers from making this side buffer.
+    `put` takes bytes, `next` returns the messages in them one by one. Until `trust`, which is for
+    when the other side has proved who it is, frames are small and hold few containers.
     """
 
-    def __init__(self, *, frame_bytes_max: int = limits.frame_bytes_max) -> None:
-        self.frame_bytes_max = frame_bytes_max
+    def __init__(
+        self,
+        *,
+        frame_bytes_max: int = limits.frame_bytes_max,
+        memory_max: int = limits.frame_memory_max,
+    ) -> None:
         self.broken = False
+        self.in_steps = False
+        """Whether `next` returned None though there was more to do: call it again."""
+        self._frame_bytes_max = frame_bytes_max
+        self._memory_max = memory_max
+        self._data = b""
+        self._at = 0
+        """How much of the data was taken."""
+        self._header = b""
+        """An incomplete header."""
+        self._wanted: tuple[int, int] | None = None
+        """Length and checksum of an incomplete payload."""
         self._buffer = bytearray()
-        self._wanted = HEADER.size
+        """The incomplete payload."""
+        self._checksum = 0
+        """Of what there is of it."""
+        self._steps: Generator[None, None, Frame] | None = None
+        """A large frame that is being unpacked."""
+
+    @classmethod
+    def of_stranger(cls) -> "Decoder":
+        """The decoder of a connection before its handshake."""
+        return cls(
+            frame_bytes_max=limits.handshake_bytes_max,
+            memory_max=limits.handshake_memory_max,
+        )
+
+    def trust(self) -> None:
+        """The other side has proved who it is."""
+        self._frame_bytes_max = limits.frame_bytes_max
+        self._memory_max = limits.frame_memory_max
 
     @property
     def buffered(self) -> int:
         """Bytes of an incomplete frame."""
-        return len(self._buffer)
+        return len(self._header) + len(self._buffer)
+
+    @property
+    def pending(self) -> bool:
+        """Whether `next` has something to do before more bytes are put."""
+        return self.in_steps or self._at < len(self._data)
 
     @property
     def incomplete(self) -> int:
         """The length of the frame that has begun, once its header is here; else 0."""
-        return self._wanted if self._wanted > HEADER.size else 0
+        return 0 if self._wanted is None else HEADER.size + self._wanted[0]
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take the next bytes of the stream; return the frames that they complete."""
-        if self.broken:
-            return []
-        buffer = self._buffer
-        if buffer:
-            buffer += data
-            if len(buffer) < self._wanted:
-                return []
-            data = bytes(buffer)
-            buffer.clear()
+        """Take the next bytes of the stream; return all frames that they complete."""
+        self.put(data)
         events: list[Event] = []
-        at, end = 0, len(data)
-        while True:
-            self._wanted = HEADER.size
-            if end - at < HEADER.size:
-                break
-            length, checksum = HEADER.unpack_from(data, at)
-            if length > self.frame_bytes_max:
-                self._break(events, f"frame of {length} bytes; at most "
-                            f"{self.frame_bytes_max} are allowed here")  # fmt: skip
-                return events
-            self._wanted += length
-            if end - at < self._wanted:
-                break
-            payload = data[at + HEADER.size : at + self._wanted]
-            at += self._wanted
-            if google_crc32c.value(payload) != checksum:
-                self._break(events, "frame with a wrong checksum")
-                return events
-            try:
-                events.append(_unpack(payload))
-            except _BadPayloadError as error:
-                self._break(events, str(error))
-                return events
-        buffer += memoryview(data)[at:]
+        while (event := self.next()) is not None or self.in_steps:
+            if event is not None:
+                events.append(event)
         return events
 
-    def _break(self, events: list[Event], reason: str) -> None:
+    def put(self, data: bytes) -> None:
+        """Take the next bytes of the stream."""
+        if self.broken:
+            return
+        self._data = data if self._at == len(self._data) else self._data[self._at :] + data
+        self._at = 0
+
+    def next(self) -> Event | None:
+        """Return the next message, or None: more bytes are needed, or, while `in_steps`, calls."""
+        if self._steps is not None:
+            return self._step()
+        data, at = self._data, self._at
+        if self._header or self._wanted is not None or len(data) - at < HEADER.size:
+            return self._complete()
+        length, checksum = HEADER.unpack_from(data, at)
+        begin = at + HEADER.size
+        if begin + length > len(data):
+            return self._complete()
+        if length > self._frame_bytes_max:
+            return self._too_long(length)
+        self._at = begin + length
+        payload = data[begin : self._at]
+        return self._open(payload, checksum == google_crc32c.value(payload))
+
+    def _complete(self) -> Event | None:
+        """Add to the incomplete frame; the message, once it is complete."""
+        if self._wanted is None:
+            self._header += self._taken(HEADER.size - len(self._header))
+            if len(self._header) < HEADER.size:
+                return None
+            self._wanted, self._header = HEADER.unpack(self._header), b""
+        length, checksum = self._wanted
+        if length > self._frame_bytes_max:
+            return self._too_long(length)
+        piece = self._taken(length - len(self._buffer))
+        self._buffer += piece
+        self._checksum = google_crc32c.extend(self._checksum, piece)
+        if len(self._buffer) < length:
+            return None
+        payload, is_sound = self._buffer, checksum == self._checksum
+        self._wanted, self._buffer, self._checksum = None, bytearray(), 0
+        return self._open(memoryview(payload), is_sound)
+
+    def _taken(self, count: int) -> bytes:
+        """The next bytes of the data, at most `count`."""
+        found = self._data[self._at : self._at + count]
+        self._at += len(found)
+        return found
+
+    def _open(self, payload: bytes | memoryview, is_sound: bool) -> Event | None:
+        if not is_sound:
+            return self._break("frame with a wrong checksum")
+        size, census = len(payload), Census(self._memory_max)
+        try:
+            if size > packed.direct_bytes_max:
+                if size <= packed.step_bytes_max:
+                    packed.check_whole(payload)
+                elif not _is_short(payload):
+                    self._steps = _frame_steps(payload, census)
+                    return self._step()
+            message = packed.unpack_checked(payload, census, limits.frame_array_max)
+            return _frame(message, size, census)
+        except ValueError as error:
+            return self._break(_reason(error))
+
+    def _step(self) -> Event | None:
+        """One step of the frame that is being unpacked; the message after the last one."""
+        self.in_steps = False
+        if self._steps is None:
+            return None
+        try:
+            next(self._steps)
+        except StopIteration as done:
+            self._steps = None
+            found: Frame = done.value
+            return found
+        except ValueError as error:
+            self._steps = None
+            return self._break(_reason(error))
+        self.in_steps = True
+        return None
+
+    def _too_long(self, length: int) -> Broken:
+        return self._break(
+            f"frame of {length} bytes; at most {self._frame_bytes_max} are allowed here"
+        )
+
+    def _break(self, reason: str) -> Broken:
         self.broken = True
-        events.append(Broken(RemoteProtocolError(reason)))
+        self._data, self._at, self._header = b"", 0, b""
+        self._wanted, self._buffer = None, bytearray()
+        return Broken(RemoteProtocolError(reason))
 
 
+_SHORT_VALUES: Final = 64
+"""Numbers, strings and containers, and as many more as the payload has KiB, that are unpacked at
+once, however long the payload is."""
+_SHORT_MAX: Final = 1_024
 _TOO_DEEP: Final = f"frame nested deeper than {limits.frame_nesting_max}"
 
 
-class _BadPayloadError(Exception):
-    """A payload that is not a message; the text says why."""
+class _NoMessageError(ValueError):
+    """A payload that is one msgpack value, and not a message."""
 
 
-class _Containers:
-    """Counts the arrays and maps of a payload while it is unpacked, in C but for this call."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, container: Any) -> Any:
-        self.count += 1
-        if self.count > limits.frame_containers_max:
-            raise _BadPayloadError(f"frame with over {limits.frame_containers_max} arrays and maps")
-        return container
+def _is_short(payload: bytes | memoryview) -> bool:
+    return packed.is_short(payload, min(_SHORT_VALUES + len(payload) // limits.KIB, _SHORT_MAX))
 
 
-def _refuse_extension(code: int, _data: bytes) -> Any:
-    raise _BadPayloadError(f"frame with an extension type {code}")
+def _frame_steps(payload: bytes | memoryview, census: Census) -> Generator[None, None, Frame]:
+    """Unpack and check a message in steps. Raises ValueError."""
+    message = yield from packed.unpack_steps(payload, census, array_max=limits.frame_array_max)
+    if census.containers > limits.frame_nesting_max:
+        yield from _depth_steps(message)
+    return _frame(message, len(payload), census, deep=False)
 
 
-def _unpack(payload: bytes) -> Frame:
-    containers = _Containers()
-    try:
-        message = msgpack.unpackb(
-            payload,
-            strict_map_key=False,
-            list_hook=containers,
-            object_hook=containers,
-            ext_hook=_refuse_extension,
-            max_array_len=limits.frame_array_max,
-            max_map_len=limits.frame_array_max,
-        )
-    except _BadPayloadError:
-        raise
-    except msgpack.StackError:
-        raise _BadPayloadError(_TOO_DEEP) from None
-    except Exception as error:  # msgpack raises half a dozen unrelated classes
-        raise _BadPayloadError(f"frame that does not unpack: {type(error).__name__}") from None
+def _depth_steps(message: Any) -> Generator[None, None, None]:
+    too_deep = yield from packed.depth_steps(message, limits.frame_nesting_max)
+    if too_deep:
+        raise _NoMessageError(_TOO_DEEP)
+
+
+def _frame(message: Any, size: int, census: Census, *, deep: bool = True) -> Frame:
+    """The message, checked; `deep`: how deep it is nested as well. Raises ValueError."""
     if type(message) is not list or len(message) < 3:
-        raise _BadPayloadError("frame that is not a message")
+        raise _NoMessageError("frame that is not a message")
     request_id, kind, body = message[:3]
     if type(request_id) is not int or request_id < 0:
-        raise _BadPayloadError("frame whose request id is not an integer from 0 up")
-    if type(kind) is not str or not 0 < len(kind) <= kind_chars_max:
-        raise _BadPayloadError("frame without the name of an operation")
+        raise _NoMessageError("frame whose request id is not an integer from 0 up")
+    if type(kind) is not int or not 0 < kind <= KIND_MAX:
+        raise _NoMessageError(f"frame whose kind is not an integer of 1 to {KIND_MAX}")
     if type(body) is not dict:
-        raise _BadPayloadError("frame whose body is not a map")
+        raise _NoMessageError("frame whose body is not a map")
     # As many containers as levels at most: only a frame with more of them needs the walk.
-    if containers.count > limits.frame_nesting_max and _too_deep(message):
-        raise _BadPayloadError(_TOO_DEEP)
-    return Frame(request_id, kind, body, len(payload) + HEADER.size)
+    if deep and census.containers > limits.frame_nesting_max:
+        for _ in _depth_steps(message):
+            pass
+    size += HEADER.size
+    return Frame(request_id, kind, body, size, size + census.memory)
 
 
-def _too_deep(message: list[Any]) -> bool:
-    level: list[Any] = [message]
-    for _ in range(limits.frame_nesting_max):
-        below: list[Any] = []
-        for container in level:
-            elements = container.values() if type(container) is dict else container
-            kinds = set(map(type, elements))
-            if list in kinds or dict in kinds:
-                below += [e for e in elements if type(e) is list or type(e) is dict]
-        if not below:
-            return False
-        level = below
-    return True
+def _reason(error: ValueError) -> str:
+    if isinstance(error, _NoMessageError):
+        return str(error)
+    if isinstance(error, msgpack.StackError):
+        return _TOO_DEEP
+    return f"frame that does not unpack: {error}"

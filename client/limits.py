@@ -18,6 +18,8 @@ header_bytes_max: Final = 4 * KIB
 """Names and values of all headers of one record together."""
 batch_bytes_max: Final = MIB
 """Keys, values and headers of a batch, uncompressed; a single larger record travels alone."""
+values_bytes_max: Final = batch_bytes_max + value_bytes_max + 64 * KIB
+"""Values of a batch, and of all batches of one append request, packed and uncompressed."""
 batch_records_max: Final = 10_000
 removal_keys_max: Final = 32
 """Keys or spans of one trim or delete: applying it is one step."""
@@ -31,8 +33,14 @@ frame_bytes_max: Final = 9 * MIB
 frame_nesting_max: Final = 16
 frame_array_max: Final = 1 << 17
 """Elements of one array or map."""
-frame_containers_max: Final = 1 << 17
-"""Arrays and maps of one frame: one byte on the wire makes 64 in memory."""
+rows_max: Final = 1 << 16
+"""Rows of one list in a message between nodes."""
+frame_memory_max: Final = 32 * MIB
+"""Memory that the arrays and maps of one frame take, with their elements, besides the bytes that
+they are on the wire: one byte on the wire makes 72 and more in memory. As `packed` counts, enough
+for 131,072 arrays and maps."""
+handshake_memory_max: Final = 16 * KIB
+"""The same, before the other side has shown who it is."""
 handshake_bytes_max: Final = 64 * KIB
 """The largest frame before the other side has shown who it is."""
 requests_in_flight_max: Final = 1_024
@@ -85,6 +93,8 @@ lineage_spans_max: Final = 4_096
 """Spans of keys with a floor or a compaction mark of their own."""
 leases_max: Final = 64
 lease_id_chars_max: Final = 128
+timeout_ms_max: Final = 7 * 24 * 3_600 * 1_000
+"""Of a request. A node waits for a read 60 s at most."""
 lease_ms_max: Final = 7 * 24 * 3_600 * 1_000
 """A lease ends by then unless it is renewed."""
 
@@ -117,12 +127,18 @@ column_cache_bytes_max: Final = 256 * MIB
 """Unpacked values of batches in memtables. A key's entries lie in as many batches as it has
 entries, each up to a MiB: below what is read together, every read unpacks them all again."""
 follow_credit_bytes_max: Final = 4 * MIB
+follow_keys_max: Final = 10_000
+"""Keys of one follow request; a client follows more with several. With the longest keys a request
+has 5 MB."""
 
 # Pages.
 page_bytes_default: Final = 256 * KIB
 page_bytes_max: Final = 4 * MIB
 page_entries_max: Final = 20_000
 keys_page_max: Final = 10_000
+export_bands_max: Final = 1_024
+"""Bands of seqs in the position of an export."""
+layout_rows_max: Final = 8_192
 
 # Files.
 wal_file_bytes: Final = 64 * MIB
@@ -139,6 +155,9 @@ builder_bytes_per_s: Final = 256 * KIB
 """Of batches as they came. A builder process that is slower than this, and late by its patience,
 hangs: it is killed, and the segment built again."""
 meta_map_bytes: Final = 16 << 30
+base_bytes_max: Final = 512 * MIB
+"""Manifest and tables of a range as a peer sends them. Floors have 50 MB at most, and a producer
+that has all of its window under way has 10 MB."""
 base_chunk_bytes: Final = 4 * MIB
 """A piece of a segment file in a base transfer, at most."""
 disk_reserve_bytes: Final = 512 * MIB
@@ -158,8 +177,13 @@ split_rate_default: Final = 20_000
 """Records appended and reads answered a second: about a fifth of what a node takes."""
 split_rate_min: Final = 100
 """Of less there is too little to sample."""
+lead_rests_s: Final = 600.0
+"""For so long a range is led where an operator or a balance put its lead."""
 replicas_max: Final = 7
 nodes_max: Final = 1_024
+address_bytes_max: Final = 300
+"""`host:port` with a host name of 253 bytes at most."""
+zone_bytes_max: Final = 128
 
 # Clients.
 client_retry_backoff_first_s: Final = 0.05

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
-from . import limits, wire
+from . import limits
 from .appends import (
     AppendBatch,
     Columns,
@@ -14,10 +14,14 @@ from .appends import (
     to_key,
 )
 from .cluster import Cluster
+from .durations import milliseconds
 from .errors import InvalidArgument, LognodeError, PartialFailure, RemoteProtocolError, Timeout
 from .follow import AsyncFeed, prefix_end
 from .pages import read_page
 from .producer import AsyncProducer, delivery_timeout_s
+from .protocol import Operation
+from .protocol.appends import DELETE_KEYS, TRIM
+from .protocol.reads import COUNT_ENTRIES, KEYS, LATEST, RESOLVE, SCAN
 from .sender import Sender
 from .snapshot import AsyncSnapshot, check_log, lease_s_default, take
 from .types import (
@@ -207,7 +211,7 @@ class AsyncLog:
                 "limit": min(left or limits.page_entries_max, limits.page_entries_max),
                 "bytes": limits.page_bytes_default,
             }  # fmt: skip
-            answer = await self._read(wire.SCAN, wanted, body, timeout, consistency, node, through)
+            answer = await self._read(SCAN, wanted, body, timeout, consistency, node, through)
             page = read_page(answer)
             for entry in page.entries:
                 yield entry
@@ -232,7 +236,7 @@ class AsyncLog:
         """The key's last entry, None when it has none."""
         wanted = checked_key(key)
         answer = await self._read(
-            wire.LATEST, wanted, {"key": wanted}, timeout, consistency, node, through
+            LATEST, wanted, {"key": wanted}, timeout, consistency, node, through
         )
         entries = read_page(answer).entries
         return entries[-1] if entries else None
@@ -253,7 +257,7 @@ class AsyncLog:
         low = await self._resolve(wanted, start, timeout, consistency, node)
         high = await self._resolve_end(wanted, end, timeout, consistency, node)
         body = {"key": wanted, "start": low, "end": high}
-        answer = await self._read(wire.COUNT, wanted, body, timeout, consistency, node, through)
+        answer = await self._read(COUNT_ENTRIES, wanted, body, timeout, consistency, node, through)
         count = answer.get("count")
         if type(count) is not int:
             raise RemoteProtocolError("a count that is none")
@@ -280,7 +284,7 @@ class AsyncLog:
             body = {"prefix": first, "start_after": after, "limit": wanted}
             deadline = self._deadline(timeout)
             answer, known = await self._cluster.call(
-                self._routes, at, wire.KEYS,
+                self._routes, at, KEYS,
                 {**body, "consistency": consistency, "node": node, "timeout_ms": _ms(timeout,
                  self._timeout)},
                 deadline=deadline, node=node, any_replica=consistency == "prefix",
@@ -353,7 +357,7 @@ class AsyncLog:
             raise InvalidArgument(
                 f"before is {before!r}; give a seq, all entries below it go", what="before"
             )
-        await self._remove(wire.TRIM, wanted, before, self._deadline(timeout))
+        await self._remove(TRIM, wanted, before, self._deadline(timeout))
 
     async def delete_key(self, key: bytes | str, *, timeout: float | None = None) -> None:
         """Remove all entries that the key has now; `expect=ABSENT` holds for it again.
@@ -365,11 +369,11 @@ class AsyncLog:
         deadline = self._deadline(timeout)
         left = deadline - self._cluster.now()
         before = await self._resolve(wanted, "latest", left, "linearizable", None)
-        await self._remove(wire.DELETE_KEYS, wanted, before, deadline)
+        await self._remove(DELETE_KEYS, wanted, before, deadline)
 
-    async def _remove(self, op: str, key: bytes, before: int, deadline: float) -> None:
+    async def _remove(self, operation: Operation, key: bytes, before: int, deadline: float) -> None:
         await self._cluster.call(
-            self._routes, key, op, {"keys": [[key, before]]}, deadline=deadline, writes=True
+            self._routes, key, operation, {"keys": [[key, before]]}, deadline=deadline
         )
 
     # About it.
@@ -438,7 +442,7 @@ class AsyncLog:
             )
         body = {"key": key, "start": how}
         while True:
-            answer = await self._read(wire.RESOLVE, key, body, timeout, consistency, node, None)
+            answer = await self._read(RESOLVE, key, body, timeout, consistency, node, None)
             if not answer.get("more"):
                 return int(answer["seq"])
             body["end"] = answer["seq"]
@@ -454,7 +458,7 @@ class AsyncLog:
         return end
 
     async def _read(
-        self, op: str, key: bytes, body: dict[str, Any], timeout: float | None,
+        self, operation: Operation, key: bytes, body: dict[str, Any], timeout: float | None,
         consistency: Consistency, node: int | None, through: int | None,
     ) -> dict[str, Any]:  # fmt: skip
         if consistency not in ("linearizable", "prefix"):
@@ -467,14 +471,14 @@ class AsyncLog:
             "timeout_ms": _ms(timeout, self._timeout),
         }  # fmt: skip
         answer, _ = await self._cluster.call(
-            self._routes, key, op, full, deadline=self._deadline(timeout), node=node,
+            self._routes, key, operation, full, deadline=self._deadline(timeout), node=node,
             any_replica=consistency == "prefix", waits=through is not None,
         )  # fmt: skip
         return answer
 
 
 def _ms(timeout: float | None, default: float) -> int:
-    return int(1000 * (default if timeout is None else timeout))
+    return milliseconds(default if timeout is None else timeout)
 
 
 def _all_or_raise(results: list[Ack | LognodeError]) -> list[Ack]:

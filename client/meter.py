@@ -17,7 +17,6 @@ from typing import Final
 from . import limits
 from .budget import Account, Budget, BudgetLimits, Pressed
 from .fair_turns import FairTurns
-from .frame import Frame
 from .readers import Reader
 from .transport import FrameTransport
 
@@ -151,12 +150,13 @@ class Meter:
             patience_s = limits.reader_patience_pressed_s
         return (unsent, silent_s) if silent_s >= patience_s else None
 
-    def keep(self, message: Frame, answer_bytes: int = 0) -> int:
-        """A message waits or is served; returns what `drop` gives back when it is gone.
+    def keep(self, memory: int, answer_bytes: int = 0) -> int:
+        """A message of so many bytes of memory waits or is served; returns what `drop` gives back
+        when it is gone.
 
         With a request that is served the bytes of a small answer count.
         """
-        size = message.size + limits.request_overhead_bytes
+        size = memory + limits.request_overhead_bytes
         if answer_bytes <= limits.answer_small_bytes:
             size += answer_bytes
         self._requests.charge(size)

@@ -7,6 +7,7 @@ from .address import Address
 from .connection import Connection, dial
 from .errors import LognodeError, Timeout
 from .retry import ClientClosed
+from .tls import ClientTls
 
 T = TypeVar("T")
 
@@ -30,9 +31,10 @@ async def shared(task: "asyncio.Task[T]") -> T:
 
 
 class Pool:
-    """Connections by address."""
+    """Connections by address; `tls` is None for plain ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ClientTls | None = None) -> None:
+        self._tls = tls
         self.cluster: str | None = None
         """The cluster that this client has met; a node of another one is refused (1.24)."""
         self._open: dict[Address, Connection] = {}
@@ -95,8 +97,9 @@ class Pool:
 
     async def _dial(self, address: Address) -> Connection:
         connection = await dial(
-            address.host, address.port, cluster=self.cluster, timeout_s=dial_timeout_s
-        )
+            address.host, address.port, cluster=self.cluster, timeout_s=dial_timeout_s,
+            tls=None if self._tls is None else self._tls.current(),
+        )  # fmt: skip
         if self.cluster is None:
             self.cluster = connection.welcome.cluster
         self._open[address] = connection

@@ -70,10 +70,12 @@ class AsyncProducer:
         *,
         headers: Headers | None = None,
         number: int | None = None,
+        snapshot: bool = False,
     ) -> AsyncTicket:
         """Take one record; waits only for room.
 
-        `number`, with a named producer: the record's number, above all those submitted before.
+        `snapshot=True` marks a logical snapshot of the key. `number`, with a named producer: the
+        record's number, above all those submitted before.
         Raises InvalidArgument, LimitExceeded, Timeout (no room in time), or what ended the session.
         """
         key, size = checked_record(key, value, headers)
@@ -92,7 +94,7 @@ class AsyncProducer:
         deadline = self._now() + self._timeout
         if sender.fatal is not None or not sender.has_room(number):
             await sender.room(deadline, number)
-        batch, position = sender.add(key, value, headers, size, deadline, number)
+        batch, position = sender.add(key, value, headers, size, deadline, number, snapshot=snapshot)
         return AsyncTicket(batch, position)
 
     async def flush(self) -> None:

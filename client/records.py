@@ -23,16 +23,18 @@ itself: then those whose conditions do not hold are left out, and the others app
 Records of callers who know nothing of each other travel so.
 """
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import ge
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 import zstandard
 
-from . import limits
+from . import columns, limits
+from .columns import HeaderColumn
 from .errors import CorruptData, InvalidArgument, LimitExceeded
 from .types import Headers
 
@@ -47,7 +49,8 @@ _COMPRESS_FROM_BYTES: Final = 256
 _NUMBER_MAX: Final = (1 << 63) - 1
 """Of records: one that has no 64 bits could be applied, and the range's tables never stored."""
 _HEAD: Final = "count, producer, epoch, low, flags and values size"
-_values_bytes_max: Final = limits.batch_bytes_max + limits.value_bytes_max + 64 * limits.KIB
+_FIELDS: Final = 14
+"""A later program may send more than these; they are ignored."""
 
 
 @dataclass(slots=True)
@@ -76,20 +79,42 @@ class Batch:
     def values(self) -> list[bytes | None]:
         """The value column. Raises CorruptData when it is not `count` values."""
         raw = self.packed_values
-        if self.values_compressed:
-            try:
+        try:
+            if self.values_compressed:
                 raw = decompress(raw, self.values_size)
-            except ValueError as error:
-                raise CorruptData(f"value column does not decompress: {error}") from None
-        if len(raw) != self.values_size:
-            raise CorruptData("value column has another size than its batch says")
-        return _unpack_column(raw, self.count, "values")
+            if len(raw) != self.values_size:
+                raise ValueError(f"it has {len(raw)} bytes; the batch declares {self.values_size}")
+            return columns.column(raw, self.count, none=True)
+        except ValueError as error:
+            raise _corrupt("values", error) from None
 
     def headers(self) -> list[Headers | None] | None:
-        """The header column, None when no record has headers."""
+        """The header column, None when no record has headers. Raises CorruptData."""
         if self.packed_headers is None:
             return None
-        return _unpack_column(self.packed_headers, self.count, "headers")
+        column = HeaderColumn(self.packed_headers, self.count)
+        for _ in header_steps(column):
+            pass
+        return [*column.maps]
+
+
+class PackedBatch(NamedTuple):
+    """A batch in its fields, none of whose columns was unpacked: what a sender declares."""
+
+    data: bytes
+    fields: list[Any]
+
+    @property
+    def producer(self) -> int:
+        """The producer's id, 0 where there is none."""
+        producer: int = self.fields[2]
+        return producer
+
+    @property
+    def values_size(self) -> int:
+        """Declared bytes of the values column when it is uncompressed."""
+        size: int = self.fields[13]
+        return size
 
 
 def encode_batch(
@@ -138,17 +163,24 @@ def encode_batch(
     return packed
 
 
-def decode_batch(data: bytes) -> Batch:
-    """Unpack and check the head of a batch; values and headers stay packed.
+def open_batch(data: bytes) -> PackedBatch:
+    """Take a batch apart and check what its sender declares: types, counts, sizes.
 
-    Raises CorruptData for anything that `encode_batch` could not have made. Limits on sizes are
-    checked by `check_limits`, which only the leader calls: what has been committed is applied.
+    Unpacks the lists of numbers and no column. Raises CorruptData for anything that
+    `encode_batch` could not have made.
     """
-    fields = _unpack(data, "batch")
-    if not isinstance(fields, list) or len(fields) < 14 or fields[0] != VERSION:
+    return PackedBatch(data, _checked_fields(data))
+
+
+def _checked_fields(data: bytes) -> list[Any]:
+    try:
+        fields = _fields(data)
+    except ValueError as error:
+        raise CorruptData(f"a record batch does not unpack: {error}") from None
+    if not fields or fields[0] != VERSION:
         raise CorruptData("not a record batch of a version this program knows")
-    (_, count, producer, epoch, low, numbers, prevs, flags, expects, snapshots) = fields[:10]
-    packed_keys, packed_headers, packed_values, size = fields[10:14]
+    (_, count, producer, epoch, low, _, _, flags) = fields[:8]
+    packed_keys, packed_headers, packed_values, size = fields[10:_FIELDS]
     head = (count, producer, epoch, low, flags, size)
     if set(map(type, head)) != {int} or min(head) < 0:
         raise CorruptData(f"one of the {_HEAD} of a record batch is not a non-negative integer")
@@ -158,24 +190,39 @@ def decode_batch(data: bytes) -> Batch:
         raise CorruptData("a column of a record batch is not bytes")
     if packed_headers is not None and type(packed_headers) is not bytes:
         raise CorruptData("the header column of a record batch is not bytes")
-    if size > _values_bytes_max:
-        raise CorruptData(f"value column of {size} bytes; at most {_values_bytes_max} are allowed")
-    keys = _unpack_column(packed_keys, count, "keys")
-    if not set(map(type, keys)) <= {bytes}:
-        raise CorruptData("a key is not bytes")
+    if size > limits.values_bytes_max:
+        raise CorruptData(
+            f"value column of {size} bytes; at most {limits.values_bytes_max} are allowed"
+        )
+    return fields
+
+
+def decode_batch(data: bytes | PackedBatch) -> Batch:
+    """Unpack and check the head of a batch and its keys; values and headers stay packed.
+
+    Raises CorruptData for anything that `encode_batch` could not have made. Limits on sizes are
+    checked by `check_limits`, which only the leader calls: what has been committed is applied.
+    """
+    fields = data.fields if isinstance(data, PackedBatch) else _checked_fields(data)
+    (_, count, producer, epoch, low, numbers, prevs, flags, expects, snapshots) = fields[:10]
+    packed_keys, packed_headers, packed_values, size = fields[10:_FIELDS]
+    try:
+        keys = columns.column(packed_keys, count)
+    except ValueError as error:
+        raise _corrupt("keys", error) from None
     if type(numbers) is int:
-        columns: tuple[tuple[str, Any], ...] = (("prevs", prevs), ("expects", expects))
+        numeric: tuple[tuple[str, Any], ...] = (("prevs", prevs), ("expects", expects))
         numbers = range(numbers, numbers + count)
     else:
-        columns = (("numbers", numbers), ("prevs", prevs), ("expects", expects))
+        numeric = (("numbers", numbers), ("prevs", prevs), ("expects", expects))
         if numbers is None:
             raise CorruptData("a record batch without numbers")
-    for name, column in columns:
+    for name, column in numeric:
         if column is not None and (
-            type(column) is not list or len(column) != count or set(map(type, column)) - {int}
+            type(column) is not list or len(column) != count or not columns.all_are(int, column)
         ):
             raise CorruptData(f"{name} of a record batch is not {count} integers")
-    if snapshots is not None and (type(snapshots) is not list or set(map(type, snapshots)) - {int}):
+    if snapshots is not None and not (type(snapshots) is list and columns.all_are(int, snapshots)):
         raise CorruptData("snapshot marks of a record batch are not integers")
     return Batch(
         count=count,
@@ -196,10 +243,20 @@ def decode_batch(data: bytes) -> Batch:
     )
 
 
+class _Local(threading.local):
+    """A decompressor for each thread: to make one takes longer than most frames."""
+
+    def __init__(self) -> None:
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_local: Final = _Local()
+
+
 def decompress(data: bytes, size: int, by: zstandard.ZstdDecompressor | None = None) -> bytes:
     """The bytes of a zstandard frame that has exactly `size` of them. Raises ValueError.
 
-    `by` is for who has many of them, on one thread: to make one takes longer than most frames.
+    `by` is for a frame with a dictionary.
 
     The library allocates what the frame's head claims, whatever bound it is given: terabytes.
     """
@@ -207,7 +264,7 @@ def decompress(data: bytes, size: int, by: zstandard.ZstdDecompressor | None = N
         claimed = zstandard.frame_content_size(data)
         if claimed != size:
             raise ValueError(f"a frame of {claimed} bytes instead of {size}")
-        return (by or zstandard.ZstdDecompressor()).decompress(data)
+        return (by or _local.decompressor).decompress(data)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from None
 
@@ -236,17 +293,22 @@ def check_record(key: bytes, value: bytes | None, headers: Headers | None = None
             limit="value_bytes_max", value=len(value), allowed=limits.value_bytes_max,
         )  # fmt: skip
     if headers:
-        if len(headers) > limits.headers_max:
-            raise LimitExceeded(
-                f"{len(headers)} headers; at most {limits.headers_max} are allowed",
-                limit="headers_max", value=len(headers), allowed=limits.headers_max,
-            )  # fmt: skip
-        size = sum(map(len, headers)) + sum(map(len, headers.values()))
-        if size > limits.header_bytes_max:
-            raise LimitExceeded(
-                f"headers of {size} bytes; at most {limits.header_bytes_max} are allowed",
-                limit="header_bytes_max", value=size, allowed=limits.header_bytes_max,
-            )  # fmt: skip
+        check_headers(headers)
+
+
+def check_headers(headers: Headers) -> None:
+    """Raise the error a user should see for headers that no range would take."""
+    if len(headers) > limits.headers_max:
+        raise LimitExceeded(
+            f"{len(headers)} headers; at most {limits.headers_max} are allowed",
+            limit="headers_max", value=len(headers), allowed=limits.headers_max,
+        )  # fmt: skip
+    size = sum(map(len, headers)) + sum(map(len, headers.values()))
+    if size > limits.header_bytes_max:
+        raise LimitExceeded(
+            f"headers of {size} bytes; at most {limits.header_bytes_max} are allowed",
+            limit="header_bytes_max", value=size, allowed=limits.header_bytes_max,
+        )  # fmt: skip
 
 
 def check_limits(batch: Batch) -> None:
@@ -255,6 +317,12 @@ def check_limits(batch: Batch) -> None:
     Raises LimitExceeded, InvalidArgument or CorruptData; the batch is then not_applied. What
     passes here can always be applied and read (executions 1.22).
     """
+    for _ in limit_steps(batch):
+        pass
+
+
+def limit_steps(batch: Batch) -> Iterator[None]:
+    """The checks of `check_limits` in steps of at most a few milliseconds; yields between them."""
     if batch.count == 0 or batch.count > limits.batch_records_max:
         raise LimitExceeded(
             f"batch of {batch.count} records; 1 to {limits.batch_records_max} are allowed",
@@ -269,34 +337,46 @@ def check_limits(batch: Batch) -> None:
         raise InvalidArgument("record numbers of a batch do not increase", what="numbers")
     if numbers[0] < 1 or numbers[-1] > _NUMBER_MAX:
         raise InvalidArgument(f"record numbers are 1 to {_NUMBER_MAX}", what="numbers")
-    values = batch.values()
-    kinds = set(map(type, values))
-    if kinds - {bytes, type(None)}:
-        raise CorruptData("a value is neither bytes nor nil", outcome="not_applied")
-    longest = max(map(len, filter(None, values)), default=0)
-    if longest > limits.value_bytes_max:
-        check_record(b"k", next(v for v in values if v is not None and len(v) == longest))
     if batch.snapshots and max(batch.snapshots) >= batch.count:
         raise InvalidArgument("snapshot mark outside the batch", what="snapshots")
-    for key, headers in zip(batch.keys, batch.headers() or (), strict=False):
-        if headers is None:
-            continue
-        if not isinstance(headers, dict) or any(
-            type(name) is not bytes or type(value) is not bytes for name, value in headers.items()
-        ):
-            raise CorruptData("headers are not a map of bytes to bytes", outcome="not_applied")
-        check_record(key, None, headers)
+    yield
+    values = batch.values()
+    if batch.values_size > limits.value_bytes_max:  # else no value can be too long
+        longest = max(map(len, filter(None, values)), default=0)
+        if longest > limits.value_bytes_max:
+            check_record(b"k", next(v for v in values if v is not None and len(v) == longest))
+    if batch.packed_headers is not None:
+        for found in header_steps(HeaderColumn(batch.packed_headers, batch.count)):
+            for headers in found:
+                check_headers(headers)
+            yield
 
 
-def _unpack(data: bytes, what: str) -> Any:
-    try:
-        return msgpack.unpackb(data, strict_map_key=False)
-    except Exception as error:  # msgpack raises half a dozen unrelated classes
-        raise CorruptData(f"{what} does not unpack: {error}") from None
+def header_steps(column: HeaderColumn) -> Iterator[Sequence[Headers]]:
+    """Unpack what is left of the column; yields the headers of a few hundred records at a time.
+
+    Raises CorruptData.
+    """
+    while len(column.maps) < column.count:
+        try:
+            found = column.step()
+        except ValueError as error:
+            raise _corrupt("headers", error) from None
+        yield found
 
 
-def _unpack_column(data: bytes, count: int, what: str) -> list[Any]:
-    column = _unpack(data, what)
-    if type(column) is not list or len(column) != count:
-        raise CorruptData(f"{what} of a record batch are not {count} elements")
-    return column
+def _fields(data: bytes) -> list[Any]:
+    """The fields of a batch. None is an array of over `batch_records_max` elements, and none has
+    much of an array in it. Raises ValueError."""
+    if len(data) <= columns.few_bytes_max:
+        try:
+            found = columns.unpack_flat(data, min(len(data) // 2, columns.few_max))
+        except ValueError:
+            pass  # it may still be long lists
+        else:
+            return found if len(found) >= _FIELDS else []
+    return columns.fields(data, width_min=_FIELDS, array_max=limits.batch_records_max)
+
+
+def _corrupt(column: str, error: ValueError) -> CorruptData:
+    return CorruptData(f"the {column} of a record batch are damaged: {error}")

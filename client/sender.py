@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import Any
 
-from . import errors, limits, wire
+from . import errors, limits
 from .appends import AppendBatch, Columns, check_reply
 from .cluster import Cluster, LogRoutes
+from .durations import milliseconds
 from .errors import (
     BatchSpansRanges,
     Fenced,
@@ -33,6 +34,8 @@ from .errors import (
 from .lanes import Lane
 from .last_numbers import LastNumbers
 from .pool import shared
+from .protocol.appends import APPEND, FENCE, PRODUCER_CLOSE, PRODUCER_NUMBER
+from .protocol.cluster import PRODUCER_OPEN
 from .records import EXPECT_ANY
 from .retry import Attempts
 from .routing import Range
@@ -130,9 +133,7 @@ class Sender:
             ) from None
 
     async def _open(self, deadline: float) -> tuple[int, int]:
-        answer = await self._cluster.call_any(
-            wire.PRODUCER_OPEN, {"name": self.name}, deadline=deadline, writes=False
-        )
+        answer = await self._cluster.call_any(PRODUCER_OPEN, {"name": self.name}, deadline=deadline)
         producer, epoch = int(answer["id"]), int(answer["epoch"])
         if self.name is not None:
             await self._fence(producer, epoch, deadline)
@@ -144,7 +145,7 @@ class Sender:
         body = {"id": producer, "epoch": epoch}
         at: bytes | None = b""
         while at is not None:
-            _, known = await self._cluster.call(self._log, at, wire.FENCE, body, deadline=deadline)
+            _, known = await self._cluster.call(self._log, at, FENCE, body, deadline=deadline)
             at = known.end
 
     async def routed(self, deadline: float) -> None:
@@ -457,10 +458,10 @@ class Sender:
         until = max(batch.attempts.attempt_deadline(now) for batch in batches)
         body = {
             "batches": [batch.data for batch in batches],
-            "timeout_ms": max(1, int((until - now) * 1000)),
+            "timeout_ms": max(1, milliseconds(until - now)),
         }
         try:
-            answer = await self._cluster.ask(known, wire.APPEND, body, until, node=node)
+            answer = await self._cluster.ask(known, APPEND, body, until, node=node)
         except asyncio.CancelledError:
             for batch in batches:
                 batch.attempts.outcome = "unknown"
@@ -543,7 +544,7 @@ class Sender:
         producer, _ = await self.opened(attempts.deadline)
         body = {"producer": producer, "number": batch.numbers[0]}
         answer, _ = await self._cluster.call(
-            self._log, batch.first_key, wire.PRODUCER_NUMBER, body, deadline=attempts.deadline
+            self._log, batch.first_key, PRODUCER_NUMBER, body, deadline=attempts.deadline
         )
         if not answer.get("applied"):
             raise spans
@@ -659,7 +660,7 @@ class Sender:
             return
         producer, _ = self._identity.result()
         for range_id in self._lanes:
-            self._cluster.tell(self._log, range_id, wire.PRODUCER_CLOSE, {"id": producer})
+            self._cluster.tell(self._log, range_id, PRODUCER_CLOSE, {"id": producer})
 
 
 def _retrieve(task: "asyncio.Task[tuple[int, int]]") -> None:

@@ -13,9 +13,10 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from . import chunks, limits, wire
+from . import chunks, limits
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
+from .durations import milliseconds
 from .errors import (
     InvalidArgument,
     LimitExceeded,
@@ -25,6 +26,9 @@ from .errors import (
 )
 from .follow import prefix_end
 from .pages import entries_of
+from .protocol import Operation
+from .protocol.appends import LEASE_RELEASE, LEASE_TAKE
+from .protocol.reads import EXPORT, RESOLVE, SCAN
 from .routing import Range
 from .types import Entry
 from .vector import Part, Vector
@@ -118,7 +122,7 @@ class AsyncSnapshot:
                 "key": key, "start": at, "end": None, "reverse": False, "as_of": self._vector.lease,
                 "limit": limits.page_entries_max, "bytes": limits.page_bytes_default,
             }  # fmt: skip
-            page, _ = await self._ask(key, wire.SCAN, body, timeout)
+            page, _ = await self._ask(key, SCAN, body, timeout)
             yield page
             at, more = _integer(page, "next"), bool(page.get("more"))
 
@@ -134,7 +138,7 @@ class AsyncSnapshot:
                     "as_of": self._vector.lease, "limit": limits.page_entries_max,
                     "bytes": limits.page_bytes_max,
                 }  # fmt: skip
-                page, known = await self._ask(start, wire.EXPORT, body, timeout)
+                page, known = await self._ask(start, EXPORT, body, timeout)
                 edges = (end, known.end, page.get("end_key"))
                 until = min((edge for edge in edges if edge is not None), default=None)
                 if until != end and until is not None:
@@ -146,13 +150,13 @@ class AsyncSnapshot:
                     break
 
     async def _ask(
-        self, key: bytes, op: str, body: Body, timeout: float | None
+        self, key: bytes, operation: Operation, body: Body, timeout: float | None
     ) -> tuple[dict[str, Any], Range]:
         seconds = self._timeout if timeout is None else timeout
-        full = {**body, "timeout_ms": int(1000 * seconds)}
+        full = {**body, "timeout_ms": milliseconds(seconds)}
         try:
             answer = await self._cluster.call(
-                self._routes, key, op, full, deadline=self._cluster.now() + seconds
+                self._routes, key, operation, full, deadline=self._cluster.now() + seconds
             )
         except NotFound as error:
             if error.code != NotFound.code:
@@ -260,7 +264,7 @@ async def _ends(
     at: bytes | None = start
     while at is not None and (end is None or at < end):
         body = {"start": "latest", "start_key": at, "end_key": end}
-        answer, known = await cluster.call(routes, at, wire.RESOLVE, body, deadline=deadline)
+        answer, known = await cluster.call(routes, at, RESOLVE, body, deadline=deadline)
         until = _least(known.end, end)
         found.append(Part(at, until, _integer(answer, "seq") - 1))
         at = until
@@ -281,9 +285,7 @@ async def _lease(
                 "lease": vector.lease, "start_key": at, "end_key": part.end,
                 "through": part.through_seq, "lease_ms": lease_ms, "renew": renew,
             }  # fmt: skip
-            answer, _ = await cluster.call(
-                routes, at, wire.LEASE, body, deadline=deadline, writes=True
-            )
+            answer, _ = await cluster.call(routes, at, LEASE_TAKE, body, deadline=deadline)
             expires_ms.append(_integer(answer, "expires_ms"))
             until = answer.get("end_key")
             if until is not None and (type(until) is not bytes or until <= at):
@@ -299,7 +301,7 @@ async def _release(cluster: Cluster, routes: LogRoutes, lease: str, deadline: fl
         at: bytes | None = known.start
         while at is not None and (known.end is None or at < known.end):
             _, now = await cluster.call(
-                routes, at, wire.RELEASE, {"lease": lease}, deadline=deadline, writes=True
+                routes, at, LEASE_RELEASE, {"lease": lease}, deadline=deadline
             )
             at = now.end
 

@@ -12,10 +12,12 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from . import limits, wire
+from . import limits
 from .chunks import Chunk, of_page
 from .cluster import Cluster, LogRoutes
+from .durations import milliseconds
 from .errors import NotFound, RemoteProtocolError
+from .protocol.reads import EXPORT
 from .routing import Range
 from .types import Consistency
 
@@ -115,13 +117,13 @@ async def _ask(
     cluster: Cluster, routes: LogRoutes, span: Span, key: bytes, body: Body,
     consistency: Consistency, timeout: float,
 ) -> tuple[Body, Range]:  # fmt: skip
-    full = {**body, "consistency": consistency, "timeout_ms": int(1000 * timeout)}
+    full = {**body, "consistency": consistency, "timeout_ms": milliseconds(timeout)}
     is_prefix = consistency == "prefix"
     if is_prefix:
         full["through"] = span.to_seq - 1
     try:
         return await cluster.call(
-            routes, key, wire.EXPORT, full, deadline=cluster.now() + timeout,
+            routes, key, EXPORT, full, deadline=cluster.now() + timeout,
             any_replica=is_prefix, waits=is_prefix,
         )  # fmt: skip
     except NotFound as error:

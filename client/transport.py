@@ -4,6 +4,9 @@ Frames sent in one turn of the event loop leave in one write. Frames that the ke
 wait here and not in asyncio's buffer, which holds one piece of them: so each piece that leaves is
 known. Bytes in and out are counted, the unsent ones are bounded by what the callers do with
 `writable`, and `abort` always ends it.
+
+Frames that arrive are decoded and handed over in turns (see `fair_turns`). While some are left, or
+the owner wants no more of them, nothing is read from the socket.
 """
 
 import asyncio
@@ -12,9 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from . import frame, limits, wire
-from .errors import LognodeError, Unavailable, to_wire
-from .frame import Broken, Decoder, Frame
+from . import frame, limits
+from .errors import LocalProtocolError, LognodeError, RemoteProtocolError, Unavailable, to_wire
+from .fair_turns import OWN_TURNS, Turns
+from .frame import Decoder, Frame
+from .protocol import frames, name_of
+from .tls import Channel, NotTls
 
 _KEEPALIVE_IDLE_S: Final = 60
 _USER_TIMEOUT_MS: Final = 30_000
@@ -27,7 +33,8 @@ linger_s: Final = 5.0
 
 
 class FrameTransport(asyncio.Protocol):
-    """One TCP connection as frames. All calls on the loop's thread.
+    """One TCP connection as frames, inside TLS where there is a `channel`. All calls on the loop's
+    thread.
 
     `on_frame` gets each frame, in order; `on_lost` is called once, with the reason, after which
     neither is called again. `on_writable` is called whenever queued bytes have left, or might have.
@@ -35,7 +42,10 @@ class FrameTransport(asyncio.Protocol):
     they have begun, 0 for none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, channel: Channel | None = None) -> None:
+        self.channel = channel
+        self.turns: Turns = OWN_TURNS
+        """When frames are handed over."""
         self.on_frame: Callable[[Frame], None] = _ignore
         self.on_lost: Callable[[LognodeError], None] = _ignore
         self.on_writable: Callable[[], None] = _nothing
@@ -46,7 +56,7 @@ class FrameTransport(asyncio.Protocol):
         """Loop time at which bytes last arrived."""
         self.lost: LognodeError | None = None
         self.peer_address = ""
-        self._decoder = Decoder(frame_bytes_max=limits.handshake_bytes_max)
+        self._decoder = Decoder.of_stranger()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._out: deque[bytes | bytearray | memoryview] = deque()
@@ -58,6 +68,9 @@ class FrameTransport(asyncio.Protocol):
         """Whether `_flush` runs at the end of this turn."""
         self._write_paused = False
         self._closing = False
+        self._wants_frames = True
+        self._in_line = False
+        """Whether the rest of the frames that have arrived waits for its turn."""
         self._linger: asyncio.TimerHandle | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
 
@@ -70,18 +83,22 @@ class FrameTransport(asyncio.Protocol):
         self.peer_address = f"{name[0]}:{name[1]}" if name else "?"
         self.last_in_s = self._loop.time()
         _tune(transport.get_extra_info("socket"))
+        if self.channel is not None:
+            self._write(self.channel.begin())
 
     def data_received(self, data: bytes) -> None:
         self.bytes_in += len(data)
         self.last_in_s = self._loop.time()
-        for event in self._decoder.feed(data):
-            if self.lost is not None or self._closing:
-                return
-            if isinstance(event, Broken):
-                self.refuse(event.error)
-                return
-            self.on_frame(event)
-        self.on_decoded(self._decoder.incomplete)
+        if self.channel is not None:
+            data = self._opened(self.channel, data)
+        self._decoder.put(data)
+        if not self._in_line:
+            until = self.turns.begin(self._in_turn)
+            if until is None:
+                self._in_line = True
+                self._read()
+            else:
+                self._hand_over(until)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose(Unavailable(f"connection to {self.peer_address} lost", reason=str(exc or "")))
@@ -125,9 +142,9 @@ class FrameTransport(asyncio.Protocol):
 
     def trust(self) -> None:
         """The other side has shown who it is: frames of full size are taken from it."""
-        self._decoder.frame_bytes_max = limits.frame_bytes_max
+        self._decoder.trust()
 
-    def send(self, request_id: int, kind: str, body: Any, *, now: bool = False) -> int:
+    def send(self, request_id: int, kind: int, body: Any, *, now: bool = False) -> int:
         """Queue one frame for the end of this turn of the loop, or write it `now`, with what is
         queued; returns its bytes. After the end of the connection it goes nowhere.
 
@@ -144,27 +161,31 @@ class FrameTransport(asyncio.Protocol):
         return len(data)
 
     def read_on(self, on: bool) -> None:
-        """Stop or go on reading from the socket."""
-        if self._transport is None or self._transport.is_closing():
-            return
-        if on and not self._transport.is_reading():
-            self._transport.resume_reading()
-        elif not on and self._transport.is_reading():
-            self._transport.pause_reading()
+        """Stop or go on handing over frames, and reading from the socket."""
+        self._wants_frames = on
+        if on and not self._in_line and self._decoder.pending:
+            self._stand_in_line()
+        self._read()
 
     def refuse(self, error: LognodeError) -> None:
-        """Tell the other side why, then close."""
-        self.send(0, wire.ERROR, to_wire(error))
+        """Tell the other side why, then close. Before the end of the TLS handshake nothing can be
+        told."""
+        if self.channel is not None and not self.channel.secured:
+            self.abort(error)
+            return
+        self.send(0, frames.ERROR, to_wire(error))
         self.close(error)
 
     def close(self, error: LognodeError | None = None) -> None:
         """Send what is queued, then close; nothing more is received."""
         if self._closing or self.lost is not None:
             return
-        while self._out:
+        while self._out and self._may_send:
             self._write_piece()
         self._closing = True
         if self._transport is not None:
+            if self.channel is not None:
+                self._write(self.channel.end())
             self._transport.close()
             # A reader that does not read would keep the queued bytes here for ever.
             self._linger = self._loop.call_later(linger_s, self._transport.abort)
@@ -183,12 +204,91 @@ class FrameTransport(asyncio.Protocol):
         if not self._closed.done() and self._transport is not None:
             self._transport.abort()
 
+    def _opened(self, channel: Channel, data: bytes) -> bytes:
+        """The plain bytes in those that came; a channel of no use any more ends the connection."""
+        secured = channel.secured
+        try:
+            plain = channel.receive(data)
+        except LognodeError as error:
+            told = (
+                frame.encode(0, frames.ERROR, to_wire(error)) if isinstance(error, NotTls) else b""
+            )
+            self._write(told or channel.outgoing())
+            self._closing = True
+            if self._transport is not None:
+                self._transport.close()
+            self._lose(type(error)(f"{self.peer_address}: {error.message}"))
+            return b""
+        said = channel.outgoing()
+        if said and not self.writable:
+            # Key updates are answered: who never reads could have any number of answers kept.
+            self.abort(RemoteProtocolError(f"{self.peer_address} reads nothing of its answers"))
+            return b""
+        self._write(said)
+        if channel.secured and not secured:
+            self._flush()
+        if channel.ended and self._transport is not None:
+            self._transport.close()
+        return plain
+
+    def _in_turn(self, until: float) -> None:
+        """Hand over frames that had to wait for this turn."""
+        self._in_line = False
+        self._hand_over(until)
+
+    def _hand_over(self, until: float) -> None:
+        """Decode frames and hand them over, until there are none, or this turn is over."""
+        while self._wants_frames and self.lost is None and not self._closing:
+            event = self._decoder.next()
+            if isinstance(event, Frame):
+                self._give(event)
+            elif event is not None:
+                self.refuse(event.error)
+                return
+            elif not self._decoder.in_steps:
+                self.on_decoded(self._decoder.incomplete)
+                break
+            if self._decoder.pending and self.turns.clock() > until:
+                self._stand_in_line()
+                break
+        self._read()
+
+    def _stand_in_line(self) -> None:
+        self._in_line = True
+        self.turns.later(self._in_turn)
+
+    def _give(self, message: Frame) -> None:
+        try:
+            self.on_frame(message)
+        except Exception as error:  # a bug: the loop tells of it, and the connection ends
+            self.abort(
+                LocalProtocolError(
+                    f"a frame {name_of(message.kind)!r} could not be handled: {error}"
+                )
+            )
+            raise
+
+    def _read(self) -> None:
+        """Read from the socket, or not, as the state of the frames wants it."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        on = self._wants_frames and not self._in_line
+        if on != self._transport.is_reading():
+            if on:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
     def _flush(self) -> None:
         """Write what is queued, as far as the socket takes it."""
         self._flushes = False
-        while self._out and not self._write_paused:
+        while self._out and self._may_send and not self._write_paused:
             self._write_piece()
         self.on_writable()
+
+    @property
+    def _may_send(self) -> bool:
+        return self.channel is None or self.channel.secured
 
     def _queue(self, data: bytes) -> None:
         # A small frame by itself would take several times its bytes.
@@ -211,9 +311,12 @@ class FrameTransport(asyncio.Protocol):
         else:
             self._left_bytes = 0
         self._out_bytes -= len(piece)
-        if self._transport is not None and not self._transport.is_closing():
-            self.bytes_out += len(piece)
-            self._transport.write(piece)
+        self._write(piece if self.channel is None else self.channel.seal(piece))
+
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
+        if data and self._transport is not None and not self._transport.is_closing():
+            self.bytes_out += len(data)
+            self._transport.write(data)
 
     def _lose(self, error: LognodeError) -> None:
         if self.lost is None:

@@ -5,6 +5,7 @@ the base it was told of, and the log behind it, with which it goes on afterwards
 """
 
 import asyncio
+import itertools
 import logging
 import re
 from collections.abc import Callable
@@ -17,9 +18,9 @@ from ..client.errors import (
     RangeNotFound,
     Unavailable,
 )
-from ..client.wire import field
 from ..raft.types import GroupId
 from . import fields
+from .base_pieces import PIECE_BYTES, pack
 from .host import Host
 from .rate import TokenBucket
 
@@ -46,10 +47,13 @@ class BaseServer:
         self._bucket = bucket
         self._loop = asyncio.get_running_loop()
         self._leases: dict[Lease, asyncio.TimerHandle] = {}
+        self._packed: dict[Lease, tuple[int, bytes]] = {}
+        """Of bases with more than one piece: their numbers and themselves."""
+        self._numbers = itertools.count(1)
 
     async def describe(self, node: int, body: Body) -> Body:
-        """The durable base of a generation here, and what is in memory behind it. Raises
-        RangeNotFound."""
+        """The first piece of the durable base of a generation here, its number, the bytes of the
+        whole base, and what is in memory behind it. Raises RangeNotFound."""
         gid = fields.group(body)
         replica = self._host.replica(gid)
         if replica is None:
@@ -59,7 +63,28 @@ class BaseServer:
         self._host.pinned[lease] = [info.content_id for info in base.manifest]
         replica.log_pins[lease] = base.applied_index
         self._renew(lease)
-        return {"base": base.to_wire(), "tail_bytes": replica.state.memtable_bytes}
+        data, number = await pack(base), next(self._numbers)
+        self._packed.pop(lease, None)
+        if len(data) > PIECE_BYTES and lease in self._leases:
+            self._packed[lease] = number, data
+        return {
+            "base": number, "bytes": len(data), "data": data[:PIECE_BYTES],
+            "tail_bytes": replica.state.memtable_bytes,
+        }  # fmt: skip
+
+    async def base_piece(self, node: int, body: Body) -> Body:
+        """A later piece of the base that `describe` gave this number, from `offset` on.
+
+        Raises Unavailable where the base is no longer held: the peer took no piece for a minute, or
+        asked for the base again.
+        """
+        lease = ("lease", node, fields.group(body))
+        number, data = self._packed.get(lease, (0, b""))
+        if number != body["base"]:
+            raise Unavailable("this base is no longer held here; ask for the base again")
+        self._renew(lease)
+        offset = body["offset"]
+        return {"data": data[offset : offset + PIECE_BYTES]}
 
     async def piece(self, node: int, body: Body) -> Body:
         """Bytes of a file from `offset` on, at most `bytes`; none at its end.
@@ -67,15 +92,13 @@ class BaseServer:
         Raises RangeNotFound, Unavailable while the file is mended here, or Overloaded: the peer
         is to come back when there is room.
         """
-        content_id, offset = _content_id(body), fields.integer(body, "offset")
-        if offset > 1 << 62:
-            raise InvalidArgument("not a piece of a segment", what="offset")
+        content_id, offset = _content_id(body), body["offset"]
         if self._host.store.is_suspended(content_id):
             raise Unavailable(f"segment {content_id} is damaged here, and fetched again")
         lease = ("lease", node, fields.group(body))
         if lease in self._leases:
             self._renew(lease)
-        count = min(fields.integer(body, "bytes"), self._bucket.piece_bytes)
+        count = min(body["bytes"], self._bucket.piece_bytes)
         delay_s = self._bucket.reserve(count)
         if delay_s > _WAIT_MAX_S:
             self._bucket.give_back(count)
@@ -92,12 +115,14 @@ class BaseServer:
             raise RangeNotFound(f"no segment {content_id} on this node", range=0) from None
 
     async def check(self, node: int, body: Body) -> Body:
-        """A peer got a file that is not what its name says: is it the one that is here?
+        """Say whether the file here is sound: a peer has received another content.
 
-        If so it is mended, or the replicas that hold it are damaged; they would find out at some
-        read.
+        A damaged file is mended, or the replicas that hold it are damaged. Raises RangeNotFound
+        where no replica here holds a file of that name: a peer's word alone damages nothing.
         """
         content_id, gid = _content_id(body), fields.group(body)
+        if not self._host.holders(content_id):
+            raise RangeNotFound(f"no replica on this node holds segment {content_id}", range=0)
         try:
             await asyncio.to_thread(self._host.store.verify, content_id)
         except CorruptData as error:
@@ -114,6 +139,7 @@ class BaseServer:
 
     def _end(self, lease: Lease) -> None:
         del self._leases[lease]
+        self._packed.pop(lease, None)
         self._host.pinned.pop(lease, None)
         replica = self._host.replica(lease[2])
         if replica is not None:
@@ -121,7 +147,7 @@ class BaseServer:
 
 
 def _content_id(body: Body) -> str:
-    content_id: str = field(body, "id", str)
+    content_id: str = body["id"]
     if not _CONTENT_ID.fullmatch(content_id):
         raise InvalidArgument("not the id of a segment", what="id")
     return content_id

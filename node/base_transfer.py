@@ -1,9 +1,10 @@
 """Fetching a base: a peer's durable state of a range, manifest and tables, and its files.
 
-Files are immutable and named by the SHA-256 of their content. So a fetch goes on where it broke
-off, after a restart of either side too, and from whichever peer; and what came is verified as a
-whole before it is taken over (raft.md section 5). Files travel on a connection of their own:
-whatever their size, no Raft frame waits behind them (executions 2.18).
+A base comes in pieces (see `base_pieces`). Files are immutable and named by the SHA-256 of their
+content. So a fetch goes on where it broke off, after a restart of either side too, and from
+whichever peer; and what came is verified as a whole before it is taken over (raft.md section 5).
+Files travel on a connection of their own: whatever their size, no Raft frame waits behind them
+(executions 2.18).
 """
 
 import asyncio
@@ -20,11 +21,14 @@ from weakref import WeakValueDictionary
 from ..client import limits
 from ..client.connection import Connection
 from ..client.errors import CorruptData, LognodeError, Overloaded, Timeout, Unavailable
+from ..client.protocol import Operation
+from ..client.protocol.peers import BASE, BASE_PIECE, FILE, FILE_CHECK
 from ..partitions.duties import TAIL_BYTES
 from ..raft.types import GroupId
 from ..statemachine.range_state import Base
 from ..statemachine.segment_writer import SegmentInfo, hash_file
 from ..statemachine.segments import SegmentStore
+from .base_pieces import unpack
 from .data_directory import PARTIAL
 from .host import Host
 from .rate import TokenBucket
@@ -43,7 +47,7 @@ _AHEAD_S = 0.1
 log = logging.getLogger("lognode.transfer")
 
 Body = dict[str, Any]
-Ask = Callable[[str, Body], Awaitable[Body]]
+Ask = Callable[[Operation, Body], Awaitable[Body]]
 
 
 class BaseFetcher:
@@ -96,19 +100,20 @@ class BaseFetcher:
         if connection is None:
             raise Unavailable(f"no link to node {peer}")
         group = {"range": gid.range_id, "generation": gid.generation}
-        answer = await connection.request("base", group, deadline=_deadline())
-        base = Base.from_wire(answer["base"])
-        self._host.pinned[pin] = [info.content_id for info in base.manifest]
-        missing = [info for info in base.manifest if not await self._is_sound(info.content_id)]
-        if missing:
-            await asyncio.to_thread(_forget_stale, self._tmp)
-            async with self._connected(peer) as ask:
-                for info in missing:
-                    turn = self._turns.setdefault(info.content_id, asyncio.Lock())
-                    async with turn:
-                        if not await self._is_sound(info.content_id):
-                            await self._fetch_file(_Giver(peer, group, ask), info)
-        return base, answer.get("tail_bytes", 0)
+        answer = await connection.request(BASE, group, deadline=_deadline())
+        async with self._connected(peer) as ask:
+            giver = _Giver(peer, group, ask)
+            base = unpack(await giver.rest_of_base(answer))
+            self._host.pinned[pin] = [info.content_id for info in base.manifest]
+            missing = [info for info in base.manifest if not await self._is_sound(info.content_id)]
+            if missing:
+                await asyncio.to_thread(_forget_stale, self._tmp)
+            for info in missing:
+                turn = self._turns.setdefault(info.content_id, asyncio.Lock())
+                async with turn:
+                    if not await self._is_sound(info.content_id):
+                        await self._fetch_file(giver, info)
+        return base, answer["tail_bytes"]
 
     async def fetch_file(self, peer: int, gid: GroupId, info: SegmentInfo) -> None:
         """One file that the peer may have too, in the place of the one here.
@@ -139,11 +144,11 @@ class BaseFetcher:
         """A way to ask the peer on a connection of its own, dialled again when it was lost."""
         connection: Connection | None = None
 
-        async def ask(op: str, body: Body) -> Body:
+        async def ask(operation: Operation, body: Body) -> Body:
             nonlocal connection
             if connection is None or connection.lost is not None:
                 connection = await self._dial(peer)
-            return await connection.request(op, body, deadline=_deadline())
+            return await connection.request(operation, body, deadline=_deadline())
 
         try:
             yield ask
@@ -197,13 +202,33 @@ class _Giver:
         self._group = group
         self._ask = ask
 
+    async def rest_of_base(self, answer: Body) -> bytes:
+        """The whole base, of which the answer has the first piece. Raises CorruptData,
+        Unavailable."""
+        size = answer["bytes"]
+        if size > limits.base_bytes_max:
+            raise CorruptData(
+                f"node {self.peer} has a base of {size} bytes; at most {limits.base_bytes_max} "
+                "are allowed"
+            )
+        data = bytearray(answer["data"])
+        while len(data) < size:
+            body = {**self._group, "base": answer["base"], "offset": len(data)}
+            piece = (await self._ask(BASE_PIECE, body))["data"]
+            if not piece:
+                break
+            data += piece
+        if len(data) != size:
+            raise CorruptData(f"node {self.peer} sent {len(data)} of {size} bytes of a base")
+        return bytes(data)
+
     async def piece(self, content_id: str, offset: int, count: int) -> bytes:
         """At least one byte. Tries again for a while when the connection fails."""
         body = {**self._group, "id": content_id, "offset": offset, "bytes": count}
         failed = 0
         while True:
             try:
-                data: bytes = (await self._ask("file", body))["data"]
+                data: bytes = (await self._ask(FILE, body))["data"]
             except Overloaded as error:
                 await asyncio.sleep(error.fields.get("retry_after", _RETRY_FIRST_S))
                 continue
@@ -221,7 +246,7 @@ class _Giver:
         """What came is not what it should be: tell the peer, which looks at its own file."""
         told = f"segment {content_id} came from node {self.peer} with another content"
         try:
-            sound = (await self._ask("file_check", {**self._group, "id": content_id}))["sound"]
+            sound = (await self._ask(FILE_CHECK, {**self._group, "id": content_id}))["sound"]
         except LognodeError as error:
             return f"{told}; it could not be asked why: {error.message}"
         if sound:
@@ -246,7 +271,7 @@ def _held(path: Path, size: int) -> int:
 
 
 def _write(path: Path, offset: int, data: bytes, *, sync: bool) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(data)
         while view:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ..client import acceptor
 from ..client.acceptor import Request, ServerConnection
@@ -29,9 +29,12 @@ from ..client.errors import (
     Unauthorized,
     Unavailable,
 )
+from ..client.protocol import Operation, name_of
+from ..client.protocol.peers import BOOTSTRAP
 from ..client.wire import Hello, Welcome
 from .addresses import split_address
 from .config import Config
+from .tls import NodeTls
 
 _ROUND_S = 0.3
 _ANSWER_S = 2.0
@@ -116,6 +119,7 @@ def decide(
 async def agree(
     config: Config,
     secret: bytes | None,
+    tls: NodeTls | None,
     joins: str | None,
     store: Callable[[str], Awaitable[None]],
 ) -> Found | Join:
@@ -125,7 +129,7 @@ async def agree(
     host, port = split_address(config.listen, "listen")
     lobby = _Lobby(members, joins)
     try:
-        listener = await acceptor.serve(lobby, host, port, secret=secret)
+        listener = await acceptor.serve(lobby, host, port, secret=secret, tls=tls)
     except OSError as error:
         raise Unavailable(
             f"cannot listen on {config.listen}: {error.strerror or error}; "
@@ -136,7 +140,7 @@ async def agree(
     told = ""
     try:
         while True:
-            heard = await _round(members - {config.advertised}, secret)
+            heard = await _round(members - {config.advertised}, secret, tls)
             step = decide(config.advertised, members, joins, heard)
             if isinstance(step, Join):
                 await store(step.cluster)
@@ -155,13 +159,15 @@ async def agree(
         await listener.close()
 
 
-async def _round(others: frozenset[str], secret: bytes | None) -> dict[str, Heard]:
+async def _round(
+    others: frozenset[str], secret: bytes | None, tls: NodeTls | None
+) -> dict[str, Heard]:
     """What all of them say now; who does not answer, or not as it should, is left out. Raises
-    Unauthorized: waiting mends no secret."""
+    Unauthorized: waiting mends no secret and no certificate."""
 
     async def one(address: str) -> Heard | None:
         try:
-            return await _ask(address, secret)
+            return await _ask(address, secret, tls)
         except Unauthorized:
             raise
         except LognodeError as error:
@@ -173,19 +179,25 @@ async def _round(others: frozenset[str], secret: bytes | None) -> dict[str, Hear
     return {address: told for address, told in zip(asked, answers, strict=True) if told}
 
 
-async def _ask(address: str, secret: bytes | None) -> Heard:
+async def _ask(address: str, secret: bytes | None, tls: NodeTls | None) -> Heard:
     host, port = split_address(address)
-    connection = await dial(host, port, role="node", secret=secret, timeout_s=_ANSWER_S)
+    connection = await dial(
+        host, port, role="node", secret=secret, timeout_s=_ANSWER_S,
+        tls=None if tls is None else tls.dialling(None),
+    )  # fmt: skip
     try:
         if connection.welcome.cluster is not None:
             return Heard(cluster=connection.welcome.cluster)
         deadline = asyncio.get_running_loop().time() + _ANSWER_S
-        answer = await connection.request("bootstrap", {}, deadline=deadline)
+        answer = await connection.request(BOOTSTRAP, {}, deadline=deadline)
         return Heard(members=frozenset(answer["members"]), joins=answer["joins"])
     except (KeyError, TypeError) as error:
         raise RemoteProtocolError(f"{address}: an answer that is none: {error!r}") from None
     finally:
         connection.close()
+
+
+_NO_CLUSTER: Final = "this node is of no cluster yet: it waits for the others to found one"
 
 
 class _Lobby:
@@ -197,11 +209,18 @@ class _Lobby:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, version=hello.agreed_version())
 
+    def believe(self, hello: Hello) -> None:
+        """Whoever asks may know who waits here."""
+
     def request(self, request: Request) -> Body:
-        hello = request.connection.hello
-        if request.op == "bootstrap" and hello is not None and hello.role == "node":
-            return self._answer
-        raise Unavailable("this node is of no cluster yet: it waits for the others to found one")
+        return self._answer
+
+    def operation(self, connection: ServerConnection, number: int) -> Operation:
+        if number != BOOTSTRAP.number:
+            raise Unavailable(_NO_CLUSTER)
+        if connection.hello is None or connection.hello.role != "node":
+            raise Unauthorized(f"{BOOTSTRAP} is for nodes")
+        return BOOTSTRAP
 
     def opened(self, connection: ServerConnection) -> None:
         """Nothing is kept of it."""
@@ -209,8 +228,11 @@ class _Lobby:
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         """Nothing was."""
 
-    def message(self, connection: ServerConnection, op: str, body: Body) -> None:
+    def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         """Nobody has anything to say to it."""
 
-    def failed(self, op: str, error: Exception) -> None:
-        log.error("request failed", exc_info=error, extra={"fields": {"op": op}})
+    def refused(self, number: int, error: LognodeError) -> None:
+        """Nothing is counted."""
+
+    def failed(self, number: int, error: Exception) -> None:
+        log.error("request failed", exc_info=error, extra={"fields": {"op": name_of(number)}})

@@ -22,12 +22,13 @@ from ..client.errors import (
     RangeNotFound,
     Sealed,
     Timeout,
+    Unauthorized,
     Unavailable,
 )
-from ..client.wire import field
+from ..client.protocol import Operation, cluster, peers
 from ..partitions import commands
 from ..partitions.model import Descriptor
-from . import fields, health
+from . import health
 from .disk_room import DiskRoom
 from .handover import Handover
 from .host import Host
@@ -50,17 +51,19 @@ _ONCE = frozenset(
 _FORWARDED = frozenset(
     {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
      commands.REGISTER, commands.MOVE, commands.SPLIT, commands.MERGE, commands.RECOVER,
-     commands.DRAIN_NODE, commands.REMOVE_NODE}
+     commands.DRAIN_NODE, commands.REMOVE_NODE, commands.REKEY_NODE}
 )  # fmt: skip
 
 log = logging.getLogger("lognode.cluster")
 Body = dict[str, Any]
+Handler = Callable[[Body], Awaitable[Body]]
+PaidHandler = Callable[[Body, Room], Awaitable[Body]]
 
 
 class ClusterService:
     """See the module. `status` gives the dict of /status.json, once there is room for it.
 
-    `paid_operations` have answers that grow with the cluster, and are given a `Room`.
+    `paid_handlers` have answers that grow with the cluster, and are given a `Room`.
     """
 
     def __init__(
@@ -86,24 +89,25 @@ class ClusterService:
         self._rng = rng
         self._handover = handover
         self._prefer: int | None = None
-        self.operations = {
-            "create_log": self.create_log,
-            "alter_log": self.alter_log,
-            "delete_log": self.delete_log,
-            "producer_open": self.producer_open,
-            "range_transfer": self.range_transfer,
-            "range_move": self.range_move,
-            "range_split": self.range_split,
-            "range_recovery": recoveries.report,
-            "range_recover": self.range_recover,
-            "range_merge": self.range_merge,
-            "node_drain": self.node_drain,
-            "node_remove": self.node_remove,
+        self.handlers: dict[Operation, Handler] = {
+            cluster.CREATE_LOG: self.create_log,
+            cluster.ALTER_LOG: self.alter_log,
+            cluster.DELETE_LOG: self.delete_log,
+            cluster.PRODUCER_OPEN: self.producer_open,
+            cluster.RANGE_TRANSFER: self.range_transfer,
+            cluster.RANGE_MOVE: self.range_move,
+            cluster.RANGE_SPLIT: self.range_split,
+            cluster.RANGE_RECOVERY: recoveries.report,
+            cluster.RANGE_RECOVER: self.range_recover,
+            cluster.RANGE_MERGE: self.range_merge,
+            cluster.NODE_DRAIN: self.node_drain,
+            cluster.NODE_REMOVE: self.node_remove,
+            cluster.NODE_REKEY: self.node_rekey,
         }
-        self.paid_operations = {
-            "metadata": self.metadata,
-            "status": self.status,
-            "health": self.health,
+        self.paid_handlers: dict[Operation, PaidHandler] = {
+            cluster.METADATA: self.metadata,
+            cluster.STATUS: self.status,
+            cluster.HEALTH: self.health,
         }
 
     # Operations.
@@ -114,8 +118,8 @@ class ClusterService:
         At least as new as `at_least` if that can be had soon; the answer says how new it is. Of
         all logs it also says how many replicas each node has.
         """
-        name = fields.optional_text(body, "log")
-        at_least = fields.integer(body, "at_least", 0)
+        name = body["log"]
+        at_least = body["at_least"]
         if self._view.metadata.version < at_least:
             await self._wait_version(at_least)
         metadata = self._view.metadata
@@ -158,28 +162,23 @@ class ClusterService:
 
     async def create_log(self, body: Body) -> Body:
         """Create a log; the answer has its id once this node knows it."""
-        names = ("name", "ranges", "split_at", "replicas", "retention_ms", "retention_bytes",
-                 "cleanup", "delete_retention_ms", "snapshot_delay_ms", "split_bytes",
-                 "split_rate", "exist_ok")  # fmt: skip
-        command = {name: body[name] for name in names if name in body}
-        answer = await self.command({"op": commands.CREATE_LOG, **command})
+        answer = await self.command({"op": commands.CREATE_LOG, **body})
         await self._refresh()
         return answer
 
     async def alter_log(self, body: Body) -> Body:
         """Change a log's policy; the answer has the whole of it as it is from now on."""
-        command = {"name": body.get("name"), "changes": body.get("changes")}
-        answer = await self.command({"op": commands.ALTER_LOG, **command})
+        answer = await self.command({"op": commands.ALTER_LOG, **body})
         await self._refresh()
         return answer
 
     async def delete_log(self, body: Body) -> Body:
         """Delete a log and all its entries."""
-        return await self.command({"op": commands.DELETE_LOG, "name": body.get("name")})
+        return await self.command({"op": commands.DELETE_LOG, **body})
 
     async def producer_open(self, body: Body) -> Body:
         """A producer id: of a name, with its epoch raised, or a block of anonymous ones."""
-        return await self.command({"op": commands.OPEN_PRODUCER, "name": body.get("name")})
+        return await self.command({"op": commands.OPEN_PRODUCER, **body})
 
     async def status(self, _: Body, room: Room) -> Body:
         """The dict of /status.json."""
@@ -187,11 +186,8 @@ class ClusterService:
 
     async def health(self, body: Body, room: Room) -> Body:
         """Whether the cluster is as it should be, and if not, why."""
-        nodes = body.get("nodes", 1)
-        if type(nodes) is not int or nodes < 0:
-            raise InvalidArgument(f"`nodes` is {nodes!r}; give a number of nodes", what="nodes")
         await room()
-        metadata, view = self._view.metadata, self._view
+        nodes, metadata, view = body["nodes"], self._view.metadata, self._view
         unreachable = {
             node
             for node in metadata.nodes
@@ -208,7 +204,7 @@ class ClusterService:
         Raises NotFound, NodeNotFound, Conflict when the node is down; Unavailable and NotLeader
         while nobody leads.
         """
-        range_id, node = fields.integer(body, "range"), fields.integer(body, "node")
+        range_id, node = body["range"], body["node"]
         range_ = await self._known_range(range_id)
         self._check_can_lead(range_, node)
         leader = self._view.leader(range_id, range_.generation)
@@ -224,7 +220,7 @@ class ClusterService:
         if connection is None:
             raise Unavailable(f"no link to node {leader}, which leads range {range_id}")
         deadline = asyncio.get_running_loop().time() + _DEADLINE_S
-        return await connection.request("hand_over", request, deadline=deadline)
+        return await connection.request(peers.HAND_OVER, request, deadline=deadline)
 
     async def range_move(self, body: Body) -> Body:
         """Begin to move a replica of a range; answered when that is planned, with the `version`
@@ -233,7 +229,7 @@ class ClusterService:
         Raises NotFound, NodeNotFound, Conflict, OperationInProgress, LimitExceeded.
         """
         names = ("range", "from", "to")
-        command = {name: fields.integer(body, name) for name in names}
+        command = {name: body[name] for name in names}
         try:
             answer = await self.command({"op": commands.MOVE, **command})
         except RangeNotFound as error:
@@ -246,7 +242,7 @@ class ClusterService:
 
         Raises LogNotFound, InvalidArgument, OperationInProgress, LimitExceeded.
         """
-        command = {"log": field(body, "log", str), "at": field(body, "at", bytes)}
+        command = {"log": body["log"], "at": body["at"]}
         answer = await self.command({"op": commands.SPLIT, **command})
         log.info("split planned", extra={"fields": {**command, "operation": answer["operation"]}})
         return answer
@@ -256,8 +252,8 @@ class ClusterService:
 
         Raises NotFound, NodeNotFound, InvalidArgument, Conflict, OperationInProgress.
         """
-        command = {name: fields.integer(body, name) for name in ("range", "from")}
-        if body.get("accept_loss") is not True:
+        command = {name: body[name] for name in ("range", "from")}
+        if not body["accept_loss"]:
             raise InvalidArgument(
                 "acknowledged entries may be lost: say that you accept it", what="accept_loss"
             )
@@ -273,7 +269,7 @@ class ClusterService:
 
         Raises LogNotFound, InvalidArgument, Conflict, OperationInProgress, LimitExceeded.
         """
-        command = {"log": field(body, "log", str), "at": field(body, "at", bytes)}
+        command = {"log": body["log"], "at": body["at"]}
         answer = await self.command({"op": commands.MERGE, **command})
         log.info("merge planned", extra={"fields": {**command, "operation": answer["operation"]}})
         return answer
@@ -289,8 +285,16 @@ class ClusterService:
         Raises NodeNotFound, Conflict."""
         return await self._of_node(commands.REMOVE_NODE, body, "dead")
 
+    async def node_rekey(self, body: Body) -> Body:
+        """Bind a node to another TLS key: from now on only the holder of that key is believed to
+        be the node. Raises NodeNotFound, Conflict, InvalidArgument."""
+        asked = {"node": body["node"], "key": body["key"]}
+        answer = await self.command({"op": commands.REKEY_NODE, **asked})
+        log.info("node bound to another key", extra={"fields": asked})
+        return answer
+
     async def _of_node(self, op: str, body: Body, option: str) -> Body:
-        asked = {"node": fields.integer(body, "node"), option: bool(body.get(option))}
+        asked = {"node": body["node"], option: body[option]}
         answer = await self.command({"op": op, **asked})
         log.info("node state", extra={"fields": {**asked, "state": answer["state"]}})
         return answer
@@ -375,7 +379,7 @@ class ClusterService:
         connection = self._connection(node)
         if connection is None:
             raise Unavailable(f"no link to controller member {node}")
-        return await connection.request("command", {"command": command}, deadline=deadline)
+        return await connection.request(peers.COMMAND, {"command": command}, deadline=deadline)
 
     async def execute(self, command: Body) -> Body:
         """Commit a command here. Raises NotLeader when this node does not lead the controller."""
@@ -385,11 +389,13 @@ class ClusterService:
             raise NotLeader("this node is no controller member", hint=leader)
         return await replica.command(command)
 
-    async def peer_command(self, _: int, body: Body) -> Body:
-        """A command that another node forwarded."""
-        command = field(body, "command", dict)
+    async def peer_command(self, sender: int, body: Body) -> Body:
+        """A command that another node forwarded. A node registers itself, or one that joins."""
+        command = body["command"]
         if command.get("op") not in _FORWARDED:
             raise InvalidArgument(f"nobody forwards {command.get('op')!r}", what="command")
+        if command["op"] == commands.REGISTER and command.get("node") not in (None, sender):
+            raise Unauthorized(f"node {sender} cannot register node {command['node']!r}")
         return await self.execute(command)
 
     async def _refresh(self) -> None:
@@ -404,7 +410,7 @@ class ClusterService:
             if connection is None:
                 continue
             try:
-                answer = await connection.request("image", {}, deadline=deadline)
+                answer = await connection.request(peers.IMAGE, {}, deadline=deadline)
             except LognodeError:
                 continue  # another one leads, or the heartbeat brings it
             await self._view.take(answer["image"])
@@ -439,5 +445,5 @@ class ClusterService:
 
 def register_command(body: Body) -> Body:
     """The metadata command that registers a node."""
-    names = ("node", "incarnation", "boot", "process", "address", "http", "zone")
+    names = ("node", "incarnation", "boot", "process", "address", "http", "zone", "key")
     return {"op": commands.REGISTER, **{name: body.get(name) for name in names}}

@@ -1,8 +1,10 @@
 """A node's configuration: flag over environment over TOML file over default."""
 
 import argparse
+import ipaddress
 import math
 import os
+import socket
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -29,6 +31,12 @@ class Config:
     """So many empty nodes, those of `join`, agree on a founder. 0: whoever has no `join` founds."""
     zone: str = ""
     secret_file: Path | None = None
+    tls_cert: Path | None = None
+    """With `tls_key` and `tls_ca`: TLS on all ports, and mutual TLS between nodes."""
+    tls_key: Path | None = None
+    tls_ca: Path | None = None
+    tls_client_auth: str = "required"
+    """Whether clients need a certificate: `none`, `optional` or `required`."""
     dial_map: Path | None = None
     log_level: str = "INFO"
     wal_file_bytes: int = limits.wal_file_bytes
@@ -55,11 +63,22 @@ class Config:
         """The address others are told."""
         return self.advertise or self.listen
 
+    @property
+    def advertised_http(self) -> str:
+        """The HTTP address that status shows. A node that serves HTTP on every interface is
+        reached at the host that it advertises."""
+        if not _is_unspecified(self.http, "http"):
+            return self.http
+        return f"{self.advertised.rpartition(':')[0]}:{self.http.rpartition(':')[2]}"
+
 
 _FLAGS = {
     "data": ("DIR", "data directory (default ./lognode-data)"),
     "listen": ("H:P", "address for clients and peers (default 127.0.0.1:4600)"),
-    "advertise": ("H:P", "address that others are told (default: the one listened at)"),
+    "advertise": (
+        "H:P",
+        "address that others are told (default: that of --listen); not 0.0.0.0 or [::]",
+    ),
     "http": ("H:P", "address for health, metrics and status (default 127.0.0.1:4680)"),
     "join": ("H:P,...", "nodes of the cluster to join; none: found one"),
     "join_timeout": ("SECONDS", "how long to go on trying to join (default 60)"),
@@ -69,6 +88,16 @@ _FLAGS = {
     ),
     "zone": ("Z", "failure domain of this node"),
     "secret_file": ("FILE", "the secret that the nodes of the cluster share"),
+    "tls_cert": (
+        "FILE",
+        "certificate of this node, for TLS on all ports; with --tls-key, --tls-ca",
+    ),
+    "tls_key": ("FILE", "private key of that certificate, which only its owner may read"),
+    "tls_ca": ("FILE", "CAs of the certificates of nodes and clients"),
+    "tls_client_auth": (
+        "none|optional|required",
+        "whether clients need a certificate; nodes always do (default required)",
+    ),
     "dial_map": ("FILE", 'TOML of "advertised host:port" = "host:port to dial"'),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING or ERROR (default INFO)"),
     "wal_file_bytes": ("N", "size of a file of the write-ahead log (default 64 MiB)"),
@@ -135,7 +164,36 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
         raise InvalidArgument(
             f"unknown setting in {file}: {unknown}; known are {', '.join(_FLAGS)}", what="config"
         )
-    return Config(**values, sources=sources)
+    config = Config(**values, sources=sources)
+    _check_advertised(config)
+    return config
+
+
+def _check_advertised(config: Config) -> None:
+    """Raise InvalidArgument for an advertised address that no other machine can dial."""
+    name = "advertise" if config.advertise else "listen"
+    if _is_unspecified(config.advertised, name):
+        unset = "" if config.advertise else " and no address is advertised"
+        raise InvalidArgument(
+            f"{name} is {config.advertised} ({config.sources[name]}){unset}: this address means "
+            "every interface, so no other machine can dial it. Nodes and clients need a host name "
+            "or the address of one interface. Give it with --advertise HOST:PORT",
+            what=name,
+        )
+
+
+def _is_unspecified(address: str, what: str) -> bool:
+    """Whether the host means every interface: `0.0.0.0` or `::`, in any of their spellings."""
+    host, _ = split_address(address, what)
+    try:
+        parsed = ipaddress.ip_address(host)
+    except ValueError:
+        try:
+            return socket.inet_aton(host) == bytes(4)  # `0` and `0x0` are spellings of 0.0.0.0
+        except (OSError, ValueError):
+            return False  # a host name
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return parsed.is_unspecified or (mapped is not None and mapped.is_unspecified)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -153,7 +211,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _convert(name: str, value: Any, source: str) -> Any:
     try:
-        if name in ("data", "secret_file", "dial_map"):
+        if name in ("data", "secret_file", "dial_map", "tls_cert", "tls_key", "tls_ca"):
             if not str(value):
                 raise ValueError("give a path")
             return Path(str(value))
@@ -176,6 +234,8 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return _rate(value)
         if name == "disk_reserve_bytes":
             return _reserve(value)
+        if name == "tls_client_auth" and value not in ("none", "optional", "required"):
+            raise ValueError("give none, optional or required")
         if name == "balance":
             return _switch(value)
         if name == "log_level" and str(value).upper() not in (

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..client.connection import Connection
 from ..client.errors import CorruptData, InvalidArgument, LognodeError
+from ..client.protocol.peers import CONTROLLER_INSTALL
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor
 from ..raft.types import GroupId
@@ -131,7 +132,7 @@ class ControllerChanges:
             if connection is None:
                 return
             try:
-                await connection.request("controller_install", body, deadline=deadline)
+                await connection.request(CONTROLLER_INSTALL, body, deadline=deadline)
             except LognodeError as error:
                 log.debug("push put off", extra={"fields": {"to": peer, "error": str(error)}})
             else:

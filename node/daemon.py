@@ -17,6 +17,7 @@ from ..client.acceptor import Room, no_room
 from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..client.meter import NodeBudgets
+from ..client.protocol import peers as protocol
 from ..partitions import commands
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
@@ -83,9 +84,9 @@ from .segment_repair import SegmentRepair
 from .server import Server
 from .status import status
 from .sync_thread import SyncThread
+from .tls import NodeTls
 from .turn_ends import TurnEnds
 from .view import View
-from .weights import weigh
 
 _REPORT_TIMEOUT_S = 5.0
 _SILENT_S = 5.0
@@ -109,6 +110,7 @@ class Node:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._listeners: list[acceptor.Listener] = []
         self._parts = contextlib.ExitStack()
         """Ends the parts that were begun, the last one first; each may be ended twice."""
         self._dial_map: dict[str, str] = {}
@@ -154,6 +156,7 @@ class Node:
         config = self._config
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
         self._secret = read_secret(config.secret_file)
+        self._tls = NodeTls.of(config, self._metrics)
         self._dial_map = read_dial_map(config.dial_map)
         self._meta = LmdbMeta(self._directory.meta)
         self._parts.callback(self._meta.close)
@@ -183,6 +186,7 @@ class Node:
         self._assemble_control()
         self._assemble_cluster()
         self._view.load()
+        self._learn_keys()
         await self._disk_watch.look()
         await self._host.recover()
         if self._founding and self._host.controller is None:
@@ -203,6 +207,8 @@ class Node:
             self._spawn(part)
         if config.balance == "on":
             self._spawn(self._leads.run())
+        if self._tls is not None:
+            self._spawn(self._tls.run())
         self._repair.begin()
         self._image_changed()
         self._watch_signals()
@@ -212,10 +218,12 @@ class Node:
         identity = load_identity(self._meta)
         if identity is None:
             self._directory.check_fresh()
+            if self._tls is not None:
+                self._tls.check_may_join()
             if config.bootstrap_expect:
                 config = await self._agree()
         if identity is None and config.join:
-            identity, image = await join(config, self._secret, self._process)
+            identity, image = await join(config, self._secret, self._tls, self._process)
             await self._store_rows({**identity_row(identity), rows.IMAGE: image})
         elif identity is None:
             identity = found()
@@ -228,6 +236,8 @@ class Node:
         self._clean = self._meta.get(rows.CLEAN) is not None
         await self._store_rows({**identity_row(self.identity), rows.CLEAN: None})
         self._founding = identity.node_id == 1
+        if self._tls is not None:
+            self._tls.bind(self.identity)
 
     async def _agree(self) -> Config:
         """With whom to join, as the nodes that are started together agreed; nobody: found."""
@@ -235,7 +245,8 @@ class Node:
         async def store(cluster: str) -> None:
             await self._store_rows({rows.JOINS: cluster})
 
-        step = await agree(self._config, self._secret, self._meta.get(rows.JOINS), store)
+        joins = self._meta.get(rows.JOINS)
+        step = await agree(self._config, self._secret, self._tls, joins, store)
         return replace(self._config, join=() if isinstance(step, Found) else step.addresses)
 
     async def _store_rows(self, puts: dict[str, Any]) -> None:
@@ -251,6 +262,7 @@ class Node:
         self._links = PeerLinks(
             who=lambda: (identity.cluster_id, node_id, identity.incarnation),
             secret=self._secret,
+            tls=self._tls,
             resolve=lambda address: self._dial_map.get(address, address),
             on_up=self._link_up,
             on_down=self._link_down,
@@ -407,7 +419,12 @@ class Node:
             identity=identity,
             process=self._process,
             body=registration(
-                self._config, identity.incarnation, identity.boot, self._process, identity.node_id
+                self._config,
+                identity.incarnation,
+                identity.boot,
+                self._process,
+                identity.node_id,
+                "" if self._tls is None else self._tls.key,
             ),
             knows_cluster=lambda: bool(self._view.metadata.cluster_id),
             command=self._cluster.command,
@@ -437,24 +454,25 @@ class Node:
             who=lambda: (identity.cluster_id, identity.node_id),
             raft_in=self._raft_in,
             data=data,
-            operations=cluster.operations,
-            paid_operations=cluster.paid_operations,
+            handlers=cluster.handlers,
+            paid_handlers=cluster.paid_handlers,
             join=cluster.join,
-            peer_operations={
-                "base": bases.describe,
-                "file": bases.piece,
-                "file_check": bases.check,
-                "heartbeat": self._heartbeat.serve,
-                "known_image": self._heartbeat.known_image,
-                "report": self._take_report,
-                "command": cluster.peer_command,
-                "image": cluster.peer_image,
-                "loads": self._loads.serve,
-                "replica_end": self._recoveries.serve,
-                "controller_install": self._changes.install,
-                "take_over": self._handover.take_over,
-                "hand_over": self._handover.hand_over,
-                "give_lead": self._handover.give,
+            peer_handlers={
+                protocol.BASE: bases.describe,
+                protocol.BASE_PIECE: bases.base_piece,
+                protocol.FILE: bases.piece,
+                protocol.FILE_CHECK: bases.check,
+                protocol.HEARTBEAT: self._heartbeat.serve,
+                protocol.KNOWN_IMAGE: self._heartbeat.known_image,
+                protocol.REPORT: self._take_report,
+                protocol.COMMAND: cluster.peer_command,
+                protocol.IMAGE: cluster.peer_image,
+                protocol.LOADS: self._loads.serve,
+                protocol.REPLICA_END: self._recoveries.serve,
+                protocol.CONTROLLER_INSTALL: self._changes.install,
+                protocol.TAKE_OVER: self._handover.take_over,
+                protocol.HAND_OVER: self._handover.hand_over,
+                protocol.GIVE_LEAD: self._handover.give,
             },
             metrics=self._metrics,
             on_stranger=self._stranger,
@@ -463,17 +481,18 @@ class Node:
         host, port = split_address(self._config.listen, "listen")
         try:
             self._listener = await acceptor.serve(
-                server, host, port, secret=self._secret, budgets=self._budgets, weigh=weigh
+                server, host, port, secret=self._secret, tls=self._tls, budgets=self._budgets
             )
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {self._config.listen}: {error.strerror or error}; "
                 "give another address with --listen"
             ) from None
+        self._listeners.append(self._listener)
         http_host, http_port = split_address(self._config.http, "http")
         self._http = HttpServer(
             host=http_host, port=http_port, metrics=self._metrics, not_ready=self._not_ready,
-            status=self._status,
+            status=self._status, tls=None if self._tls is None else self._tls.http_context,
         )  # fmt: skip
         await self._http.start()
 
@@ -495,6 +514,7 @@ class Node:
 
     def _image_changed(self) -> None:
         metadata = self._view.metadata
+        self._learn_keys()
         self._membership.look(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {
@@ -505,13 +525,23 @@ class Node:
         )
         self._duties.wake()
 
+    def _learn_keys(self) -> None:
+        """Where nodes are bound to other keys, whoever came with another one is believed no
+        longer."""
+        keys = {node.node_id: node.key for node in self._view.metadata.nodes.values()}
+        if self._tls is not None and self._tls.learn(keys):
+            for listener in self._listeners:
+                listener.recheck()
+            self._links.recheck()
+            self._spawn(self._tls.registered_anew())
+
     def _stranger(self, cluster: str) -> None:
-        """Somebody takes this node for one of another cluster. Where it has founded one, and that
+        """A node takes this one for one of another cluster. Where it has founded one, and that
         is empty still, its directory is not the one that it is known by (executions 1.24)."""
         metadata = self._view.metadata
         if self._founding and len(metadata.nodes) <= 1 and not metadata.logs:
             error = Conflict(
-                f"a node or client of cluster {cluster} has asked for {self._config.advertised}, "
+                f"a node of cluster {cluster} has asked for {self._config.advertised}, "
                 f"and this node has just founded cluster {self.identity.cluster_id} in "
                 f"{self._config.data}: is that the right directory, and its volume mounted?"
             )
@@ -547,7 +577,7 @@ class Node:
         if connection is None:
             raise Unavailable("no link to the controller's leader")
         deadline = asyncio.get_running_loop().time() + _REPORT_TIMEOUT_S
-        await connection.request("report", report, deadline=deadline)
+        await connection.request(protocol.REPORT, report, deadline=deadline)
 
     async def _take_report(self, node: int, report: dict[str, Any]) -> dict[str, Any]:
         self._facts.take(node, report, asyncio.get_running_loop().time())
@@ -576,7 +606,9 @@ class Node:
         return (0, 0) if known is None else (known.boot, known.process)
 
     def _read_again(self) -> None:
-        """SIGHUP: the dial map may have changed; a bad one changes nothing."""
+        """SIGHUP: the dial map and the TLS files may have changed; bad ones change nothing."""
+        if self._tls is not None:
+            self._spawn(self._tls.read_again())
         try:
             self._dial_map = read_dial_map(self._config.dial_map)
         except InvalidArgument as error:
@@ -666,6 +698,7 @@ def _end(code: int) -> None:
 
 def main(config: Config) -> int:
     """Run a node until it is stopped; the exit code."""
+    os.umask(0o077)  # its data is nobody else's, whatever makes a file
     logs.set_up(config.log_level)
     only_the_young()
     return asyncio.run(_main(config))

@@ -13,14 +13,16 @@ import fcntl
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..client.errors import Conflict, CorruptData, InvalidArgument, Unavailable
 from ..client.invariants import DiskFailure
 from ..statemachine.meta import MetaStore
+from .private_directory import DIRECTORY_MODE, FILE_MODE, tighten
 
-_IDENTITY = "identity"
+IDENTITY = "identity"
 PARTIAL = "fetch-"
 """What the name of a part of a file in tmp/ begins with; its content id follows."""
 _OURS = frozenset({"wal", "meta.mdb", "files", "tmp", "lock", "meta.mdb-lock"})
@@ -64,8 +66,8 @@ class DataDirectory:
         self._check_ours()
         try:
             for path in (self.root, self.wal, self.files):
-                path.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise self._unusable(error) from None
         try:
@@ -84,6 +86,7 @@ class DataDirectory:
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         try:
             self._clear_tmp()
+            tighten(self.root, (self.wal, self.files, self.tmp))
         except OSError as error:
             self.close()
             raise self._unusable(error) from None
@@ -108,7 +111,7 @@ class DataDirectory:
             )
 
     def _clear_tmp(self) -> None:
-        self.tmp.mkdir(exist_ok=True)
+        self.tmp.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
         for path in self.tmp.iterdir():
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -154,9 +157,34 @@ class DataDirectory:
             self._lock_fd = -1
 
 
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Hold the lock of a node's directory without writing into the directory.
+
+    Raises DirectoryInUse, InvalidArgument for a directory without a lock file.
+    """
+    try:
+        fd = os.open(root / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise InvalidArgument(
+            f"{root} is no data directory of a node: its lock file: {error.strerror}", what="DIR"
+        ) from None
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            raise DirectoryInUse(
+                f"data directory {root} is in use by process {holder}; stop the node first"
+            ) from None
+        yield
+    finally:
+        os.close(fd)
+
+
 def load_identity(meta: MetaStore) -> Identity | None:
     """The stored identity, or None in a fresh directory. Raises CorruptData."""
-    row = meta.get(_IDENTITY)
+    row = meta.get(IDENTITY)
     if row is None:
         return None
     try:
@@ -168,7 +196,7 @@ def load_identity(meta: MetaStore) -> Identity | None:
 def identity_row(identity: Identity) -> dict[str, dict[str, str | int]]:
     """The meta row that stores an identity."""
     return {
-        _IDENTITY: {
+        IDENTITY: {
             "cluster": identity.cluster_id,
             "node": identity.node_id,
             "incarnation": identity.incarnation,

@@ -6,7 +6,7 @@ what this node knows, so that the client can go where it should (ranges.md secti
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..client.acceptor import Room
 from ..client.errors import (
     CorruptData,
     GenerationMismatch,
-    InvalidArgument,
+    LimitExceeded,
     LognodeError,
     NodeNotFound,
     NotLeader,
@@ -26,22 +26,32 @@ from ..client.errors import (
     from_wire,
     to_wire,
 )
+from ..client.protocol import Operation
+from ..client.protocol.appends import (
+    APPEND,
+    DELETE_KEYS,
+    FENCE,
+    LEASE_RELEASE,
+    LEASE_TAKE,
+    TRIM,
+)
+from ..client.records import PackedBatch, open_batch
 from ..raft.types import GroupId
 from ..statemachine import commands
 from . import fields, lease
 from .metrics import Metrics
 from .range_replica import RangeReplica
 from .reads import READS, Read, show
+from .slices import InOrder
 
-_READ_TIMEOUT_MS = 10_000
 _READ_TIMEOUT_MAX_MS = 60_000
 _LAG_WAIT_S = 0.5
 """How long a prefix read waits for a replica that is behind its session: others may not be."""
 _LOOK_S = 0.25
 
 Body = dict[str, Any]
-Operation = Callable[[Body], Awaitable[Body]]
-PaidOperation = Callable[[Body, Room], Awaitable[Body]]
+Handler = Callable[[Body], Awaitable[Body]]
+PaidHandler = Callable[[Body, Room], Awaitable[Body]]
 Change = Callable[[RangeReplica, Body], Awaitable[Body]]
 
 
@@ -71,17 +81,18 @@ class DataService:
         self._damaged = damaged
         self._for_good = for_good
         self.on_damaged = on_damaged
+        self._in_order = InOrder()
         self._metrics = metrics
-        self.operations: dict[str, Operation] = {
-            "append": self.append,
-            "fence": self.fence,
-            "trim": partial(self._remove, commands.TRIM_KEYS),
-            "delete_keys": partial(self._remove, commands.DELETE_KEYS),
-            "lease": partial(self._lease, lease.take),
-            "release": partial(self._lease, lease.release),
+        self.handlers: dict[Operation, Handler] = {
+            APPEND: self.append,
+            FENCE: self.fence,
+            TRIM: partial(self._remove, commands.TRIM_KEYS),
+            DELETE_KEYS: partial(self._remove, commands.DELETE_KEYS),
+            LEASE_TAKE: partial(self._lease, lease.take),
+            LEASE_RELEASE: partial(self._lease, lease.release),
         }
-        self.reads: dict[str, PaidOperation] = {
-            op: partial(self._read, read) for op, read in READS.items()
+        self.reads: dict[Operation, PaidHandler] = {
+            operation: partial(self._read, read) for operation, read in READS.items()
         }
 
     def find(self, body: Body) -> RangeReplica:
@@ -92,7 +103,7 @@ class DataService:
         NodeNotFound, CorruptData.
         """
         gid = fields.group(body)
-        node = fields.optional_integer(body, "node")
+        node = body["node"]
         if node is not None and node != self._node_id:
             raise NodeNotFound(f"this is node {self._node_id}, not node {node}", node=node)
         replica = self._replica(gid.range_id)
@@ -124,15 +135,12 @@ class DataService:
         """Append batches in their order; each has its own result."""
         started = time.monotonic()
         replica = self.find(body)
-        batches = body.get("batches")
-        if type(batches) is not list or not batches or set(map(type, batches)) != {bytes}:
-            raise InvalidArgument("append needs `batches`, an array of bytes", what="batches")
-        waiting: list[asyncio.Future[Body] | LognodeError] = []
-        for data in batches:
-            try:
-                waiting.append(replica.append(data))
-            except LognodeError as error:
-                waiting.append(error)
+        batches = body["batches"]
+        first = _opened(batches[0])
+        producer = first.producer if isinstance(first, PackedBatch) else 0
+        waiting = await self._in_order.stepped(
+            (replica.gid, producer), _append_steps(replica, first, batches[1:])
+        )
         results = []
         for item in waiting:
             if isinstance(item, LognodeError):
@@ -150,7 +158,7 @@ class DataService:
     async def _remove(self, kind: int, body: Body) -> Body:
         """Trim or delete keys, on the leader. Doing it twice is doing it once (S11)."""
         replica = self.find(body)
-        removals = fields.removals(body)
+        removals = [(key, before) for key, before in body["keys"]]
         span = replica.descriptor.span
         if any(key not in span for key, _ in removals):
             raise GenerationMismatch(
@@ -173,22 +181,16 @@ class DataService:
     async def fence(self, body: Body) -> Body:
         """Refuse lower epochs of a producer in this range from now on (executions 1.27)."""
         replica = self.find(body)
-        epoch = fields.integer(body, "epoch")
-        payload = [fields.integer(body, "id"), epoch, epoch]
+        payload = [body["id"], body["epoch"], body["epoch"]]
         reply = await replica.propose_and_wait(commands.FENCE, payload)
         if reply.get("status") == "error":  # a seal was committed before it
             raise from_wire(reply["error"])
         return {}
 
     def producer_close(self, body: Body) -> None:
-        """A producer has settled everything and goes: its row may go too. Nobody is answered.
-
-        Raises InvalidArgument for a body that is none.
-        """
-        fields.group(body)
-        producer = fields.integer(body, "id")
+        """A producer has settled everything and goes: its row may go too. Nobody is answered."""
         try:
-            self.find(body).close_producer(producer)
+            self.find(body).close_producer(body["id"])
         except LognodeError:
             return  # an idle row goes after 24 h
 
@@ -202,7 +204,7 @@ class DataService:
             answer = await read(replica, body)
         except CorruptData as error:
             self.on_damaged(replica, error)
-            raise self.damage_refusal(replica.gid, error.message, body.get("node")) from None
+            raise self.damage_refusal(replica.gid, error.message, body["node"]) from None
         replica.count_read()
         show(replica, body)
         answer.setdefault("applied", replica.applied_index)  # pages and numbers have their own
@@ -219,23 +221,16 @@ class DataService:
 
         The room for the answer comes last, so that nobody holds it while waiting for others.
         """
-        timeout_ms = fields.integer(body, "timeout_ms", _READ_TIMEOUT_MS)
-        timeout_s = min(timeout_ms, _READ_TIMEOUT_MAX_MS) / 1000
-        through = fields.optional_integer(body, "through")
-        session = fields.optional_integer(body, "applied") or 0
-        consistency = body.get("consistency") or "linearizable"
-        if consistency not in ("linearizable", "prefix"):
-            raise InvalidArgument(
-                f"consistency {consistency!r}; linearizable or prefix", what="consistency"
-            )
+        timeout_s = min(body["timeout_ms"], _READ_TIMEOUT_MAX_MS) / 1000
+        through, session = body["through"], body["applied"] or 0
         try:
             async with asyncio.timeout(timeout_s):
-                if consistency == "linearizable":
+                if body["consistency"] == "linearizable":
                     await replica.read_barrier()
                 elif session > replica.applied_index:
                     await self._reach(replica, session)
                 if through is not None:
-                    await self._reach_seq(replica, through, alone=body.get("node") is not None)
+                    await self._reach_seq(replica, through, alone=body["node"] is not None)
                 await room()
         except TimeoutError:
             reached = "" if through is None else f"; seq {replica.state.next_seq - 1} is applied"
@@ -281,3 +276,42 @@ class DataService:
             "read without node=, the other members serve it",
             outcome="not_applied",
         )
+
+
+def _opened(data: bytes) -> PackedBatch | LognodeError:
+    """A batch none of whose columns is unpacked, or what is wrong with it."""
+    try:
+        return open_batch(data)
+    except CorruptData as error:
+        return CorruptData(error.message, outcome="not_applied")
+
+
+def _append_steps(
+    replica: RangeReplica, first: PackedBatch | LognodeError, others: Sequence[bytes]
+) -> Generator[None, None, list["asyncio.Future[Body] | LognodeError"]]:
+    """Give the batches to the replica, in steps: the future of each reply, or why there is none.
+
+    Raises LimitExceeded before any column of any batch is unpacked.
+    """
+    opened = [first]
+    for data in others:
+        opened.append(_opened(data))
+        yield
+    declared = sum(each.values_size for each in opened if isinstance(each, PackedBatch))
+    if declared > limits.values_bytes_max:
+        raise LimitExceeded(
+            f"append of batches whose values have {declared} bytes uncompressed; at most "
+            f"{limits.values_bytes_max} are allowed: send them in several requests",
+            limit="values_bytes_max", value=declared, allowed=limits.values_bytes_max,
+        )  # fmt: skip
+    waiting: list[asyncio.Future[Body] | LognodeError] = []
+    for each in opened:
+        if isinstance(each, LognodeError):
+            waiting.append(each)
+            continue
+        try:
+            waiting.append((yield from replica.append_steps(each)))
+        except LognodeError as error:
+            waiting.append(error)
+        yield
+    return waiting

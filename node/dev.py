@@ -15,20 +15,35 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from ..client.errors import Unavailable
+from ..client.errors import InvalidArgument, Unavailable
 from ..client.ports import free_ports
 from .addresses import split_address
+from .dev_data import KeptNode, check_kept, directories_of, first_port, kept_nodes, port_of
+from .dev_tls import DevTls
+
+_DEFAULT_PORT: Final = 4600
+_START_S: Final = 120.0
+"""Patience of `lognode dev`: nodes that were killed with much data read all of it back first."""
+_OTHER_PORTS: Final = "choose others with --base-port"
 
 
 class LocalNode:
     """One node process; it may be killed and started again on the same directory."""
 
     def __init__(
-        self, number: int, root: Path, port: int, http: int, join: str | None, flags: Sequence[str]
+        self,
+        number: int,
+        root: Path,
+        port: int,
+        http: int,
+        join: str | None,
+        flags: Sequence[str],
+        tls: DevTls | None = None,
     ) -> None:
         self.number = number
         self.data = root / f"node{number}"
@@ -37,9 +52,17 @@ class LocalNode:
         self.http = f"127.0.0.1:{http}"
         self.program: Sequence[str] = ("-m", "lognode.node.main")
         """What Python runs; tests put something around it."""
-        self._join = join
-        self._flags = tuple(flags)
+        self.join = join
+        """Where an empty node asks to join; None: it founds a cluster."""
+        self._tls = tls
+        own = () if tls is None else tls.flags(number)
+        self._flags = (*own, *flags)
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where its HTTP listener is."""
+        return f"{'http' if self._tls is None else 'https'}://{self.http}"
 
     @property
     def running(self) -> bool:
@@ -58,7 +81,7 @@ class LocalNode:
         """What the program is given."""
         return [
             "--data", str(self.data), "--listen", self.address, "--http", self.http,
-            *(("--join", self._join) if self._join else ()), *self._flags,
+            *(("--join", self.join) if self.join else ()), *self._flags,
         ]  # fmt: skip
 
     @property
@@ -73,11 +96,10 @@ class LocalNode:
         """
         if self.running:
             return
-        check_free(self.address)
-        check_free(self.http)
+        self.check_ports()
         command = [sys.executable, *self.program, *self.arguments]
         self.data.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.log_path, "ab") as output:
+        with open(self.log_path, "ab", opener=partial(os.open, mode=0o600)) as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -86,21 +108,31 @@ class LocalNode:
                 start_new_session=True,
             )
 
-    def wait_ready(self, timeout_s: float = 30.0) -> None:
-        """Return when `/readyz` answers 200. Raises Unavailable with the end of the log."""
+    def check_ports(self, *, kept: bool = False) -> None:
+        """Raise Unavailable when another program has one of the ports. `kept`: the node was here
+        before, and starts again at these ports only."""
+        for address in (self.address, self.http):
+            check_free(address, "stop that program" if kept else _OTHER_PORTS)
+
+    def wait_ready(
+        self, timeout_s: float = 30.0, *, interrupted: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Return when `/readyz` answers 200, or once `interrupted`.
+
+        Raises Unavailable with the end of the log.
+        """
         deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not interrupted():
             if not self.running:
                 raise Unavailable(f"node {self.number} ended:\n{self.log_tail()}")
             with (
                 contextlib.suppress(urllib.error.URLError, OSError),
-                urllib.request.urlopen(f"http://{self.http}/readyz", timeout=2),
+                self.fetch("/readyz", timeout_s=2),
             ):
                 return
             time.sleep(0.05)
-        raise Unavailable(
-            f"node {self.number} is not ready after {timeout_s} s:\n{self.log_tail()}"
-        )
+        if not interrupted():
+            raise Unavailable(f"node {self.number} is not ready in time:\n{self.log_tail()}")
 
     def signal(self, number: int) -> None:
         """Send a signal to the process, if it lives."""
@@ -119,9 +151,14 @@ class LocalNode:
 
     def status(self) -> dict[str, Any]:
         """The node's /status.json. Raises OSError when it does not answer."""
-        with urllib.request.urlopen(f"http://{self.http}/status.json", timeout=5) as answer:
+        with self.fetch("/status.json", timeout_s=5) as answer:
             status: dict[str, Any] = json.load(answer)
         return status
+
+    def fetch(self, path: str, timeout_s: float) -> Any:
+        """The answer of the HTTP listener, a context manager. Raises OSError."""
+        context = None if self._tls is None else self._tls.context
+        return urllib.request.urlopen(self.url + path, timeout=timeout_s, context=context)
 
     def log_tail(self, lines: int = 15) -> str:
         """The last lines of the log file."""
@@ -141,7 +178,12 @@ class LocalNode:
 
 
 class LocalCluster:
-    """n nodes; the first founds, the others join it. A context manager that ends them all."""
+    """n nodes; the first founds, the others join it. A context manager that ends them all.
+
+    `tls`: with TLS, by certificates of an authority of the cluster's own under `root`.
+    Nodes that an earlier run left under `root` start again at their addresses. Without them the
+    ports are those from `base_port` or else `default_port` on, two a node, or free ones.
+    """
 
     def __init__(
         self,
@@ -149,37 +191,75 @@ class LocalCluster:
         nodes: int = 3,
         *,
         base_port: int | None = None,
+        default_port: int | None = None,
         flags: Sequence[str] = (),
+        tls: bool = False,
     ) -> None:
         self.root = root
+        self.tls = DevTls(root / "tls") if tls else None
         self.nodes: list[LocalNode] = []
         self._flags = tuple(flags)
-        self._ports = iter(
-            range(base_port, base_port + 2 * nodes) if base_port else free_ports(2 * nodes)
-        )
+        self._kept = kept_nodes(directories_of(root))
+        first = base_port or first_port(self._kept) or (not self._kept and default_port)
+        self._ports = iter(range(first, first + 2 * nodes) if first else ())
         for _ in range(nodes):
             self.add()
 
     def add(self) -> LocalNode:
         """One more node, not started."""
-        ports = self._ports
-        port = next(ports, None) or free_ports(1)[0]
-        http = next(ports, None) or free_ports(1)[0]
+        number = len(self.nodes) + 1
+        kept = self._kept.get(number, KeptNode(self.root))
+        port = next(self._ports, None) or port_of(kept.address) or free_ports(1)[0]
+        http = next(self._ports, None) or port_of(kept.http) or free_ports(1)[0]
         join = self.nodes[0].address if self.nodes else None
-        node = LocalNode(len(self.nodes) + 1, self.root, port, http, join, self._flags)
+        node = LocalNode(number, self.root, port, http, join, self._flags, self.tls)
         self.nodes.append(node)
         return node
 
     @property
     def servers(self) -> str:
-        """The address of the cluster, as clients take it."""
-        return "lognode://" + ",".join(node.address for node in self.nodes)
+        """The address of the cluster, as clients take it, with the files for TLS."""
+        addresses = ",".join(node.address for node in self.nodes)
+        if self.tls is None:
+            return f"lognode://{addresses}"
+        return f"lognodes://{addresses}?{self.tls.query}"
 
-    def start(self, timeout_s: float = 30.0) -> None:
-        """Start all nodes, the founder first, and return when each serves."""
-        for node in self.nodes:
-            node.start()
-            node.wait_ready(timeout_s)
+    def start(
+        self, timeout_s: float = 30.0, *, interrupted: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Start all nodes that do not run, and return when each serves, or once `interrupted`.
+
+        Nodes that were here before start together: none of them is ready before a majority runs.
+        New nodes start after them, one by one, so that their ids are in the order of `nodes`; the
+        first node founds the cluster if no node was here before.
+
+        Raises InvalidArgument or DirectoryInUse for a directory that these nodes cannot start
+        with, with nothing started; Unavailable when a port is taken or a node does not start.
+        """
+        nodes = {node.number: node for node in self.nodes if not node.running}
+        directories = directories_of(self.root)
+        directories |= {number: node.data for number, node in nodes.items()}
+        kept = kept_nodes({
+            number: data for number, data in directories.items()
+            if number in nodes or number > len(self.nodes)
+        })  # fmt: skip
+        addresses = {node.number: node.address for node in self.nodes}
+        check_kept(self.root, kept, addresses)
+        for node in nodes.values():
+            node.check_ports(kept=node.number in kept)
+        again = [node for number, node in nodes.items() if number in kept]
+        new = [node for number, node in nodes.items() if number not in kept]
+        present = [node for node in self.nodes if node.running] + again
+        if present and self.nodes[0] in new:
+            self.nodes[0].join = present[0].address  # its directory is gone: its cluster is not
+        for together in (again, *([node] for node in new)):
+            for node in together:
+                node.start()
+            deadline = time.monotonic() + timeout_s
+            for node in together:
+                node.wait_ready(deadline - time.monotonic(), interrupted=interrupted)
+            if interrupted():
+                return
 
     def stop(self) -> None:
         """Stop all nodes in order; last started first."""
@@ -197,8 +277,8 @@ class LocalCluster:
         self.stop()
 
 
-def check_free(address: str) -> None:
-    """Raise Unavailable if another program listens on the address."""
+def check_free(address: str, advice: str = _OTHER_PORTS) -> None:
+    """Raise Unavailable, with the advice, if another program listens on the address."""
     host, port = split_address(address, "port")
     with socket.socket() as probe:
         # As servers do: what a killed process left behind does not count.
@@ -206,27 +286,29 @@ def check_free(address: str) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise Unavailable(
-                f"port {port} is taken: {error.strerror}; choose others with --base-port"
-            ) from None
+            raise Unavailable(f"port {port} is taken: {error.strerror}; {advice}") from None
 
 
-def run(nodes: int, data: Path, base_port: int | None) -> int:
+def run(nodes: int, data: Path, base_port: int | None, *, tls: bool = False) -> int:
     """`lognode dev`: start, print the addresses, wait for Ctrl-C or SIGTERM, stop.
 
-    The others go on when a node ends. Raises Unavailable when a node does not start, or none is
-    left.
+    The others go on when a node ends. Raises what `LocalCluster.start` raises, and Unavailable
+    when no node is left.
     """
-    cluster = LocalCluster(data, nodes, base_port=base_port or 4600)
+    if nodes < 1:
+        raise InvalidArgument(f"-n is {nodes}; a cluster has at least 1 node. Give -n 1 or more")
+    cluster = LocalCluster(data, nodes, base_port=base_port, default_port=_DEFAULT_PORT, tls=tls)
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     signal.signal(signal.SIGINT, lambda number, _: ended.append(number))
     try:
-        cluster.start()
-        for node in cluster.nodes:
-            line = f"node {node.number}\t{node.address}\thttp://{node.http}\t{node.data}\n"
+        cluster.start(_START_S, interrupted=lambda: bool(ended))
+        for node in cluster.nodes if not ended else ():
+            line = f"node {node.number}\t{node.address}\t{node.url}\t{node.data}\n"
             sys.stdout.write(line)
-        sys.stdout.write(f"LOGNODE_SERVER={cluster.servers}\nCtrl-C ends the cluster\n")
+        if not ended:
+            server = shlex.quote(cluster.servers) if tls else cluster.servers
+            sys.stdout.write(f"LOGNODE_SERVER={server}\nCtrl-C ends the cluster\n")
         sys.stdout.flush()
         gone: set[int] = set()
         while not ended:

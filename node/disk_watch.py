@@ -74,7 +74,7 @@ class DiskWatch:
     def _tell(self, before: Level) -> None:
         """One line a change, however often it is looked at."""
         room = self._room
-        fields = {"free": room.free, "reserve": room.reserve, "level": room.level.name}
+        fields = {"free": room.free, "reserve": room.reserve, "disk_level": room.level.name}
         if not room.level:
             log.info("the disk has room again", extra={"fields": fields})
         elif not before:

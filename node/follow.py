@@ -1,22 +1,21 @@
 """A follow: entries pushed as they are applied, at the pace that the reader's credit allows.
 
 A follower that falls behind is served from segments like any read and joins the tail when it has
-caught up. It costs the memory of one page, for which it waits for room, and none while it waits for
-entries or for credit.
+caught up. It costs the memory of one page, which keeps to the rule of `statemachine.room`. It waits
+for room for the page, and costs none while it waits for entries or for credit.
 """
 
 import asyncio
 from collections.abc import Collection
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ..client import limits
 from ..client.acceptor import Request
 from ..client.errors import NotLeader, Sealed
-from ..client.wire import field
 from ..statemachine.page import Page
 from ..statemachine.turns import ENTRIES_A_TURN
-from . import fields
 from .range_replica import RangeReplica
 from .turns import in_turns
 
@@ -32,14 +31,14 @@ class Follow:
         self._replica = replica
         self._request = request
         self._news = asyncio.Event()
-        keys = field(body, "keys", dict, type(None))
-        self._positions: dict[bytes, int] | None = None if keys is None else _positions(keys)
-        self._ready: set[bytes] = set(self._positions or ())
-        prefix = fields.bound(body, "prefix")
-        self._start_key = max(fields.bound(body, "start_key"), prefix)
-        ends = (fields.optional_key(body, "end_key"), _after(prefix))
+        self._positions: dict[bytes, int] | None = body["keys"]
+        self._ready = dict.fromkeys(self._positions or ())
+        """Keys that may have entries to be pushed, in the order of their turns."""
+        prefix = body["prefix"]
+        self._start_key = max(body["start_key"], prefix)
+        ends = (body["end_key"], _after(prefix))
         self._end_key: bytes | None = min((end for end in ends if end is not None), default=None)
-        self._from_seq = fields.integer(body, "from_seq", 1)
+        self._from_seq: int = body["from_seq"]
         self._narrowed_to: bytes | None = None
         """Where the span ends, as far as that is not told yet and is not where the asker put it."""
 
@@ -86,7 +85,7 @@ class Follow:
 
     def _on_news(self, keys: Collection[bytes] | None) -> None:
         if self._positions is not None and keys is not None:
-            self._ready.update(keys)
+            self._ready.update(dict.fromkeys(keys))
         self._news.set()
 
     async def _next_page(self) -> tuple[Page, bool]:
@@ -104,18 +103,19 @@ class Follow:
                 raise Sealed("what goes together in the order of seq has changed")
             self._from_seq = page.next
             return page, page.more
-        page = Page()
-        for at, key in enumerate(sorted(self._ready)[:_KEYS_A_PAGE], 1):
+        page = Page(limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default)
+        for at, key in enumerate(list(islice(self._ready, _KEYS_A_PAGE)), 1):
             scan = partial(
-                state.scan, key, self._positions[key], None,
-                limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default,
+                state.scan, key, self._positions[key], None, limit=page.entries_left,
+                bytes_max=page.bytes_left, begun=page.begun,
             )  # fmt: skip
             part = await in_turns(self._replica, scan)
             page.extend(part)
             self._positions[key] = part.next
-            if not part.more:
-                self._ready.discard(key)
-            if page.size >= limits.page_bytes_default or len(page) >= ENTRIES_A_TURN:
+            del self._ready[key]
+            if part.more:
+                self._ready[key] = None  # the others first
+            if page.full:
                 break
             if at % _KEYS_A_TURN == 0:
                 await asyncio.sleep(0)
@@ -134,13 +134,6 @@ class Follow:
         if self._narrowed_to is not None:
             body["end_key"], self._narrowed_to = self._narrowed_to, None
         return body
-
-
-def _positions(keys: dict[Any, Any]) -> dict[bytes, int]:
-    for key, seq in keys.items():
-        fields.integer({"keys": seq}, "keys")
-        fields.key({"keys": key}, "keys")
-    return dict(keys)
 
 
 def _after(prefix: bytes) -> bytes | None:

@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 
 from ..client.errors import InvalidArgument
+from ..client.private_files import read_private
 from .addresses import split_address
 
 
@@ -23,15 +24,11 @@ def read_dial_map(path: Path | None) -> dict[str, str]:
 
 
 def read_secret(path: Path | None) -> bytes | None:
-    """The secret that the nodes of the cluster share. Raises InvalidArgument."""
+    """The secret that the nodes of the cluster share. Raises InvalidArgument, also where others
+    may read the file."""
     if path is None:
         return None
-    try:
-        secret = path.read_bytes().strip()
-    except OSError as error:
-        raise InvalidArgument(
-            f"cannot read secret file {path}: {error.strerror}", what="secret_file"
-        ) from None
+    secret = read_private(path, "secret file").strip()
     if len(secret) < 16:
         raise InvalidArgument(
             f"the secret in {path} has {len(secret)} bytes; give at least 16", what="secret_file"

@@ -10,11 +10,12 @@ under load a follower is never at the end of the log unless the leader pauses (e
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import starmap
 from typing import Any
 
 from ..client.connection import Connection
 from ..client.errors import Conflict, LognodeError, NotLeader, RangeNotFound, Unavailable
-from ..client.wire import field
+from ..client.protocol.peers import TAKE_OVER
 from ..raft.types import GroupId
 from . import fields
 from .host import Host
@@ -98,7 +99,7 @@ class Handover:
         Raises InvalidArgument, NotLeader, Conflict.
         """
         replica, target = self._led(body)
-        await self.spare(replica, {target}, why=field(body, "why", str))
+        await self.spare(replica, {target}, why=body["why"])
         return {"given": not replica.leads}
 
     # Asked for.
@@ -144,7 +145,7 @@ class Handover:
 
     def _led(self, body: Body) -> tuple[Replica, int]:
         """The replica, which leads, and the other member that is to lead."""
-        gid, target = fields.group(body), fields.integer(body, "node")
+        gid, target = fields.group(body), body["node"]
         replica = self._host.groups.get(gid)
         if replica is None or not replica.leads:
             raise NotLeader(f"this node does not lead {gid}", hint=None)
@@ -190,7 +191,7 @@ class Handover:
         body = {"groups": [list(replica.gid)]}
         deadline = asyncio.get_running_loop().time() + _ELECTION_S
         try:
-            await connection.request("take_over", body, deadline=deadline)
+            await connection.request(TAKE_OVER, body, deadline=deadline)
         except LognodeError as error:
             if error.fields.get("reason") == "stopping":
                 self._unwilling.add(peer)
@@ -203,12 +204,10 @@ class Handover:
         """A leader asks this member to stand for election. Raises Unavailable, RangeNotFound."""
         if self._stopping:
             raise Unavailable("this node stops as well", reason="stopping")
-        for each in field(body, "groups", list):
-            if not isinstance(each, list) or list(map(type, each)) != [int, int]:
-                raise fields.invalid("groups")
-            replica = self._host.groups.get(GroupId(each[0], each[1]))
+        for gid in starmap(GroupId, body["groups"]):
+            replica = self._host.groups.get(gid)
             if replica is None:
-                raise RangeNotFound(f"no replica of {each} on this node", range=each[0])
+                raise RangeNotFound(f"no replica of {gid} on this node", range=gid.range_id)
             replica.take_over()
         return {}
 

@@ -1,11 +1,14 @@
 """Whether the cluster is as it should be, from the metadata and who leads: a pure function."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from ..partitions.metadata import Metadata, group_size
-from ..partitions.model import CONTROLLER_RANGE
+from ..partitions.model import CONTROLLER_RANGE, Descriptor
 from ..partitions.planner import CONTROLLER_MEMBERS, Damages
 from ..partitions.replacing import stranded
+
+_NAMED_MAX = 20
+"""Ranges that one line names; the line counts the rest, and `status` shows all of them."""
 
 
 def reasons(
@@ -19,9 +22,10 @@ def reasons(
     """Why the cluster is not healthy, a line each; empty when it is.
 
     Healthy: at least `nodes_wanted` nodes ACTIVE, every range and the controller with a leader
-    and as many members as wanted, no operation under way, no replica damaged, no node short of
-    disk: `short` has the bytes that are left; and no node that ought to be there `unreachable` from
-    the one that answers: the controller takes its time before it calls a node dead.
+    and as many members as wanted, none of them on a node that was removed, no operation under way,
+    no replica damaged, no node short of disk: `short` has the bytes that are left; and no node that
+    ought to be there `unreachable` from the one that answers: the controller takes its time before
+    it calls a node dead.
     """
     active = metadata.active_nodes()
     found = []
@@ -42,6 +46,8 @@ def reasons(
         f"{count} replicas of node {node} have no other node to go to: let another one join"
         for node, count in sorted(stranded(ranges, metadata.nodes).items())
     ]
+    found += _to_be_copied(metadata, ranges)
+    gone = metadata.gone_nodes()
     for range_ in ranges:
         name = metadata.name_of(range_)
         if leader(range_.range_id, range_.generation) is None:
@@ -51,7 +57,8 @@ def reasons(
             replicas = metadata.logs[range_.log_id].policy.replicas
         size = group_size(replicas, len(active))
         if len(range_.members) < size:
-            found.append(f"{name} has {len(range_.members)} members, {size} are wanted")
+            live = _live(range_, gone)
+            found.append(f"{name} has {live} members, {size} are wanted")
     found += [
         f"node {node}'s replica of {metadata.name_of(range_)} is damaged: {reason}"
         for node, replicas in sorted(damaged.items())
@@ -70,6 +77,33 @@ def reasons(
         for operation in metadata.operations.values()
     ]
     return found
+
+
+def _to_be_copied(metadata: Metadata, ranges: Collection[Descriptor]) -> Iterator[str]:
+    """A line for each removed node that is still a member of ranges. Until other nodes have copies,
+    these ranges live on fewer members than they list, and another stop may end their majority."""
+    gone = metadata.gone_nodes()
+    for node in metadata.nodes.values():
+        if node.state != "REMOVED":
+            continue
+        held = [range_ for range_ in ranges if node.node_id in range_.members]
+        if not held:
+            continue
+        named = [
+            f"{metadata.name_of(range_)} ({_live(range_, gone)} of {len(range_.members)} members "
+            "are live)"
+            for range_ in held[:_NAMED_MAX]
+        ]
+        if len(held) > _NAMED_MAX:
+            named.append(f"{len(held) - _NAMED_MAX} more")
+        yield (
+            f"node {node.node_id} was removed and its replicas are still to be copied to other "
+            f"nodes ({len(held)}): {', '.join(named)}"
+        )
+
+
+def _live(range_: Descriptor, gone: Collection[int]) -> int:
+    return sum(member not in gone for member in range_.members)
 
 
 def _listed(nodes: Collection[int]) -> str:

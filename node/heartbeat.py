@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..client.connection import Connection
-from ..client.errors import LognodeError, NotLeader
-from ..client.wire import field
+from ..client.errors import InvalidArgument, LognodeError, NotLeader
+from ..client.protocol.peers import HEARTBEAT, KNOWN_IMAGE
 from ..partitions.facts import Facts
 from ..partitions.leads import LEAD_RESTS_S
 from ..partitions.model import CONTROLLER_RANGE
 from ..partitions.planner import Damage, Large
 from ..partitions.shrinking import Small
 from ..raft.types import GroupId
-from . import fields
 from .disk_room import DiskRoom
 from .draining import Draining
 from .handover import Handover
@@ -89,7 +88,8 @@ class Heartbeat:
             try:
                 await self._ask()
             except LognodeError as error:
-                log.debug("no heartbeat", extra={"fields": {"error": str(error)}})
+                level = logging.ERROR if isinstance(error, InvalidArgument) else logging.DEBUG
+                log.log(level, "no heartbeat", extra={"fields": {"error": str(error)}})
                 await asyncio.sleep(_RETRY_S)
 
     async def _ask(self) -> None:
@@ -122,7 +122,7 @@ class Heartbeat:
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
         try:
-            answer = await connection.request("heartbeat", body, deadline=deadline)
+            answer = await connection.request(HEARTBEAT, body, deadline=deadline)
         except NotLeader as error:
             self._view.forget_controller_leader()
             hint = error.fields.get("hint")
@@ -170,14 +170,14 @@ class Heartbeat:
         """Who leads may be a node that this one, long away, has never heard of."""
         known = self._view.metadata
         body = {"generation": known.controller.generation, "version": known.version}
-        answer = await connection.request("known_image", body, deadline=deadline)
+        answer = await connection.request(KNOWN_IMAGE, body, deadline=deadline)
         if answer["image"] is not None:
             await self._view.take(answer["image"])
 
     async def known_image(self, _: int, body: Body) -> Body:
         """The image of this node, where it is newer: committed, and maybe no longer the newest."""
         known = self._view.metadata
-        has = (fields.integer(body, "generation"), fields.integer(body, "version"))
+        has = (body["generation"], body["version"])
         newer = (known.controller.generation, known.version) > has
         return {"image": known.image() if newer else None}
 
@@ -186,24 +186,18 @@ class Heartbeat:
         replica = self._host.controller
         if replica is None or not replica.leads:
             raise NotLeader("not the controller's leader", hint=self._view.controller_leader())
-        leaders = field(body, "leaders", dict)
-        damaged = fields.parsed("damaged", _damage, body.get("damaged", []))
-        large = fields.parsed("large", _large, body.get("large", []))
-        busy = fields.parsed("busy", _large, body.get("busy", []))
-        small = fields.parsed("small", _small, body.get("small", []))
-        disk_free = fields.optional_integer(body, "disk_free")
-        leads_left = fields.optional_integer(body, "leads_left")
-        wishes = fields.parsed("wishes", _wishes, body.get("wishes", []))
-        *seen, seen_number = fields.integers(body, "seen", 3)
-        has = (fields.integer(body, "generation"), fields.integer(body, "version"))
+        damaged = _damage(body["damaged"])
+        *seen, seen_number = body["seen"]
+        has = (body["generation"], body["version"])
         await replica.ready()
-        self._hear(node, leads_left)
-        self._view.learn_leaders(leaders)
+        self._hear(node, body["leads_left"])
+        self._view.learn_leaders(body["leaders"])
         self._facts.damaged[node] = self._view.damaged[node] = damaged
-        self._facts.large[node] = large + [told._replace(by_load=True) for told in busy]
-        self._keep(wishes)
-        self._facts.small[node] = small
-        self._room.told(node, disk_free)
+        busy = [Large(*told)._replace(by_load=True) for told in body["busy"]]
+        self._facts.large[node] = [Large(*told) for told in body["large"]] + busy
+        self._keep(body["wishes"])
+        self._facts.small[node] = [Small(*told) for told in body["small"]]
+        self._room.told(node, body["disk_free"])
         self._facts.short = self._room.short.keys()
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
@@ -243,24 +237,5 @@ class Heartbeat:
         ]
 
 
-def _large(told: Any) -> list[Large]:
-    if any(list(map(type, each)) != [int, int, int, bytes] for each in told):
-        raise ValueError("a large range that is none")
-    return [Large(*each) for each in told]
-
-
-def _wishes(told: Any) -> list[tuple[int, int, float]]:
-    found = [(int(range_id), int(node), float(ago_s)) for range_id, node, ago_s in told]
-    if not all(0 <= ago_s <= LEAD_RESTS_S for _, _, ago_s in found):
-        raise ValueError("wishes that are none")
-    return found
-
-
-def _small(told: Any) -> list[Small]:
-    if any(list(map(type, each)) != [int] * len(Small._fields) for each in told):
-        raise ValueError("a small range that is none")
-    return [Small(*each) for each in told]
-
-
 def _damage(told: Any) -> list[Damage]:
-    return [(int(range_id), int(generation), str(why)) for range_id, generation, why in told]
+    return [(range_id, generation, why) for range_id, generation, why in told]

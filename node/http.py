@@ -1,11 +1,13 @@
 """HTTP for people and their tools: health, readiness, metrics, status."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from aiohttp import web
 
+from ..client.acceptor import handshake_timeout_s
 from ..client.errors import Unavailable
 from ..client.json_text import to_json
 from ..client.listening import end_listening
@@ -24,12 +26,14 @@ class HttpServer:
         *,
         host: str,
         port: int,
+        tls: ssl.SSLContext | None,
         metrics: Metrics,
         not_ready: Callable[[], str | None],
         status: Callable[[], Awaitable[dict[str, Any]]],
     ) -> None:
         self._host = host
         self._port = port
+        self._tls = tls
         self._metrics = metrics
         self._not_ready = not_ready
         self._status = status
@@ -52,8 +56,9 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         try:
             self._listening = await loop.create_server(
-                _factory(self._runner), self._host, self._port
-            )
+                _factory(self._runner), self._host, self._port, ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else handshake_timeout_s,
+            )  # fmt: skip
         except OSError as error:
             await self._runner.cleanup()
             raise Unavailable(

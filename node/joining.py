@@ -6,10 +6,12 @@ from typing import Any
 
 from ..client.connection import dial
 from ..client.errors import LognodeError, Unavailable
+from ..client.protocol.peers import JOIN
 from ..partitions.metadata import Metadata
 from .addresses import split_address
 from .config import Config
 from .data_directory import Identity, new_cluster_id, new_incarnation
+from .tls import NodeTls
 
 _RETRY_S = 0.3
 
@@ -22,7 +24,7 @@ def found() -> Identity:
 
 
 async def join(
-    config: Config, secret: bytes | None, process: int
+    config: Config, secret: bytes | None, tls: NodeTls | None, process: int
 ) -> tuple[Identity, dict[str, Any]]:
     """Ask the nodes of `config.join` in turn until one has registered this node.
 
@@ -36,7 +38,8 @@ async def join(
     while True:
         for address in config.join:
             try:
-                return await _ask(address, registration(config, incarnation, 0, process), secret)
+                body = registration(config, incarnation, 0, process)
+                return await _ask(address, body, secret, tls)
             except LognodeError as error:
                 if not error.retryable and error.code not in ("REMOTE_PROTOCOL_ERROR",):
                     raise
@@ -51,14 +54,17 @@ async def join(
 
 
 async def _ask(
-    address: str, body: dict[str, Any], secret: bytes | None
+    address: str, body: dict[str, Any], secret: bytes | None, tls: NodeTls | None
 ) -> tuple[Identity, dict[str, Any]]:
     host, port = split_address(address)
     incarnation: int = body["incarnation"]
-    connection = await dial(host, port, role="node", incarnation=incarnation, secret=secret)
+    connection = await dial(
+        host, port, role="node", incarnation=incarnation, secret=secret,
+        tls=None if tls is None else tls.dialling(None),
+    )  # fmt: skip
     try:
         deadline = asyncio.get_running_loop().time() + 10.0
-        answer = await connection.request("join", body, deadline=deadline)
+        answer = await connection.request(JOIN, body, deadline=deadline)
     finally:
         connection.close()
     Metadata.from_image(answer["image"])
@@ -66,15 +72,22 @@ async def _ask(
 
 
 def registration(
-    config: Config, incarnation: int, boot: int, process: int, node: int | None = None
+    config: Config,
+    incarnation: int,
+    boot: int,
+    process: int,
+    node: int | None = None,
+    key: str = "",
 ) -> dict[str, Any]:
-    """What a node says of itself. `process` is random per start."""
+    """What a node says of itself. `process` is random per start; `key` is that of its TLS
+    certificate, "" without TLS. At a join the node that is asked looks for itself."""
     return {
         "node": node,
         "incarnation": incarnation,
         "boot": boot,
         "process": process,
         "address": config.advertised,
-        "http": config.http,
+        "http": config.advertised_http,
         "zone": config.zone,
+        "key": key,
     }

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from ..client.connection import Connection
 from ..client.errors import LognodeError, Unavailable
+from ..client.protocol.peers import GIVE_LEAD
 from ..partitions.change import ALIVE_S
 from ..partitions.facts import Facts
 from ..partitions.leads import LEAD_RESTS_S, TRY_AGAIN_AFTER_S, Given, handovers
@@ -83,7 +84,7 @@ class LeadBalance:
                 if connection is None:
                     raise Unavailable(f"no link to node {given.from_node}")
                 deadline = asyncio.get_running_loop().time() + _ASK_S
-                answer = await connection.request("give_lead", told, deadline=deadline)
+                answer = await connection.request(GIVE_LEAD, told, deadline=deadline)
             if answer["given"]:
                 keeper, rests_s = given.to_node, LEAD_RESTS_S
         except LognodeError as error:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ..client.connection import Connection
 from ..client.errors import LognodeError, RemoteProtocolError
+from ..client.protocol.peers import LOADS
 from ..partitions.load_sample import HotKey
 from ..partitions.model import Descriptor
 from .host import Host
@@ -107,7 +108,7 @@ class Loads:
             return None
         deadline = asyncio.get_running_loop().time() + _ASK_S
         try:
-            answer = await connection.request("loads", {}, deadline=deadline)
+            answer = await connection.request(LOADS, {}, deadline=deadline)
             return from_wire(answer.get("loads"))
         except LognodeError:
             return None  # it is busy, gone, or of a version that knows no loads

@@ -8,11 +8,16 @@ import json
 import logging
 import sys
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
+
+RESERVED: Final = frozenset({"time", "level", "logger", "message", "exception"})
+"""Names that a formatter writes itself. No field of a record may replace them: an alert on
+`level` or `message` must see the value of the record."""
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, then the fields."""
+    """One JSON object a line: time, level, logger, message, then the fields, then exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         body: dict[str, Any] = {
@@ -21,7 +26,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        body.update(getattr(record, "fields", {}))
+        body.update(_fields(record))
         if record.exc_info:
             body["exception"] = self.formatException(record.exc_info)
         return json.dumps(body, default=str)
@@ -31,8 +36,7 @@ class TextFormatter(logging.Formatter):
     """`12:00:00.000 info  message field=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = getattr(record, "fields", {})
-        tail = "".join(f" {name}={value}" for name, value in fields.items())
+        tail = "".join(f" {name}={value}" for name, value in _fields(record))
         text = f"{_timestamp(record.created)[11:23]} {record.levelname.lower():7} "
         text += record.getMessage() + tail
         if record.exc_info:
@@ -48,6 +52,19 @@ def set_up(level: str = "INFO") -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+
+
+def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
+    """The fields of the record. A field with a reserved name gets the prefix `field_`."""
+    fields: dict[str, Any] = getattr(record, "fields", {})
+    taken = {*RESERVED, *fields}
+    for name, value in fields.items():
+        shown = name
+        if name in RESERVED:
+            while shown in taken:
+                shown = f"field_{shown}"
+            taken.add(shown)
+        yield shown, value
 
 
 def _timestamp(seconds: float) -> str:

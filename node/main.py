@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run_node(arguments)
         if arguments[0] == "dev":
             return _run_dev(arguments[1:])
+        if arguments[0] == "ca":
+            return _run_ca(arguments[1:])
         if arguments[0] == "verify":
             return _run_verify(arguments[1:])
         if arguments[:2] == ["config", "show"]:
@@ -64,6 +66,9 @@ def _verbs() -> str:
     lines = ["verbs (each has --help):"]
     for name, text in (
         ("dev", "a cluster on this machine, until Ctrl-C"),
+        ("ca init", "a small certificate authority for a cluster, for TLS"),
+        ("ca node", "the certificate and the key of a node"),
+        ("ca client", "the certificate and the key of a client"),
         ("config show", "a node's settings, and where each is from"),
         ("verify", "check the data directory of a stopped node"),
         *((verb.name, verb.help) for verb in verbs.VERBS.values()),
@@ -81,8 +86,16 @@ def _run_dev(arguments: Sequence[str]) -> int:
                         help="directory of all their data (default ./lognode-dev)")  # fmt: skip
     parser.add_argument("--base-port", type=whole, metavar="P",
                         help="first of two ports a node (default 4600)")  # fmt: skip
+    parser.add_argument("--tls", action="store_true",
+                        help="with TLS, and certificates made for it under --data")  # fmt: skip
     options = parser.parse_args(arguments)
-    return dev.run(options.n, options.data, options.base_port)
+    return dev.run(options.n, options.data, options.base_port, tls=options.tls)
+
+
+def _run_ca(arguments: Sequence[str]) -> int:
+    from . import ca_verbs  # the only verbs that load the cryptography package
+
+    return ca_verbs.run(arguments)
 
 
 def _run_verify(arguments: Sequence[str]) -> int:

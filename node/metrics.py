@@ -54,6 +54,14 @@ class Metrics:
         self.connections = Gauge(
             "lognode_connections", "Open connections by role.", ("role",), registry=registry
         )
+        self.handshakes_refused = Counter(
+            "lognode_handshakes_refused", "Connections that ended before their handshake was done, "
+            "by code; only with TLS.", ("code",), registry=registry,
+        )  # fmt: skip
+        self.certificate_expiry = Gauge(
+            "lognode_certificate_expiry_seconds", "Time until a certificate expires: the node's, "
+            "and the first of its CAs'.", ("certificate",), registry=registry,
+        )  # fmt: skip
         self.raft_dropped = Counter(
             "lognode_raft_messages_dropped", "Messages of members not taken, by reason.",
             ("reason",), registry=registry,

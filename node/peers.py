@@ -17,11 +17,13 @@ from typing import Any
 from ..client import limits
 from ..client.connection import Connection, dial
 from ..client.errors import LognodeError, Unauthorized, Unavailable
+from ..client.protocol.peers import RAFT
 from ..raft.types import GroupId, Message
 from . import raft_in
 from .addresses import split_address
 from .bugs import OnBroken
 from .metrics import Metrics
+from .tls import NodeTls
 
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 1.0
@@ -29,6 +31,10 @@ _DIAL_TIMEOUT_S = 2.0
 _DRAIN_PERIOD_S = 0.02
 _FRAME_BYTES = limits.frame_bytes_max - limits.MIB
 _ITEM_WEIGHT = 64
+_FRAME_COST = 1_024
+"""What the messages of a frame cost who takes it, in a turn of its loop: an entry 1, a message 8
+besides. About 3 ms."""
+_ITEM_COST = 8
 
 log = logging.getLogger("lognode.peers")
 
@@ -49,6 +55,7 @@ class PeerLinks:
         *,
         who: Callable[[], tuple[str, int, int]],
         secret: bytes | None,
+        tls: NodeTls | None,
         resolve: Callable[[str], str],
         on_up: Callable[[int, int], None],
         on_down: Callable[[int], None],
@@ -68,6 +75,7 @@ class PeerLinks:
         self._clock_ms = clock_ms
         self._who = who
         self._secret = secret
+        self._tls = tls
         self._resolve = resolve
         self._on_up = on_up
         self._on_down = on_down
@@ -101,6 +109,11 @@ class PeerLinks:
                 self._links[peer] = _Link(self, peer, link.address)
                 self._links[peer].start()
 
+    def recheck(self) -> None:
+        """Nodes were bound to other keys: end the links to whoever shows another one."""
+        for link in self._links.values():
+            link.recheck()
+
     def connection(self, peer: int) -> Connection | None:
         """The open connection to a peer, for requests to it."""
         link = self._links.get(peer)
@@ -125,7 +138,8 @@ class PeerLinks:
         """Queue a Raft message for the end of this turn of the loop; lost when the link is."""
         link = self._links.get(peer)
         if link is not None and link.up:
-            link.queue("messages", raft_in.item(gid, fingerprint, message), _weight(message))
+            item = raft_in.item(gid, fingerprint, message)
+            link.queue("messages", item, _weight(message), _cost(message))
 
     def send_read_round(self, peer: int, message: Message) -> None:
         """Queue a round of read confirmations, as `send`."""
@@ -138,7 +152,7 @@ class PeerLinks:
     def _send_reads(self, peer: int, kind: str, message: Message) -> None:
         link = self._links.get(peer)
         if link is not None and link.up:
-            link.queue(kind, message, _ITEM_WEIGHT * len(message[-1]))
+            link.queue(kind, message, _ITEM_WEIGHT * len(message[-1]), _cost(message))
 
     def ping(self) -> None:
         """Send a frame to every peer, with what is queued or without."""
@@ -180,6 +194,7 @@ class _Link:
         self._task: asyncio.Task[None] | None = None
         self._out: dict[str, list[list[object]]] = {}
         self._out_bytes = 0
+        self._out_cost = 0
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
@@ -193,13 +208,22 @@ class _Link:
             self.connection.close()
             self.connection = None
 
-    def queue(self, kind: str, item: list[object], weight: int) -> None:
+    def recheck(self) -> None:
+        tls = self._owner._tls
+        if tls is not None and self.connection is not None:
+            try:
+                tls.check_node(self.connection.certificate, self.peer)
+            except LognodeError as error:
+                self.connection.abort(error)
+
+    def queue(self, kind: str, item: list[object], weight: int, cost: int) -> None:
         if not self._out:
             self._owner._queued[self] = None
             self._owner._on_queued()
         self._out.setdefault(kind, []).append(item)
         self._out_bytes += weight
-        if self._out_bytes > _FRAME_BYTES // 2:
+        self._out_cost += cost
+        if self._out_bytes > _FRAME_BYTES // 2 or self._out_cost >= _FRAME_COST:
             self.flush()
 
     def flush_queued(self) -> None:
@@ -210,12 +234,12 @@ class _Link:
     def flush(self, *, now: bool = False) -> None:
         """Send a frame with what is queued, or an empty one. `now`: the turn is at its end."""
         out, self._out = self._out, {}
-        self._out_bytes = 0
+        self._out_bytes = self._out_cost = 0
         if self.connection is None or not self.up:
             return
         self._owner._metrics.raft_frames.inc()
         self._owner._metrics.raft_messages.inc(len(out.get("messages", ())))
-        self.connection.send("raft", self._owner.frame(self.peer, out), now=now)
+        self.connection.send(RAFT, self._owner.frame(self.peer, out), now=now)
         if not self.full and self.connection.queued_bytes > limits.peer_window_bytes_max:
             self.full = True
             self._owner._on_full(self.peer)
@@ -270,11 +294,13 @@ class _Link:
 
     async def _dial(self) -> Connection:
         cluster, node, incarnation = self._owner._who()
+        tls = self._owner._tls
         self.target = self._owner._resolve(self.address)
         host, port = split_address(self.target)
         connection = await dial(
             host, port, role="node", cluster=cluster, node=node, incarnation=incarnation,
             secret=self._owner._secret, timeout_s=_DIAL_TIMEOUT_S,
+            tls=None if tls is None else tls.dialling(self.peer),
         )  # fmt: skip
         if connection.welcome.node not in (None, self.peer):
             connection.close()
@@ -294,7 +320,7 @@ class _Link:
         if self.up:
             self.up = self.full = False
             self._out.clear()
-            self._out_bytes = 0
+            self._out_bytes = self._out_cost = 0
             self._owner._on_down(self.peer)
 
 
@@ -304,6 +330,12 @@ def _weight(message: Message) -> int:
     if not isinstance(entries, list):
         return _ITEM_WEIGHT
     return _ITEM_WEIGHT + sum(len(command) for _, command in entries)
+
+
+def _cost(message: Message) -> int:
+    """What a message costs who takes it; see `_FRAME_COST`."""
+    last = message[-1]
+    return _ITEM_COST + (len(last) if isinstance(last, list) else 0)
 
 
 def _finish(ended: "asyncio.Future[None]") -> None:

@@ -8,12 +8,10 @@ what a copied data directory looks like (executions 2.24).
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..client.wire import field
 from ..raft.types import GroupId, Message
-from . import fields
 from .clocks import Clocks
 from .confirmations import Confirmations
 from .metrics import Metrics
@@ -65,24 +63,23 @@ class RaftIn:
         """Per node, the latest that a message came from."""
 
     def take(self, sender: int, body: Body) -> None:
-        """Give each message to its replica. Raises InvalidArgument for a body that is none."""
-        boot = (fields.integer(body, "boot"), fields.integer(body, "process"))
-        clock_ms = fields.integer(body, "clock")
-        items = [_checked(each) for each in field(body, "messages", list, type(None)) or ()]
-        reads, answers = (_lists(body, name) for name in ("reads", "answers"))
+        """Give each message to its replica."""
+        boot = (body["boot"], body["process"])
+        items = body["messages"] or ()
         if not self._is_latest(sender, boot):
             self._dropped.labels("old_boot").inc(len(items))
             return
-        self._clocks.heard(sender, clock_ms)
-        self._pings.heard(sender, boot[0], body.get("ping"))
+        self._clocks.heard(sender, body["clock"])
+        self._pings.heard(sender, boot[0], body["ping"])
         self._take_messages(sender, items)
-        for message in reads:
+        for message in body["reads"] or ():
             self._confirmations.receive(sender, message)
-        for message in answers:
+        for message in body["answers"] or ():
             self._confirmations.answered(sender, message)
 
-    def _take_messages(self, sender: int, items: list[tuple[GroupId, bytes, Message]]) -> None:
-        for gid, fingerprint, message in items:
+    def _take_messages(self, sender: int, items: Iterable[Sequence[Any]]) -> None:
+        for range_id, generation, fingerprint, message in items:
+            gid = GroupId(range_id, generation)
             replica = self._replica(gid)
             if replica is None:
                 self._dropped.labels("no_replica").inc()
@@ -105,16 +102,3 @@ class RaftIn:
             self._boots[sender] = boot
             return True
         return boot == newest
-
-
-def _lists(body: Body, name: str) -> list[Message]:
-    found = field(body, name, list, type(None)) or []
-    if not all(type(each) is list for each in found):
-        raise fields.invalid(name)
-    return list(found)
-
-
-def _checked(each: object) -> tuple[GroupId, bytes, Message]:
-    if not isinstance(each, list) or list(map(type, each)) != [int, int, bytes, list]:
-        raise fields.invalid("messages")
-    return GroupId(each[0], each[1]), each[2], each[3]

@@ -4,18 +4,19 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
 from ..client import limits
 from ..client.errors import InvalidArgument, LognodeError, Overloaded, Sealed
+from ..client.records import PackedBatch
 from ..partitions.load_sample import HotKey, Sample
 from ..partitions.model import Descriptor
 from ..raft.group_log import GroupLog
 from ..raft.types import LogEntry
 from ..statemachine import commands
-from ..statemachine.admission import admit
+from ..statemachine.admission import admit_steps, finished
 from ..statemachine.range_state import Ahead, Base, RangeState
 from ..statemachine.turns import NotPrepared, TurnOver, Turns
 from .cooling import Cooling
@@ -98,6 +99,29 @@ class RangeReplica(Replica):
 
         Raises NotLeader, Sealed, Overloaded, or what `admit` found wrong; nothing was appended.
         """
+        return finished(self.append_steps(data))
+
+    def append_steps(
+        self, data: bytes | PackedBatch
+    ) -> Generator[None, None, "asyncio.Future[Reply]"]:
+        """The same as `append` in steps of at most a few milliseconds; yields between them."""
+        self._check_takes()
+        packed = data.data if isinstance(data, PackedBatch) else data
+        _check_size(packed)
+        batch = yield from admit_steps(data, self.state.start, self.state.end)
+        self._check_takes()  # other work may have run between the steps
+        if batch.producer:
+            self._producer_use.used(batch.producer)
+        if self.sample is not None:
+            self.sample.appended(batch.keys, together=batch.atomic)
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._gathered.append((packed, batch.count, future))
+        self._gathered_bytes += len(packed)
+        self.services.rounds.gather(self)
+        return future
+
+    def _check_takes(self) -> None:
+        """Raise why this replica takes no append now."""
         if not self.leads and not self.resigning:
             raise self.not_leader()
         if self.is_sealed or self._seal_proposed:
@@ -111,17 +135,6 @@ class RangeReplica(Replica):
             raise Overloaded("the range waits for its segments to be built", retry_after=1.0)
         if self.services.memory.full:
             raise Overloaded("the node waits for segments to be built", retry_after=1.0)
-        batch = admit(data, self.state.start, self.state.end)
-        _check_size(data)
-        if batch.producer:
-            self._producer_use.used(batch.producer)
-        if self.sample is not None:
-            self.sample.appended(batch.keys, together=batch.atomic)
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._gathered.append((data, batch.count, future))
-        self._gathered_bytes += len(data)
-        self.services.rounds.gather(self)
-        return future
 
     def propose_gathered(self) -> None:
         """A WAL round begins: one Raft entry for all that was gathered since the last."""

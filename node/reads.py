@@ -1,5 +1,7 @@
 """What each read asks of a replica's state: no sockets, one page at most.
 
+A page keeps to the rule of `statemachine.room`, so every answer here fits a frame.
+
 Each function takes the replica, which may serve the read at the consistency that was asked for,
 and the request's body; it raises InvalidArgument, GenerationMismatch for a key of another range,
 NotFound where the lease that `as_of` names has ended, CorruptData where the replica's files are
@@ -18,6 +20,18 @@ from typing import Any, Final
 
 from ..client import limits
 from ..client.errors import GenerationMismatch, InvalidArgument
+from ..client.protocol import Operation
+from ..client.protocol.appends import PRODUCER_NUMBER
+from ..client.protocol.reads import (
+    COUNT_ENTRIES,
+    EXPORT,
+    KEYS,
+    LATEST,
+    LAYOUT,
+    READ_SPAN,
+    RESOLVE,
+    SCAN,
+)
 from ..partitions.model import Span
 from ..statemachine.band_reads import Position
 from ..statemachine.page import Page
@@ -30,6 +44,9 @@ from .turns import in_turns
 
 _PARTS_MAX: Final = 32
 """Of a page of a span: of a narrow one many entries may have to be passed to find none."""
+_KEY_HEAD_BYTES: Final = 3
+_KEY_BYTES: Final = limits.key_bytes_max + _KEY_HEAD_BYTES
+"""In a frame, at most."""
 
 Body = dict[str, Any]
 Read = Callable[[RangeReplica, Body], Awaitable[Body]]
@@ -38,11 +55,9 @@ Read = Callable[[RangeReplica, Body], Awaitable[Body]]
 async def scan(replica: RangeReplica, body: Body) -> Body:
     """A page of a key's entries."""
     key, state = _own_key(replica, body), replica.state
-    start, end = fields.integer(body, "start", 1), fields.optional_integer(body, "end")
-    limit = fields.page_limit(body, limits.page_entries_max)
-    bytes_max, reverse = fields.page_bytes(body), bool(body.get("reverse"))
-    as_of = fields.optional_text(body, "as_of")
-    page = Page(next=start)
+    start, end = body["start"], body["end"]
+    reverse, as_of = body["reverse"], body["as_of"]
+    page = Page(next=start, limit=body["limit"], bytes_max=body["bytes"])
 
     def part(end_seq: int) -> bool:
         low, high = page.next, end_seq if end is None else min(end, end_seq)
@@ -50,11 +65,11 @@ async def scan(replica: RangeReplica, body: Body) -> Body:
             low, high = start, page.next if page.seqs else high
         page.extend(
             state.scan(
-                key, low, high, limit=min(limit - len(page), ENTRIES_A_TURN),
-                bytes_max=bytes_max - page.size, reverse=reverse, as_of=as_of,
+                key, low, high, limit=min(page.entries_left, ENTRIES_A_TURN),
+                bytes_max=page.bytes_left, begun=page.begun, reverse=reverse, as_of=as_of,
             )
         )  # fmt: skip
-        return not page.more or len(page) >= limit or page.size >= bytes_max
+        return page.full or not page.more
 
     applied = await _in_parts(replica, part)
     return {**page.to_wire(), "applied": applied}
@@ -65,36 +80,42 @@ async def latest(replica: RangeReplica, body: Body) -> Body:
     read = partial(
         replica.state.scan, _own_key(replica, body), 1, None,
         limit=1, bytes_max=limits.page_bytes_max, reverse=True,
-        as_of=fields.optional_text(body, "as_of"),
+        as_of=body["as_of"],
     )  # fmt: skip
     return (await in_turns(replica, read)).to_wire()
 
 
 async def count(replica: RangeReplica, body: Body) -> Body:
     """How many entries of the key lie in [start, end)."""
-    start, end = fields.integer(body, "start", 1), fields.optional_integer(body, "end")
-    as_of = fields.optional_text(body, "as_of")
-    read = partial(replica.state.count, _own_key(replica, body), start, end, as_of=as_of)
+    read = partial(
+        replica.state.count, _own_key(replica, body), body["start"], body["end"],
+        as_of=body["as_of"],
+    )  # fmt: skip
     return {"count": await in_turns(replica, read)}
 
 
 async def keys(replica: RangeReplica, body: Body) -> Body:
-    """Some of the range's keys, in order, maybe none; with `more`, go on after `after`."""
-    state, prefix = replica.state, fields.bound(body, "prefix")
-    limit = fields.page_limit(body, limits.keys_page_max)
-    after = fields.optional_key(body, "start_after")
+    """Some of the range's keys, in order, maybe none; with `more`, go on after `after`.
+
+    Keys of a page have at most `page_bytes_max` bytes in a frame.
+    """
+    state, prefix = replica.state, body["prefix"]
+    limit, after = body["limit"], body["start_after"]
     found: list[bytes] = []
     begun = more = False
+    bytes_left = limits.page_bytes_max
 
     def part(end_seq: int) -> bool:
-        nonlocal begun, more, after
+        nonlocal begun, more, after, bytes_left
         if begun and state.next_seq != end_seq:
             return True  # a key of now beside one of then that is missing was never to be seen
-        some, following = state.keys_page(prefix, after, limit=limit - len(found))
+        wanted = min(limit - len(found), bytes_left // _KEY_BYTES)
+        some, following = state.keys_page(prefix, after, limit=wanted)
         found.extend(some)
+        bytes_left -= sum(map(len, some)) + _KEY_HEAD_BYTES * len(some)
         begun, more = True, following is not None
         after = following or after
-        return not more or len(found) >= limit
+        return not more or len(found) >= limit or bytes_left < _KEY_BYTES
 
     applied = await _in_parts(replica, part)
     return {"keys": found, "more": more, "after": after, "applied": applied}
@@ -102,27 +123,21 @@ async def keys(replica: RangeReplica, body: Body) -> Body:
 
 async def read_span(replica: RangeReplica, body: Body) -> Body:
     """A page of the entries of a span of keys, in the order of seq."""
-    state, span = replica.state, (fields.bound(body, "start_key"),
-                                  fields.optional_key(body, "end_key"))  # fmt: skip
-    limit = fields.page_limit(body, limits.page_entries_max)
-    bytes_max = fields.page_bytes(body)
-    page, as_of = (
-        Page(next=fields.integer(body, "start", 1)),
-        fields.optional_text(body, "as_of"),
-    )
+    state, span = replica.state, (body["start_key"], body["end_key"])
+    as_of = body["as_of"]
+    page = Page(next=body["start"], limit=body["limit"], bytes_max=body["bytes"])
     parts = 0
 
     def part(end_seq: int) -> bool:
         nonlocal parts
         parts += 1
         some = state.read_span(
-            span[0], page.end_key or span[1], page.next, end_seq,
-            limit=limit - len(page), bytes_max=bytes_max - page.size, as_of=as_of,
+            span[0], page.end_key or span[1], page.next, end_seq, limit=page.entries_left,
+            bytes_max=page.bytes_left, begun=page.begun, as_of=as_of,
         )  # fmt: skip
         page.end_key = page.end_key or some.end_key
         page.extend(some)
-        full = len(page) >= limit or page.size >= bytes_max
-        return full or not page.more or parts >= _PARTS_MAX
+        return page.full or not page.more or parts >= _PARTS_MAX
 
     applied = await _in_parts(replica, part)
     return {**page.to_wire(), "applied": applied}
@@ -130,11 +145,9 @@ async def read_span(replica: RangeReplica, body: Body) -> Body:
 
 async def export(replica: RangeReplica, body: Body) -> Body:
     """A page of the entries of a span of keys, as they lie in files."""
-    state, span = replica.state, (fields.bound(body, "start_key"),
-                                  fields.optional_key(body, "end_key"))  # fmt: skip
-    limit = fields.page_limit(body, limits.page_entries_max)
-    bytes_max, as_of = fields.page_bytes(body), fields.optional_text(body, "as_of")
-    page, at = Portion(), fields.position(body)
+    state, span = replica.state, (body["start_key"], body["end_key"])
+    as_of, at = body["as_of"], fields.position(body["position"])
+    page = Portion(limit=body["limit"], bytes_max=body["bytes"])
     following: Position | None = at
     parts = 0
 
@@ -142,13 +155,12 @@ async def export(replica: RangeReplica, body: Body) -> Body:
         nonlocal parts, following
         parts += 1
         some, following = state.read_bands(
-            span[0], page.end_key or span[1], following or at, end_seq,
-            limit=limit - len(page), bytes_max=bytes_max - page.size, as_of=as_of,
+            span[0], page.end_key or span[1], following or at, end_seq, limit=page.entries_left,
+            bytes_max=page.bytes_left, begun=page.begun, as_of=as_of,
         )  # fmt: skip
         page.end_key = page.end_key or some.end_key
         page.extend(some)
-        full = len(page) >= limit or page.size >= bytes_max
-        return full or following is None or parts >= _PARTS_MAX
+        return page.full or following is None or parts >= _PARTS_MAX
 
     applied = await _in_parts(replica, part)
     return {**page.to_wire(), "position": following, "applied": applied}
@@ -157,11 +169,11 @@ async def export(replica: RangeReplica, body: Body) -> Body:
 async def resolve(replica: RangeReplica, body: Body) -> Body:
     """The seq of a start position: `["ts", ms]`, `["tail", n]`, `"earliest"`, `"latest"` or
     `"snapshot"`."""
-    key, start = fields.optional_key(body, "key"), body.get("start")
+    key, start = body["key"], body["start"]
     if key is not None:
         span: tuple[bytes, bytes | None] = (key, key + b"\0")
     else:
-        span = fields.bound(body, "start_key"), fields.optional_key(body, "end_key")
+        span = body["start_key"], body["end_key"]
     if start == "latest":
         return {"seq": replica.state.next_seq}
     if start == "snapshot":
@@ -169,21 +181,20 @@ async def resolve(replica: RangeReplica, body: Body) -> Body:
     if start == "earliest":
         seq, end_key = replica.state.earliest(*span)
         return {"seq": seq} if end_key is None else {"seq": seq, "end_key": end_key}
-    if type(start) is list and len(start) == 2 and type(start[1]) is int and start[1] >= 0:
-        if start[0] == "ts":
-            at_time = partial(replica.state.seq_at_timestamp, start[1], *span)
-            seq, end_key = await in_turns(replica, at_time)
-            return {"seq": seq} if end_key is None else {"seq": seq, "end_key": end_key}
-        if start[0] == "tail" and key is not None:
-            read = partial(replica.state.tail, key, start[1])
-            return {"seq": await in_turns(replica, read)}
-    raise InvalidArgument(f"resolve does not know the start {start!r}", what="start")
+    how, value = start
+    if how == "ts":
+        at_time = partial(replica.state.seq_at_timestamp, value, *span)
+        seq, end_key = await in_turns(replica, at_time)
+        return {"seq": seq} if end_key is None else {"seq": seq, "end_key": end_key}
+    if key is None:
+        raise InvalidArgument("the tail of a span is not known; name a `key`", what="start")
+    return {"seq": await in_turns(replica, partial(replica.state.tail, key, value))}
 
 
 async def _snapshot(replica: RangeReplica, body: Body) -> Body:
     """The key's newest logical snapshot below `end`, looked for in a turn's worth of entries."""
     read = partial(
-        replica.state.scan, _own_key(replica, body), 1, fields.optional_integer(body, "end"),
+        replica.state.scan, _own_key(replica, body), 1, body["end"],
         limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default, reverse=True,
     )  # fmt: skip
     page = await in_turns(replica, read)
@@ -194,7 +205,7 @@ async def _snapshot(replica: RangeReplica, body: Body) -> Body:
 
 async def layout(replica: RangeReplica, body: Body) -> Body:
     """Where the bytes of a span of keys lie, so that several can share the reading of it."""
-    span = fields.bound(body, "start_key"), fields.optional_key(body, "end_key")
+    span = body["start_key"], body["end_key"]
     search = SplitKey(replica.state)
     while not await in_turns(replica, search.step):  # noqa: ASYNC110  waits for nobody
         await asyncio.sleep(0)
@@ -203,22 +214,22 @@ async def layout(replica: RangeReplica, body: Body) -> Body:
 
 async def producer_number(replica: RangeReplica, body: Body) -> Body:
     """Whether a producer's number was applied here, and its seq (executions 1.17)."""
-    row = replica.state.producers.rows.get(fields.integer(body, "producer"))
-    number = fields.integer(body, "number")
+    row = replica.state.producers.rows.get(body["producer"])
+    number = body["number"]
     seq = None if row is None else row.seq_of(number)
     return {"applied": seq is not None or (row is not None and number < row.low), "seq": seq}
 
 
-READS: Final[Mapping[str, Read]] = {
-    "scan": scan,
-    "latest": latest,
-    "count": count,
-    "keys": keys,
-    "read_span": read_span,
-    "export": export,
-    "resolve": resolve,
-    "layout": layout,
-    "producer_number": producer_number,
+READS: Final[Mapping[Operation, Read]] = {
+    SCAN: scan,
+    LATEST: latest,
+    COUNT_ENTRIES: count,
+    KEYS: keys,
+    READ_SPAN: read_span,
+    EXPORT: export,
+    RESOLVE: resolve,
+    LAYOUT: layout,
+    PRODUCER_NUMBER: producer_number,
 }
 
 
@@ -262,7 +273,9 @@ async def _in_parts(replica: RangeReplica, part: Callable[[int], bool]) -> int:
 
 
 def _own_key(replica: RangeReplica, body: Body) -> bytes:
-    key = fields.key(body)
+    key: bytes | None = body["key"]
+    if key is None:
+        raise InvalidArgument("a search for a snapshot needs a `key`; add one", what="key")
     if key not in Span(replica.state.start, replica.state.end):
         raise GenerationMismatch(
             f"the key is not in range {replica.gid.range_id}",

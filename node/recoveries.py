@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ..client.connection import Connection
 from ..client.errors import LognodeError, NotFound, RangeNotFound, RemoteProtocolError
+from ..client.protocol.peers import REPLICA_END
 from ..partitions import recovery
 from ..partitions.model import Descriptor
 from ..raft.types import GroupId
@@ -53,7 +54,7 @@ class Recoveries:
         to go on from that one; nil when it is not. Raises NotFound."""
         metadata = self._view.metadata
         try:
-            range_ = metadata.descriptor(fields.integer(body, "range"))
+            range_ = metadata.descriptor(body["range"])
         except RangeNotFound as error:
             raise NotFound(error.message) from None
         gid = GroupId(range_.range_id, range_.generation)
@@ -113,7 +114,7 @@ class Recoveries:
         asked = {"range": gid.range_id, "generation": gid.generation}
         deadline = asyncio.get_running_loop().time() + _ASK_S
         try:
-            answer = await connection.request("replica_end", asked, deadline=deadline)
+            answer = await connection.request(REPLICA_END, asked, deadline=deadline)
             return held_of(answer["held"])
         except (LognodeError, KeyError):
             return None  # it is busy, gone, or of a version that knows no recovery

@@ -1,11 +1,9 @@
 """The node's listener: who may speak, and which part of the node an operation goes to."""
 
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from ..client import wire
 from ..client.acceptor import UNREAD, Request, Room, ServerConnection
 from ..client.errors import (
     CorruptData,
@@ -16,6 +14,10 @@ from ..client.errors import (
     Unsupported,
 )
 from ..client.invariants import DiskFailure, InvariantError
+from ..client.protocol import Operation, Sender, by_number
+from ..client.protocol.appends import PRODUCER_CLOSE
+from ..client.protocol.peers import JOIN, RAFT
+from ..client.protocol.reads import FOLLOW
 from ..client.wire import Hello, Welcome
 from .data_service import DataService
 from .follow import Follow
@@ -24,11 +26,10 @@ from .raft_in import RaftIn
 
 T = TypeVar("T")
 Body = dict[str, Any]
-Operation = Callable[[Body], Awaitable[Body]]
-PaidOperation = Callable[[Body, Room], Awaitable[Body]]
+Handler = Callable[[Body], Awaitable[Body]]
+PaidHandler = Callable[[Body, Room], Awaitable[Body]]
 """Waits for the room for its answer itself, just before the answer is made."""
-PeerOperation = Callable[[int, Body], Awaitable[Body]]
-_SAFE_OP = re.compile(r"[a-z_]{1,32}")
+PeerHandler = Callable[[int, Body], Awaitable[Body]]
 
 log = logging.getLogger("lognode.server")
 
@@ -36,8 +37,10 @@ log = logging.getLogger("lognode.server")
 class Server:
     """Implements `client.acceptor.Handler`.
 
-    `raft_in` takes the messages of members. `operations` and `paid_operations` are for everybody,
-    `peer_operations` for nodes of the cluster; they are given the asker's id.
+    `raft_in` takes the messages of members. `handlers` and `paid_handlers` serve the operations of
+    everybody; `peer_handlers` serve those of nodes, and get the asker's id. Each operation of the
+    table has one handler here, but for `follow`, one-way messages, and what a node without a
+    cluster answers.
     """
 
     def __init__(
@@ -46,23 +49,23 @@ class Server:
         who: Callable[[], tuple[str, int]],
         raft_in: RaftIn,
         data: DataService,
-        operations: Mapping[str, Operation],
-        paid_operations: Mapping[str, PaidOperation],
-        join: Operation,
-        peer_operations: Mapping[str, PeerOperation],
+        handlers: Mapping[Operation, Handler],
+        paid_handlers: Mapping[Operation, PaidHandler],
+        join: Handler,
+        peer_handlers: Mapping[Operation, PeerHandler],
         metrics: Metrics,
         on_stranger: Callable[[str], None],
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self._who = who
         self._on_stranger = on_stranger
-        """Gets the cluster of whoever takes this node for one of it."""
+        """Gets the cluster of a node that takes this one for one of it."""
         self._raft_in = raft_in
         self._data = data
-        self._operations = {**data.operations, **operations}
-        self._paid_operations = {**data.reads, **paid_operations}
+        self._handlers = {**data.handlers, **handlers}
+        self._paid_handlers = {**data.reads, **paid_handlers}
+        self._peer_handlers = peer_handlers
         self._join = join
-        self._peer_operations = peer_operations
         self._metrics = metrics
         self._on_broken = on_broken
 
@@ -71,15 +74,31 @@ class Server:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         cluster, node = self._who()
         version = hello.agreed_version()
+        if hello.role == "node" and (hello.node is None) != (hello.cluster is None):
+            raise RemoteProtocolError("a node that does not say which, or of which cluster")
+        return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
+
+    def believe(self, hello: Hello) -> None:
+        cluster, _ = self._who()
         if hello.cluster is not None and hello.cluster != cluster:
-            self._on_stranger(hello.cluster)
+            if hello.role == "node":
+                self._on_stranger(hello.cluster)
             raise Unauthorized(
                 f"this node belongs to cluster {cluster}, the other side to {hello.cluster}: "
                 "check the address"
             )
-        if hello.role == "node" and (hello.node is None) != (hello.cluster is None):
-            raise RemoteProtocolError("a node that does not say which, or of which cluster")
-        return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
+
+    def operation(self, connection: ServerConnection, number: int) -> Operation:
+        operation = by_number(number)
+        if operation is None:
+            raise Unsupported(f"this node does not know operation {number}; upgrade the older side")
+        hello = connection.hello
+        is_node = hello is not None and hello.role == "node"
+        if operation.sender is Sender.STRANGER and not is_node:
+            raise Unauthorized(f"{operation} is for nodes")
+        if operation.sender is Sender.PEER and not (is_node and _node(connection)):
+            raise Unauthorized(f"{operation} is for nodes of the cluster")
+        return operation
 
     def opened(self, connection: ServerConnection) -> str | None:
         self._metrics.connections.labels(_role(connection)).inc()
@@ -98,55 +117,57 @@ class Server:
             )  # fmt: skip
 
     def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
-        op, body = request.op, request.body
-        if op == wire.FOLLOW:
-            return self._counted(op, lambda: self._follow(request))
-        paid = self._paid_operations.get(op)
+        operation, body = request.operation, request.body
+        if operation is FOLLOW:
+            return self._counted(operation, lambda: self._follow(request))
+        if operation is JOIN:
+            certificate = request.connection.certificate
+            # The key that the node has shown, whatever it says.
+            seen = {**body, "key": "" if certificate is None else certificate.key}
+            return self._counted(operation, lambda: self._join(seen))
+        paid = self._paid_handlers.get(operation)
         if paid is not None:
-            return self._counted(op, lambda: paid(body, request.room))
-        operation = self._operations.get(op)
-        if operation is not None:
-            return self._counted(op, lambda: operation(body))
-        if op == "join":
-            hello = request.connection.hello
-            if hello is None or hello.role != "node":
-                raise Unauthorized("only a node can join")
-            return self._counted(op, lambda: self._join(body))
-        peer_operation = self._peer_operations.get(op)
-        if peer_operation is not None:
-            node = self._peer(request.connection)
-            return self._counted(
-                op, lambda: _with_room(request.room, lambda: peer_operation(node, body))
-            )
-        shown = op if _SAFE_OP.fullmatch(op) else "?"
-        raise Unsupported(f"operation {shown!r} is unknown to this node; upgrade it or the client")
+            return self._counted(operation, lambda: paid(body, request.room))
+        handler = self._handlers.get(operation)
+        if handler is not None:
+            return self._counted(operation, lambda: handler(body))
+        peer_handler = self._peer_handlers.get(operation)
+        if peer_handler is None:
+            raise Unsupported(f"a node of a cluster does not serve {operation}")
+        node = _node(request.connection)
+        return self._counted(
+            operation, lambda: _with_room(request.room, lambda: peer_handler(node, body))
+        )
 
-    def message(self, connection: ServerConnection, op: str, body: Body) -> None:
-        """A malformed one ends its connection: there is no other way to tell the sender."""
+    def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         try:
-            if op == "raft":
-                self._raft_in.take(self._peer(connection), body)
-            elif op == wire.PRODUCER_CLOSE:
+            if operation is RAFT:
+                self._raft_in.take(_node(connection), body)
+            elif operation is PRODUCER_CLOSE:
                 self._data.producer_close(body)
         except InvalidArgument as error:
-            raise RemoteProtocolError(f"malformed {op} message: {error.message}") from None
+            raise RemoteProtocolError(f"malformed {operation} message: {error.message}") from None
 
-    def failed(self, op: str, error: Exception) -> None:
+    def refused(self, number: int, error: LognodeError) -> None:
+        self._metrics.requests.labels(_label(number), error.code).inc()
+
+    def failed(self, number: int, error: Exception) -> None:
         """A bug: told as an internal error of unknown outcome. Only a broken invariant stops."""
-        self._metrics.requests.labels(op, "INTERNAL").inc()
-        log.error("request failed", exc_info=error, extra={"fields": {"op": op}})
+        name = _label(number)
+        self._metrics.requests.labels(name, "INTERNAL").inc()
+        log.error("request failed", exc_info=error, extra={"fields": {"op": name}})
         if isinstance(error, InvariantError | DiskFailure):
             self._on_broken(error)
 
     # Parts.
 
-    async def _counted(self, op: str, begin: Callable[[], Awaitable[T]]) -> T:
+    async def _counted(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
         try:
             answer = await begin()
         except LognodeError as error:
-            self._metrics.requests.labels(op, error.code).inc()
+            self._metrics.requests.labels(operation.name, error.code).inc()
             raise
-        self._metrics.requests.labels(op, "OK").inc()
+        self._metrics.requests.labels(operation.name, "OK").inc()
         return answer
 
     async def _follow(self, request: Request) -> None:
@@ -160,11 +181,10 @@ class Server:
             self._data.on_damaged(replica, error)
             raise self._data.damage_refusal(replica.gid, error.message, None) from None
 
-    def _peer(self, connection: ServerConnection) -> int:
-        hello = connection.hello
-        if hello is None or hello.role != "node" or hello.node is None:
-            raise Unauthorized("this operation is for nodes of the cluster")
-        return hello.node
+
+def _node(connection: ServerConnection) -> int:
+    """The dialler's node id, 0 for a client."""
+    return 0 if connection.hello is None else connection.hello.node or 0
 
 
 async def _with_room(room: Room, begin: Callable[[], Awaitable[Body]]) -> Body:
@@ -174,3 +194,9 @@ async def _with_room(room: Room, begin: Callable[[], Awaitable[Body]]) -> Body:
 
 def _role(connection: ServerConnection) -> str:
     return connection.hello.role if connection.hello is not None else "client"
+
+
+def _label(number: int) -> str:
+    """The operation's name for metrics: the labels are bounded, whatever numbers are sent."""
+    operation = by_number(number)
+    return "?" if operation is None else operation.name

@@ -1,8 +1,8 @@
-"""Work over all ranges for who asks, in slices: the event loop goes on in between."""
+"""Long work in slices: the event loop goes on in between."""
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Hashable, Iterable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -19,3 +19,45 @@ async def in_slices(items: Iterable[T]) -> list[T]:
             await asyncio.sleep(0)
             until = time.perf_counter() + SLICE_S
     return found
+
+
+async def stepped(steps: Generator[None, None, T]) -> T:
+    """The result of work that comes in steps. Does not suspend when the work takes less than a
+    slice."""
+    until = time.perf_counter() + SLICE_S
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        if time.perf_counter() > until:
+            await asyncio.sleep(0)
+            until = time.perf_counter() + SLICE_S
+
+
+class InOrder:
+    """Does work of the same key one after another, in the order in which it came.
+
+    Work that takes less than a slice, and finds no other of its key, is done without suspending.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[Hashable, asyncio.Future[None]] = {}
+        """By key, the end of the work that came last."""
+
+    async def stepped(self, key: Hashable, steps: Generator[None, None, T]) -> T:
+        """The result of work that comes in steps."""
+        before = self._last.get(key)
+        end = self._last[key] = asyncio.get_running_loop().create_future()
+        try:
+            if before is not None:
+                await asyncio.shield(before)
+            return await stepped(steps)
+        finally:
+            if self._last[key] is end:
+                del self._last[key]
+            if before is None or before.done():
+                end.set_result(None)
+            else:  # cancelled: what comes next waits for what was before
+                before.add_done_callback(lambda _: end.set_result(None))

@@ -124,6 +124,7 @@ def _logs(metadata: Metadata) -> Rows:
 def _ranges(metadata: Metadata, view: View, by_node: ByNode) -> Iterator[Row]:
     """All ranges, the controller's first."""
     names = {record.log_id: record.name for record in metadata.logs.values()}
+    gone = metadata.gone_nodes()
     for range_ in (metadata.controller, *metadata.ranges.values()):
         leader = view.leader(range_.range_id, range_.generation)
         yield {
@@ -133,6 +134,7 @@ def _ranges(metadata: Metadata, view: View, by_node: ByNode) -> Iterator[Row]:
             "end": range_.span.end,
             "generation": range_.generation,
             "members": list(range_.members),
+            "live_members": [member for member in range_.members if member not in gone],
             "leader": leader,
             "state": range_.state,
             "operation": range_.operation,

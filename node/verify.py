@@ -4,21 +4,19 @@ The checks are those that a start makes, and those that a start leaves to the fi
 checksum there is. What a start would mend by itself (a torn tail, an orphan) is told and passes.
 """
 
-import fcntl
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..client.errors import CorruptData, InvalidArgument
+from ..client.errors import CorruptData
 from ..partitions.metadata import Metadata
 from ..raft.os_disk import OsDisk
 from ..raft.wal_recovery import Recovery, read
 from ..statemachine.meta import decode_row
 from . import rows
-from .data_directory import DataDirectory, DirectoryInUse
+from .data_directory import DataDirectory, locked
 from .meta_rows import read_rows
 from .verify_bases import check_bases
 from .verify_replicas import Known, check_replicas, group_name
@@ -57,7 +55,7 @@ def verify(root: Path) -> list[Check]:
     """Every check of the directory. Raises DirectoryInUse, InvalidArgument; OSError when the
     directory itself cannot be read."""
     directory = DataDirectory(root)
-    with _locked(root):
+    with locked(root):
         known = Known()
         checks = [_check_layout(directory)]
         checks.append(_guarded("meta", lambda check: _check_meta(directory, known, check)))
@@ -71,28 +69,6 @@ def verify(root: Path) -> list[Check]:
         checks.append(_guarded("states", lambda c: _check_states(directory, known, c)))
         checks.append(_guarded("segments", lambda c: _check_segments(directory, known, c)))
     return checks
-
-
-@contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """Hold the directory's lock without writing into it."""
-    try:
-        fd = os.open(root / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise InvalidArgument(
-            f"{root} is no data directory of a node: its lock file: {error.strerror}", what="DIR"
-        ) from None
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
-            raise DirectoryInUse(
-                f"data directory {root} is in use by process {holder}; stop the node first"
-            ) from None
-        yield
-    finally:
-        os.close(fd)
 
 
 def _guarded(name: str, fill: Callable[[Check], None]) -> Check:

@@ -4,7 +4,9 @@ from typing import Any, Final
 
 import msgpack
 
+from ..client import limits, packed
 from ..client.errors import CorruptData
+from ..client.packed import Census
 
 _PREFIX: Final = b"\x00"
 NO_OP: Final = b"\x01"
@@ -14,6 +16,7 @@ REGISTER: Final = "register"
 NODE_STATE: Final = "node_state"
 DRAIN_NODE: Final = "drain_node"
 REMOVE_NODE: Final = "remove_node"
+REKEY_NODE: Final = "rekey_node"
 CREATE_LOG: Final = "create_log"
 ALTER_LOG: Final = "alter_log"
 DELETE_LOG: Final = "delete_log"
@@ -52,8 +55,9 @@ def decode(data: bytes) -> dict[str, Any] | None:
     if data[:1] == NO_OP:
         return None
     try:
-        command = msgpack.unpackb(memoryview(data)[1:], strict_map_key=False)
-    except Exception as error:  # msgpack raises half a dozen unrelated classes
+        census = Census(limits.frame_memory_max)
+        command = packed.unpack(memoryview(data)[1:], census, array_max=limits.frame_array_max)
+    except ValueError as error:
         raise CorruptData(f"metadata command does not unpack: {error}") from None
     if data[:1] != _PREFIX or not isinstance(command, dict) or "op" not in command:
         raise CorruptData("not a metadata command")

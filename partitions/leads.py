@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from ..client import limits
 from .balance import tolerance
 from .facts import Leader
 from .metadata import Metadata
 from .model import Descriptor
 
-LEAD_RESTS_S: Final = 600.0
+LEAD_RESTS_S: Final = limits.lead_rests_s
 """So long a range is led by whom its lead was handed over to, if by nobody else meanwhile."""
 TRY_AGAIN_AFTER_S: Final = 60.0
 """After a hand-over that failed, the follower having been behind for one."""

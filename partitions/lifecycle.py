@@ -8,14 +8,16 @@
 Nothing is taken that a range would lose for good, and nothing is begun that could not end.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from ..client.errors import Conflict, NodeNotFound
+from ..client.errors import Conflict, InvalidArgument, NodeNotFound, Unauthorized
 from .model import Descriptor, NodeRecord, Operation
 from .placement import load_of
 
 Nodes = Mapping[int, NodeRecord]
+_KEY = re.compile(r"[0-9a-f]{64}")
 
 
 def replicas(
@@ -34,6 +36,29 @@ def known(nodes: Nodes, number: int) -> NodeRecord:
     if node is None:
         raise NodeNotFound(f"no node {number}; `lognode node list` shows all", node=number)
     return node
+
+
+def check_key(key: str) -> str:
+    """Return a key's fingerprint. Raises InvalidArgument for anything else."""
+    if not _KEY.fullmatch(key):
+        raise InvalidArgument(
+            f"key {key[:80]!r} is not the SHA-256 of a public key in 64 hexadecimal digits; "
+            "`lognode ca node` prints it as key_fingerprint", what="key",
+        )  # fmt: skip
+    return key
+
+
+def key_of(node: NodeRecord | None, key: str) -> str:
+    """The key of a node that registers with `key`, which is empty without TLS: the key of its
+    first registration with one. Raises Unauthorized for another one."""
+    if node is None or not node.key or not key:
+        return key or ("" if node is None else node.key)
+    if key != node.key:
+        raise Unauthorized(
+            f"node {node.node_id} is registered with another TLS key; start it with that one, or "
+            f"bind it to the new one: `lognode node rekey {node.node_id} --key {key}`"
+        )
+    return key
 
 
 def check_drain(node: NodeRecord, nodes: Nodes, groups: Iterable[tuple[str, Descriptor]]) -> None:

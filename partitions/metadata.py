@@ -87,6 +87,7 @@ class Metadata(MetadataState):
             _number(command, name) for name in ("incarnation", "boot", "process")
         )
         address, http, zone = (_text(command, name) for name in ("address", "http", "zone"))
+        key = _text(command, "key") and lifecycle.check_key(_text(command, "key"))
         node_id = None if command.get("node") is None else _number(command, "node")
         if node_id is None:
             for known in self.nodes.values():
@@ -118,6 +119,7 @@ class Metadata(MetadataState):
                 f"another data directory is registered as node {node_id}, or this one is an old "
                 "copy of it: a copied or restored directory must not serve", what="incarnation",
             )  # fmt: skip
+        key = lifecycle.key_of(known_node, key)
         self.nodes[node_id] = NodeRecord(
             node_id=node_id,
             address=address,
@@ -127,6 +129,7 @@ class Metadata(MetadataState):
             boot=boot,
             state="DRAINING" if known_node and known_node.state == "DRAINING" else "ACTIVE",
             process=process,
+            key=key,
         )
         return {"cluster": self.cluster_id, "node": node_id}
 
@@ -159,6 +162,14 @@ class Metadata(MetadataState):
             left, dead = self.replicas_by_node()[node.node_id], bool(command.get("dead"))
             lifecycle.check_remove(node, self.nodes, self._groups(), left, dead=dead)
             self.nodes[node.node_id] = replace(node, state="REMOVED")
+        return self._node_now(node.node_id)
+
+    def _rekey_node(self, command: Command, *_: int) -> Answer:
+        """Doing it twice is doing it once."""
+        node = lifecycle.known(self.nodes, _number(command, "node"))
+        if node.state == "REMOVED":
+            raise Conflict(f"node {node.node_id} was removed: it never comes back")
+        self.nodes[node.node_id] = replace(node, key=lifecycle.check_key(_text(command, "key")))
         return self._node_now(node.node_id)
 
     def _node_now(self, node: int) -> Answer:
@@ -277,6 +288,7 @@ class Metadata(MetadataState):
         commands.NODE_STATE: _node_state,
         commands.DRAIN_NODE: _drain_node,
         commands.REMOVE_NODE: _remove_node,
+        commands.REKEY_NODE: _rekey_node,
         commands.CREATE_LOG: _create_log,
         commands.ALTER_LOG: _alter_log,
         commands.DELETE_LOG: _delete_log,

@@ -84,6 +84,10 @@ class MetadataState:
         """Nodes that may get replicas."""
         return [node for node in self.nodes.values() if node.state == "ACTIVE"]
 
+    def gone_nodes(self) -> set[int]:
+        """Nodes that are DEAD or REMOVED. The other members of a range are its live members."""
+        return {n.node_id for n in self.nodes.values() if n.state in ("DEAD", "REMOVED")}
+
     def replicas_by_node(self) -> "Counter[int]":
         """How many replicas each node has or is to get, the controller's counted."""
         return lifecycle.replicas(self.controller, self.ranges, self.operations.values())
@@ -153,7 +157,7 @@ class MetadataState:
         return {
             "version": self.version,
             "cluster": self.cluster_id,
-            "nodes": [asdict(node) for node in self.nodes.values()],
+            "nodes": [node.to_image() for node in self.nodes.values()],
             "logs": [asdict(record) for record in self.logs.values()],
             "ranges": [range_.to_wire() for range_ in self.ranges.values()],
             "operations": [asdict(operation) for operation in self.operations.values()],

@@ -4,7 +4,7 @@ Keys order as bytes; a span is half-open and `end` None means that it has no end
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import msgpack
@@ -120,6 +120,16 @@ class NodeRecord:
     state: str
     process: int = 0
     """Random per start: tells two processes of the same boot, and so of copied directories."""
+    key: str = ""
+    """SHA-256 of the public key of the node's TLS certificate, in hexadecimal: only the holder of
+    that key is believed to be this node. Empty: the node has never registered over TLS."""
+
+    def to_image(self) -> dict[str, Any]:
+        """The record in an image; without a key as nodes of before had it."""
+        body = asdict(self)
+        if not self.key:
+            del body["key"]
+        return body
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from .types import LogEntry
 Item = tuple[bytes, int, int]
 
 _PAGE_BYTES = 1 << 20
-_SLICE_ENTRIES_MAX = 4_096
-"""So that what msgpack adds to the entries of one append stays below 64 KiB (executions 1.23)."""
+_SLICE_ENTRIES_MAX = 1_024
+"""So that what msgpack adds to the entries of one append stays below 64 KiB (executions 1.23), and
+so that a follower can take them in one turn of its loop: in 4 ms."""
 
 
 class RaftLog(Protocol):

@@ -6,6 +6,7 @@ an older connection is known as such (raft.md 2.3). The group and the hash of it
 travel in the frame around it. The glossary is in this folder's `__init__`.
 """
 
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from ..client.errors import RemoteProtocolError
@@ -176,7 +177,10 @@ REGULAR: Final = 0
 NO_OP: Final = 1
 """The first byte of a command. The library's other two, membership and version, never travel
 (raft.md 2.17, 2.18)."""
-_KNOWN_COMMANDS: Final = (bytes([REGULAR]), bytes([NO_OP]))
+_KNOWN_COMMANDS: Final = frozenset({bytes([REGULAR]), bytes([NO_OP])})
+_first_byte: Final = itemgetter(slice(1))
+_NUMBER_MAX: Final = (1 << 63) - 1
+"""Terms, indexes, epochs and rounds are counted up from 0: none has more bits."""
 
 
 def encode(body: Body) -> Message:
@@ -191,23 +195,26 @@ def decode(message: Message) -> Body:
         body = KINDS[kind](*fields)
     except (TypeError, ValueError, KeyError):
         raise RemoteProtocolError("a Raft message of unknown kind or length") from None
-    if isinstance(body, Append):
-        entries = fields.pop()
-        if not isinstance(entries, list) or not all(map(_is_entry, entries)):
-            raise RemoteProtocolError("a Raft append with bad entries")
+    if isinstance(body, Append) and not _are_entries(fields.pop()):
+        raise RemoteProtocolError("a Raft append with bad entries")
     for field in fields:
-        if type(field) is not int or field < 0:
+        if type(field) is not int or not 0 <= field <= _NUMBER_MAX:
             raise RemoteProtocolError(f"a Raft message with bad fields: {type(body).__name__}")
     return body
 
 
-def _is_entry(entry: object) -> bool:
-    if not isinstance(entry, (list, tuple)) or len(entry) != 2:
+def _are_entries(entries: object) -> bool:
+    """Whether these are `[term, command]` each. No Python runs for an entry: there may be many."""
+    if not isinstance(entries, list):
         return False
-    term, command = entry
+    if not entries:
+        return True
+    if not {list, tuple}.issuperset(map(type, entries)) or set(map(len, entries)) != {2}:
+        return False
+    terms, commands = zip(*entries, strict=True)
     return (
-        type(term) is int
-        and term >= 0
-        and isinstance(command, bytes)
-        and command[:1] in _KNOWN_COMMANDS
+        {int}.issuperset(map(type, terms))
+        and 0 <= min(terms) <= max(terms) <= _NUMBER_MAX
+        and {bytes}.issuperset(map(type, commands))
+        and _KNOWN_COMMANDS.issuperset(map(_first_byte, commands))
     )

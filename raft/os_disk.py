@@ -29,7 +29,7 @@ class OsDisk(Disk):
 
     def create(self, name: str, size: int) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        fd = os.open(self._directory / name, flags, 0o644)
+        fd = os.open(self._directory / name, flags, 0o600)
         self._open[name] = fd
         try:
             # Written, not fallocated: an unwritten extent would cost a metadata commit per sync.

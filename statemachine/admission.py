@@ -1,20 +1,45 @@
 """What the leader checks before a batch is proposed, so that apply never meets a bad one."""
 
+from collections.abc import Generator
+from typing import TypeVar
+
 from ..client.errors import CorruptData, GenerationMismatch
-from ..client.records import Batch, check_limits, decode_batch
+from ..client.records import Batch, PackedBatch, decode_batch, limit_steps, open_batch
+
+T = TypeVar("T")
 
 
-def admit(data: bytes, start: bytes, end: bytes | None) -> Batch:
+def admit(data: bytes | PackedBatch, start: bytes, end: bytes | None) -> Batch:
     """Decode every column and check every limit and the range's span (executions 1.22).
 
     Raises LimitExceeded, InvalidArgument, CorruptData or GenerationMismatch; nothing happened,
     and their outcome is `not_applied`.
     """
+    return finished(admit_steps(data, start, end))
+
+
+def admit_steps(
+    data: bytes | PackedBatch, start: bytes, end: bytes | None
+) -> Generator[None, None, Batch]:
+    """The same as `admit` in steps of at most a few milliseconds; yields between them."""
     try:
-        batch = decode_batch(data)
-        check_limits(batch)
+        packed = data if isinstance(data, PackedBatch) else open_batch(data)
+        yield
+        batch = decode_batch(packed)
+        yield
+        yield from limit_steps(batch)
     except CorruptData as error:
         raise CorruptData(error.message, outcome="not_applied") from None
     if min(batch.keys) < start or (end is not None and max(batch.keys) >= end):
         raise GenerationMismatch("a key of the batch is outside the range's span", ranges=[])
     return batch
+
+
+def finished(steps: Generator[None, None, T]) -> T:
+    """Do all steps at once and return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: T = done.value
+            return found

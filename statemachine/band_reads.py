@@ -24,6 +24,8 @@ from .turns import ENTRIES_A_TURN, NotPrepared, TurnOver
 
 _STEPS: Final = 64
 """Of one call: a block each, or some seqs of a memtable, whether they show anything or not."""
+_PLACE_COST: Final = 256
+"""Of finding a seq of a memtable its place among the others, 0.5 us."""
 
 
 class Band(NamedTuple):
@@ -59,26 +61,31 @@ class BandReads(SpanReads):
         *,
         limit: int,
         bytes_max: int,
+        begun: bool = False,
         as_of: str | None = None,
     ) -> tuple[Portion, Position | None]:
         """Some of the entries with keys in [start_key, end_key) and seqs below `end_seq`, maybe
         none, and where to go on; None: there are no more.
 
         With an `end_key` in it it has the keys below it alone, as in `read_span`; the others
-        are read from the position of this call. Raises NotFound.
+        are read from the position of this call. `limit`, `bytes_max` and `begun` as in `Room`.
+        Raises NotFound.
         """
         view = self.view(start_key, end_key, as_of)
         start, end = self.within(start_key, end_key)
-        page = Portion(end_key=self.readable_to(start_key, end_key, position.first))
+        page = Portion(
+            self.readable_to(start_key, end_key, position.first),
+            limit=limit, bytes_max=bytes_max, begun=begun,
+        )  # fmt: skip
         reader = _Reader(self, view, (start, page.end_key or end), view.ending(end_seq), page)
         at: Position | None = position
         for _ in range(_STEPS):
-            if at is None or len(page) >= limit or page.size >= bytes_max:
+            if at is None or page.full:
                 break
             try:
-                at = reader.step(at, limit - len(page))
+                at = reader.step(at)
             except (TurnOver, NotPrepared):
-                if not page:
+                if at is position and not page:
                     raise
                 break
         return page, at
@@ -96,7 +103,7 @@ class _Reader:
         self._end_seq = end_seq
         self._page = page
 
-    def step(self, position: Position, limit: int) -> Position | None:
+    def step(self, position: Position) -> Position | None:
         """One block, some of a memtable, or nothing but a better position, which is returned."""
         if not position.bands:
             fresh = self._band_from(position.next)
@@ -110,9 +117,9 @@ class _Reader:
             parts = band._replace(end=cut), band._replace(first=cut)
             return Position((*parts, *behind), position.next)
         if isinstance(home, Memtable):
-            following = self._put_some(home, band, limit)
+            following = self._put_some(home, band)
         else:
-            following = self._put_block(self._reads.store.segment(home), band, limit)
+            following = self._put_block(self._reads.store.segment(home), band)
         if following is not None:
             behind.insert(0, band._replace(key=following[0], seq=following[1]))
         return Position(tuple(behind), position.next)
@@ -127,8 +134,8 @@ class _Reader:
         return None
 
     def _homes_of(self, band: Band) -> Iterator[tuple[int, str | Memtable]]:
-        """Where its entries may be: files by their ids, memtables in portions; each with the seq
-        behind its last."""
+        """Where its entries may be: files by their ids, memtables in portions that one turn can
+        decode; each with the seq behind its last."""
         for info in self._reads.manifest:
             overlaps = info.end_seq > band.first and info.first_seq < band.end
             if overlaps and info.within(self._span) is not None:
@@ -136,17 +143,16 @@ class _Reader:
         for memtable in self._reads.memtables():
             begin = max(band.first, memtable.first_seq)
             if begin < min(band.end, memtable.end_seq):
-                yield min(memtable.end_seq, begin + ENTRIES_A_TURN), memtable
+                yield memtable.portion_end(begin, ENTRIES_A_TURN), memtable
 
-    def _put_some(self, memtable: Memtable, band: Band, limit: int) -> tuple[bytes, int] | None:
+    def _put_some(self, memtable: Memtable, band: Band) -> tuple[bytes, int] | None:
         """Of a memtable; the key and seq to go on from, None: that was all of the band."""
         sieve = Sieve(self._reads, self._view, self._span)
         begin = max(band.first, memtable.first_seq)
+        self._reads.store.spend(_PLACE_COST * (band.end - begin))
         places = ((memtable.key_at(seq), seq) for seq in range(begin, band.end))
         wanted = (p for p in places if p >= (band.key, band.seq) and has(self._span, p[0]))
         for at, (key, seq) in enumerate(sorted(wanted)):
-            if at == limit:
-                return key, seq
             try:
                 if not sieve.pass_on(memtable.entry(seq), self._page):
                     return key, seq
@@ -156,7 +162,7 @@ class _Reader:
                 return key, seq
         return None
 
-    def _put_block(self, segment: Segment, band: Band, limit: int) -> tuple[bytes, int] | None:
+    def _put_block(self, segment: Segment, band: Band) -> tuple[bytes, int] | None:
         """Of a file, one block; as `_put_some`."""
         start, end = self._span
         key, seq = (band.key, band.seq) if band.key >= start else (start, 0)
@@ -169,16 +175,29 @@ class _Reader:
                 return None
             block, low = segment.block(following), 0
         stop = block.count if end is None or block.keys[-1] < end else block.span(end)[0]
-        high = min(stop, low + limit)
+        high = min(stop, low + self._page.entries_left)
         # All of them, or none: what is looked up may have to wait for another turn.
         for begin, behind in list(self._visible(segment, block, low, high, band)):
-            self._page.take(block.chunk(begin, behind))
+            reached = self._take(block, begin, behind)
+            if reached < behind:
+                return block.key_at(reached), block.seq(reached)
         if high < stop:
             return block.key_at(high), block.seq(high)
         if stop < block.count or block.next_first_key is None:
             return None
         last, seq = block.last
         return last, seq + 1
+
+    def _take(self, block: Block, begin: int, end: int) -> int:
+        """Put entries of a block into the page; the position of the first without room."""
+        page = self._page
+        if page.take(block.chunk(begin, end)):
+            return end
+        reached = block.fitting(begin, end, page.bytes_left)
+        if reached > begin or not page.begun:
+            reached = max(reached, begin + 1)
+            page.take(block.chunk(begin, reached))
+        return reached
 
     def _visible(
         self, segment: Segment, block: Block, low: int, high: int, band: Band

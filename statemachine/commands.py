@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import msgpack
 
-from ..client import limits
+from ..client import limits, packed
 from ..client.errors import CorruptData
+from ..client.packed import Census
 
 APPEND: Final = 1
 """payload: array of batches (bin), as the clients sent them."""
@@ -49,6 +50,8 @@ is older than the delete retention by the log time of the command."""
 SNAPSHOT: Final = 2
 """Mode: what a key has before its newest logical snapshot below the seq goes."""
 
+_ARRAY_MAX: Final = limits.producers_per_range_max
+"""Elements of an array in a payload: all producers of a range may be retired at once."""
 _PREFIX: Final = b"\x00"
 NO_OP: Final = b"\x01"
 
@@ -75,8 +78,10 @@ def decode(command: bytes) -> Command | None:
     if command[:1] != _PREFIX:
         raise CorruptData(f"Raft entry of unknown type {command[:1]!r}")
     try:
-        kind, timestamp_ms, payload = msgpack.unpackb(memoryview(command)[1:], strict_map_key=False)
-    except Exception as error:  # msgpack raises half a dozen unrelated classes
+        kind, timestamp_ms, payload = packed.unpack(
+            memoryview(command)[1:], Census(limits.frame_memory_max), array_max=_ARRAY_MAX
+        )
+    except (TypeError, ValueError) as error:
         raise CorruptData(f"Raft entry does not unpack: {error}") from None
     if type(kind) is not int or type(timestamp_ms) is not int or not _fits(kind, payload):
         raise CorruptData(f"Raft entry of kind {kind!r} with fields of other types")

@@ -61,7 +61,7 @@ def merge(
                 )
         with SegmentOutput(
             path, bases=bases, entries=sum(info.entries for info in infos),
-            data_bytes=sum(segment.footer.data_bytes for segment in segments),
+            data_bytes=sum(map(_data_bytes, segments, infos)),
             sample=[value for segment in segments for value in _sample(segment)],
         ) as output:  # fmt: skip
             _Merge([_Input(segment, bases) for segment in segments], output, bases, kept).run(
@@ -73,6 +73,11 @@ def merge(
     finally:
         for segment in segments:
             segment.close()
+
+
+def _data_bytes(segment: Segment, info: SegmentInfo) -> int:
+    """Of a file; the footers of earlier versions do not count headers."""
+    return max(segment.footer.data_bytes, info.size)
 
 
 def _sample(segment: Segment) -> Iterator[bytes | None]:

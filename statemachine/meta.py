@@ -53,7 +53,7 @@ class LmdbMeta(MetaStore):
         try:
             self._environment = lmdb.open(
                 str(path), map_size=map_bytes, subdir=False, metasync=True, sync=True,
-                max_readers=16, lib_version=0,
+                max_readers=16, lib_version=0, mode=0o600,
             )  # fmt: skip
         except lmdb.Error as error:
             if fresh:  # half made: the next start could not open it
@@ -110,7 +110,7 @@ def _reserve_lock_file(path: Path) -> None:
     """LMDB writes its lock file through a map: without blocks, on a full disk, that is SIGBUS."""
     lock = Path(f"{path}-lock")
     try:
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, _LOCK_FILE_BYTES)
         finally:

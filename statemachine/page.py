@@ -5,12 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..client.types import Entry, Headers
+from .room import Room, entry_bytes
 
 
 @dataclass(slots=True)
-class Page:
-    """Entries as columns of equal length. `next` is the position after the last one; `more`
-    says whether the read stopped because the page was full."""
+class Page(Room):
+    """Entries as columns of equal length, within the limits of `Room`.
+
+    `next` is the position after the last entry. `more` says whether the read stopped before the
+    end of what was asked for: the page is full, or its turn was over.
+    """
 
     keys: list[bytes] = field(default_factory=list)
     seqs: list[int] = field(default_factory=list)
@@ -25,13 +29,16 @@ class Page:
     end_key: bytes | None = None
     """Of a read in the order of seq: it has the keys below alone; the others are read by
     themselves, from where this read began. None: it has all that were asked for."""
-    size: int = 0
 
-    def __len__(self) -> int:
-        return len(self.seqs)
+    def add(self, entry: Entry) -> bool:
+        """Append one entry; return False where the page has no room for the entry."""
+        if not self.takes(entry_bytes(entry)):
+            return False
+        self.put(entry)
+        return True
 
-    def add(self, entry: Entry) -> None:
-        """Append one entry."""
+    def put(self, entry: Entry) -> None:
+        """Append one entry that was counted in."""
         position = len(self.seqs)
         self.keys.append(entry.key)
         self.seqs.append(entry.seq)
@@ -41,10 +48,9 @@ class Page:
             self.headers[position] = entry.headers
         if entry.snapshot:
             self.snapshots.append(position)
-        self.size += len(entry.key) + len(entry.value or b"") + 32
 
     def extend(self, following: "Page") -> None:
-        """Append what was read next."""
+        """Append a part, which was read next within what was left here."""
         begin = len(self.seqs)
         self.keys += following.keys
         self.seqs += following.seqs
@@ -52,7 +58,7 @@ class Page:
         self.values += following.values
         self.headers.update((begin + at, found) for at, found in following.headers.items())
         self.snapshots += [begin + at for at in following.snapshots]
-        self.size += following.size
+        self.joined(following)
         self.next, self.more = following.next, following.more
 
     def entries(self) -> list[Entry]:

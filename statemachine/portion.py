@@ -1,51 +1,54 @@
 """Portions: what a read of everything returns, as blocks have it, an object a block."""
 
+import sys
 from typing import Any
 
 from ..client.chunks import Chunk, joined
 from ..client.types import Entry
 from .page import Page
-
-_ENTRY_BYTES = 12
-"""Of a chunk, for each entry, beside its key and value."""
+from .room import CHUNK_BYTES, Room, chunk_bytes, entry_bytes
 
 
-class Portion:
-    """Entries in the order in which they were added.
+class Portion(Room):
+    """Entries in the order in which they were added, within the limits of `Room`.
 
     With an `end_key` it has the keys below it alone, as in `Page`.
     """
 
-    def __init__(self, end_key: bytes | None = None) -> None:
+    def __init__(
+        self,
+        end_key: bytes | None = None,
+        *,
+        limit: int = sys.maxsize,
+        bytes_max: int = sys.maxsize,
+        begun: bool = False,
+    ) -> None:
+        super().__init__(limit=limit, bytes_max=bytes_max, begun=begun)
         self.end_key = end_key
-        self.size = 0
-        self._count = 0
         self._chunks: list[Chunk] = []
         self._rows = Page()
         """Of what lies in no block, what was added since the last chunk."""
 
-    def __len__(self) -> int:
-        return self._count
+    def add(self, entry: Entry) -> bool:
+        """Append one entry; return False where the portion has no room for the entry."""
+        if not self.takes(entry_bytes(entry) + (0 if self._rows.seqs else CHUNK_BYTES)):
+            return False
+        self._rows.put(entry)
+        return True
 
-    def add(self, entry: Entry) -> None:
-        """Append one entry."""
-        self._rows.add(entry)
-        self._count += 1
-        self.size += len(entry.key) + len(entry.value or b"") + _ENTRY_BYTES
-
-    def take(self, chunk: Chunk) -> None:
-        """Append those of a block."""
+    def take(self, chunk: Chunk) -> bool:
+        """Append entries of a block; return False where there is no room for all of them."""
+        if not self.takes(chunk_bytes(chunk), chunk.rows):
+            return False
         self._end_rows()
         self._chunks.append(chunk)
-        self._count += chunk.rows
-        self.size += chunk.size
+        return True
 
     def extend(self, following: "Portion") -> None:
-        """Append what was read next."""
+        """Append a part, which was read next within what was left here."""
         self._end_rows()
         self._chunks += following.chunks()
-        self._count += len(following)
-        self.size += following.size
+        self.joined(following)
 
     def chunks(self) -> list[Chunk]:
         """All entries."""

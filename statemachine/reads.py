@@ -10,16 +10,14 @@ that are asked for. Every page is bounded by entries and bytes, and shows what i
 read (S5).
 """
 
-from itertools import islice
-
 from ..client.types import Entry
-from .held import Held, Home
+from .held import Held
 from .marks import View
-from .memtable import Memtable
 from .page import Page
 from .removal import Removal
 from .segment_writer import SegmentInfo
 from .segments import SegmentStore
+from .turns import NotPrepared, TurnOver
 
 
 class Reads(Held):
@@ -56,26 +54,32 @@ class Reads(Held):
         *,
         limit: int,
         bytes_max: int,
+        begun: bool = False,
         reverse: bool = False,
         as_of: str | None = None,
     ) -> Page:
         """A page of the key's entries with seq in [start, end).
 
-        `next` is the start of the following page; when reading in reverse, its end.
+        `next` is the start of the following page; when reading in reverse, its end. `limit`,
+        `bytes_max` and `begun` as in `Room`.
         """
         view = self._view_of(key, as_of)
         low, high = self.first_visible(key, view, start), view.ending(end)
-        page = Page()
+        page = Page(limit=limit, bytes_max=bytes_max, begun=begun)
         entries = self.backwards(key, low, high) if reverse else self.forwards(key, low, high)
-        for entry in entries:
-            if len(page) >= limit or page.size >= bytes_max:
-                page.more = True
-                break
-            page.add(entry)
+        try:
+            for entry in entries:
+                if not page.add(entry):
+                    page.more = True
+                    break
+        except (TurnOver, NotPrepared):
+            if not page:
+                raise
+            page.more = True
         if page.seqs:
             page.next = page.seqs[-1] + (0 if reverse else 1)
         else:
-            page.next = start
+            page.next = end if reverse and page.more and end is not None else start
         return page
 
     def latest(self, key: bytes, *, as_of: str | None = None) -> Entry | None:
@@ -104,7 +108,7 @@ class Reads(Held):
         """How many entries of the key lie in [start, end)."""
         view = self._view_of(key, as_of)
         low, high = self.first_visible(key, view, start), view.ending(end)
-        return sum(_count(home, key, low, high) for home in self.homes_of(key, low, high))
+        return sum(home.count(key, low, high) for home in self.homes_of(key, low, high))
 
     def tail(self, key: bytes, n: int, *, as_of: str | None = None) -> int:
         """The seq of the key's n-th entry from its end; its first when it has fewer; behind its
@@ -116,10 +120,8 @@ class Reads(Held):
             last = next(self.backwards(key, low, high), None)
             return 1 if last is None else last.seq + 1
         for home in self.homes_back(key, low, high):
-            count = _count(home, key, low, high)
+            count = home.count(key, low, high)
             if count >= n:
-                if isinstance(home, Memtable):
-                    return next(islice(home.seqs_reversed(key, low, high), n - 1, None))
                 return home.seq_from_end(key, n, high)
             n -= count
         first = next(self.forwards(key, low, high), None)
@@ -147,10 +149,3 @@ class Reads(Held):
 
     def _view_of(self, key: bytes, as_of: str | None) -> View:
         return self.removal.view if as_of is None else self.view(key, key + b"\0", as_of)
-
-
-def _count(home: Home, key: bytes, start: int, end: int | None) -> int:
-    """How many entries of the key it has with seq in [start, end)."""
-    if isinstance(home, Memtable):
-        return len(home.seqs(key, start, end))
-    return home.count(key, start, end)

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, repeat
-from operator import itemgetter, sub
+from operator import add, itemgetter, sub
 from typing import Any, Final
 
 import msgpack
@@ -29,6 +29,7 @@ from ..client.chunks import ABSENT, Chunk
 from ..client.errors import CorruptData
 from ..client.records import decompress
 from ..client.types import Entry, Headers
+from .room import CHUNK_BYTES, ENTRY_BYTES, headers_bytes
 from .segment_format import BLOCK, Bases, seal, unseal
 
 LEVEL: Final = 1
@@ -38,7 +39,10 @@ _HEAD: Final = struct.Struct("<BBIIQQIIII")
 """How values are kept, wide columns, entries, keys, first seq and timestamp, then the bytes of
 the key column, of the unpacked head, of the packed head, and of the unpacked values."""
 _WIDE_SEQS, _WIDE_TIMESTAMPS = 1, 2
-_BYTES_MAX: Final = 16 << 20
+_BYTES_MAX: Final = 32 << 20
+"""Blocks of earlier versions, which did not count headers, have up to 17 MB."""
+_HEADER_OVERHEAD_BYTES: Final = 100
+"""Of the Python objects of one header, and of the map of an entry's headers."""
 _KEY_OVERHEAD_BYTES: Final = 120
 _ENTRY_OVERHEAD_BYTES: Final = 28
 """Of the Python objects of a decoded block, beside its bytes."""
@@ -200,6 +204,9 @@ class Block:
             len(head) + value_bytes
             + _KEY_OVERHEAD_BYTES * distinct + _ENTRY_OVERHEAD_BYTES * self.count
         )  # fmt: skip
+        if self.headers:
+            pairs = sum(map(len, self.headers.values()))
+            self.size += _HEADER_OVERHEAD_BYTES * (len(self.headers) + pairs)
 
     def _decode_head(self, head: bytes, wide: int, distinct: int, key_bytes: int) -> None:
         count = self.count
@@ -322,6 +329,20 @@ class Block:
             self._lengths[begin:end].tobytes(), self._data[self._ends[begin] : self._ends[end]],
             headers or None, snapshots or None,
         )  # fmt: skip
+
+    def fitting(self, begin: int, end: int, bytes_max: int) -> int:
+        """Return the position up to `end` where a chunk from `begin` on reaches so many bytes."""
+        sizes = [
+            ENTRY_BYTES + len(key)
+            for key, low, high in self.runs(begin, end)
+            for _ in range(low, high)
+        ]
+        for at, found in self.headers.items():
+            if begin <= at < end:
+                sizes[at - begin] += headers_bytes(found)
+        values = map(sub, self._ends[begin + 1 : end + 1], self._ends[begin:end])
+        ends = list(accumulate(map(add, sizes, values), initial=CHUNK_BYTES))
+        return begin + max(0, bisect_right(ends, bytes_max) - 1)
 
     def columns(self, begin: int, end: int, bases: Bases) -> Columns:
         """The entries at these positions, for a segment with these bases."""

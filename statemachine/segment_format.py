@@ -146,7 +146,7 @@ class Footer:
     min_timestamp_ms: int
     max_timestamp_ms: int
     data_bytes: int
-    """Of all keys and values, uncompressed."""
+    """Of all keys, values and headers, uncompressed."""
     ranks: "array[int]"
     """Per block, the number of entries before it."""
     sizes: "array[int]"

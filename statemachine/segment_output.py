@@ -19,6 +19,7 @@ import lmdb
 from ..client import limits
 from ..client.invariants import invariant
 from . import bloom
+from .room import headers_bytes
 from .segment_block import Columns, encode_block
 from .segment_dictionary import choose_codec
 from .segment_format import (
@@ -39,7 +40,7 @@ from .segment_order import OrderOutput
 from .write_back import write_back
 
 _ENTRY_BYTES: Final = 10
-"""Of an entry in a block beside its key and value."""
+"""Of an entry in a block beside its key, value and headers."""
 _PAGE_BYTES: Final = 4096
 _PAGE_HEADER_BYTES: Final = 16
 """Of the first of the pages that a large value takes in LMDB."""
@@ -51,6 +52,7 @@ class SegmentOutput:
     """Use as a context manager: a file that is not finished is removed. Raises OSError.
 
     `sample` is what some of the values are, from which it is decided how they are compressed.
+    `data_bytes`: keys, values and headers, about; the file has no more than twice as many.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class SegmentOutput:
         try:
             self._environment: Any = lmdb.open(
                 str(path), subdir=False, map_size=2 * data_bytes + 128 * entries + (64 << 20),
-                max_dbs=8, lock=False, sync=False, lib_version=0,
+                max_dbs=8, lock=False, sync=False, lib_version=0, mode=0o600,
             )  # fmt: skip
             self._index = self._environment.open_db(INDEX, dupsort=True)
             self._block = self._environment.open_db(BLOCK, integerkey=True)
@@ -224,16 +226,22 @@ class SegmentOutput:
 
 
 def _ends(columns: Columns) -> list[int]:
-    """Where each entry would end if their bytes stood one behind the other."""
+    """Where each entry would end if their bytes stood one behind the other.
+
+    Headers count: a block of entries with hardly anything else would else be decoded to 12 MB.
+    """
     try:
-        return _added(columns.keys, columns.values)  # type: ignore[arg-type]
+        sizes = _added(columns.keys, columns.values)  # type: ignore[arg-type]
     except TypeError:  # some have no value
-        return _added(columns.keys, [value or b"" for value in columns.values])
+        sizes = _added(columns.keys, [value or b"" for value in columns.values])
+    for at, headers in columns.headers.items():
+        sizes[at] += headers_bytes(headers)
+    return list(accumulate(sizes))
 
 
 def _added(keys: list[bytes], values: list[bytes]) -> list[int]:
     sizes = map(add, map(len, keys), map(len, values))
-    return list(accumulate(map(add, sizes, repeat(_ENTRY_BYTES))))
+    return list(map(add, sizes, repeat(_ENTRY_BYTES)))
 
 
 def _fitting(size: int, stored: int) -> int:

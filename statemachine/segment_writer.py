@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from ..client.invariants import invariant
 from ..client.records import Batch, decode_batch
+from .room import headers_bytes
 from .segment_block import Columns
 from .segment_dictionary import evenly
 from .segment_format import Bases, SegmentInfo
@@ -47,8 +48,10 @@ def build(path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
         rows.timestamps += array(bases.timestamp_code, [stamp - bases.timestamp_ms]) * length
     order = sorted(range(count), key=rows.keys.__getitem__)  # stable, so it is by (key, seq)
     values_bytes = sum(map(len, filter(None, rows.values)))
+    data_bytes = values_bytes + sum(map(len, rows.keys))
+    data_bytes += sum(map(headers_bytes, rows.headers.values()))
     with SegmentOutput(
-        path, bases=bases, entries=count, data_bytes=values_bytes + sum(map(len, rows.keys)),
+        path, bases=bases, entries=count, data_bytes=data_bytes,
         sample=[rows.values[at] for at in evenly(count, values_bytes)],
     ) as output:  # fmt: skip
         for begin in range(0, count, _STEP):

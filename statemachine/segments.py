@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..client import limits
 from ..client.errors import CorruptData
 from ..client.invariants import DiskFailure
-from .memtable import ColumnCache
+from .column_cache import ColumnCache
 from .segment_pages import check_pages
 from .segment_reader import BlockCache, Segment
 from .segment_writer import hash_file
@@ -71,12 +71,12 @@ class SegmentStore:
         prepared, and TurnOver ends it when it has decoded its share."""
         self._only_prepared = True
         turns.begin()
-        self._blocks.turns = turns
+        self._blocks.turns = self.columns.turns = turns
         try:
             yield
         finally:
             self._only_prepared = False
-            self._blocks.turns = None
+            self._blocks.turns = self.columns.turns = None
 
     def spend(self, cost: int) -> None:
         """So much is about to be done, in bytes decoded. Raises TurnOver."""

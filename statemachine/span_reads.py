@@ -25,7 +25,7 @@ from .portion import Portion
 from .reads import Reads
 from .segment_writer import SegmentInfo
 from .spans import Span, common, has
-from .turns import ENTRIES_A_TURN
+from .turns import ENTRIES_A_TURN, NotPrepared, TurnOver
 
 _LOOKUPS_A_STEP = 64
 """Keys of which one call finds out where their visible entries begin."""
@@ -101,6 +101,7 @@ class SpanReads(Reads):
         *,
         limit: int,
         bytes_max: int,
+        begun: bool = False,
         as_of: str | None = None,
     ) -> Page:
         """A page of the entries with keys in [start_key, end_key), in the order of seq, from
@@ -109,11 +110,24 @@ class SpanReads(Reads):
         `next` is where to go on. With an `end_key` the page has the keys below it alone
         (`readable_to`): what is said of `next` and `more` is said of them, and the next page is
         asked for with that end; the keys from there on are read with the `from_seq` of this one.
+        `limit`, `bytes_max` and `begun` as in `Room`.
         """
         view = self.view(start_key, end_key, as_of)
         start, end = self.within(start_key, end_key)
-        page = Page(next=from_seq, end_key=self.readable_to(start_key, end_key, from_seq))
-        span = start, page.end_key or end
+        page = Page(
+            next=from_seq, end_key=self.readable_to(start_key, end_key, from_seq),
+            limit=limit, bytes_max=bytes_max, begun=begun,
+        )  # fmt: skip
+        try:
+            self._fill(page, view, (start, page.end_key or end), from_seq, end_seq)
+        except (TurnOver, NotPrepared):
+            if page.next == from_seq:
+                raise
+            page.more = True
+        return page
+
+    def _fill(self, page: Page, view: View, span: Span, from_seq: int, end_seq: int | None) -> None:
+        """Put what one call may read into a page of `read_span`; `page.next` is always right."""
         sieve = Sieve(self, view, span)
         from_seq = max(from_seq, least_trim(view, *span))
         end_seq = view.ending(end_seq)
@@ -121,40 +135,38 @@ class SpanReads(Reads):
             if info.end_seq <= from_seq or common(info.clip, span) is None:
                 continue
             if end_seq is not None and from_seq >= end_seq:
-                return page
+                return
             if info.within(span) is None:
                 page.next = from_seq = info.end_seq
                 continue
             segment = self.store.segment(info.content_id)
-            seqs, following = segment.seqs_within(*span, from_seq, min(limit, _SEQS_A_STEP))
+            room = min(page.limit, _SEQS_A_STEP)
+            seqs, following = segment.seqs_within(*span, from_seq, room)
             if not seqs and following is None:  # the last ones have other keys, or were merged away
                 page.next = from_seq = info.end_seq
                 continue
             for seq in seqs[: segment.warm(seqs)]:
                 if end_seq is not None and seq >= end_seq:
                     page.next = end_seq
-                    return page
-                if page.size >= bytes_max or not sieve.pass_on(segment.entry_at_seq(seq), page):
+                    return
+                if not sieve.pass_on(segment.entry_at_seq(seq), page):
                     break
                 page.next = seq + 1
             if not seqs and following is not None:
                 page.next = following
             page.more = end_seq is None or page.next < end_seq
-            return page
+            return
         for memtable in self.memtables():
             until = memtable.end_seq if end_seq is None else min(end_seq, memtable.end_seq)
             begin = max(from_seq, memtable.first_seq)
             for seq in range(begin, until):
-                if len(page) >= limit or page.size >= bytes_max or seq - begin == ENTRIES_A_TURN:
-                    page.more = True
-                    return page
-                if sieve.wants(memtable.key_at(seq)) and not sieve.pass_on(
-                    memtable.entry(seq), page
+                if seq - begin == ENTRIES_A_TURN or (
+                    sieve.wants(memtable.key_at(seq))
+                    and not sieve.pass_on(memtable.entry(seq), page)
                 ):
                     page.more = True
-                    return page
+                    return
                 page.next = seq + 1
-        return page
 
     def readable_to(self, start_key: bytes, end_key: bytes | None, from_seq: int) -> bytes | None:
         """The key up to which entries with keys from `start_key` on, and below `end_key`, can be
@@ -237,7 +249,8 @@ class Sieve:
         return has(self._span, key)
 
     def pass_on(self, entry: Entry, page: Page | Portion) -> bool:
-        """Add the entry to the page if it is to be seen; False: this takes a lookup too many."""
+        """Add the entry to the page if it is to be seen. False: the page has no room for it, or
+        this takes a lookup too many."""
         key, seq, view = entry.key, entry.seq, self._view
         if not self.wants(key) or seq < view.floor(key):
             return True
@@ -250,8 +263,7 @@ class Sieve:
                 begin = self._begins[key] = self._reads.first_visible(key, view)
             if seq < begin:
                 return True
-        page.add(entry)
-        return True
+        return page.add(entry)
 
 
 def _all_visible(info: SegmentInfo, view: View) -> bool:

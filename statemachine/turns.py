@@ -18,7 +18,7 @@ _BYTES_A_TURN: Final = limits.MIB
 _PART_COST: Final = 64 * limits.KIB
 """The least that decoding a part counts for."""
 Part = tuple[str, bytes, int]
-"""Segment, kind and ordinal."""
+"""Segment, kind and ordinal; of a memtable, no segment."""
 
 
 class TurnOver(Exception):
@@ -53,10 +53,10 @@ class Turns:
         if self._left <= 0:
             raise TurnOver
 
-    def decoded(self, part: Part, found: Any) -> None:
-        """Keep what was decoded."""
+    def decoded(self, part: Part, found: Any, *, cost_min: int = _PART_COST) -> None:
+        """Keep what was decoded, which counts for its size and at least for `cost_min`."""
         self.kept[part] = found
-        self.spend(max(found.size, _PART_COST))
+        self.spend(max(found.size, cost_min))
 
     def spend(self, cost: int) -> None:
         """So much was done, in bytes decoded."""

@@ -164,3 +164,13 @@ class Admin:
         the last copy of a range or too much for a majority to be left, or no other is ACTIVE.
         """
         return self._loop.call(self._twin.remove(node, dead=dead, timeout=timeout))
+
+    def rekey(self, node: int, key: str, *, timeout: float | None = None) -> dict[str, Any]:
+        """Bind a node to another TLS key: from now on only the holder of that key is believed to
+        be the node, and connections with the old one end.
+
+        `key`: the SHA-256 of the public key in hexadecimal, as `lognode ca node` prints it.
+        `node`, its `state`, and how many `replicas` it has.
+        Raises NodeNotFound, Conflict for a removed node, InvalidArgument.
+        """
+        return self._loop.call(self._twin.rekey(node, key, timeout=timeout))

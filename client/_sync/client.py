@@ -9,6 +9,7 @@ from typing import Any, Self
 from .. import limits
 from ..client import AsyncClient, default_address, default_timeout_s
 from ..loop_thread import LoopThread
+from ..tls import Tls
 from ..types import UNCHANGED, Unchanged
 from .admin import Admin
 from .log import Log
@@ -18,16 +19,23 @@ class Client:
     """A connection to a cluster, by any of its nodes' addresses.
 
     `address`: `lognode://host:port[,host:port...]`; the rest of the nodes is found out.
+    `lognodes://` is the same with TLS, and may name the files of `tls` itself:
+    `lognodes://host:port?ca=FILE&cert=FILE&key=FILE`.
+    `tls`: the files for TLS, see `lognode.Tls`; with them `lognode://` means TLS too.
     `timeout`: seconds, the default deadline of every call. Nothing is dialled before the first
     call. All use is on the loop that is running when it is first used.
-    Raises InvalidArgument for a bad address.
+    Raises InvalidArgument for a bad address, and for files that cannot be used.
     """
 
     def __init__(
-        self, address_list: str = default_address, *, timeout: float = default_timeout_s
+        self,
+        address_list: str = default_address,
+        *,
+        tls: Tls | None = None,
+        timeout: float = default_timeout_s,
     ) -> None:
         self._loop = LoopThread()
-        self._twin = AsyncClient(address_list, timeout=timeout)
+        self._twin = AsyncClient(address_list, tls=tls, timeout=timeout)
 
     def __repr__(self) -> str:
         return repr(self._twin).replace("AsyncClient", "Client")

@@ -48,15 +48,19 @@ class Producer:
         *,
         headers: Headers | None = None,
         number: int | None = None,
+        snapshot: bool = False,
     ) -> Ticket:
         """Take one record; waits only for room.
 
-        `number`, with a named producer: the record's number, above all those submitted before.
+        `snapshot=True` marks a logical snapshot of the key. `number`, with a named producer: the
+        record's number, above all those submitted before.
         Raises InvalidArgument, LimitExceeded, Timeout (no room in time), or what ended the session.
         """
         return Ticket(
             self._loop,
-            self._loop.call(self._twin.submit(key, value, headers=headers, number=number)),
+            self._loop.call(
+                self._twin.submit(key, value, headers=headers, number=number, snapshot=snapshot)
+            ),
         )
 
     def flush(self) -> None:

@@ -22,7 +22,7 @@ from . import (
     verbs_recover,
     verbs_write,
 )
-from .parser import UsageError
+from .parser import UsageError, tls_of
 from .printer import Printer
 from .verb import Call, Verb
 
@@ -60,7 +60,7 @@ def _find(arguments: Sequence[str]) -> tuple[Verb, Sequence[str]]:
 
 async def _run(verb: Verb, options: Namespace) -> int:
     try:
-        client = AsyncClient(options.server, timeout=options.timeout)
+        client = AsyncClient(options.server, tls=tls_of(options), timeout=options.timeout)
         call = Call(client, options, Printer(options.format), _note)
         try:
             code = await verb.run(call) or 0

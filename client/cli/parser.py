@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from ..tls import Tls
 from .printer import FORMATS
 
 default_server = "127.0.0.1:4600"
@@ -59,11 +60,27 @@ def add_common(parser: Parser) -> None:
         "--server", default=os.environ.get("LOGNODE_SERVER", default_server), metavar="H:P,...",
         help=f"nodes of the cluster (environment LOGNODE_SERVER; default {default_server})",
     )  # fmt: skip
+    for name, text in (
+        ("ca", "CAs to trust, for TLS; default with lognodes://: the system's"),
+        ("cert", "own certificate, for TLS"),
+        ("key", "private key of that certificate"),
+    ):
+        variable = f"LOGNODE_TLS_{name.upper()}"
+        parser.add_argument(
+            f"--tls-{name}", default=os.environ.get(variable), metavar="FILE",
+            help=f"{text} (environment {variable})",
+        )  # fmt: skip
     parser.add_argument(
         "--timeout", type=age_s, default=10.0, metavar="AGE", help="deadline (default 10s)"
     )
     parser.add_argument("--format", choices=FORMATS, default="table", help="default table")
     parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def tls_of(options: argparse.Namespace) -> Tls | None:
+    """The TLS files of the flags of every verb; None where none is given."""
+    files = (options.tls_ca, options.tls_cert, options.tls_key)
+    return Tls(*files) if any(files) else None
 
 
 def add_replica(parser: Parser) -> None:

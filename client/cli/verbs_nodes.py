@@ -1,4 +1,4 @@
-"""`lognode node list`, `node drain` and `node remove`."""
+"""`lognode node list`, `node drain`, `node remove` and `node rekey`."""
 
 from .parser import Parser, whole
 from .verb import Call, Verb
@@ -44,9 +44,22 @@ async def _remove(call: Call) -> None:
     call.printer.record(await call.client.admin.remove(options.node, dead=options.dead), _NOW)
 
 
+def _rekey_arguments(parser: Parser) -> None:
+    parser.add_argument("node", type=whole, metavar="NODE", help="its id")
+    parser.add_argument("--key", required=True, metavar="FINGERPRINT",
+                        help="of the new key, as `lognode ca node` prints it")  # fmt: skip
+
+
+async def _rekey(call: Call) -> None:
+    options = call.options
+    confirm(call, f"believe only the holder of the new key to be node {options.node}?")
+    call.printer.record(await call.client.admin.rekey(options.node, options.key), _NOW)
+
+
 VERBS = (
     Verb("node list", "the nodes of the cluster", _list, _nothing),
     Verb("node drain", "give all that a node has to others", _drain, _drain_arguments, True),
     Verb("node remove", "take a node out of the cluster for good", _remove, _remove_arguments,
          True),
+    Verb("node rekey", "bind a node to another TLS key", _rekey, _rekey_arguments, True),
 )  # fmt: skip

@@ -158,10 +158,13 @@ def records(batch: pa.RecordBatch, first_row: int) -> Sequence[Record]:
     headers: Sequence[Any] = [None] * batch.num_rows
     if "headers" in batch.schema.names:
         headers = [_headers(row) for row in batch.column("headers").to_pylist()]
+    snapshots: Sequence[bool] = [False] * batch.num_rows
+    if "snapshot" in batch.schema.names:
+        snapshots = [marked is True for marked in batch.column("snapshot").to_pylist()]
     if None in keys:
         row = first_row + keys.index(None)
         raise InvalidArgument(f"the key of row {row} of the task is null", what="key")
-    return list(zip(keys, values, headers, strict=True))
+    return list(zip(keys, values, headers, snapshots, strict=True))
 
 
 def _binaries(column: pa.Array) -> list[Any]:

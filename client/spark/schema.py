@@ -58,16 +58,21 @@ def check_sink_schema(given: StructType) -> None:
     """Raises InvalidArgument for rows that are no records."""
     found = {field.name: field.dataType for field in given}
     missing = [name for name in ("key", "value") if name not in found]
-    others = [name for name in found if name not in ("key", "value", "headers")]
+    others = [name for name in found if name not in ("key", "value", "headers", "snapshot")]
     if missing or others:
         what = f"no column {missing[0]!r}" if missing else f"a column {others[0]!r}"
         raise InvalidArgument(
             f"{what} to be written to a log; select key and value, both binary or string, and "
-            "headers if you like",
+            "headers and snapshot if you like",
             what="schema",
         )
     for name in ("key", "value"):
         _check_bytes(name, found[name])
+    snapshot = found.get("snapshot", BooleanType())
+    if not isinstance(snapshot, BooleanType):
+        raise InvalidArgument(
+            f"the column snapshot is {snapshot.simpleString()}; cast it to boolean", what="snapshot"
+        )
     headers = found.get("headers")
     if headers is not None:
         item = headers.elementType if isinstance(headers, ArrayType) else None

@@ -14,11 +14,12 @@ from collections.abc import (
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from .. import address, wire
+from .. import address
 from ..cluster import Cluster
 from ..errors import LognodeError, PartialFailure, RemoteProtocolError
 from ..loop_thread import LoopThread
 from ..producer import AsyncProducer
+from ..protocol.reads import LAYOUT, RESOLVE
 from ..retry import Attempts
 from ..routing import Range
 from ..snapshot import AsyncSnapshot, check_log, take
@@ -31,7 +32,8 @@ asks_at_once: Final = 16
 close_timeout_s: Final = 5.0
 _EVERYTHING: Final[tuple[KeySpan, ...]] = ((b"", None),)
 Found = TypeVar("Found")
-Record = tuple[bytes, bytes | None, dict[bytes, bytes] | None]
+Record = tuple[bytes, bytes | None, dict[bytes, bytes] | None, bool]
+"""Key, value, headers, and whether the record is a logical snapshot of its key."""
 
 
 class Session:
@@ -112,7 +114,7 @@ class Session:
             while at is not None:
                 body = {"start_key": at, "end_key": high, "consistency": "prefix"}
                 answer, now = await self._cluster.call(
-                    self._routes, at, wire.LAYOUT, body, deadline=self._deadline(),
+                    self._routes, at, LAYOUT, body, deadline=self._deadline(),
                     any_replica=True,
                 )  # fmt: skip
                 found += ((key, size) for key, size in answer.get("weights") or ())
@@ -196,7 +198,7 @@ class Session:
         while at is not None:
             body = {"key": None, "start": start, "start_key": at, "end_key": high}
             answer, known = await self._cluster.call(
-                self._routes, at, wire.RESOLVE, body, deadline=self._deadline()
+                self._routes, at, RESOLVE, body, deadline=self._deadline()
             )
             until = _least(_least(answer.get("end_key"), known.end), high)
             seq = answer.get("seq")
@@ -246,8 +248,8 @@ class Session:
 
 
 async def _submit(producer: AsyncProducer, records: Sequence[Record], number: int) -> None:
-    for at, (key, value, headers) in enumerate(records):
-        await producer.submit(key, value, headers=headers, number=number + at)
+    for at, (key, value, headers, snapshot) in enumerate(records):
+        await producer.submit(key, value, headers=headers, number=number + at, snapshot=snapshot)
 
 
 async def _next(pages: AsyncIterator[SpanPage]) -> SpanPage | None:

@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import lognode
-from lognode.client import chunks, limits, wire
+from lognode.client import chunks, limits
 from lognode.client.pages import entries_of
+from lognode.client.protocol.reads import EXPORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ async def entries(
         body = {"start_key": span.start, "end_key": span.end, "position": position,
                 "limit": limits.page_entries_max, "bytes": limits.page_bytes_max}  # fmt: skip
         answer = await log._read(  # no public read of a span names a node
-            wire.EXPORT, span.start, body, None, "linearizable", node, None
+            EXPORT, span.start, body, None, "linearizable", node, None
         )
         found = entries_of(chunks.unpacked(answer))
         if found:

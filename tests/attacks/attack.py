@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from lognode.client import frame, wire
+from lognode.client.protocol import Operation, frames
+from lognode.client.protocol.cluster import METADATA
 
 Body = dict[str, Any]
 RECEIVE_BUFFER_BYTES = 64 << 10
@@ -48,22 +50,22 @@ class Line:
         await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
         line = cls(sock)
         hello = wire.Hello(role="client", nonce=os.urandom(wire.nonce_bytes))
-        await line.write(frame.encode(0, wire.HELLO, hello.to_body()))
+        await line.write(frame.encode(0, frames.HELLO, hello.to_body()))
         welcome = await line.read()
-        if welcome.kind != wire.WELCOME:
+        if welcome.kind != frames.WELCOME:
             raise ConnectionError(f"no welcome: {welcome.body}")
         return line
 
-    async def say(self, op: str, body: Body, request_id: int | None = None) -> int:
+    async def say(self, kind: int, body: Body, request_id: int | None = None) -> int:
         """Send one message and return its id."""
         if request_id is None:
             request_id, self._next_id = self._next_id, self._next_id + 1
-        await self.write(frame.encode(request_id, op, body))
+        await self.write(frame.encode(request_id, kind, body))
         return request_id
 
-    async def ask(self, op: str, body: Body) -> Body:
+    async def ask(self, operation: Operation, body: Body) -> Body:
         """Send a request and read its answer."""
-        request_id = await self.say(op, body)
+        request_id = await self.say(operation.number, body)
         while True:
             answer = await self.read()
             if answer.request_id == request_id:
@@ -122,7 +124,7 @@ def arguments() -> argparse.ArgumentParser:
 
 async def range_of(line: Line, log: str) -> Body:
     """The range and generation of the log's first range, as requests name them."""
-    metadata = await line.ask(wire.METADATA, {"log": log})
+    metadata = await line.ask(METADATA, {"log": log})
     found = metadata["ranges"][0]
     return {"range": found["id"], "generation": found["generation"]}
 

@@ -4,7 +4,8 @@ import argparse
 
 from attack import Line, arguments, main, range_of
 
-from lognode.client import frame, wire
+from lognode.client import frame
+from lognode.client.protocol.appends import PRODUCER_CLOSE
 
 _CLOSES_A_WRITE = 1_000
 
@@ -14,7 +15,7 @@ async def attack(line: Line, options: argparse.Namespace) -> None:
     asked = await range_of(line, options.log)
     for first in range(options.first, options.first + options.closes, _CLOSES_A_WRITE):
         closes = (
-            frame.encode(0, wire.PRODUCER_CLOSE, {**asked, "id": producer})
+            frame.encode(0, PRODUCER_CLOSE.number, {**asked, "id": producer})
             for producer in range(first, first + _CLOSES_A_WRITE)
         )
         await line.write(b"".join(closes))

@@ -4,7 +4,8 @@ import argparse
 
 from attack import Line, arguments, main, range_of
 
-from lognode.client import frame, wire
+from lognode.client import frame
+from lognode.client.protocol.reads import FOLLOW
 
 
 async def attack(line: Line, options: argparse.Namespace) -> None:
@@ -12,7 +13,7 @@ async def attack(line: Line, options: argparse.Namespace) -> None:
     asked = await range_of(line, options.log)
     follow = {**asked, "keys": None, "prefix": b"", "start_key": b"", "end_key": None,
               "from_seq": 1, "credit": options.credit}  # fmt: skip
-    follows = (frame.encode(n, wire.FOLLOW, follow) for n in range(2, 2 + options.requests))
+    follows = (frame.encode(n, FOLLOW.number, follow) for n in range(2, 2 + options.requests))
     await line.write(b"".join(follows))
     await line.until_closed()
 

@@ -4,7 +4,8 @@ import argparse
 
 from attack import Line, arguments, main, range_of
 
-from lognode.client import frame, limits, wire
+from lognode.client import frame, limits
+from lognode.client.protocol.reads import SCAN
 
 
 async def attack(line: Line, options: argparse.Namespace) -> None:
@@ -13,7 +14,7 @@ async def attack(line: Line, options: argparse.Namespace) -> None:
     scan = {**asked, "key": options.key.encode(), "start": 1, "end": None,
             "limit": limits.page_entries_max, "bytes": limits.page_bytes_max}  # fmt: skip
     # In one write: a node that looks at its send buffer before it starts a scan starts all of them.
-    scans = (frame.encode(n, wire.SCAN, scan) for n in range(2, 2 + options.requests))
+    scans = (frame.encode(n, SCAN.number, scan) for n in range(2, 2 + options.requests))
     await line.write(b"".join(scans))
     await line.until_closed()
 

@@ -4,7 +4,8 @@ import argparse
 
 from attack import Line, arguments, main
 
-from lognode.client import frame, wire
+from lognode.client import frame
+from lognode.client.protocol.cluster import METADATA, STATUS
 
 _PAIRS_A_WRITE = 500
 
@@ -14,7 +15,7 @@ async def attack(line: Line, options: argparse.Namespace) -> None:
     first = 1
     while True:
         pairs = (
-            frame.encode(n, wire.METADATA, {"log": None}) + frame.encode(n + 1, wire.STATUS, {})
+            frame.encode(n, METADATA.number, {"log": None}) + frame.encode(n + 1, STATUS.number, {})
             for n in range(first, first + 2 * _PAIRS_A_WRITE, 2)
         )
         first += 2 * _PAIRS_A_WRITE

@@ -19,6 +19,10 @@ import lognode
 from lognode import testing
 from lognode.client import wire
 from lognode.client.frame import Broken, Decoder, Frame, encode
+from lognode.client.protocol import frames
+from lognode.client.protocol.appends import APPEND
+from lognode.client.protocol.cluster import STATUS
+from lognode.client.protocol.peers import BASE, COMMAND, CONTROLLER_INSTALL, HEARTBEAT, RAFT
 from lognode.client.records import encode_batch
 from lognode.client.wire import Hello, Welcome
 
@@ -65,17 +69,17 @@ class Stranger:
 
     def greet(self, hello: Hello) -> Welcome:
         """The first half of the handshake."""
-        self.send(encode(0, wire.HELLO, hello.to_body()))
+        self.send(encode(0, frames.HELLO, hello.to_body()))
         frame = self.frame()
         assert frame is not None
-        assert frame.kind == wire.WELCOME, frame
+        assert frame.kind == frames.WELCOME, frame
         return Welcome.from_body(frame.body)
 
     def refused(self) -> str:
         """The reason, in one line, after which the connection ends."""
         frame = self.frame()
         assert frame is not None, "closed without a reason"
-        assert (frame.request_id, frame.kind) == (0, wire.ERROR), frame
+        assert (frame.request_id, frame.kind) == (0, frames.ERROR), frame
         assert self.frame() is None
         message = str(frame.body["message"])
         assert "\n" not in message
@@ -91,7 +95,7 @@ def framed(payload: bytes) -> bytes:
     return HEADER.pack(len(payload), google_crc32c.value(payload)) + payload
 
 
-GOOD = encode(1, wire.STATUS, {})
+GOOD = encode(1, STATUS.number, {})
 BOMB = {
     "a wrong checksum": (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "checksum"),
     "an absurd length": (HEADER.pack(0xFFFFFFFF, 0) + b"x" * 100, "4294967295"),
@@ -111,8 +115,9 @@ BOMB = {
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
     """Three nodes that share a secret, with appends going on."""
     root = tmp_path_factory.mktemp("guarded")
-    (root / "secret").write_bytes(SECRET)
-    (root / "other").write_bytes(OTHER_SECRET)
+    for name, secret in (("secret", SECRET), ("other", OTHER_SECRET)):
+        (root / name).touch(0o600)
+        (root / name).write_bytes(secret)
     flags = ("--secret-file", str(root / "secret"))
     with testing.cluster(root, 3, flags=flags) as cluster:
         testing.wait_healthy(cluster)
@@ -158,7 +163,7 @@ def test_a_first_frame_that_is_no_hello_is_refused(guarded: testing.LocalCluster
         stranger.send(GOOD)
         assert "hello" in stranger.refused()
     with Stranger(guarded.nodes[0]) as stranger:
-        stranger.send(encode(0, wire.HELLO, {"magic": "http", "versions": [1, 1]}))
+        stranger.send(encode(0, frames.HELLO, {"magic": "http", "versions": [1, 1]}))
         assert "lognode" in stranger.refused()
 
 
@@ -182,11 +187,11 @@ def test_a_decompression_bomb_costs_an_error_and_no_memory(
     with Stranger(node) as stranger:
         stranger.greet(hello())
         for number in range(1, 4):
-            stranger.send(encode(number, wire.APPEND, {**body, "timeout_ms": 5_000}))
+            stranger.send(encode(number, APPEND.number, {**body, "timeout_ms": 5_000}))
             frame = stranger.frame()
             assert frame is not None
             told = frame.body
-            if frame.kind == wire.OK:
+            if frame.kind == frames.OK:
                 (reply,) = told["results"]
                 assert reply["status"] == "error"
                 told = reply["error"]
@@ -211,7 +216,7 @@ def test_a_client_or_node_of_another_cluster_is_refused(guarded: testing.LocalCl
     for role, node in (("client", None), ("node", 2)):
         with Stranger(guarded.nodes[0]) as stranger:
             who = hello("client" if role == "client" else "node", "another-cluster", node)
-            stranger.send(encode(0, wire.HELLO, who.to_body()))
+            stranger.send(encode(0, frames.HELLO, who.to_body()))
             assert "another-cluster" in stranger.refused()
 
 
@@ -222,14 +227,17 @@ def test_a_node_without_the_secret_is_refused(
     """Neither no proof nor a wrong one lets it say a word as node 2."""
     with lognode.Client(guarded.servers) as client:
         cluster = client.status()["cluster"]["id"]
-    forged = encode(0, "raft", {"messages": [[1, 1, [0, 1 << 40, 1]]], "boot": 1, "clock": 1})
-    for say in (forged, encode(1, "command", {"command": {"op": "delete_log", "name": "log"}})):
+    forged = encode(0, RAFT.number, {"messages": [[1, 1, [0, 1 << 40, 1]]], "boot": 1, "clock": 1})
+    for say in (
+        forged,
+        encode(1, COMMAND.number, {"command": {"op": "delete_log", "name": "log"}}),
+    ):
         with Stranger(guarded.nodes[0]) as stranger:
             who = hello("node", cluster, 2)
             welcome = stranger.greet(who)
             if secret is not None:
                 proof = wire.prove(secret, "dialler", who, welcome)
-                stranger.send(encode(0, wire.PROOF, {"proof": proof}))
+                stranger.send(encode(0, frames.PROOF, {"proof": proof}))
             stranger.send(say)
             assert "secret" in stranger.refused() or secret is None
     with lognode.Client(guarded.servers) as client:
@@ -239,12 +247,12 @@ def test_a_node_without_the_secret_is_refused(
 def test_a_client_cannot_speak_as_a_node(guarded: testing.LocalCluster) -> None:
     with Stranger(guarded.nodes[0]) as stranger:
         stranger.greet(hello())
-        for number, op in enumerate(("heartbeat", "command", "base", "controller_install"), 1):
-            stranger.send(encode(number, op, {}))
+        for number, op in enumerate((HEARTBEAT, COMMAND, BASE, CONTROLLER_INSTALL), 1):
+            stranger.send(encode(number, op.number, {}))
             frame = stranger.frame()
             assert frame is not None
-            assert (frame.kind, frame.body["code"]) == (wire.ERROR, "UNAUTHORIZED")
-        stranger.send(encode(0, "raft", {"messages": [], "boot": 1, "clock": 1}))
+            assert (frame.kind, frame.body["code"]) == (frames.ERROR, "UNAUTHORIZED")
+        stranger.send(encode(0, RAFT.number, {"messages": [], "boot": 1, "clock": 1}))
         assert "node" in stranger.refused()
 
 

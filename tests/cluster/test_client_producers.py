@@ -7,7 +7,7 @@ import pytest
 
 import lognode
 import lognode.testing
-from lognode.client import wire
+from lognode.client.protocol.appends import PRODUCER_NUMBER
 
 pytestmark = pytest.mark.cluster
 
@@ -45,7 +45,7 @@ def test_x17_a_range_knows_the_numbers_it_applied(tmp_path: Path) -> None:
                     sender = producer._sender
                     identity, _ = await sender.opened(client._deadline(5.0))
                     answer, _ = await client._cluster.call(
-                        client._cluster.log("log"), b"k", wire.PRODUCER_NUMBER,
+                        client._cluster.log("log"), b"k", PRODUCER_NUMBER,
                         {"producer": identity, "number": number}, deadline=client._deadline(5.0),
                     )  # fmt: skip
                     return bool(answer["applied"])

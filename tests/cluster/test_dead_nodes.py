@@ -1,7 +1,10 @@
 """Repair of the dead: replicas of a node that is gone are rebuilt elsewhere, with no help."""
 
 import random
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster_history import check, same_on
@@ -31,6 +34,20 @@ def members(client: lognode.Client) -> list[set[int]]:
     if status["operations"]:
         return []
     return [set(range_["members"]) for range_ in status["ranges"]]
+
+
+def name_of(range_: dict[str, Any]) -> str:
+    return f"range {range_['id']} of log {range_['log']}" if range_["id"] else "the controller"
+
+
+def cli_health(cluster: testing.LocalCluster, nodes: int) -> tuple[int, str]:
+    """The exit code of `lognode health`, and what the verb printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lognode.node.main", "health", "--nodes", str(nodes),
+         "--server", cluster.servers],
+        capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return done.returncode, done.stdout
 
 
 def replicas_on(node: testing.LocalNode) -> set[int]:
@@ -146,3 +163,62 @@ def test_S2_what_nobody_else_has_waits_for_its_node(tmp_path: Path) -> None:
             entry = client.log("alone").latest(key)
             assert entry is not None
             assert entry.value == b"v"
+
+
+def test_S2_health_names_what_a_removed_node_leaves_until_all_copies_are_made(
+    tmp_path: Path,
+) -> None:
+    """`health` was 0 while ranges still counted on the removed node: who stopped the next node
+    then, stopped those ranges."""
+    flags = ("--repair-after", "0", "--balance", "off")
+    with (
+        testing.cluster(tmp_path, 3, flags=flags) as cluster,
+        lognode.Client(cluster.servers, timeout=30) as client,
+    ):
+        testing.wait_healthy(cluster)
+        log = client.create_log("orders", ranges=8)
+        testing.wait_healthy(cluster)
+        acks = [log.append(b"%d" % n, b"v") for n in range(100)]
+        assert cli_health(cluster, 3) == (0, "healthy\n")
+        victim = cluster.nodes[2]
+        victim.kill()
+        testing.eventually(lambda: state_of(client, 3) == "DEAD", what="node 3 is DEAD")
+        left = client.admin.remove(3, dead=True)["replicas"]
+        names = {name_of(range_) for range_ in client.status()["ranges"]}
+        assert len(names) == left == 9
+
+        def removed() -> bool:
+            return state_of(client, 3) == "REMOVED"
+
+        testing.eventually(removed, what="the nodes know")
+        code, said = cli_health(cluster, 2)
+        assert code == 3
+        (line,) = [line for line in said.splitlines() if line.startswith("node 3 was removed and")]
+        assert all(f"{name} (2 of 3 members are live)" in line for name in names), line
+        assert client.status()["ranges"][1]["live_members"] == [1, 2]
+
+        new = cluster.add()
+        new.start()
+        looks = []
+        while True:
+            told = client.health(nodes=3)
+            leader = client.status()["cluster"]["controller_leader"]
+            if leader is None:
+                assert not told["ok"]
+                continue
+            # The leader's metadata is at least as new as what any node answered before.
+            ranges = cluster.nodes[leader - 1].status()["ranges"]
+            still = [name_of(range_) for range_ in ranges if 3 in range_["members"]]
+            looks.append(len(still))
+            if told["ok"]:
+                assert not still, "health says that all is well while copies are missing"
+                break
+            for name in still:
+                assert any(line.startswith("node 3 was removed and") and f"{name} (" in line
+                           for line in told["reasons"]), (name, told)  # fmt: skip
+        assert looks[0] == 9, "the first look came before the copies"
+        assert cli_health(cluster, 3) == (0, "healthy\n")
+        assert replicas_on(new) == set(range(1, 9))
+        cluster.nodes[1].kill()
+        entries = [log.latest(b"%d" % n) for n in range(100)]
+        assert [entry and entry.seq for entry in entries] == [ack.seq for ack in acks]

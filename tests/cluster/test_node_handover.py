@@ -8,6 +8,7 @@ from live_nodes import LiveCluster, LiveNode, live, until
 
 import lognode
 from lognode.client.errors import Unavailable
+from lognode.client.protocol.cluster import HEALTH
 from lognode.node.host import Host
 
 pytestmark = pytest.mark.cluster
@@ -103,7 +104,7 @@ def test_a_leader_that_is_gone_is_not_named_for_long(tmp_path: Path) -> None:
             loop = asyncio.get_running_loop()
             give_up_at = loop.time() + 10
             while True:
-                health = await connection.request("health", {}, deadline=loop.time() + 5)
+                health = await connection.request(HEALTH, {}, deadline=loop.time() + 5)
                 leaderless = [r for r in health["reasons"] if r.endswith(" has no leader")]
                 if len(leaderless) == 5:  # the controller and four ranges
                     break

@@ -8,6 +8,7 @@ from live_nodes import live
 
 import lognode
 from lognode import testing
+from lognode.client.protocol.cluster import HEALTH
 
 pytestmark = pytest.mark.cluster
 
@@ -38,7 +39,7 @@ def test_health_of_a_cluster_that_grows(tmp_path: Path) -> None:
                 connection = await each.client()
                 for _ in range(1000):
                     deadline = asyncio.get_running_loop().time() + 5
-                    answer = await connection.request("health", {"nodes": 3}, deadline=deadline)
+                    answer = await connection.request(HEALTH, {"nodes": 3}, deadline=deadline)
                     if answer["ok"]:
                         break
                     await asyncio.sleep(0.01)

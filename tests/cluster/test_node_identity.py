@@ -13,6 +13,7 @@ from live_nodes import LiveCluster, LiveNode, live, until
 import lognode
 from lognode.client.errors import Conflict
 from lognode.client.ports import free_ports
+from lognode.client.protocol.peers import RAFT
 from lognode.node.raft_in import frame, item
 from lognode.statemachine.meta import LmdbMeta
 
@@ -136,7 +137,7 @@ def test_x2_24_messages_of_an_older_boot_or_another_descriptor_are_dropped(
                 body = frame(
                     {"messages": items}, boot=(number, process), clock_ms=1, ping=[1, 0, []]
                 )
-                peer.send("raft", body)
+                peer.send(RAFT, body)
 
             boot, process = cluster.of(2).node.identity.boot, cluster.of(2).node._process
             before = dropped(node, "other_descriptor")

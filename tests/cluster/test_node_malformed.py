@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 from live_nodes import LiveCluster, live, until
+from loose_operations import loosened
 
 import lognode
 from lognode.client.connection import Connection
 from lognode.client.errors import InvalidArgument, LognodeError
+from lognode.client.protocol import OPERATIONS
+from lognode.client.protocol.appends import APPEND
+from lognode.client.protocol.peers import RAFT
+from lognode.client.protocol.reads import FOLLOW
 from lognode.client.records import encode_batch
 
 pytestmark = pytest.mark.cluster
@@ -66,7 +71,7 @@ HONEST = {
     "LOG_EXISTS",
 }  # fmt: skip
 """Answers that a malformed body may get, if any of its fields still means something."""
-RAFT = {"messages": [], "boot": 1, "process": 1, "clock": 1}
+RAFT_BODY = {"messages": [], "boot": 1, "process": 1, "clock": 1}
 
 
 def variants(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -82,7 +87,7 @@ async def ask(connection: Connection, op: str, body: dict[str, Any]) -> str:
     """The code of the answer."""
     deadline = asyncio.get_running_loop().time() + 5
     try:
-        await connection.request(op, body, deadline=deadline)
+        await connection.request(loosened(OPERATIONS[op]), body, deadline=deadline)
     except LognodeError as error:
         refused = error
     else:
@@ -135,7 +140,7 @@ def test_malformed_follow_is_refused(tmp_path: Path) -> None:
             connection = await cluster.nodes[0].client()
             codes: list[str] = []
             for body in variants(follow):
-                stream = await connection.stream("follow", body, credit_bytes=1000)
+                stream = await connection.stream(loosened(FOLLOW), body, credit_bytes=1000)
                 try:
                     async with asyncio.timeout(0.02):
                         await anext(aiter(stream))
@@ -156,8 +161,8 @@ def test_malformed_follow_is_refused(tmp_path: Path) -> None:
 BAD_ITEMS: tuple[Any, ...] = ("x", -1, {}, [[1]], [[1, 1, b"f", 5]], [["1", 1, b"", []]])
 BAD_MESSAGES: list[tuple[str, str, dict[str, Any]]] = [
     ("node", "raft", {}),
-    *(("node", "raft", {**RAFT, name: value}) for name in RAFT for value in BAD_ITEMS),
-    ("client", "raft", RAFT),
+    *(("node", "raft", {**RAFT_BODY, name: value}) for name in RAFT_BODY for value in BAD_ITEMS),
+    ("client", "raft", RAFT_BODY),
     ("client", "producer_close", {}),
     ("client", "producer_close", {**READ, "id": b"5"}),
 ]
@@ -170,7 +175,7 @@ def test_a_malformed_one_way_message_ends_its_connection_only(tmp_path: Path) ->
             node = cluster.nodes[0]
             for role, op, body in BAD_MESSAGES:
                 connection = await (node.peer() if role == "node" else node.client())
-                connection.send(op, body)
+                connection.send(OPERATIONS[op], body)
                 await until(lambda c=connection: c.lost is not None, f"{op} {body} ends it")
                 await still_serves(cluster, client, b"after")
 
@@ -187,7 +192,7 @@ def test_a_raft_message_that_is_none_ends_its_connection_only(tmp_path: Path) ->
             replica.members = (1, 99)  # as if 99 were a member
             connection = await node.peer(99)
             item = [*replica.gid, replica.fingerprint, [77, "not", "a", "message"]]
-            connection.send("raft", {**RAFT, "messages": [item]})
+            connection.send(RAFT, {**RAFT_BODY, "messages": [item]})
             await until(lambda: connection.lost is not None, "the connection ends")
             await still_serves(cluster, client, b"after")
 
@@ -226,7 +231,7 @@ def test_x22_batches_of_any_bytes_stop_nobody(tmp_path: Path) -> None:
             for _ in range(60):
                 body = {**READ, "batches": [spoilt() for _ in range(25)]}
                 deadline = asyncio.get_running_loop().time() + 5
-                answer = await connection.request("append", body, deadline=deadline)
+                answer = await connection.request(APPEND, body, deadline=deadline)
                 for result in answer["results"]:
                     code = result["error"]["code"] if result["status"] == "error" else "ok"
                     codes[code] = codes.get(code, 0) + 1

@@ -50,8 +50,9 @@ def last_line(stderr: str) -> str:
     return stderr.strip().splitlines()[-1]
 
 
-def a_file(path: Path, text: str) -> str:
+def a_file(path: Path, text: str, mode: int = 0o600) -> str:
     path.write_text(text)
+    path.chmod(mode)
     return str(path)
 
 
@@ -64,8 +65,16 @@ BAD: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "bad join": (lambda p: ["--join", "there"], "join 'there' is not HOST:PORT"),
     "bad timeout": (lambda p: ["--join-timeout", "long"], "bad value 'long'"),
     "bad advertise": (lambda p: ["--advertise", "me"], "advertise 'me' is not HOST:PORT"),
+    "every interface": (lambda p: ["--listen", "0.0.0.0:4600"], "listen is 0.0.0.0:4600"),
+    "every interface of IPv6": (lambda p: ["--listen", "[::]:4600"], "listen is [::]:4600"),
+    "every interface advertised": (
+        lambda p: ["--advertise", "0.0.0.0:4600"],
+        "Give it with --advertise HOST:PORT",
+    ),
     "no secret": (lambda p: ["--secret-file", str(p / "x")], "cannot read secret file"),
     "short secret": (lambda p: ["--secret-file", a_file(p / "s", "abc")], "give at least 16"),
+    "open secret": (lambda p: ["--secret-file", a_file(p / "s", "a" * 32, 0o640)], "chmod 600"),
+    "half of TLS": (lambda p: ["--tls-cert", str(p / "x")], "--tls-key and --tls-ca is not given"),
     "no dial map": (lambda p: ["--dial-map", str(p / "x")], "cannot read dial map"),
     "bad dial map": (lambda p: ["--dial-map", a_file(p / "m", '"h:1" = "x"')], "not HOST:PORT"),
     "no address of this machine": (lambda p: ["--listen", "192.0.2.1:4600"], "cannot listen on"),
@@ -152,6 +161,26 @@ def ready(http: str) -> bool:
     with contextlib.suppress(urllib.error.URLError, OSError):
         return get(http, "/readyz") == "ok\n"
     return False
+
+
+def test_a_node_on_every_interface_tells_others_the_advertised_host(tmp_path: Path) -> None:
+    """It told every client and node 0.0.0.0: each of them then dialled its own machine."""
+    port, http = free_ports(2)
+    with testing.cluster(tmp_path, 1, start=False) as cluster:
+        (node,) = cluster.nodes
+        advertised = f"127.0.0.1:{port}"
+        node.address, node.http = f"0.0.0.0:{port}", f"0.0.0.0:{http}"
+        node.start()
+        assert node.wait_end() == 1
+        assert "listen is 0.0.0.0" in node.log_tail(1)
+        assert not node.data.exists(), "nothing was founded"
+        node._flags = ("--advertise", advertised)
+        node.start()
+        node.wait_ready()
+        with lognode.Client(advertised) as client:
+            (row,) = client.status()["nodes"]
+            assert (row["address"], row["http"]) == (advertised, f"127.0.0.1:{http}")
+            client.create_log("orders").append(b"k", b"v")
 
 
 def test_join_is_ignored_with_a_note_once_there_is_an_identity(tmp_path: Path) -> None:

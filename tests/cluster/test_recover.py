@@ -18,9 +18,11 @@ from live_nodes import ask, live
 
 import lognode
 from lognode import testing
-from lognode.client import wire
 from lognode.client.cli.printer import FORMATS
 from lognode.client.connection import dial
+from lognode.client.protocol.appends import APPEND
+from lognode.client.protocol.cluster import RANGE_RECOVER, RANGE_RECOVERY
+from lognode.client.protocol.peers import REPLICA_END
 
 pytestmark = pytest.mark.cluster
 
@@ -201,7 +203,7 @@ def append_at(node: testing.LocalNode, range_id: int, generation: int) -> str:
         deadline = asyncio.get_running_loop().time() + 10.0
         body = {"range": range_id, "generation": generation, "batches": [b""]}
         try:
-            await connection.request(wire.APPEND, body, deadline=deadline)
+            await connection.request(APPEND, body, deadline=deadline)
         except lognode.LognodeError as error:
             return error.code
         finally:
@@ -301,7 +303,7 @@ def test_bad_requests_are_refused_and_change_nothing(tmp_path: Path) -> None:
             accepted = {"range": range_["id"], "from": 1, "accept_loss": True}
             for body, error, said in (
                 ({**accepted, "accept_loss": False}, lognode.InvalidArgument, "that you accept it"),
-                ({**accepted, "accept_loss": 1}, lognode.InvalidArgument, "that you accept it"),
+                ({**accepted, "accept_loss": 1}, lognode.InvalidArgument, "`accept_loss` is 1"),
                 ({**accepted, "range": None}, lognode.InvalidArgument, "range"),
                 ({**accepted, "from": -1}, lognode.InvalidArgument, "from"),
                 ({**accepted, "range": 99}, lognode.NotFound, "no range 99"),
@@ -309,20 +311,20 @@ def test_bad_requests_are_refused_and_change_nothing(tmp_path: Path) -> None:
                 (accepted, lognode.Conflict, "has not lost its majority"),
             ):
                 with pytest.raises(error, match=said):
-                    await ask(node, wire.RANGE_RECOVER, body)
+                    await ask(node, RANGE_RECOVER, body)
             for body, error in (
                 ({"range": 99}, lognode.NotFound),
                 ({"range": "x"}, lognode.InvalidArgument),
                 ({}, lognode.InvalidArgument),
             ):
                 with pytest.raises(error):
-                    await ask(node, wire.RANGE_RECOVERY, body)
+                    await ask(node, RANGE_RECOVERY, body)
             peer = await node.peer()
             deadline = asyncio.get_running_loop().time() + 5.0
             with pytest.raises(lognode.InvalidArgument):
-                await peer.request("replica_end", {"range": b"x"}, deadline=deadline)
+                await peer.request(REPLICA_END, {"range": b"x"}, deadline=deadline)
             gone = {"range": 7, "generation": 3}
-            assert await peer.request("replica_end", gone, deadline=deadline) == {"held": None}
+            assert await peer.request(REPLICA_END, gone, deadline=deadline) == {"held": None}
             peer.close()
             for number in (0, range_["id"]):
                 told = await client.admin.recovery(number)

@@ -80,5 +80,8 @@ def test_every_command_of_the_tutorial_does_what_it_says(
         minutes = sum(int(row) for row in rows if row != "NA")
         assert last.snapshot
         assert json.loads(last.value or b"") == {"flights": len(rows), "minutes": minutes}
-        copied = [entry.value for entry in client.log("flights-copy").scan(key)]
-        assert copied == histories[key]
+        *copied, total = client.log("flights-copy").scan(key)
+        assert [entry.value for entry in copied] == histories[key]
+        assert (total.value, total.snapshot) == (last.value, True)
+    assert f"manifest 2: {len(histories)} entries" in said
+    assert "\n0 keys have a new logical snapshot" in said, "the copy has the totals"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from lognode.client import acceptor, wire
+from lognode.client import acceptor
 from lognode.client.acceptor import Listener, Request, ServerConnection
 from lognode.client.chunks import Chunk
 from lognode.client.errors import (
@@ -26,7 +26,42 @@ from lognode.client.errors import (
     Sealed,
     SequenceMismatch,
     Unavailable,
+    Unsupported,
     to_wire,
+)
+from lognode.client.protocol import Operation, by_number
+from lognode.client.protocol.appends import (
+    APPEND,
+    DELETE_KEYS,
+    FENCE,
+    LEASE_RELEASE,
+    LEASE_TAKE,
+    PRODUCER_CLOSE,
+    PRODUCER_NUMBER,
+    TRIM,
+)
+from lognode.client.protocol.cluster import (
+    ALTER_LOG,
+    CREATE_LOG,
+    METADATA,
+    NODE_DRAIN,
+    NODE_REMOVE,
+    PRODUCER_OPEN,
+    RANGE_MOVE,
+    RANGE_RECOVER,
+    RANGE_RECOVERY,
+    RANGE_SPLIT,
+    STATUS,
+)
+from lognode.client.protocol.reads import (
+    COUNT_ENTRIES,
+    EXPORT,
+    FOLLOW,
+    KEYS,
+    LATEST,
+    LAYOUT,
+    READ_SPAN,
+    RESOLVE,
 )
 from lognode.client.records import EXPECT_ANY, Batch, check_limits, decode_batch
 from lognode.client.wire import Hello, Welcome
@@ -138,7 +173,7 @@ class FakeCluster:
         self.closed_producers: list[int] = []
         self.hide_leaders = False
         """Neither metadata nor refusals say who leads."""
-        self.requests: list[tuple[int, str, dict[str, Any]]] = []
+        self.requests: list[tuple[int, Operation, dict[str, Any]]] = []
         self.changed = asyncio.Event()
 
     @property
@@ -204,11 +239,11 @@ class FakeCluster:
         self.version += 1
         return {"operation": 7, "generation": known.generation + 1, "version": self.version}
 
-    def leave(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
+    def leave(self, op: Operation, body: dict[str, Any]) -> dict[str, Any]:
         """A node drains or is removed; a test takes its replicas away."""
         node, self.version = self.nodes[body["node"]], self.version + 1
         left = "ACTIVE" if body.get("undo") else "DRAINING"
-        node.state = left if op == wire.NODE_DRAIN else "REMOVED"
+        node.state = left if op == NODE_DRAIN else "REMOVED"
         return {"node": node.node_id, "state": node.state, "replicas": node.replicas,
                 "version": self.version}  # fmt: skip
 
@@ -226,7 +261,7 @@ class FakeCluster:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    def count(self, op: str) -> int:
+    def count(self, op: Operation) -> int:
         return sum(1 for _, asked, _ in self.requests if asked == op)
 
 
@@ -239,6 +274,7 @@ class FakeNode:
         self.listener: Listener | None = None
         self.connections: set[ServerConnection] = set()
         self.failures: list[Exception] = []
+        self.refusals: list[LognodeError] = []
         self.address = ""
         self.state = "ACTIVE"
         self.replicas = 0
@@ -246,21 +282,35 @@ class FakeNode:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, cluster="fake", node=self.node_id)
 
+    def believe(self, hello: Hello) -> None:
+        return
+
     def opened(self, connection: ServerConnection) -> None:
         self.connections.add(connection)
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         self.connections.discard(connection)
 
-    def message(self, connection: ServerConnection, op: str, body: dict[str, Any]) -> None:
-        if op == wire.PRODUCER_CLOSE:
+    def operation(self, connection: ServerConnection, number: int) -> Operation:
+        operation = by_number(number)
+        if operation is None:
+            raise Unsupported(f"no operation {number}")
+        return operation
+
+    def message(
+        self, connection: ServerConnection, operation: Operation, body: dict[str, Any]
+    ) -> None:
+        if operation == PRODUCER_CLOSE:
             self.cluster.closed_producers.append(body["id"])
 
-    def failed(self, op: str, error: Exception) -> None:
+    def refused(self, number: int, error: LognodeError) -> None:
+        self.refusals.append(error)
+
+    def failed(self, number: int, error: Exception) -> None:
         self.failures.append(error)
 
     async def request(self, request: Request) -> dict[str, Any] | None:
-        self.cluster.requests.append((self.node_id, request.op, request.body))
+        self.cluster.requests.append((self.node_id, request.operation, request.body))
         try:
             return await self.serve(request)
         except Drop:
@@ -277,57 +327,57 @@ class FakeNode:
             fault(self, request, when)
 
     async def serve(self, request: Request) -> dict[str, Any] | None:
-        body, op, cluster = request.body, request.op, self.cluster
-        if op == wire.METADATA:
+        body, op, cluster = request.body, request.operation, self.cluster
+        if op == METADATA:
             self.fault(request, "metadata")
-            if "log" in body and body["log"] not in cluster.logs:
+            if body["log"] is not None and body["log"] not in cluster.logs:
                 raise LogNotFound(f"no log {body['log']!r}", log=body["log"])
             return self.metadata()
-        if op == wire.CREATE_LOG:
+        if op == CREATE_LOG:
             if body["name"] in cluster.logs:
                 if body["exist_ok"]:
-                    return {"log": {}}
+                    return {"log": 1}
                 raise LogExists(f"log {body['name']!r} exists", log=body["name"])
             cluster.create(body["name"], tuple(body["split_at"] or ()))
-            return {"log": {}}
-        if op == wire.ALTER_LOG:
+            return {"log": 1}
+        if op == ALTER_LOG:
             policy = cluster.policies.setdefault(body["name"], {})
             policy.update(body["changes"])
             return {"log": cluster.logs[body["name"]], "policy": policy}
-        if op == wire.PRODUCER_OPEN:
+        if op == PRODUCER_OPEN:
             self.fault(request, "producer")
             return self.open_producer(body["name"])
-        if op == wire.STATUS:
+        if op == STATUS:
             return {"nodes": []}
-        if op == wire.RANGE_MOVE:
+        if op == RANGE_MOVE:
             self.fault(request, "move")
             return cluster.move(body)
-        if op == wire.RANGE_SPLIT:
+        if op == RANGE_SPLIT:
             self.fault(request, "split")
             return cluster.plan_split(body)
-        if op == wire.RANGE_RECOVERY:
+        if op == RANGE_RECOVERY:
             return {"range": body["range"]}
-        if op == wire.RANGE_RECOVER:
+        if op == RANGE_RECOVER:
             self.fault(request, "recover")
             return cluster.recover(body)
-        if op in (wire.NODE_DRAIN, wire.NODE_REMOVE):
+        if op in (NODE_DRAIN, NODE_REMOVE):
             self.fault(request, "node")
             return cluster.leave(op, body)
         known = self.find(body)
-        if op == wire.APPEND:
+        if op == APPEND:
             return self.append(request, known)
-        if op in (wire.TRIM, wire.DELETE_KEYS):
+        if op in (TRIM, DELETE_KEYS):
             return self.remove(request, known)
-        if op == wire.LEASE:
+        if op == LEASE_TAKE:
             self.fault(request, "lease")
             return self.lease(known, body)
-        if op == wire.RELEASE:
+        if op == LEASE_RELEASE:
             known.leases.pop(body["lease"], None)
             return {}
-        if op == wire.FENCE:
+        if op == FENCE:
             known.producers.fence(body["id"], body["epoch"], body["epoch"], 0)
             return {}
-        if op == wire.FOLLOW:
+        if op == FOLLOW:
             await self.follow(request, known)
             return None
         return self.read(op, body, known)
@@ -405,25 +455,25 @@ class FakeNode:
             known.leases[body["lease"]] = (start, through, held)
         return {"end_key": until, "expires_ms": 1_000_000 + body["lease_ms"]}
 
-    def read(self, op: str, body: dict[str, Any], known: FakeRange) -> dict[str, Any]:
-        if op == wire.PRODUCER_NUMBER:
+    def read(self, op: Operation, body: dict[str, Any], known: FakeRange) -> dict[str, Any]:
+        if op == PRODUCER_NUMBER:
             row = known.producers.rows.get(body["producer"])
             seq = row.seq_of(body["number"]) if row is not None else None
             return {"applied": seq is not None, "seq": seq}
-        if op == wire.KEYS:
+        if op == KEYS:
             after = body["start_after"]
             keys = sorted({e.key for e in known.entries if e.key.startswith(body["prefix"])})
             left = [key for key in keys if after is None or key > after]
             some = left[: body["limit"]]
             return {"keys": some, "more": some != left, "after": some[-1] if some else after}
-        if op == wire.LAYOUT:
+        if op == LAYOUT:
             sizes: dict[bytes, int] = {}
             for entry in known.entries:
                 sizes[entry.key] = sizes.get(entry.key, 0) + len(entry.value or b"")
             first, last = body["start_key"], body["end_key"]
             return {"weights": [[key, size] for key, size in sorted(sizes.items())
                                 if key >= first and (last is None or key < last)]}  # fmt: skip
-        if op == wire.RESOLVE:
+        if op == RESOLVE:
             how = body["start"]
             if how == "earliest":
                 return {"seq": known.earliest}
@@ -448,9 +498,9 @@ class FakeNode:
             if body["as_of"] not in known.leases:
                 raise NotFound("no lease of that name")
             entries = known.leases[body["as_of"]][2]
-        if op == wire.EXPORT:
+        if op == EXPORT:
             return export(entries, body, known.file_seqs)
-        if op == wire.READ_SPAN:
+        if op == READ_SPAN:
             first, last = body["start_key"], body["end_key"]
             behind = [
                 e for e in entries
@@ -463,9 +513,9 @@ class FakeNode:
             if e.key == body["key"] and e.seq >= body.get("start", 1)
             and (end is None or e.seq < end)
         ]  # fmt: skip
-        if op == wire.COUNT:
+        if op == COUNT_ENTRIES:
             return {"count": len(found)}
-        if op == wire.LATEST:
+        if op == LATEST:
             return page(found[-1:], 1, False)
         if body["reverse"]:
             found.reverse()

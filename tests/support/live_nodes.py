@@ -11,6 +11,7 @@ from typing import Any
 import lognode
 from lognode.client.connection import Connection, dial
 from lognode.client.ports import free_ports
+from lognode.client.protocol import OPERATIONS
 from lognode.node.addresses import split_address
 from lognode.node.clocks import Clocks
 from lognode.node.config import Config
@@ -195,11 +196,11 @@ async def live(
 
 
 async def ask(node: LiveNode, op: str, body: dict[str, Any], timeout_s: float = 5.0) -> Any:
-    """One request to that very node."""
+    """One request to that very node; `op` is an operation's name."""
     connection = await node.client()
     try:
         deadline = asyncio.get_running_loop().time() + timeout_s
-        return await connection.request(op, body, deadline=deadline)
+        return await connection.request(OPERATIONS[op], body, deadline=deadline)
     finally:
         connection.close()
 

@@ -32,6 +32,8 @@ class Controller:
             self.register(node)
         return self
 
-    def register(self, incarnation: int, node: int | None = None, boot: int = 1) -> dict[str, Any]:
+    def register(
+        self, incarnation: int, node: int | None = None, boot: int = 1, key: str = ""
+    ) -> dict[str, Any]:
         return self.do("register", incarnation=incarnation, boot=boot, node=node, zone="",
-                       address=f"h{incarnation}:1", http="")  # fmt: skip
+                       address=f"h{incarnation}:1", http="", key=key)  # fmt: skip

@@ -7,11 +7,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 from storage_node import StorageNode, descriptor, numbered_batch
 
+from lognode.client import frame, limits
 from lognode.client.connection import Connection
-from lognode.client.errors import CorruptData, Unavailable
+from lognode.client.errors import CorruptData, RangeNotFound, Unavailable
+from lognode.client.protocol import Operation, frames
+from lognode.client.protocol.peers import BASE, BASE_PIECE, FILE, FILE_CHECK
 from lognode.client.records import encode_batch
 from lognode.node import base_transfer
 from lognode.node.base_server import BaseServer
@@ -19,7 +23,9 @@ from lognode.node.base_transfer import BaseFetcher
 from lognode.node.rate import TokenBucket
 from lognode.partitions.duties import TAIL_BYTES
 from lognode.raft.types import GroupId
+from lognode.statemachine.producers import Producers, Row
 from lognode.statemachine.range_state import Base
+from lognode.statemachine.removal import Removal
 
 G1 = GroupId(1, 1)
 PIECE = 64 << 10
@@ -34,22 +40,26 @@ class Wire:
     def __init__(self, server: BaseServer, breaks_after: float = float("inf")) -> None:
         self._server = server
         self._left = breaks_after
-        self.asked: list[tuple[str, int]] = []
+        self.asked: list[tuple[Operation, int]] = []
         self.spoil: Callable[[bytes], bytes] = lambda data: data
         self.lost: BaseException | None = None
 
-    async def request(self, op: str, body: dict[str, Any], *, deadline: float) -> dict[str, Any]:
+    async def request(
+        self, op: Operation, body: dict[str, Any], *, deadline: float
+    ) -> dict[str, Any]:
         self.asked.append((op, body.get("offset", 0)))
         await asyncio.sleep(0)
         self._left -= 1
         if self._left < 0:
             self.lost = Unavailable("the link broke")
             raise Unavailable("the link broke")
-        if op == "base":
-            return await self._server.describe(2, body)
-        if op == "file_check":
+        if op is BASE:
+            return op.check_answer(framed(await self._server.describe(2, body)))
+        if op is BASE_PIECE:
+            return op.check_answer(framed(await self._server.base_piece(2, body)))
+        if op is FILE_CHECK:
             return await self._server.check(2, body)
-        answer = await self._server.piece(2, body)
+        answer = await self._server.piece(2, FILE.request.check(body))
         return {"data": self.spoil(answer["data"])}
 
     def close(self) -> None:
@@ -57,7 +67,14 @@ class Wire:
 
     def offsets(self) -> list[int]:
         """Of the pieces that were asked for."""
-        return [offset for op, offset in self.asked if op == "file"]
+        return [offset for op, offset in self.asked if op is FILE]
+
+
+def framed(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer as it arrives in a frame."""
+    (event,) = frame.Decoder().feed(frame.encode(1, frames.OK, answer))
+    assert isinstance(event, frame.Frame), event
+    return event.body
 
 
 class Nodes:
@@ -229,7 +246,7 @@ def test_S12_a_torn_part_from_before_is_fetched_again(tmp_path: Path) -> None:
         wire = Wire(nodes.server)
         assert nodes.holds_all(await nodes.fetcher(wire).fetch(1, G1, pin="copy"))
         assert 0 in wire.offsets()[1:], "and blamed on nobody"
-        assert ("file_check", 0) not in wire.asked
+        assert (FILE_CHECK, 0) not in wire.asked
 
     run(tmp_path, test, pieces=8)
 
@@ -312,5 +329,100 @@ def test_x2_a_log_that_meta_does_not_know_takes_no_part(tmp_path: Path) -> None:
         taker.stop()
         await taker.start()
         assert list(taker.host.damaged) == [GroupId(2, 1)]
+
+    run(tmp_path, test)
+
+
+def test_a_peer_that_doubts_a_file_which_no_replica_holds_damages_nothing(tmp_path: Path) -> None:
+    async def test(nodes: Nodes) -> None:
+        with pytest.raises(RangeNotFound, match="no replica on this node holds segment text"):
+            await nodes.server.check(2, {"range": 1, "generation": 1, "id": "text"})
+        assert not nodes.giver.host.damaged
+
+
+def framed_base(base: Base) -> Any:
+    """The base without the difference of lists and tuples."""
+    return msgpack.unpackb(msgpack.packb(base.to_wire()), strict_map_key=False)
+
+
+def large_tables(floors: int, producers: int) -> dict[str, Any]:
+    """Tables of a range where so many of the longest keys were trimmed, for so many producers."""
+    removal = Removal()
+    for at in range(floors):
+        removal.floors[b"%06d" % at + bytes(limits.key_bytes_max - 6)] = at + 1
+    rows = Producers()
+    for producer in range(1, producers + 1):
+        rows.rows[producer] = Row(1, 5, 9, {7: producer, 9: producer + 2}, 1_000, 1, ordered=[7, 9])
+    return {"next_seq": 1 << 40, "removal": removal.to_wire(0), "producers": rows.to_wire()}
+
+
+@pytest.mark.parametrize(
+    ("floors", "producers"), [(0, 0), (limits.floors_max, 0), (0, 40_000), (30_000, 30_000)]
+)
+def test_S2_a_base_that_is_larger_than_a_frame_is_fetched(
+    tmp_path: Path, floors: int, producers: int
+) -> None:
+    """100,000 floors are 49 MB; 40,000 producers are 200,000 containers, of which a frame has
+    131,072. Until bases came in pieces neither was ever fetched."""
+
+    async def test(nodes: Nodes) -> None:
+        replica = nodes.giver.host.replica(G1)
+        assert replica is not None
+        base = replica.state.durable_base
+        base.tables = {**base.tables, **large_tables(floors, producers)}
+        expected = framed_base(base)
+        wire = Wire(nodes.server)
+        found = await nodes.fetcher(wire).fetch(1, G1, pin="test")
+        assert framed_base(found) == expected
+        assert nodes.holds_all(found)
+        assert len(found.tables["removal"]["floors"]) == floors
+
+    run(tmp_path, test)
+
+
+def test_a_base_that_changes_between_its_pieces_is_not_put_together(tmp_path: Path) -> None:
+    async def test(nodes: Nodes) -> None:
+        replica = nodes.giver.host.replica(G1)
+        assert replica is not None
+        base = replica.state.durable_base
+        base.tables = {**base.tables, **large_tables(9_000, 0)}
+        wire = Wire(nodes.server)
+        asked = wire.request
+
+        async def request(op: Operation, body: dict[str, Any], *, deadline: float) -> Any:
+            if len(wire.asked) == 2:
+                await nodes.server.describe(2, {"range": 1, "generation": 1})  # another duty
+            return await asked(op, body, deadline=deadline)
+
+        wire.request = request  # type: ignore[method-assign]
+        with pytest.raises(Unavailable, match="no longer held"):
+            await nodes.fetcher(wire).fetch(1, G1, pin="test")
+        found = await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="test")
+        assert len(found.tables["removal"]["floors"]) == 9_000
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"bytes": 10}, "sent .* of 10 bytes of a base"),
+        ({"bytes": limits.base_bytes_max + 1}, "at most"),
+        ({"data": b"\xc1"}, "of a base"),
+    ],
+    ids=str,
+)
+def test_S12_a_base_that_is_not_whole_is_not_believed(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    async def test(nodes: Nodes) -> None:
+        describe = nodes.server.describe
+
+        async def other(node: int, body: dict[str, Any]) -> dict[str, Any]:
+            return {**await describe(node, body), **change}
+
+        nodes.server.describe = other  # type: ignore[method-assign]
+        with pytest.raises((CorruptData, Unavailable), match=f"{said}|no longer held"):
+            await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="test")
 
     run(tmp_path, test)

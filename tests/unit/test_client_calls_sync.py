@@ -10,8 +10,12 @@ from sdk_runs import run_sync
 
 import lognode
 from lognode import ABSENT, Client, Cursor, Log, Tail, Timestamp
-from lognode.client import limits, wire
+from lognode.client import limits
 from lognode.client.acceptor import Request
+from lognode.client.protocol import Operation
+from lognode.client.protocol.appends import APPEND, DELETE_KEYS, TRIM
+from lognode.client.protocol.cluster import RANGE_MOVE, RANGE_RECOVER
+from lognode.client.protocol.reads import COUNT_ENTRIES
 
 
 def test_append_and_read_back() -> None:
@@ -112,7 +116,7 @@ def test_S6_trim_and_delete_leave_the_seqs_of_the_rest() -> None:
         log.delete_key("nobody")
         assert log.latest("k") is None
         assert (log.append("k", b"again", expect=ABSENT)).seq == 6
-        removals = [body["keys"] for _, op, body in cluster.requests if op == wire.DELETE_KEYS]
+        removals = [body["keys"] for _, op, body in cluster.requests if op == DELETE_KEYS]
         assert removals == [[[b"k", 6]], [[b"nobody", 1]]], "what comes meanwhile stays"
         for before in (-1, True, "3"):
             wrong: Any = before
@@ -126,11 +130,11 @@ def test_S6_trim_and_delete_leave_the_seqs_of_the_rest() -> None:
 
 def test_S11_a_lost_answer_to_a_removal_is_asked_for_again() -> None:
     def test(cluster: FakeCluster, client: Client, log: Log) -> None:
-        lost: list[str] = []
+        lost: list[Operation] = []
 
         def lose(node: FakeNode, request: Request, when: str) -> None:
-            if request.op in (wire.TRIM, wire.DELETE_KEYS) and when == "after" and not lost:
-                lost.append(request.op)
+            if request.operation in (TRIM, DELETE_KEYS) and when == "after" and not lost:
+                lost.append(request.operation)
                 cluster.range_of(b"k").entries.append(Stored(b"k", 3, 1003, None, b"meanwhile"))
                 raise Drop
 
@@ -138,12 +142,12 @@ def test_S11_a_lost_answer_to_a_removal_is_asked_for_again() -> None:
         cluster.range_of(b"k").entries.append(Stored(b"k", 2, 1002, None, b"before"))
         cluster.faults.append(lose)
         log.delete_key("k")
-        assert lost == [wire.DELETE_KEYS]
-        assert cluster.count(wire.DELETE_KEYS) >= 2
+        assert lost == [DELETE_KEYS]
+        assert cluster.count(DELETE_KEYS) >= 2
         assert cluster.values(b"k") == [b"meanwhile"]
 
         def refuse(node: FakeNode, request: Request, when: str) -> None:
-            if request.op == wire.TRIM:
+            if request.operation == TRIM:
                 raise Drop if when == "after" else lognode.Overloaded("full", retry_after=60)
 
         cluster.faults[:] = [refuse]
@@ -297,7 +301,7 @@ def test_bad_records_are_refused_before_anything_is_sent() -> None:
             log.append_many(bad)
         with pytest.raises(lognode.LimitExceeded):
             log.append("k", b"", headers={b"h": bytes(limits.header_bytes_max)})
-        assert cluster.count(wire.APPEND) == 0
+        assert cluster.count(APPEND) == 0
         ack = log.append(b"\x00" * 480, bytes(limits.value_bytes_max))
         assert ack.seq == 1
 
@@ -347,7 +351,7 @@ def test_a_recovery_returns_when_it_is_over_or_at_once_and_says_when_it_gave_way
         begun = {"operation": 7, "generation": 2}
         assert client.admin.recover(1, wait=False, **accept) == begun
         body = {"range": 1, "from": 3, "accept_loss": True}
-        assert [asked for _, op, asked in cluster.requests if op == wire.RANGE_RECOVER] == [body]
+        assert [asked for _, op, asked in cluster.requests if op == RANGE_RECOVER] == [body]
         with pytest.raises(lognode.Timeout, match=r"operation 7 on range 1 .* goes on"):
             client.admin.recover(1, timeout=0.3, **accept)
 
@@ -364,7 +368,7 @@ def test_a_recovery_returns_when_it_is_over_or_at_once_and_says_when_it_gave_way
             client.admin.recover(1, **accept)
         cluster.faults[:] = [ends]
         assert client.admin.recover(1, **accept) == begun
-        with pytest.raises(lognode.RemoteProtocolError, match="without members"):
+        with pytest.raises(lognode.RemoteProtocolError, match="`members` is missing"):
             client.admin.recovery(1)
 
     run_sync(test)
@@ -406,7 +410,7 @@ def test_a_range_that_is_in_an_operation_is_refused_at_once() -> None:
         with pytest.raises(lognode.OperationInProgress) as refused:
             client.admin.move(1, from_node=3, to_node=9)
         assert (refused.value.operation, refused.value.outcome) == (5, "not_applied")
-        assert [op for _, op, _ in cluster.requests] == [wire.RANGE_MOVE]
+        assert [op for _, op, _ in cluster.requests] == [RANGE_MOVE]
 
     run_sync(test)
 
@@ -512,7 +516,7 @@ def test_node_reads_go_to_that_node_or_fail() -> None:
         for node in (1, 2, 3):
             cluster.requests.clear()
             assert log.count("k", node=node) == 1
-            assert [asked for asked, op, _ in cluster.requests if op == wire.COUNT] == [node]
+            assert [asked for asked, op, _ in cluster.requests if op == COUNT_ENTRIES] == [node]
         with pytest.raises(lognode.NodeNotFound):
             log.latest("k", node=9)
 

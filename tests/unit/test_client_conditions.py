@@ -8,9 +8,9 @@ from sdk_faults import once, raising, run
 
 import lognode
 from lognode import ABSENT, AsyncClient, AsyncLog
-from lognode.client import wire
 from lognode.client.acceptor import Request
 from lognode.client.errors import Overloaded
+from lognode.client.protocol.appends import APPEND
 
 
 def test_S9_callers_of_one_key_share_a_request_and_one_of_them_wins() -> None:
@@ -18,7 +18,7 @@ def test_S9_callers_of_one_key_share_a_request_and_one_of_them_wins() -> None:
 
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         last = (await log.append("k", b"0")).seq or 0
-        before = cluster.count(wire.APPEND)
+        before = cluster.count(APPEND)
         for turn in range(5):
             calls = [log.append("k", b"%d.%d" % (turn, n), expect=last) for n in range(100)]
             done = await asyncio.gather(*calls, return_exceptions=True)
@@ -29,7 +29,7 @@ def test_S9_callers_of_one_key_share_a_request_and_one_of_them_wins() -> None:
                 assert error.outcome == "not_applied"
                 assert error.fields == {"key": b"k", "expected": last, "actual": won.seq}
             last = won.seq or 0
-        assert cluster.count(wire.APPEND) - before == 5
+        assert cluster.count(APPEND) - before == 5
         assert len(cluster.values(b"k")) == 6
 
     run(test)
@@ -40,7 +40,7 @@ def test_S9_a_refusal_in_one_request_delays_no_request_behind_it() -> None:
 
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         await log.append("k", b"0")
-        before = cluster.count(wire.APPEND)
+        before = cluster.count(APPEND)
         calls = []
         for n in range(4):  # a request each, all under way before the first is answered
             calls.append(asyncio.create_task(log.append("k", b"plain %d" % n)))
@@ -49,7 +49,7 @@ def test_S9_a_refusal_in_one_request_delays_no_request_behind_it() -> None:
                 await asyncio.sleep(0)
         done = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(result) for result in done] == [lognode.Ack, lognode.SequenceMismatch] * 4
-        assert cluster.count(wire.APPEND) - before == 4
+        assert cluster.count(APPEND) - before == 4
         assert cluster.values(b"k") == [b"0"] + [b"plain %d" % n for n in range(4)]
 
     run(test)

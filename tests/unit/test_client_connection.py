@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from loose_operations import LOOSE, ONE_WAY, STREAM, by_number
 
 from lognode.client import acceptor, connection, frame, limits, wire
 from lognode.client.acceptor import Listener, Request, ServerConnection
@@ -22,6 +23,7 @@ from lognode.client.errors import (
     Unavailable,
     Unsupported,
 )
+from lognode.client.protocol import Operation, frames
 from lognode.client.wire import Hello, Welcome
 
 Serve = Callable[[Request], Any]
@@ -33,16 +35,21 @@ class Server:
     def __init__(self, serve: Serve | None = None, *, cluster: str | None = "c1") -> None:
         self.serve = serve or (lambda request: {"echo": request.body})
         self.cluster = cluster
+        self.believed: list[Hello] = []
         self.connections: list[ServerConnection] = []
-        self.messages: list[tuple[str, dict[str, Any]]] = []
+        self.messages: list[tuple[Operation, dict[str, Any]]] = []
+        self.refusals: list[LognodeError] = []
         self.closed_with: list[LognodeError] = []
         self.failures: list[Exception] = []
         self.changed = asyncio.Event()
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
+        return Welcome(nonce=nonce, cluster=self.cluster, node=7)
+
+    def believe(self, hello: Hello) -> None:
+        self.believed.append(hello)
         if hello.cluster not in (None, self.cluster):
             raise Unauthorized(f"this is cluster {self.cluster}, not {hello.cluster}")
-        return Welcome(nonce=nonce, cluster=self.cluster, node=7)
 
     def opened(self, connection: ServerConnection) -> None:
         self.connections.append(connection)
@@ -50,15 +57,26 @@ class Server:
     def request(self, request: Request) -> Any:
         return self.serve(request)
 
-    def message(self, connection: ServerConnection, op: str, body: dict[str, Any]) -> None:
-        self.messages.append((op, body))
+    def operation(self, connection: ServerConnection, number: int) -> Operation:
+        operation = by_number(number)
+        if operation is None:
+            raise Unsupported(f"no operation {number}")
+        return operation
+
+    def refused(self, number: int, error: LognodeError) -> None:
+        self.refusals.append(error)
+
+    def message(
+        self, connection: ServerConnection, operation: Operation, body: dict[str, Any]
+    ) -> None:
+        self.messages.append((operation, body))
         self.changed.set()
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         self.closed_with.append(error)
         self.changed.set()
 
-    def failed(self, op: str, error: Exception) -> None:
+    def failed(self, number: int, error: Exception) -> None:
         self.failures.append(error)
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -116,7 +134,7 @@ def test_a_request_that_was_refused_leaves_no_cycle_behind() -> None:
         try:
             for _ in range(3):
                 with pytest.raises(Sealed):
-                    await link.request("op", {})
+                    await link.request(LOOSE, {})
             await asyncio.sleep(0)
             assert len(served) == 3
             assert [request() for request in served[:2]] == [None, None]
@@ -139,8 +157,8 @@ def test_requests_are_answered_in_any_order_and_counted() -> None:
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
         assert (link.welcome.cluster, link.welcome.node) == ("c1", 7)
-        first = asyncio.create_task(link.request("op", {"n": 1}))
-        second = asyncio.create_task(link.request("op", {"n": 2}))
+        first = asyncio.create_task(link.request(LOOSE, {"n": 1}))
+        second = asyncio.create_task(link.request(LOOSE, {"n": 2}))
         gates[2] = asyncio.Event()
         gates[2].set()
         assert await second == {"n": 2}
@@ -162,7 +180,7 @@ def test_errors_of_the_handler_are_answers() -> None:
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
         with pytest.raises(LogNotFound) as caught:
-            await link.request("op", {})
+            await link.request(LOOSE, {})
         assert caught.value.log == "x"
         assert caught.value.outcome == "not_applied"
 
@@ -176,7 +194,7 @@ def test_S11_a_bug_in_a_handler_is_answered_as_unknown_and_reported() -> None:
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
         with pytest.raises(LognodeError) as caught:
-            await link.request("op", {})
+            await link.request(LOOSE, {})
         assert caught.value.outcome == "unknown"
         assert [type(e) for e in server.failures] == [ZeroDivisionError]
         server.failures.clear()
@@ -191,7 +209,7 @@ def test_an_answer_over_the_frame_limit_becomes_that_error() -> None:
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
         with pytest.raises(LimitExceeded):
-            await link.request("op", {})
+            await link.request(LOOSE, {})
 
     run(test, serve)
 
@@ -214,14 +232,14 @@ def test_a_deadline_and_a_cancellation_cancel_the_other_side_too() -> None:
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
         with pytest.raises(Timeout) as caught:
-            await link.request("op", {"n": 1}, deadline=asyncio.get_running_loop().time() + 0.05)
+            await link.request(LOOSE, {"n": 1}, deadline=asyncio.get_running_loop().time() + 0.05)
         assert caught.value.outcome == "unknown"
-        task = asyncio.create_task(link.request("op", {"n": 2}))
+        task = asyncio.create_task(link.request(LOOSE, {"n": 2}))
         await eventually(lambda: started == [1, 2])
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await link.request("op", {"n": 0}) == {}  # the connection is as good as before
+        assert await link.request(LOOSE, {"n": 0}) == {}  # the connection is as good as before
         await eventually(lambda: cancelled == [1, 2])
         assert server.connections[0].in_flight == 0
 
@@ -231,14 +249,14 @@ def test_a_deadline_and_a_cancellation_cancel_the_other_side_too() -> None:
 def test_S11_requests_in_flight_when_the_connection_ends_are_unknown() -> None:
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
-        task = asyncio.create_task(link.request("op", {}))
+        task = asyncio.create_task(link.request(LOOSE, {}))
         await eventually(lambda: server.connections[0].in_flight > 0)
         server.connections[0].abort(Unavailable("test"))
         with pytest.raises(Unavailable) as caught:
             await task
         assert caught.value.outcome == "unknown"
         with pytest.raises(Unavailable) as caught:
-            await link.request("op", {})
+            await link.request(LOOSE, {})
         assert caught.value.outcome == "not_applied"  # it never left
 
     run(test, lambda request: None)
@@ -256,7 +274,7 @@ def test_streams_push_within_credit_and_end() -> None:
 
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
-        stream = await link.stream("follow", {}, credit_bytes=4000)
+        stream = await link.stream(STREAM, {}, credit_bytes=4000)
         first = await anext(stream)
         assert first["n"] == 0
         for _ in range(50):
@@ -278,7 +296,7 @@ def test_cancelling_a_stream_ends_it_on_both_sides() -> None:
 
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
-        stream = await link.stream("follow", {}, credit_bytes=4000)
+        stream = await link.stream(STREAM, {}, credit_bytes=4000)
         assert await anext(stream) == {"n": 1}
         stream.cancel()
         await asyncio.wait_for(gone.wait(), 5)
@@ -291,7 +309,7 @@ def test_one_way_messages_arrive_in_order() -> None:
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener, role="node", node=3)
         for n in range(1000):
-            link.send("raft", {"n": n})
+            link.send(ONE_WAY, {"n": n})
         await server.until(lambda: len(server.messages) == 1000)
         assert [body["n"] for _, body in server.messages] == list(range(1000))
 
@@ -313,7 +331,7 @@ def test_requests_over_the_bound_wait_and_none_is_lost(monkeypatch: pytest.Monke
         monkeypatch.setattr(limits, "requests_in_flight_max", 8)
         server_side = server.connections[0]
         monkeypatch.setattr(link, "_has_room", lambda: True)  # an asker that knows no bound
-        tasks = [asyncio.create_task(link.request("op", {"n": n})) for n in range(100)]
+        tasks = [asyncio.create_task(link.request(LOOSE, {"n": n})) for n in range(100)]
         for _ in tasks:
             await eventually(lambda: bool(waiting))
             assert server_side.in_flight <= 8
@@ -330,12 +348,12 @@ def test_the_asker_waits_for_room_with_its_deadline(monkeypatch: pytest.MonkeyPa
 
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
-        first = asyncio.create_task(link.request("op", {}))
+        first = asyncio.create_task(link.request(LOOSE, {}))
         await asyncio.sleep(0)
         with pytest.raises(Timeout) as caught:
-            await link.request("op", {}, deadline=asyncio.get_running_loop().time() + 0.02)
+            await link.request(LOOSE, {}, deadline=asyncio.get_running_loop().time() + 0.02)
         assert caught.value.outcome == "not_applied"
-        second = asyncio.create_task(link.request("op", {}))
+        second = asyncio.create_task(link.request(LOOSE, {}))
         await eventually(lambda: bool(waiting))
         waiting.pop().reply({"n": 1})
         assert await first == {"n": 1}
@@ -352,7 +370,7 @@ def test_L1_a_silent_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
-        task = asyncio.create_task(link.request("slow", {}))
+        task = asyncio.create_task(link.request(LOOSE, {}))
         await asyncio.sleep(0.5)
         assert not task.done()  # slow, but it answers pings
         server.connections[0]._transport.read_on(False)
@@ -366,15 +384,15 @@ def test_L1_a_silent_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_bytes_close_the_connection_with_an_error_frame_and_hurt_nobody_else() -> None:
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
-        for bad in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, frame.encode(1, "metadata", {})):
+        for bad in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, frame.encode(1, LOOSE.number, {})):
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
             writer.write(bad)
             answer = frame.Decoder().feed(await reader.read())[0]
             assert isinstance(answer, frame.Frame)
-            assert answer.kind == wire.ERROR
+            assert answer.kind == frames.ERROR
             writer.close()
             await writer.wait_closed()
-        assert await link.request("op", {"n": 1}) == {"echo": {"n": 1}}
+        assert await link.request(LOOSE, {"n": 1}) == {"echo": {"n": 1}}
 
     run(test)
 
@@ -403,12 +421,17 @@ def test_L4_what_is_accepted_in_the_moment_of_the_end_is_closed_too() -> None:
 def test_nodes_prove_the_secret_both_ways() -> None:
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener, role="node", node=3, cluster="c1", secret=b"s3cret")
-        assert await link.request("op", {}) == {"echo": {}}
+        assert await link.request(LOOSE, {}) == {"echo": {}}
         for secret in (b"other", None):
-            with pytest.raises(LognodeError):
-                await (await dial(listener, role="node", secret=secret)).request("op", {})
-        await (await dial(listener)).request("op", {})  # clients need none
+            with pytest.raises(Unauthorized):
+                await dial(listener, role="node", cluster="c2", secret=secret)
+        await (await dial(listener)).request(LOOSE, {})  # clients need none
         assert len(server.connections) == 2
+        # Who has proved nothing is refused, and is told nothing of what would be believed.
+        assert [hello.cluster for hello in server.believed] == ["c1", None]
+        with pytest.raises(Unauthorized, match="this is cluster c1, not c2"):
+            await dial(listener, role="node", node=3, cluster="c2", secret=b"s3cret")
+        assert [hello.cluster for hello in server.believed] == ["c1", None, "c2"]
 
     run(test, secret=b"s3cret")
 
@@ -504,7 +527,7 @@ def test_connections_over_the_limit_are_told(monkeypatch: pytest.MonkeyPatch) ->
 def test_L4_close_returns_with_requests_in_flight() -> None:
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
-        task = asyncio.create_task(link.request("op", {}))
+        task = asyncio.create_task(link.request(LOOSE, {}))
         await asyncio.sleep(0)
         link.close()
         await link.wait_closed()

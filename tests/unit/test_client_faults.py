@@ -9,20 +9,22 @@ from sdk_faults import once, raising, run
 
 import lognode
 from lognode import ABSENT, AsyncClient, AsyncLog, Entry
-from lognode.client import limits, wire
+from lognode.client import limits
 from lognode.client.acceptor import Request
 from lognode.client.appends import AppendBatch
 from lognode.client.errors import LognodeError, Overloaded, Sealed, Unavailable
+from lognode.client.protocol.appends import APPEND
+from lognode.client.protocol.cluster import METADATA
 from lognode.client.sender import Sender
 
 
 def test_concurrent_appends_share_batches() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         await log.append("k", b"first")
-        before = cluster.count(wire.APPEND)
+        before = cluster.count(APPEND)
         acks = await asyncio.gather(*(log.append("k", b"%d" % i) for i in range(200)))
         assert [ack.seq for ack in acks] == list(range(2, 202))
-        assert cluster.count(wire.APPEND) - before <= 5
+        assert cluster.count(APPEND) - before <= 5
 
     run(test)
 
@@ -53,10 +55,10 @@ def test_not_leader_follows_the_hint() -> None:
         await log.append("k", b"1")
         known = cluster.range_of(b"k")
         cluster.lead(known, known.leader % 3 + 1)
-        metadata = cluster.count(wire.METADATA)
+        metadata = cluster.count(METADATA)
         await log.append("k", b"2")
         assert cluster.values(b"k") == [b"1", b"2"]
-        assert cluster.count(wire.METADATA) == metadata  # the hint was enough
+        assert cluster.count(METADATA) == metadata  # the hint was enough
 
     run(test)
 
@@ -395,10 +397,10 @@ def test_what_follows_a_number_given_up_costs_no_extra_round_trip() -> None:
         with pytest.raises(lognode.Timeout) as caught:
             await log.append("z", b"given up", timeout=0.3)
         assert caught.value.outcome == "not_applied"
-        before = cluster.count(wire.APPEND)
+        before = cluster.count(APPEND)
         await log.append("z", b"2")
         assert not holds_low.done()
-        assert cluster.count(wire.APPEND) == before + 1
+        assert cluster.count(APPEND) == before + 1
         cluster.faults.clear()
         await holds_low
         assert cluster.values(b"z") == [b"0", b"2"]
@@ -552,7 +554,7 @@ def test_batches_close_at_their_limits() -> None:
             await producer.flush()
             for _ in range(3):
                 await producer.submit("k", bytes(700_000))
-        sizes = [len(body["batches"]) for _, op, body in cluster.requests if op == wire.APPEND]
+        sizes = [len(body["batches"]) for _, op, body in cluster.requests if op == APPEND]
         assert sum(sizes) == 6
         assert len(cluster.entries()) == 25_003
 
@@ -640,7 +642,7 @@ def test_a_cursor_from_before_a_split_that_is_taken_after_it_skips_and_repeats_n
 def test_S9_S10_conditions_share_a_request_and_a_refusal_hits_nobody_else() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         await log.append("taken", b"first")
-        before = cluster.count(wire.APPEND)
+        before = cluster.count(APPEND)
         keys = [b"k%03d" % n for n in range(100)]
         done = await asyncio.gather(
             *(log.append(key, key, expect=ABSENT) for key in (b"taken", *keys, b"taken")),
@@ -653,7 +655,7 @@ def test_S9_S10_conditions_share_a_request_and_a_refusal_hits_nobody_else() -> N
         }
         assert all(cluster.values(key) == [key] for key in keys)
         assert cluster.values(b"taken") == [b"first"]
-        assert cluster.count(wire.APPEND) - before <= 5
+        assert cluster.count(APPEND) - before <= 5
 
     run(test)
 
@@ -691,14 +693,14 @@ def test_S4_calls_of_few_records_a_range_share_batches() -> None:
 
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         await log.append("a", b"first")
-        before = cluster.count(wire.APPEND)
+        before = cluster.count(APPEND)
         calls = [
             [(b"%c%d" % (65 + at * 7 % 50, at % 3), b"%d:%d" % (call, at),
               {b"h": b"%d" % at} if call % 2 else None) for at in range(20)]
             for call in range(60)
         ]  # fmt: skip
         acks = await asyncio.gather(*(log.append_many(records) for records in calls))
-        assert cluster.count(wire.APPEND) - before <= 20
+        assert cluster.count(APPEND) - before <= 20
         stored = {(entry.key, entry.seq): entry for entry in cluster.entries()}
         for records, own in zip(calls, acks, strict=True):
             for (key, value, headers), ack in zip(records, own, strict=True):
@@ -759,7 +761,7 @@ def test_S11_batches_of_a_request_that_went_unanswered_are_unknown_all() -> None
         tickets = [await producer.submit("k", b"%d" % i, number=i + 1) for i in range(20_100)]
         results = await asyncio.gather(*(ticket.result() for ticket in tickets[::10_000]),
                                        return_exceptions=True)  # fmt: skip
-        sizes = [len(body["batches"]) for _, op, body in cluster.requests if op == wire.APPEND]
+        sizes = [len(body["batches"]) for _, op, body in cluster.requests if op == APPEND]
         assert max(sizes) > 1
         outcomes = [error.outcome for error in results if isinstance(error, LognodeError)]
         assert outcomes == ["unknown", "unknown", "not_applied"]  # the last was never sent

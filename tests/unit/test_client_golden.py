@@ -4,12 +4,53 @@
 Rewrite it with `pytest tests/unit/test_client_golden.py --rewrite`, and review the diff.
 """
 
+import random
 from pathlib import Path
 from typing import Any
 
 from lognode.client import errors, frame, records, wire
 from lognode.client.chunks import Chunk
 from lognode.client.frame import Decoder, Frame
+from lognode.client.protocol import OPERATIONS, Operation, frames
+from lognode.client.protocol.appends import (
+    APPEND,
+    DELETE_KEYS,
+    FENCE,
+    LEASE_RELEASE,
+    LEASE_TAKE,
+    PRODUCER_CLOSE,
+    PRODUCER_NUMBER,
+    TRIM,
+)
+from lognode.client.protocol.cluster import (
+    ALTER_LOG,
+    CREATE_LOG,
+    DELETE_LOG,
+    HEALTH,
+    METADATA,
+    NODE_DRAIN,
+    NODE_REKEY,
+    NODE_REMOVE,
+    PRODUCER_OPEN,
+    RANGE_MERGE,
+    RANGE_MOVE,
+    RANGE_RECOVER,
+    RANGE_RECOVERY,
+    RANGE_SPLIT,
+    RANGE_TRANSFER,
+    STATUS,
+)
+from lognode.client.protocol.reads import (
+    COUNT_ENTRIES,
+    EXPORT,
+    FOLLOW,
+    KEYS,
+    LATEST,
+    LAYOUT,
+    READ_SPAN,
+    RESOLVE,
+    SCAN,
+)
 from lognode.client.types import Entry
 from lognode.client.wire import Hello, Welcome
 from lognode.statemachine.page import Page
@@ -38,141 +79,156 @@ def read(**body: Any) -> dict[str, Any]:
             "timeout_ms": 10_000}  # fmt: skip
 
 
-def messages() -> dict[str, tuple[int, str, dict[Any, Any]]]:
+def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
     descriptor = {"id": 3, "generation": 2, "log": 1, "start": b"", "end": b"m",
                   "members": [1, 2, 3], "leader": 1}  # fmt: skip
     proof = wire.prove(b"secret", "acceptor", HELLO, WELCOME)
     mismatch = errors.SequenceMismatch("no", key=b"k", expected=1, actual=2)
     return {
-        "hello": (0, wire.HELLO, HELLO.to_body()),
-        "hello of a client": (0, wire.HELLO, Hello(role="client", nonce=bytes(32)).to_body()),
-        "welcome": (0, wire.WELCOME, {**WELCOME.to_body(), "proof": proof}),
-        "proof": (0, wire.PROOF, {"proof": wire.prove(b"secret", "dialler", HELLO, WELCOME)}),
-        "ping": (1, wire.PING, {}),
-        "pong": (1, wire.OK, {}),
-        "alive": (0, wire.ALIVE, {}),
-        "metadata": (2, wire.METADATA, {"at_least": 4, "log": "flights"}),
-        "metadata answer": (2, wire.OK, {
+        "hello": (0, frames.HELLO, HELLO.to_body()),
+        "hello of a client": (0, frames.HELLO, Hello(role="client", nonce=bytes(32)).to_body()),
+        "welcome": (0, frames.WELCOME, {**WELCOME.to_body(), "proof": proof}),
+        "proof": (0, frames.PROOF, {"proof": wire.prove(b"secret", "dialler", HELLO, WELCOME)}),
+        "ping": (1, frames.PING, {}),
+        "pong": (1, frames.OK, {}),
+        "alive": (0, frames.ALIVE, {}),
+        "metadata": (2, METADATA, {"at_least": 4, "log": "flights"}),
+        "metadata answer": (2, frames.OK, {
             "cluster": "c1", "version": 5,
             "nodes": [{"id": 1, "address": "h:4600", "http": "h:4680", "zone": "",
                        "state": "ACTIVE"}],
             "logs": [{"id": 1, "name": "flights", "policy": {"replicas": 3}}],
             "ranges": [descriptor],
         }),
-        "create_log": (3, wire.CREATE_LOG, {
+        "create_log": (3, CREATE_LOG, {
             "name": "flights", "ranges": 4, "split_at": None, "replicas": 3,
             "retention_ms": None, "retention_bytes": None, "cleanup": "delete",
             "delete_retention_ms": None, "snapshot_delay_ms": None, "split_bytes": 536_870_912,
             "split_rate": 20_000, "exist_ok": True,
         }),
-        "alter_log": (3, wire.ALTER_LOG, {
+        "alter_log": (3, ALTER_LOG, {
             "name": "flights", "changes": {"retention_ms": 5, "retention_bytes": None}}),
-        "alter_log answer": (3, wire.OK, {"log": 1, "policy": {"retention_ms": 5}}),
-        "trim": (3, wire.TRIM, {**WHERE, "keys": [[b"k", 10]]}),
-        "delete_keys": (3, wire.DELETE_KEYS, {**WHERE, "keys": [[b"k", 12]]}),
-        "lease": (3, wire.LEASE, {
+        "alter_log answer": (3, frames.OK, {"log": 1, "policy": {"retention_ms": 5}}),
+        "trim": (3, TRIM, {**WHERE, "keys": [[b"k", 10]]}),
+        "delete_keys": (3, DELETE_KEYS, {**WHERE, "keys": [[b"k", 12]]}),
+        "lease": (3, LEASE_TAKE, {
             **WHERE, "lease": "job", "start_key": b"", "end_key": b"m", "through": 9,
             "lease_ms": 3_600_000, "renew": False}),
-        "lease answer": (3, wire.OK, {"end_key": b"m", "expires_ms": 3_601_000}),
-        "release": (3, wire.RELEASE, {**WHERE, "lease": "job"}),
-        "delete_log": (4, wire.DELETE_LOG, {"name": "flights"}),
-        "producer_open": (5, wire.PRODUCER_OPEN, {"name": "import"}),
-        "producer_open answer": (5, wire.OK, {"id": 5, "epoch": 1}),
-        "fence": (6, wire.FENCE, {**WHERE, "id": 5, "epoch": 1}),
-        "producer_number": (7, wire.PRODUCER_NUMBER, {**WHERE, "producer": 5, "number": 7}),
-        "producer_number answer": (7, wire.OK, {"applied": True, "seq": 10}),
-        "producer_close": (0, wire.PRODUCER_CLOSE, {**WHERE, "id": 5}),
-        "append": (8, wire.APPEND, {**WHERE, "batches": [batch()], "timeout_ms": 2000}),
-        "append with everything": (8, wire.APPEND, {**WHERE, "timeout_ms": 2000, "batches": [
+        "lease answer": (3, frames.OK, {"end_key": b"m", "expires_ms": 3_601_000}),
+        "release": (3, LEASE_RELEASE, {**WHERE, "lease": "job"}),
+        "delete_log": (4, DELETE_LOG, {"name": "flights"}),
+        "producer_open": (5, PRODUCER_OPEN, {"name": "import"}),
+        "producer_open answer": (5, frames.OK, {"id": 5, "epoch": 1}),
+        "fence": (6, FENCE, {**WHERE, "id": 5, "epoch": 1}),
+        "producer_number": (7, PRODUCER_NUMBER, {**WHERE, "producer": 5, "number": 7}),
+        "producer_number answer": (7, frames.OK, {"applied": True, "seq": 10}),
+        "producer_close": (0, PRODUCER_CLOSE, {**WHERE, "id": 5}),
+        "append": (8, APPEND, {**WHERE, "batches": [batch()], "timeout_ms": 2000}),
+        "append with everything": (8, APPEND, {**WHERE, "timeout_ms": 2000, "batches": [
             batch(prevs=[0, 7], headers=[None, {b"h": b"v"}], expects=[-1, 0], snapshots=[1],
                   atomic=True)]}),
-        "append answer": (8, wire.OK, {"results": [
+        "append answer": (8, frames.OK, {"results": [
             {"status": "ok", "first_seq": 10, "timestamp_ms": 1000}]}),
-        "append answer with duplicates": (8, wire.OK, {"results": [
+        "append answer with duplicates": (8, frames.OK, {"results": [
             {"status": "ok", "seqs": [None, 11], "duplicates": [0], "timestamp_ms": 1000}]}),
-        "append with conditions": (8, wire.APPEND, {
+        "append with conditions": (8, APPEND, {
             **WHERE, "timeout_ms": 2000, "batches": [batch(expects=[0, 9], each=True)]}),
-        "append answer with refusals": (8, wire.OK, {"results": [
+        "append answer with refusals": (8, frames.OK, {"results": [
             {"status": "ok", "seqs": [11, None], "duplicates": [], "timestamp_ms": 1000,
              "refused": [1], "actual": [10]}]}),
-        "append refused": (8, wire.OK, {"results": [
+        "append refused": (8, frames.OK, {"results": [
             {"status": "error", "error": errors.to_wire(mismatch)}]}),
-        "latest": (9, wire.LATEST, read(key=b"k")),
-        "count": (10, wire.COUNT, read(key=b"k", start=1, end=None)),
-        "count answer": (10, wire.OK, {"count": 2}),
-        "scan": (11, wire.SCAN, read(key=b"k", start=1, end=None, limit=10, bytes=262_144,
+        "latest": (9, LATEST, read(key=b"k")),
+        "count": (10, COUNT_ENTRIES, read(key=b"k", start=1, end=None)),
+        "count answer": (10, frames.OK, {"count": 2}),
+        "scan": (11, SCAN, read(key=b"k", start=1, end=None, limit=10, bytes=262_144,
                                      reverse=False)),
-        "scan answer": (11, wire.OK, page()),
-        "keys": (12, wire.KEYS, {**WHERE, "prefix": b"k", "start_after": None, "limit": 10}),
-        "keys answer": (12, wire.OK, {"keys": [b"k1", b"k2"], "more": True,
+        "scan answer": (11, frames.OK, page()),
+        "keys": (12, KEYS, {**WHERE, "prefix": b"k", "start_after": None, "limit": 10}),
+        "keys answer": (12, frames.OK, {"keys": [b"k1", b"k2"], "more": True,
                                         "after": b"k3"}),
-        "export": (13, wire.EXPORT, {
+        "export": (13, EXPORT, {
             **WHERE, "start_key": b"", "end_key": None, "limit": 10, "bytes": 4_194_304,
             "position": [[[1, 9, b"k", 7]], 20], "as_of": "job"}),
-        "export answer": (13, wire.OK, {
+        "export answer": (13, frames.OK, {
             "chunks": [[*Chunk(2, 7, 1_000, b"\1\0", b"\2\0\0\0", b"k", b"\0\0\0\0\3\0\0\0",
                              b"\0\0\0\0\1\0\0\0", b"\1\0\0\0\xff\xff\xff\xff", b"v",
                              {0: {b"h": b"1"}}, [1])]],
             "end_key": b"m", "position": None, "applied": 9}),
-        "read_span": (13, wire.READ_SPAN, read(start_key=b"", end_key=None, start=1, limit=10,
+        "read_span": (13, READ_SPAN, read(start_key=b"", end_key=None, start=1, limit=10,
                                                bytes=262_144)),
-        "resolve a snapshot": (14, wire.RESOLVE, {
+        "resolve a snapshot": (14, RESOLVE, {
             **WHERE, "key": b"k", "start": "snapshot", "end": 9}),
-        "resolve a snapshot answer": (14, wire.OK, {"seq": 5, "more": True}),
-        "resolve": (14, wire.RESOLVE, {**WHERE, "key": b"k", "start": ["tail", 3]}),
-        "resolve answer": (14, wire.OK, {"seq": 9}),
-        "resolve the earliest": (14, wire.RESOLVE, {
+        "resolve a snapshot answer": (14, frames.OK, {"seq": 5, "more": True}),
+        "resolve": (14, RESOLVE, {**WHERE, "key": b"k", "start": ["tail", 3]}),
+        "resolve answer": (14, frames.OK, {"seq": 9}),
+        "resolve the earliest": (14, RESOLVE, {
             **WHERE, "key": None, "start": "earliest", "start_key": b"", "end_key": b"m"}),
-        "resolve the earliest answer": (14, wire.OK, {"seq": 70, "end_key": b"f"}),
-        "layout": (14, wire.LAYOUT, {
+        "resolve the earliest answer": (14, frames.OK, {"seq": 70, "end_key": b"f"}),
+        "layout": (14, LAYOUT, {
             **WHERE, "start_key": b"", "end_key": b"m", "consistency": "prefix"}),
-        "layout answer": (14, wire.OK, {"weights": [[b"a", 90_000], [b"f", 120_000]]}),
-        "follow keys": (15, wire.FOLLOW, {**WHERE, "keys": {b"k": 10}, "prefix": b"",
+        "layout answer": (14, frames.OK, {"weights": [[b"a", 90_000], [b"f", 120_000]]}),
+        "follow keys": (15, FOLLOW, {**WHERE, "keys": {b"k": 10}, "prefix": b"",
                                           "start_key": b"k", "end_key": None, "from_seq": 1,
                                           "credit": 65_536}),
-        "follow a span": (16, wire.FOLLOW, {**WHERE, "keys": None, "prefix": b"k",
+        "follow a span": (16, FOLLOW, {**WHERE, "keys": None, "prefix": b"k",
                                             "start_key": b"k", "end_key": b"l", "from_seq": 10,
                                             "credit": 65_536}),
-        "push": (16, wire.PUSH, {"page": page(), "caught_up": True, "next": 12}),
-        "credit": (16, wire.CREDIT, {"bytes": 16_384}),
-        "cancel": (16, wire.CANCEL, {}),
-        "end": (16, wire.END, {}),
-        "status": (17, wire.STATUS, {}),
-        "health": (18, wire.HEALTH, {"nodes": 3}),
-        "range transfer": (20, wire.RANGE_TRANSFER, {"range": 7, "node": 3}),
-        "range move": (21, wire.RANGE_MOVE, {"range": 7, "from": 3, "to": 4}),
-        "range move answer": (21, wire.OK, {
+        "push": (16, frames.PUSH, {"page": page(), "caught_up": True, "next": 12}),
+        "credit": (16, frames.CREDIT, {"bytes": 16_384}),
+        "cancel": (16, frames.CANCEL, {}),
+        "end": (16, frames.END, {}),
+        "status": (17, STATUS, {}),
+        "health": (18, HEALTH, {"nodes": 3}),
+        "range transfer": (20, RANGE_TRANSFER, {"range": 7, "node": 3}),
+        "range move": (21, RANGE_MOVE, {"range": 7, "from": 3, "to": 4}),
+        "range move answer": (21, frames.OK, {
             "operation": 5, "generation": 2, "members": [1, 2, 4], "version": 90}),
-        "range split": (22, wire.RANGE_SPLIT, {"log": "flights", "at": b"k"}),
-        "range split answer": (22, wire.OK, {
+        "range split": (22, RANGE_SPLIT, {"log": "flights", "at": b"k"}),
+        "range split answer": (22, frames.OK, {
             "operation": 5, "range": 7, "generation": 2, "new_range": 9, "version": 90}),
-        "range recovery": (26, wire.RANGE_RECOVERY, {"range": 7}),
-        "range recovery answer": (26, wire.OK, {
+        "range recovery": (26, RANGE_RECOVERY, {"range": 7}),
+        "range recovery answer": (26, frames.OK, {
             "range": 7, "log": "flights", "start": b"", "end": None, "generation": 2,
             "operation": 0, "proposed": 3, "refused": None, "members": [
                 {"node": 3, "state": "ACTIVE", "answers": True, "damaged": None, "last_term": 4,
                  "last_index": 90, "applied": 88, "last_seq": 70, "last_timestamp_ms": 1000}]}),
-        "range recover": (27, wire.RANGE_RECOVER, {"range": 7, "from": 3, "accept_loss": True}),
-        "range recover answer": (27, wire.OK, {"operation": 5, "generation": 3, "version": 90}),
-        "range merge": (23, wire.RANGE_MERGE, {"log": "flights", "at": b"k"}),
-        "range merge answer": (23, wire.OK, {
+        "range recover": (27, RANGE_RECOVER, {"range": 7, "from": 3, "accept_loss": True}),
+        "range recover answer": (27, frames.OK, {"operation": 5, "generation": 3, "version": 90}),
+        "range merge": (23, RANGE_MERGE, {"log": "flights", "at": b"k"}),
+        "range merge answer": (23, frames.OK, {
             "operation": 5, "range": 7, "generation": 3, "gone_range": 9, "version": 90}),
-        "node drain": (24, wire.NODE_DRAIN, {"node": 3, "undo": False}),
-        "node drain answer": (24, wire.OK, {
+        "node drain": (24, NODE_DRAIN, {"node": 3, "undo": False}),
+        "node drain answer": (24, frames.OK, {
             "node": 3, "state": "DRAINING", "replicas": 5, "version": 90}),
-        "node remove": (25, wire.NODE_REMOVE, {"node": 3, "dead": True}),
-        "error": (19, wire.ERROR, errors.to_wire(errors.NotLeader("not here", hint=2))),
-        "error with descriptors": (19, wire.ERROR, errors.to_wire(
+        "node remove": (25, NODE_REMOVE, {"node": 3, "dead": True}),
+        "node rekey": (28, NODE_REKEY, {"node": 3, "key": "ab" * 32}),
+        "node rekey answer": (28, frames.OK, {
+            "node": 3, "state": "ACTIVE", "replicas": 5, "version": 90}),
+        "error": (19, frames.ERROR, errors.to_wire(errors.NotLeader("not here", hint=2))),
+        "error with descriptors": (19, frames.ERROR, errors.to_wire(
             errors.GenerationMismatch("older", ranges=[descriptor]))),
-        "error of the connection": (0, wire.ERROR, errors.to_wire(
+        "error of the connection": (0, frames.ERROR, errors.to_wire(
             errors.RemoteProtocolError("frame with a wrong checksum"))),
     }  # fmt: skip
+
+
+def every_message() -> dict[str, tuple[int, int, dict[Any, Any]]]:
+    """The messages above, and a valid request of each operation that is not among them."""
+    found = {
+        name: (number, kind.number if isinstance(kind, Operation) else kind, body)
+        for name, (number, kind, body) in messages().items()
+    }
+    for operation in OPERATIONS.values():
+        body = operation.request.sample(random.Random(operation.number))
+        found.setdefault(operation.name, (9, operation.number, body))
+    return found
 
 
 def test_every_message_has_its_bytes(rewrite: bool) -> None:
     lines = [
         f"{name}: {frame.encode(*message).hex()} {message!r}"
-        for name, message in messages().items()
+        for name, message in every_message().items()
     ]
     if rewrite:
         GOLDEN.write_text("\n".join(lines) + "\n", "utf-8")
@@ -184,23 +240,24 @@ def test_the_golden_bytes_decode_to_their_messages() -> None:
         name, _, rest = line.partition(": ")
         event = Decoder().feed(bytes.fromhex(rest.split(" ", 1)[0]))[0]
         assert isinstance(event, Frame)
-        assert event[:3] == messages()[name]
+        assert event[:3] == every_message()[name]
 
 
-def test_every_op_and_kind_has_a_golden_message() -> None:
-    kinds = {kind for _, kind, _ in messages().values()}
-    names = {
-        value
-        for name, value in vars(wire).items()
-        if name.isupper() and isinstance(value, str) and name != "MAGIC"
-    }
-    assert kinds == names
+def test_every_golden_request_is_what_the_table_allows() -> None:
+    for name, (_, kind, body) in messages().items():
+        if isinstance(kind, Operation):
+            assert kind.request.check(body) is not None, name
+
+
+def test_every_operation_and_frame_has_a_golden_message() -> None:
+    kinds = {kind for _, kind, _ in every_message().values()}
+    assert kinds == {*frames.NAMES, *(operation.number for operation in OPERATIONS.values())}
 
 
 def test_every_error_travels_and_returns() -> None:
     for code, cls in errors.BY_CODE.items():
         sent = cls("what happened", outcome="unknown", key=b"k", n=1)
-        event = Decoder().feed(frame.encode(1, wire.ERROR, errors.to_wire(sent)))[0]
+        event = Decoder().feed(frame.encode(1, frames.ERROR, errors.to_wire(sent)))[0]
         assert isinstance(event, Frame)
         got = errors.from_wire(event.body)
         assert type(got) is cls

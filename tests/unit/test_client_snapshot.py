@@ -9,9 +9,9 @@ from sdk_runs import run_async
 
 import lognode
 from lognode import AsyncClient, AsyncLog
-from lognode.client import wire
 from lognode.client.acceptor import Request
 from lognode.client.errors import Overloaded
+from lognode.client.protocol.appends import LEASE_TAKE
 
 
 def test_a_snapshot_reads_the_same_whatever_is_appended_and_removed() -> None:
@@ -100,7 +100,7 @@ def test_what_failed_to_be_leased_is_released() -> None:
         cluster.faults.append(full)
         with pytest.raises(lognode.Timeout, match="has 64 leases"):
             await log.snapshot(timeout=0.5)
-        assert cluster.count(wire.LEASE) >= 2
+        assert cluster.count(LEASE_TAKE) >= 2
         assert all(not known.leases for known in cluster.ranges)
 
     run_async(test)

@@ -10,6 +10,8 @@ import pytest
 from storage_node import StorageNode
 
 from lognode.client.errors import CorruptData, Unavailable
+from lognode.client.protocol import Operation
+from lognode.client.protocol.peers import CONTROLLER_INSTALL
 from lognode.node.controller_changes import ControllerChanges
 from lognode.node.controller_replica import ControllerReplica
 from lognode.partitions.metadata import Metadata
@@ -165,8 +167,8 @@ def test_L1_one_member_that_refuses_keeps_the_push_from_nobody_else(tmp_path: Pa
         def __init__(self, number: int) -> None:
             self.number = number
 
-        async def request(self, op: str, body: dict[str, Any], *, deadline: float) -> None:
-            assert op == "controller_install"
+        async def request(self, op: Operation, body: dict[str, Any], *, deadline: float) -> None:
+            assert op is CONTROLLER_INSTALL
             asked.append(self.number)
             if self.number == 2:
                 raise CorruptData("meta is older than the WAL")
@@ -213,8 +215,8 @@ def test_x29_who_leaves_the_controller_pushes_until_a_later_leader_is_heard(tmp_
     bodies: list[dict[str, Any]] = []
 
     class Peer:
-        async def request(self, op: str, body: dict[str, Any], *, deadline: float) -> None:
-            assert op == "controller_install"
+        async def request(self, op: Operation, body: dict[str, Any], *, deadline: float) -> None:
+            assert op is CONTROLLER_INSTALL
             asked.append(4)
             if len(asked) == 1:
                 raise Unavailable("not yet")

@@ -1,6 +1,8 @@
 """Where a node may begin: in a directory that is empty, or a node's."""
 
+import logging
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -52,3 +54,51 @@ def test_S1_the_names_in_a_directory_and_its_own_are_synced(
     directory.sync()
     directory.close()
     assert synced == [str(tmp_path / "data"), str(tmp_path)]
+
+
+def modes(root: Path) -> dict[str, int]:
+    paths = [root, *root.rglob("*")]
+    return {str(path.relative_to(root)): stat.S_IMODE(path.lstat().st_mode) for path in paths}
+
+
+def test_a_new_directory_is_its_owner_s_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        directory = DataDirectory(tmp_path / "data")
+        directory.open()
+        directory.close()
+    finally:
+        os.umask(before)
+    closed = dict.fromkeys((".", "wal", "files", "tmp"), 0o700)
+    assert modes(tmp_path / "data") == {**closed, "lock": 0o600}
+
+
+@pytest.mark.parametrize("opened", [".", "wal", "files"])
+def test_a_directory_that_was_open_is_closed_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, opened: str
+) -> None:
+    root = tmp_path / "data"
+    directory = DataDirectory(root)
+    directory.open()
+    directory.close()
+    caplog.clear()
+    for name in ("wal/0.wal", "files/segment", "meta.mdb", "tmp/fetch-part"):
+        (root / name).touch(0o644)
+    (root / opened).chmod(0o755)
+    outside = tmp_path / "outside"
+    outside.touch(0o644)
+    (root / "files" / "link").symlink_to(outside)
+    directory.open()
+    directory.close()
+    found = modes(root)
+    del found["files/link"]
+    for name, mode in found.items():
+        assert mode == (0o700 if (root / name).is_dir() else 0o600), name
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o644  # nothing is done behind a link
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.message == "the data directory was open to other users; it is closed now"
+    caplog.clear()
+    directory.open()
+    directory.close()
+    assert caplog.records == []

@@ -1,6 +1,7 @@
 """S1: what goes on with how much room on the disk, decided without a disk."""
 
 import asyncio
+import json
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from lognode.node import disk_watch
 from lognode.node.disk_room import DiskRoom, Level, level_of, next_look_s
 from lognode.node.disk_watch import DiskWatch
+from lognode.node.logs import JsonFormatter
 from lognode.node.metrics import Metrics
 
 RESERVE = 800
@@ -90,6 +92,10 @@ def test_a_change_is_told_in_one_line(
         "little disk is left: appends to ranges led here are refused", "less disk is left",
         "more disk is left, and little", "the disk has room again",
     ]  # fmt: skip
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+    assert [(line["level"], line["disk_level"]) for line in lines] == [
+        ("warning", "LOW"), ("warning", "SCARCE"), ("info", "LOW"), ("info", "AMPLE"),
+    ], "alerts on warnings see a disk that fills"  # fmt: skip
 
 
 def test_what_takes_room_ceases_step_by_step() -> None:

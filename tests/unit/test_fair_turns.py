@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from lognode.client.fair_turns import FairTurns, slice_s, turn_s
+from lognode.client.fair_turns import FairTurns, clients_s, slice_s
 
 
 class Work:
@@ -18,14 +18,16 @@ class Work:
         """The turn of each message."""
         self.turn = 0
 
-    def one(self) -> None:
-        self.time[0] += self.cost_s
-        self.left -= 1
-        self.served_at.append(self.turn)
+    def begin(self) -> None:
+        until = self.turns.begin(self.step)
+        if until is not None:
+            self.step(until)
 
     def step(self, until: float) -> None:
         while self.left and self.turns.clock() < until:
-            self.one()
+            self.time[0] += self.cost_s
+            self.left -= 1
+            self.served_at.append(self.turn)
         if self.left:
             self.turns.later(self.step)
 
@@ -47,19 +49,17 @@ def run(test: Callable[[FairTurns, list[float]], list[Work]], turns_count: int) 
 
 def test_a_turn_has_time_for_some_and_the_others_stand_in_line() -> None:
     def test(turns: FairTurns, time: list[float]) -> list[Work]:
-        flood = Work(turns, time, 1000, turn_s / 4)
-        while flood.left and not turns.is_over:
-            flood.one()
-        assert len(flood.served_at) == 4
-        turns.later(flood.step)
+        floods = [Work(turns, time, 1000, slice_s / 4) for _ in range(3)]
         late = Work(turns, time, 1, 0.0)
-        assert turns.is_over  # it comes after those who stand in line
-        turns.later(late.step)
-        return [flood, late]
+        for work in (*floods, late):
+            work.begin()
+        assert [len(flood.served_at) for flood in floods] == [16, 0, 0]  # 2 ms
+        assert late.left == 1  # both come after those who stand in line
+        return [*floods, late]
 
-    flood, late = run(test, 3)
+    *floods, late = run(test, 3)
     assert late.left == 0
-    assert 0 < flood.left < 1000
+    assert all(0 < flood.left < 1000 for flood in floods)
 
 
 def test_those_who_have_much_are_served_in_turn() -> None:
@@ -75,7 +75,7 @@ def test_those_who_have_much_are_served_in_turn() -> None:
     assert max(served) - min(served) <= 22  # two slices
     for turn in range(50):
         took = sum(work.served_at.count(turn) * work.cost_s for work in works)
-        assert took <= turn_s + slice_s
+        assert took <= clients_s + slice_s
 
 
 def test_a_turn_in_which_nothing_waits_begins_anew() -> None:
@@ -83,9 +83,10 @@ def test_a_turn_in_which_nothing_waits_begins_anew() -> None:
         time = [0.0]
         turns = FairTurns(lambda: time[0])
         for _ in range(5):
-            assert not turns.is_over
-            time[0] += 2 * turn_s
-            assert turns.is_over
+            work = Work(turns, time, 4, slice_s)
+            work.begin()
+            assert work.left == 0
+            time[0] += 2 * clients_s
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from lognode.client import limits
 from lognode.client.follow_span import FollowSpan, Push, joined, may_join
 from lognode.client.types import Entry
 
@@ -50,13 +51,29 @@ def test_spans_are_joined_only_when_the_caller_has_had_all_of_both() -> None:
 
 
 def test_keys_of_one_range_are_followed_as_one_again() -> None:
+    many = {b"%d" % at: 5 for at in range(limits.follow_keys_max)}
+    wide = FollowSpan(b"0", None, keys=many, reached_keys=many, caught_up=True)
     one = FollowSpan(b"a", None, keys={b"a": 5}, reached_keys={b"a": 5}, caught_up=True)
+    assert not may_join(one, wide), "together they have more keys than a request may have"
     other = FollowSpan(b"x", None, keys={b"x": 9}, reached_keys={b"x": 9}, caught_up=True)
     assert may_join(one, other)
     both = joined(other, one)
     assert both.keys == both.reached_keys == {b"a": 5, b"x": 9}
     one.keys = {b"a": 6}
     assert not may_join(one, other), "an entry is on its way to the caller"
+
+
+def test_keys_of_one_range_stay_apart_beyond_what_one_request_may_name() -> None:
+    half = limits.follow_keys_max // 2
+
+    def span(first: int, count: int) -> FollowSpan:
+        keys = {b"%08d" % n: 1 for n in range(first, first + count)}
+        return FollowSpan(
+            min(keys), None, keys=keys, reached_keys=dict(keys), caught_up=True, on=(1, 1)
+        )
+
+    assert may_join(span(0, half), span(half, half))
+    assert not may_join(span(0, half), span(half, half + 1))
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -8,6 +8,8 @@ import pytest
 from storage_node import StorageNode, descriptor
 
 from lognode.client.errors import Conflict, NotLeader
+from lognode.client.protocol import Operation
+from lognode.client.protocol.peers import TAKE_OVER
 from lognode.node.handover import Handover
 from lognode.node.replica import Replica
 from lognode.raft.types import GroupId
@@ -47,9 +49,9 @@ class Led:
     async def lead_settled(self) -> None:
         await self._settled.wait()
 
-    async def request(self, op: str, body: dict[str, Any], deadline: float) -> None:
+    async def request(self, op: Operation, body: dict[str, Any], deadline: float) -> None:
         """The connection to any member."""
-        assert (op, body) == ("take_over", {"groups": [list(GID)]})
+        assert (op, body) == (TAKE_OVER, {"groups": [list(GID)]})
         self.leads, self.leader = False, 2
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from lognode.client.errors import Conflict, InvalidArgument
+from lognode.client.protocol import Operation
+from lognode.client.protocol.peers import GIVE_LEAD, HEARTBEAT
 from lognode.node import heartbeat, lead_balance
 from lognode.node.cluster_service import ClusterService
 from lognode.node.disk_room import DiskRoom
@@ -177,8 +179,8 @@ class World:
     def _connection(self, node: int) -> Any:
         assert node != self.node, "nobody has a link to itself"
 
-        async def request(op: str, body: Body, deadline: float) -> dict[str, bool]:
-            assert op == "give_lead"
+        async def request(op: Operation, body: Body, deadline: float) -> dict[str, bool]:
+            assert op is GIVE_LEAD
             return await self.give(node, body)
 
         return SimpleNamespace(request=request) if self.linked else None
@@ -311,7 +313,7 @@ class Heard:
     def serve(self, **told: Any) -> None:
         """Node 2 sends one."""
         body = {"leaders": {}, "seen": [0, 0, 0], "generation": 1, "version": 0, **told}
-        asyncio.run(self.heartbeat.serve(2, body))
+        asyncio.run(self.heartbeat.serve(2, HEARTBEAT.request.check(body)))
 
     def note_own(self) -> None:
         self.heartbeat._note_own()

@@ -13,7 +13,8 @@ from pure_nodes import do
 
 from lognode.client import limits
 from lognode.client.errors import InvalidArgument
-from lognode.node import fields, heartbeat, reads
+from lognode.client.protocol.peers import HEARTBEAT
+from lognode.node import reads
 from lognode.node.hot import HotRanges
 from lognode.node.metrics import Metrics
 from lognode.partitions import commands
@@ -25,6 +26,8 @@ from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import LastOperation, Span
 from lognode.partitions.planner import Large, Planned, plan
 from lognode.raft.types import GroupId
+
+TOLD: Any = {"generation": 1, "version": 1, "leaders": {}, "seen": [0, 0, 0]}
 
 BOUND = 1_000
 LOOKS = int(WINDOW_S / LOOK_S)
@@ -240,7 +243,7 @@ def test_a_range_that_is_large_and_busy_is_split_once() -> None:
 @pytest.mark.parametrize("wrong", [5, [5], [[1, 1, 9]], [[1, 1, 9, "m"]], [[1, 1, 9, b"m", True]]])
 def test_a_peer_that_tells_of_busy_ranges_in_no_known_way_is_refused(wrong: object) -> None:
     with pytest.raises(InvalidArgument):
-        fields.parsed("busy", heartbeat._large, wrong)
+        HEARTBEAT.request.check({**TOLD, "busy": wrong})
 
 
 # On the leader.

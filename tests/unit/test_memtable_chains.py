@@ -6,8 +6,10 @@ from itertools import count
 import pytest
 
 from lognode.client.records import decode_batch, encode_batch
-from lognode.statemachine import memtable as module
-from lognode.statemachine.memtable import ColumnCache, Memtable
+from lognode.statemachine import seq_chains as module
+from lognode.statemachine.column_cache import ColumnCache
+from lognode.statemachine.memtable import Memtable
+from lognode.statemachine.seq_chains import SeqChains
 
 FIRST = 101
 
@@ -40,25 +42,29 @@ def test_S7_reads_between_appends_see_what_was_appended(
             expected = [s for s in history[key] if start <= s and (end is None or s < end)]
             assert list(memtable.seqs(key, start, end)) == expected
             assert list(memtable.seqs_reversed(key, start, end)) == expected[::-1]
+            assert memtable.count(key, start, end) == len(expected)
+            if expected:
+                n = rng.randint(1, len(expected))
+                assert memtable.seq_from_end(key, n, end) == expected[-n]
 
 
 def test_a_page_of_a_hot_key_passes_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     memtable = Memtable(FIRST, ColumnCache(1 << 20))
     filled(memtable, [b"hot"] * 5_000)
     passed = 0
-    back = Memtable._back
+    back = SeqChains.back
 
-    def counted(self: Memtable, key: bytes, least: int):  # type: ignore[no-untyped-def]
+    def counted(self: SeqChains, key: bytes, least: int):  # type: ignore[no-untyped-def]
         nonlocal passed
         for seq in back(self, key, least):
             passed += 1
             yield seq
 
-    monkeypatch.setattr(Memtable, "_back", counted)
-    assert len(memtable.seqs(b"hot", 1, None)) == 5_000
+    monkeypatch.setattr(SeqChains, "back", counted)
+    assert memtable.count(b"hot", 1, None) == 5_000
     filled(memtable, [b"hot"] * 7)
     passed = 0
-    assert len(memtable.seqs(b"hot", 1, None)) == 5_007
+    assert memtable.count(b"hot", 1, None) == 5_007
     assert list(memtable.seqs(b"hot", FIRST + 10, FIRST + 12)) == [FIRST + 10, FIRST + 11]
     assert passed == 7
 
@@ -69,6 +75,6 @@ def test_chains_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         filled(memtable, [b"%02d" % number] * 200)
     for number in range(20):
-        assert len(memtable.seqs(b"%02d" % number, 1, None)) == 200
-    assert list(memtable._chains) == [b"%02d" % number for number in range(15, 20)]
-    assert memtable._chained == 1_000
+        assert memtable.count(b"%02d" % number, 1, None) == 200
+    assert list(memtable._chains._kept) == [b"%02d" % number for number in range(15, 20)]
+    assert memtable._chains._kept_entries == 1_000

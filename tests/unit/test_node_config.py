@@ -7,6 +7,7 @@ import pytest
 
 from lognode.client.errors import InvalidArgument
 from lognode.node import config
+from lognode.node.joining import registration
 
 VALUES: dict[str, tuple[str, str, str, Any]] = {
     # flag, environment, file: three values each, and what the flag's comes to
@@ -18,6 +19,10 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "join_timeout": ("1.5", "2", "3", 1.5),
     "zone": ("a", "b", "c", "a"),
     "secret_file": ("a", "b", "c", Path("a")),
+    "tls_cert": ("a", "b", "c", Path("a")),
+    "tls_key": ("a", "b", "c", Path("a")),
+    "tls_ca": ("a", "b", "c", Path("a")),
+    "tls_client_auth": ("none", "optional", "required", "none"),
     "dial_map": ("a", "b", "c", Path("a")),
     "log_level": ("debug", "info", "error", "DEBUG"),
     "wal_file_bytes": (str(1 << 20), str(2 << 20), str(4 << 20), 1 << 20),
@@ -76,6 +81,7 @@ def test_lists_and_numbers_of_the_file(tmp_path: Path) -> None:
         ({"join_timeout": "-1"}, "bad value '-1' of flag --join-timeout"),
         ({"repair_after": "-1"}, "bad value '-1' of flag --repair-after: give seconds, 0 or more"),
         ({"balance": "maybe"}, "bad value 'maybe' of flag --balance: give on or off"),
+        ({"tls_client_auth": "yes"}, "--tls-client-auth: give none, optional or required"),
         ({"bootstrap_expect": "-1"}, "bad value '-1' of flag --bootstrap-expect: give a number of"),
         ({"join_timeout": "nan"}, "bad value 'nan' of flag --join-timeout"),
         ({"log_level": "loud"}, "DEBUG, INFO, WARNING or ERROR"),
@@ -127,3 +133,55 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     for path, reason in ((tmp_path / "none", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(InvalidArgument, match=f"cannot read configuration {path}: {reason}"):
             config.load({"config": str(path)}, {})
+
+
+EVERY_INTERFACE = [
+    "0.0.0.0", "0", "0x0", "00.0", "[::]", "::", "[0:0:0:0:0:0:0:0]", "[::%lo]",
+    "[::ffff:0.0.0.0]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", EVERY_INTERFACE)
+def test_an_address_that_no_other_machine_can_dial_is_not_advertised(host: str) -> None:
+    address = f"{host}:4600"
+    with pytest.raises(InvalidArgument) as caught:
+        config.load({"listen": address}, {})
+    assert f"listen is {address} (flag --listen) and no address is adver" in caught.value.message
+    assert "a host name or the address of one interface" in caught.value.message
+    assert "Give it with --advertise HOST:PORT" in caught.value.message
+    with pytest.raises(InvalidArgument) as caught:
+        config.load({}, {"LOGNODE_ADVERTISE": address})
+    assert f"advertise is {address} (environment LOGNODE_ADVERTISE)" in caught.value.message
+    assert "no address is advertised" not in caught.value.message
+    with pytest.raises(InvalidArgument, match="advertise is"):
+        config.load({"listen": "10.0.0.7:4600", "advertise": address}, {})
+
+
+@pytest.mark.parametrize("host", EVERY_INTERFACE)
+def test_a_node_may_listen_on_every_interface_and_advertise_one(host: str) -> None:
+    found = config.load({"listen": f"{host}:4600", "advertise": "n1.example:4600"}, {})
+    assert (found.listen, found.advertised) == (f"{host}:4600", "n1.example:4600")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "10.0.0.0", "n1.example", "0.example"])
+def test_an_address_of_one_interface_needs_no_advertised_one(host: str) -> None:
+    assert config.load({"listen": f"{host}:4600"}, {}).advertised == f"{host}:4600"
+
+
+@pytest.mark.parametrize(
+    ("http", "advertise", "shown"),
+    [
+        ("10.0.0.7:4680", "n1.example:4600", "10.0.0.7:4680"),
+        ("0.0.0.0:4680", "n1.example:4600", "n1.example:4680"),
+        ("[::]:4680", "[2001:db8::7]:4600", "[2001:db8::7]:4680"),
+        ("0.0.0.0:4680", "", "127.0.0.1:4680"),
+    ],
+)
+def test_status_shows_an_http_address_that_others_can_dial(
+    http: str, advertise: str, shown: str
+) -> None:
+    flags = {"http": http, **({"advertise": advertise} if advertise else {})}
+    found = config.load(flags, {})
+    assert found.http == http, "the node listens where it was told"
+    assert found.advertised_http == shown
+    assert registration(found, 1, 1, 1)["http"] == shown

@@ -185,8 +185,8 @@ def test_L4_a_link_whose_task_ends_by_an_error_ends_the_node() -> None:
         broken: list[BaseException] = []
         unused: Any = None
         links = PeerLinks(
-            who=who, secret=None, resolve=str, on_up=unused, on_down=unused, on_full=unused,
-            on_room=unused, on_queued=lambda: None, on_broken=broken.append,
+            who=who, secret=None, tls=None, resolve=str, on_up=unused, on_down=unused,
+            on_full=unused, on_room=unused, on_queued=lambda: None, on_broken=broken.append,
             rng=random.Random(1), boot=(1, 1), clock_ms=lambda: 0, ping_to=lambda _: [],
             metrics=Metrics(),
         )  # fmt: skip

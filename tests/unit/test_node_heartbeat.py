@@ -6,6 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from lognode.client.protocol import Operation
+from lognode.client.protocol.peers import HEARTBEAT
 from lognode.node.heartbeat import Heartbeat
 from lognode.node.sync_thread import SyncThread
 from lognode.node.view import View
@@ -17,8 +19,10 @@ from lognode.statemachine.meta import LmdbMeta
 class Leader:
     """The connection to the controller's leader, which has told everything before."""
 
-    async def request(self, op: str, body: dict[str, Any], *, deadline: float) -> dict[str, Any]:
-        assert op == "heartbeat"
+    async def request(
+        self, op: Operation, body: dict[str, Any], *, deadline: float
+    ) -> dict[str, Any]:
+        assert op is HEARTBEAT
         return {"image": None, "leaders": {}, "seen": [4, 7, 90]}
 
 

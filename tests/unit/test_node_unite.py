@@ -8,11 +8,21 @@ from typing import Any
 
 import msgpack
 import pytest
+from loose_operations import asked
 from storage_node import StorageNode, descriptor
 
 from lognode.client import chunks
 from lognode.client.errors import InvalidArgument, Sealed
 from lognode.client.pages import entries_of
+from lognode.client.protocol.reads import (
+    COUNT_ENTRIES,
+    EXPORT,
+    FOLLOW,
+    KEYS,
+    READ_SPAN,
+    RESOLVE,
+    SCAN,
+)
 from lognode.client.records import encode_batch
 from lognode.node import reads, rows
 from lognode.node.follow import Follow
@@ -75,8 +85,8 @@ async def spans(replica: RangeReplica, **body: Any) -> list[tuple[bytes, int]]:
     while start is not None:
         at, end, more = 1, None, True
         while more:
-            asked = {"start_key": start, "end_key": end, "start": at, "limit": 5, **body}
-            page = await reads.read_span(replica, asked)
+            wanted = {"start_key": start, "end_key": end, "start": at, "limit": 5, **body}
+            page = await reads.read_span(replica, asked(READ_SPAN, **wanted))
             keys = page["keys"]
             keys = [keys] * len(page["seqs"]) if isinstance(keys, bytes) else keys
             found += zip(keys, page["seqs"], strict=True)
@@ -92,8 +102,8 @@ async def exported(replica: RangeReplica, limit: int) -> list[tuple[bytes, int]]
     rest: list[tuple[bytes, bytes | None, Any]] = [(b"", None, None)]
     while rest:
         start, end, position = rest.pop()
-        asked = {"start_key": start, "end_key": end, "position": position, "limit": limit}
-        page = msgpack.unpackb(msgpack.packb(await reads.export(replica, asked)))
+        wanted = asked(EXPORT, start_key=start, end_key=end, position=position, limit=limit)
+        page = msgpack.unpackb(msgpack.packb(await reads.export(replica, wanted)))
         entries = entries_of(chunks.unpacked(page))
         if "end_key" in page:
             rest.append((page["end_key"], end, position))
@@ -113,18 +123,18 @@ def expected() -> list[tuple[bytes, int]]:
 
 def test_x2_20_pages_say_which_keys_they_are_of(tmp_path: Path) -> None:
     async def test(node: StorageNode, replica: RangeReplica) -> None:
-        page = await reads.read_span(replica, {"start": 1, "limit": 99})
+        page = await reads.read_span(replica, asked(READ_SPAN, start=1, limit=99))
         assert page["end_key"] == b"m"
         assert set(page["keys"]) == {b"a", b"b"}
         assert page["seqs"] == [*range(1, 26)]
         assert sorted(await spans(replica)) == expected()
-        page = await reads.read_span(replica, {"start": 25, "limit": 99})
+        page = await reads.read_span(replica, asked(READ_SPAN, start=25, limit=99))
         assert (page["seqs"], "end_key" in page) == ([25, 26], False)
         for key, seqs in SEQS.items():
-            found = await reads.scan(replica, {"key": key, "limit": 99})
+            found = await reads.scan(replica, asked(SCAN, key=key, limit=99))
             assert found["seqs"] == seqs
-            assert (await reads.count(replica, {"key": key}))["count"] == len(seqs)
-        assert (await reads.keys(replica, {}))["keys"] == sorted(SEQS)
+            assert (await reads.count(replica, asked(COUNT_ENTRIES, key=key)))["count"] == len(seqs)
+        assert (await reads.keys(replica, asked(KEYS)))["keys"] == sorted(SEQS)
 
     on_node(tmp_path, test)
 
@@ -147,19 +157,21 @@ def test_x2_20_everything_of_a_merged_range_is_exported(tmp_path: Path, limit: i
 def test_a_position_that_is_none_is_refused(tmp_path: Path, position: Any) -> None:
     async def test(node: StorageNode, replica: RangeReplica) -> None:
         with pytest.raises(InvalidArgument, match="position"):
-            await reads.export(replica, {"position": position})
+            await reads.export(replica, asked(EXPORT, position=position))
 
     on_node(tmp_path, test)
 
 
 def test_x2_21_a_time_is_resolved_span_by_span(tmp_path: Path) -> None:
     async def test(node: StorageNode, replica: RangeReplica) -> None:
-        first = {"start": ["ts", 1]}
-        assert await reads.resolve(replica, first) == {"seq": 1, "end_key": b"m"}
-        assert await reads.resolve(replica, {**first, "end_key": b"m"}) == {"seq": 1}
-        assert await reads.resolve(replica, {**first, "start_key": b"m"}) == {"seq": 1}
-        assert await reads.resolve(replica, {**first, "key": b"x"}) == {"seq": 1}
-        now = {"start": ["ts", replica.state.last_timestamp_ms + 1]}
+        async def first(**span: Any) -> dict[str, Any]:
+            return await reads.resolve(replica, asked(RESOLVE, start=["ts", 1], **span))
+
+        assert await first() == {"seq": 1, "end_key": b"m"}
+        assert await first(end_key=b"m") == {"seq": 1}
+        assert await first(start_key=b"m") == {"seq": 1}
+        assert await first(key=b"x") == {"seq": 1}
+        now = asked(RESOLVE, start=["ts", replica.state.last_timestamp_ms + 1])
         assert await reads.resolve(replica, now) == {"seq": 27}
 
     on_node(tmp_path, test)
@@ -169,7 +181,7 @@ class Asker:
     """Takes what a follow pushes until it has so many entries."""
 
     def __init__(self, wanted: int, **body: Any) -> None:
-        self.body = body
+        self.body = asked(FOLLOW, **body)
         self.answered = False
         self.done = asyncio.Event()
         self.pushes: list[dict[str, Any]] = []
@@ -226,7 +238,7 @@ def test_x2_20_a_follow_ends_when_another_base_tells_more_apart(tmp_path: Path) 
     """What was told of its span does not hold any more: the asker asks again."""
 
     async def test(node: StorageNode, replica: RangeReplica) -> None:
-        request = SimpleNamespace(body={"from_seq": 25})
+        request = SimpleNamespace(body=asked(FOLLOW, from_seq=25))
         follow = Follow(replica, request)  # type: ignore[arg-type]
         (first, *_) = replica.state.manifest
         replica.state.manifest = [first._replace(end_seq=99)]

@@ -8,13 +8,15 @@ from pure_nodes import cluster, do
 
 from lognode.client import limits
 from lognode.client.errors import InvalidArgument
-from lognode.node import fields, heartbeat
+from lognode.client.protocol.peers import HEARTBEAT
 from lognode.partitions import commands, shrinking
 from lognode.partitions.change import next_steps, timers
 from lognode.partitions.facts import Facts
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.planner import Planned
 from lognode.partitions.shrinking import Small
+
+TOLD: Any = {"generation": 1, "version": 1, "leaders": {}, "seen": [0, 0, 0]}
 
 MIB = limits.MIB
 NOW, LONG_S, MERGE_S = 10_000.0, 9_999.0, 600.0
@@ -138,6 +140,6 @@ def test_what_was_gathered_is_merged_at_once() -> None:
 
 @pytest.mark.parametrize("wrong", [5, [5], [[1, 1, 9]], [[1, 1, 9, "m"]], [[1, True, 9, 1]]])
 def test_a_peer_that_tells_of_small_ranges_in_no_known_way_is_refused(wrong: object) -> None:
-    assert fields.parsed("small", heartbeat._small, [[1, 1, 9, 3]]) == [Small(1, 1, 9, 3)]
+    assert HEARTBEAT.request.check({**TOLD, "small": [[1, 1, 9, 3]]})["small"] == [[1, 1, 9, 3]]
     with pytest.raises(InvalidArgument):
-        fields.parsed("small", heartbeat._small, wrong)
+        HEARTBEAT.request.check({**TOLD, "small": wrong})

@@ -10,10 +10,11 @@ import pytest
 from fake_cluster import FakeCluster, Stored, fake_cluster
 from lineages import Lineages
 
-from lognode.client import wire
 from lognode.client.address import parse
 from lognode.client.cluster import Cluster
 from lognode.client.errors import NotFound, RemoteProtocolError
+from lognode.client.protocol import Operation
+from lognode.client.protocol.reads import EXPORT
 from lognode.client.routing import Range
 from lognode.client.span_pages import Span, SpanPage, span_pages
 from lognode.node import fields
@@ -119,7 +120,7 @@ def test_nothing_is_asked_for_where_there_is_nothing() -> None:
             assert await read(cluster, Span(b"", None, 5, 5)) == []
             (page,) = await read(cluster, Span(b"x", None, 5, 9))
             assert (page.chunks, page.settled) == ([], None)
-            assert cluster.count(wire.EXPORT) == 1
+            assert cluster.count(EXPORT) == 1
 
     asyncio.run(main())
 
@@ -145,11 +146,12 @@ class Served:
         return 0.0
 
     async def call(
-        self, routes: Any, key: bytes, op: str, body: dict[str, Any], **how: Any
+        self, routes: Any, key: bytes, op: Operation, body: dict[str, Any], **how: Any
     ) -> tuple[dict[str, Any], Range]:
-        assert op == wire.EXPORT
+        assert op == EXPORT
         page, following = self.state.read_bands(
-            body["start_key"], body["end_key"], fields.position(body), self.state.next_seq,
+            body["start_key"], body["end_key"], fields.position(body["position"]),
+            self.state.next_seq,
             limit=self.limit, bytes_max=body["bytes"], as_of=body["as_of"],
         )  # fmt: skip
         answer = {**page.to_wire(), "position": following}

@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     LongType,
     StringType,
@@ -152,9 +153,12 @@ def test_records_of_binary_and_of_text() -> None:
     batch = pa.record_batch([pa.array(["a", "ä", "c"]), pa.array([b"1", None, b""]), headers],
                             names=["key", "value", "headers"])  # fmt: skip
     assert records(batch, 0) == [
-        (b"a", b"1", {b"h": b"1"}), ("ä".encode(), None, None), (b"c", b"", None),
+        (b"a", b"1", {b"h": b"1"}, False), ("ä".encode(), None, None, False),
+        (b"c", b"", None, False),
     ]  # fmt: skip
-    assert records(batch.select(["value", "key"]), 0)[0] == (b"a", b"1", None)
+    assert records(batch.select(["value", "key"]), 0)[0] == (b"a", b"1", None, False)
+    marked = batch.append_column("snapshot", pa.array([True, None, False]))
+    assert [record[3] for record in records(marked, 0)] == [True, False, False]
 
 
 def test_rows_that_are_no_records_are_refused() -> None:
@@ -190,8 +194,10 @@ def test_schemas_are_checked_before_anything_runs() -> None:
     text = struct(("key", StringType()), VALUE)
     check_sink_schema(struct(VALUE, ("key", StringType())))
     check_sink_schema(struct(KEY, VALUE, ("headers", ArrayType(text))))
+    check_sink_schema(struct(KEY, VALUE, ("snapshot", BooleanType())))
     for given, said in (
         (struct(KEY), "no column 'value'"),
+        (struct(KEY, VALUE, ("snapshot", LongType())), "the column snapshot is bigint; cast it"),
         (struct(KEY, VALUE, ("seq", LongType())), "a column 'seq'"),
         (struct(("key", LongType()), VALUE), "the column key is bigint; cast it"),
         (struct(KEY, VALUE, ("headers", StringType())), "must be array<struct"),

@@ -29,6 +29,11 @@ def test_the_defaults_read_everything() -> None:
     assert batch().lease_s == 3_600
 
 
+def test_the_servers_may_be_reached_by_tls() -> None:
+    servers = "lognodes://h1:4600,h2:4600?ca=/etc/ca.crt&cert=c&key=k"
+    assert batch(servers=servers).servers == servers
+
+
 def test_names_and_words_are_taken_in_any_case() -> None:
     assert batch(STARTINGseq="7", Mode="CHANGES", failondataloss="False") == replace(
         PLAIN, starting=7, fail_on_data_loss=False

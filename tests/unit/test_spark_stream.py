@@ -12,7 +12,6 @@ from fake_thread import fake_cluster_thread
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from lognode.client import wire
 from lognode.client.acceptor import Request
 from lognode.client.errors import (
     Fenced,
@@ -20,8 +19,11 @@ from lognode.client.errors import (
     LognodeError,
     LogNotFound,
     NotFound,
+    RemoteProtocolError,
     Unavailable,
 )
+from lognode.client.protocol.cluster import PRODUCER_OPEN
+from lognode.client.protocol.reads import EXPORT, LAYOUT
 from lognode.client.span_pages import Span
 from lognode.client.spark import sink
 from lognode.client.spark.options import WriteOptions
@@ -278,9 +280,9 @@ def test_the_next_page_comes_while_one_is_worked_on(cluster: FakeCluster) -> Non
     cluster.split(b"a2")
     with Session(cluster.address, "log", timeout=5.0) as session:
         pages = session.pages(Span(b"", b"m", 1, 11), "linearizable", session.log())
-        before = cluster.count(wire.EXPORT)
+        before = cluster.count(EXPORT)
         next(pages)
-        eventually(lambda: cluster.count(wire.EXPORT) == before + 2, what="the next is asked for")
+        eventually(lambda: cluster.count(EXPORT) == before + 2, what="the next is asked for")
         pages.close()
 
 
@@ -327,9 +329,9 @@ def test_a_plan_that_fails_leaves_no_lease(cluster: FakeCluster) -> None:
     for node in cluster.nodes.values():
         read = node.read
         node.read = lambda op, *asked, read=read: (
-            {"weights": [1]} if op == wire.LAYOUT else read(op, *asked)
+            {"weights": [1]} if op == LAYOUT else read(op, *asked)
         )
-    with pytest.raises(TypeError):
+    with pytest.raises(RemoteProtocolError):
         reader.partitions()
     assert [len(known.leases) for known in cluster.ranges] == [1, 1]
 
@@ -429,7 +431,7 @@ def test_a_task_that_died_half_way_is_made_whole(cluster: FakeCluster) -> None:
 
 def test_a_task_without_rows_opens_no_producer(cluster: FakeCluster) -> None:
     assert deliver(cluster, 1, batch()) == deliver(cluster, 1) == 0
-    assert cluster.count(wire.PRODUCER_OPEN) == 0
+    assert cluster.count(PRODUCER_OPEN) == 0
 
 
 def test_a_task_whose_successor_has_begun_appends_nothing_more(cluster: FakeCluster) -> None:

@@ -14,7 +14,7 @@ from lognode.client.records import encode_batch
 from lognode.statemachine import builder as builder_module
 from lognode.statemachine import commands
 from lognode.statemachine.builder import Builder
-from lognode.statemachine.memtable import ColumnCache
+from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.producers import Row
 from lognode.statemachine.range_state import RangeState
 from lognode.statemachine.segments import SegmentStore
@@ -88,7 +88,7 @@ def test_decoded_batches_of_a_memtable_are_bounded(tmp_path: Path) -> None:
         assert state.count(b"k%d" % number) == 50
         assert len(state.scan(b"k%d" % number, limit=99, bytes_max=1 << 20)) == 50
     assert cache.bytes <= 100_000
-    assert cache.bytes == sum(columns.size for _, columns in cache._columns.values())
+    assert cache.bytes == sum(columns.size for columns in cache._columns.values())
 
 
 def test_settled_numbers_of_a_producer_are_forgotten(tmp_path: Path) -> None:

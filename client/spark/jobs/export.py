@@ -25,7 +25,7 @@ from lognode.client.spark.schema import source_schema
 from lognode.client.spark.session import Session
 from lognode.client.vector import Part, Vector
 
-COLUMNS: Final = ("key", "value", "seq", "timestamp", "headers")
+COLUMNS: Final = ("key", "value", "seq", "timestamp", "headers", "snapshot")
 _EVERYTHING: Final = ((b"", None),)
 
 
@@ -46,13 +46,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def exported(spark: SparkSession, place: Place, made: Sequence[Manifest]) -> DataFrame:
-    """The entries of these exports, with the column `day`."""
+    """The entries of these exports, with the column `day`.
+
+    Exports of earlier versions have no column `snapshot`: none of their entries is marked.
+    """
     schema = StructType([*source_schema(COLUMNS)]).add("day", DateType())
     frames = [spark.read.schema(schema).parquet(place.path(each.data)) for each in made]
     whole = frames[0]
     for frame in frames[1:]:
         whole = whole.unionByName(frame)
-    return whole
+    return whole.withColumn("snapshot", f.coalesce("snapshot", f.lit(False)))
 
 
 def _job(spark: SparkSession, options: argparse.Namespace) -> None:

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     """Parse, run; the exit code."""
     parser = cli.parser(
         "replay", "The entries of an export into a log, which exists. Entries get new seqs and "
-        "timestamps; the order of each key stays.",
+        "timestamps; the order of each key, values, headers and logical snapshots stay.",
         ["flights-copy --server h1:4600 --source lake/flights"],
     )  # fmt: skip
     parser.add_argument("--source", required=True, help="a directory that export has written")
@@ -100,7 +100,7 @@ def _replay(spark: SparkSession, target: WriteOptions, place: Place, made: Manif
         yield pa.RecordBatch.from_pydict({"entries": [done.records]})
 
     rows = exported(spark, place, [made]).repartition(count, "key")
-    rows = rows.sortWithinPartitions("key", "seq").select("key", "value", "headers")
+    rows = rows.sortWithinPartitions("key", "seq").select("key", "value", "headers", "snapshot")
     done = rows.mapInArrow(append, "entries long").collect()
     return sum(row.entries for row in done)
 

@@ -1,0 +1,238 @@
+"""Columns of scalars that somebody else has packed, unpacked without room for anything else.
+
+A column, an array of scalars, is read as a stream behind its header by an unpacker that has no
+room for containers. Reading ends at the first one: no more is made than was announced. A column of
+few elements in few bytes is unpacked as it is, which is faster, and harmless (see `packed`).
+
+All of this is C code; no Python runs for an element.
+"""
+
+from itertools import chain, islice
+from typing import Any, Final
+
+import msgpack
+
+from . import limits
+from .packed import (
+    NO_FORM,
+    Census,
+    container_bytes,
+    direct_bytes_max,
+    element_bytes,
+    form_at,
+    is_short,
+    wrong,
+)
+
+_SLICE_BYTES: Final = 64 * limits.KIB
+"""Bytes that a stream's unpacker is fed at a time."""
+few_max: Final = 1_024
+few_bytes_max: Final = 64 * limits.KIB
+"""So few elements in so few bytes reserve 8 MB at most, and take 1 ms, whatever they are."""
+_FLAT_MEMORY_MAX: Final = 6 * container_bytes + (4 * few_max + 16) * element_bytes
+"""Of a batch of few bytes, which has four lists, each of few elements, among its fields."""
+_FIELDS_MAX: Final = 15
+_LARGE: Final = 64
+"""So few elements are looked at one by one, in 15 us."""
+_BYTES: Final = frozenset({bytes})
+
+
+def column(data: bytes, count: int, *, none: bool = False) -> list[Any]:
+    """Unpack an array of `count` bytes objects, or `none` for them. Raises ValueError.
+
+    Reading ends at the first container: no more is made than was announced.
+    """
+    few = count <= few_max and len(data) <= few_bytes_max
+    if len(data) <= direct_bytes_max or few or (count <= _LARGE and is_short(data, count + 1)):
+        found = unpack_flat(data, count)
+    else:
+        stream = Scalars(data, _check_header(data, count))
+        found = stream.take(count)
+        stream.check_end()
+    if len(found) != count:
+        raise ValueError(f"it has {len(found)} elements instead of {count}")
+    if not all_are(bytes, found, none=none):
+        raise ValueError("it has an element of another type")
+    return found
+
+
+def all_are(kind: type, elements: list[Any], *, none: bool = False) -> bool:
+    """Whether the elements are of exactly this type, or `none`."""
+    kinds = list(map(type, elements))  # to count in a list is the fastest way to tell
+    found = kinds.count(kind)
+    return found == len(kinds) or (none and found + kinds.count(type(None)) == len(kinds))
+
+
+class HeaderColumn:
+    """The headers of a batch: an array of `count` elements, each nil or a map of bytes to bytes.
+
+    Unpacked a step at a time: a MiB of headers at once would hold the event loop for 30 ms.
+    """
+
+    step_records: Final = 256
+
+    def __init__(self, data: bytes, count: int) -> None:
+        self.count = count
+        self.maps: list[dict[bytes, bytes] | None] = []
+        """What was unpacked so far."""
+        self._data = data
+        self._stream: Scalars | None = None
+
+    def step(self) -> list[dict[bytes, bytes]]:
+        """Unpack the next `step_records` elements, or what is left, and return the maps.
+
+        Raises ValueError; the column is of no use then.
+        """
+        if self._stream is None:
+            self._stream = Scalars(
+                self._data, _check_header(self._data, self.count), max_map_len=limits.headers_max,
+                strict_map_key=False, object_hook=Census(_headers_memory(self.count)),
+            )  # fmt: skip
+        wanted = min(self.step_records, self.count - len(self.maps))
+        found = self._stream.take(wanted)
+        if len(found) != wanted:
+            raise ValueError(f"it ends after {len(self.maps) + len(found)} of {self.count}")
+        maps = [each for each in found if each is not None]
+        if not {dict}.issuperset(map(type, maps)):
+            raise ValueError("it has an element that is neither a map nor nil")
+        if not _BYTES.issuperset(map(type, chain.from_iterable(maps))) or not _BYTES.issuperset(
+            map(type, chain.from_iterable(map(dict.values, maps)))
+        ):
+            raise ValueError("it has a header that is not of bytes")
+        self.maps += found
+        if len(self.maps) == self.count:
+            self._stream.check_end()
+        return maps
+
+
+class Scalars:
+    """A stream of values none of which is an array with elements, or of what `options` allow."""
+
+    def __init__(self, data: bytes, begin: int, end: int | None = None, **options: Any) -> None:
+        room: dict[str, Any] = {"max_array_len": 0, "max_map_len": 0, "max_ext_len": 0}
+        self._view = memoryview(data)[begin:end]
+        self._fed = 0
+        # Its buffer stays in the processor's cache: of one as large as the data each page that is
+        # touched costs more than copying it.
+        size = min(len(self._view), 2 * _SLICE_BYTES) or 1
+        self._unpacker = msgpack.Unpacker(read_size=size, **{**room, **options})
+
+    @property
+    def position(self) -> int:
+        """Bytes of the values taken."""
+        found: int = self._unpacker.tell()
+        return found
+
+    def take(self, count: int) -> list[Any]:
+        """The next `count` values, fewer at the end. Raises ValueError."""
+        unpacker, view = self._unpacker, self._view
+        try:
+            found = list(islice(unpacker, count))
+            while len(found) < count and self._fed < len(view):
+                unpacker.feed(view[self._fed : self._fed + _SLICE_BYTES])
+                self._fed += _SLICE_BYTES
+                found += islice(unpacker, count - len(found))
+        except ValueError:
+            raise
+        except Exception as error:  # msgpack raises half a dozen unrelated classes
+            raise wrong(error) from None
+        return found
+
+    def check_end(self) -> None:
+        """Raises ValueError when something is left."""
+        if self.position != len(self._view):
+            raise ValueError("there are bytes behind its end")
+
+
+def array_header(data: bytes, at: int = 0) -> tuple[int, int]:
+    """How many elements the array at that place claims, and where they begin. Raises ValueError."""
+    _, length_bytes, holds = form_at(data, at)
+    first = data[at] if at < len(data) else 0xC1
+    begin = at + 1 + length_bytes
+    if 0x90 <= first <= 0x9F:
+        return holds, begin
+    if first not in (0xDC, 0xDD) or begin > len(data):
+        raise ValueError("it is no array")
+    return int.from_bytes(data[at + 1 : begin], "big"), begin
+
+
+def fields(data: bytes, *, width_min: int, array_max: int) -> list[Any]:
+    """Unpack an array of `width_min` to 15 fields, each of which is a number, nil, binary data,
+    or an array of at most `array_max` scalars. Raises ValueError for anything else."""
+    width, at = array_header(data)
+    if not width_min <= width <= _FIELDS_MAX:
+        raise ValueError(f"it has {width} fields")
+    found: list[Any] = []
+    begin, single = at, 0
+    for _ in range(width):
+        takes, length_bytes, holds = form = form_at(data, at)
+        if form is NO_FORM:
+            raise ValueError("it ends too early, or has an extension type")
+        if not length_bytes and not holds:
+            at += takes
+            single += 1
+            continue
+        found += _singles(data, begin, at, single)
+        value, at = _field(data, at, array_max)
+        found.append(value)
+        begin, single = at, 0
+    found += _singles(data, begin, at, single)
+    if at != len(data):
+        raise ValueError("there are bytes behind its end")
+    return found
+
+
+def unpack_flat(data: bytes, array_max: int) -> list[Any]:
+    """Unpack an array that has few bytes, or few elements, and no map with elements in it."""
+    try:
+        found = msgpack.unpackb(
+            data, list_hook=None if len(data) <= direct_bytes_max else Census(_FLAT_MEMORY_MAX),
+            max_array_len=array_max, max_map_len=0, max_ext_len=0,
+        )  # fmt: skip
+    except ValueError:
+        raise
+    except Exception as error:  # msgpack raises half a dozen unrelated classes
+        raise wrong(error) from None
+    if type(found) is not list:
+        raise ValueError("it is no array")
+    return found
+
+
+def _singles(data: bytes, begin: int, end: int, count: int) -> list[Any]:
+    """The numbers and constants between two places."""
+    return unpack_flat(bytes((0x90 | count,)) + data[begin:end], count) if count else []
+
+
+def _field(data: bytes, at: int, array_max: int) -> tuple[Any, int]:
+    """The binary data or the array of scalars at that place, and where it ends."""
+    if data[at] in (0xC4, 0xC5, 0xC6):
+        begin = at + 1 + form_at(data, at)[1]
+        end = begin + int.from_bytes(data[at + 1 : begin], "big")
+        if end > len(data):
+            raise ValueError("it ends too early")
+        return data[begin:end], end
+    count, begin = array_header(data, at)
+    if count > array_max:
+        raise ValueError(f"it has an array of {count} elements; {array_max} are allowed")
+    end = begin + 9 * count
+    if count <= few_max:
+        try:
+            return unpack_flat(data[at:end], count), min(end, len(data))
+        except msgpack.ExtraData as error:
+            return error.unpacked, min(end, len(data)) - len(error.extra)
+    stream = Scalars(data, begin, end)
+    found = stream.take(count)
+    if len(found) != count:
+        raise ValueError("it ends too early")
+    return found, begin + stream.position
+
+
+def _headers_memory(count: int) -> int:
+    return count * (container_bytes + element_bytes * limits.headers_max)
+
+
+def _check_header(data: bytes, count: int) -> int:
+    claimed, begin = array_header(data)
+    if claimed != count:
+        raise ValueError(f"it has {claimed} elements instead of {count}")
+    return begin

@@ -1,0 +1,35 @@
+"""Files that hold a secret: only their owner may read them."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from .errors import InvalidArgument
+
+_OTHERS: Final = 0o077
+
+
+def read_private(path: Path, what: str) -> bytes:
+    """Return the content of a file that holds a secret; `what` names it in errors.
+
+    Raises InvalidArgument when the file cannot be read, or when its group or others have any
+    permission on it. A pipe has no such permissions and is read as it is.
+    """
+    try:
+        with open(path, "rb") as file:
+            _check(os.fstat(file.fileno()).st_mode, path, what)
+            return file.read()
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot read {what} {path}: {error.strerror}; check the path and its owner", what=what
+        ) from None
+
+
+def _check(mode: int, path: Path, what: str) -> None:
+    if stat.S_ISREG(mode) and mode & _OTHERS:
+        raise InvalidArgument(
+            f"{what} {path} has mode {stat.S_IMODE(mode):04o}, so that its group or others may use "
+            f"it; only its owner may: chmod 600 {path}",
+            what=what,
+        )

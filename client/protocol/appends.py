@@ -1,0 +1,130 @@
+"""Operations that write to a range, and those of producers."""
+
+from typing import Final
+
+from .. import limits
+from .common import (
+    BOUND,
+    EMPTY,
+    GROUP,
+    KEY,
+    LEASE,
+    SEQ,
+    SMALL_BYTES,
+    TIMEOUT,
+)
+from .kinds import Array, Binary, Column, Flag, Integer, Row, Text
+from .operation import Operation, Permission, Retry, Sender
+from .record import Optional, Record
+
+_BATCH: Final = Binary(limits.entry_bytes_max, limit="entry_bytes_max")
+_RESULT: Final = Record(
+    {
+        "status": Text(0, among=("ok", "error")),
+        "first_seq": Optional(SEQ),
+        "seqs": Optional(Column(int, limits.batch_records_max, nil=True)),
+        "duplicates": Optional(Column(int, limits.batch_records_max)),
+        "timestamp_ms": Optional(Integer()),
+        "refused": Optional(Column(int, limits.batch_records_max)),
+        "actual": Optional(Column(int, limits.batch_records_max)),
+    },
+    loose=True,
+)
+_KEYS: Final = Array(Row(key=KEY, before=SEQ), limits.removal_keys_max, 1, limit="removal_keys_max")
+
+
+def _results_bytes(body: dict[str, object]) -> int:
+    batches = body["batches"]
+    count = len(batches) if isinstance(batches, list) else 0
+    # A batch of fresh records has its first seq, one with duplicates a seq each.
+    return SMALL_BYTES + count * limits.KIB + 10 * limits.batch_records_max
+
+
+APPEND: Final = Operation(
+    "append", 32,
+    "Append batches in their order; each batch has its own result. A batch whose records are each "
+    "by themselves names the records whose conditions did not hold in `refused`, and the last seqs "
+    "of their keys in `actual`.",
+    Sender.CLIENT, Permission.APPEND, Retry.IDEMPOTENT,
+    Record({
+        **GROUP,
+        "batches": Array(_BATCH, limits.request_batches_max, 1, limit="request_batches_max"),
+        "timeout_ms": Optional(TIMEOUT, 10_000),
+        "node": Optional(Integer()),
+    }),
+    Record({"results": Array(_RESULT, limits.request_batches_max)}),
+    _results_bytes,
+)  # fmt: skip
+FENCE: Final = Operation(
+    "fence", 33,
+    "Have the range refuse lower epochs of the producer from now on (executions 1.27).",
+    Sender.CLIENT, Permission.APPEND, Retry.SAFE,
+    Record({**GROUP, "id": Integer(), "epoch": Integer(), "node": Optional(Integer())}),
+    EMPTY, SMALL_BYTES,
+)  # fmt: skip
+PRODUCER_CLOSE: Final = Operation(
+    "producer_close", 34,
+    "Tell the range that all numbers of the producer are settled: its row may go.",
+    Sender.CLIENT, Permission.APPEND, Retry.SAFE,
+    Record({**GROUP, "id": Integer(), "node": Optional(Integer())}),
+    None, 0,
+)  # fmt: skip
+PRODUCER_NUMBER: Final = Operation(
+    "producer_number", 35,
+    "Say whether the range has applied a number of the producer, and with which seq.",
+    Sender.CLIENT, Permission.APPEND, Retry.SAFE,
+    Record({
+        **GROUP,
+        "producer": Integer(),
+        "number": Integer(),
+        "timeout_ms": Optional(TIMEOUT, 10_000),
+        "node": Optional(Integer()),
+    }),
+    Record({"applied": Flag(), "seq": Optional(SEQ)}, loose=True),
+    SMALL_BYTES,
+)  # fmt: skip
+TRIM: Final = Operation(
+    "trim", 36,
+    "Remove the entries of each key below the seq `before`.",
+    Sender.CLIENT, Permission.TRIM, Retry.IDEMPOTENT,
+    Record({**GROUP, "keys": _KEYS, "node": Optional(Integer())}),
+    EMPTY, SMALL_BYTES,
+)  # fmt: skip
+DELETE_KEYS: Final = Operation(
+    "delete_keys", 37,
+    "Trim; a key that has nothing left is deleted until somebody appends to it again. With the end "
+    "of the range as `before` a repetition removes nothing that was appended meanwhile.",
+    Sender.CLIENT, Permission.TRIM, Retry.IDEMPOTENT,
+    Record({**GROUP, "keys": _KEYS, "node": Optional(Integer())}),
+    EMPTY, SMALL_BYTES,
+)  # fmt: skip
+LEASE_TAKE: Final = Operation(
+    "lease", 38,
+    "Keep readable what is visible up to the seq `through`, for the keys of the range from "
+    "`start_key` to the `end_key` of the answer. The same request again renews the lease; with "
+    "`renew` an ended lease is not taken anew.",
+    Sender.CLIENT, Permission.READ, Retry.IDEMPOTENT,
+    Record({
+        **GROUP,
+        "lease": LEASE,
+        "start_key": Optional(BOUND, b""),
+        "end_key": Optional(KEY),
+        "through": SEQ,
+        "lease_ms": Integer(1, limits.lease_ms_max),
+        "renew": Optional(Flag(), False),
+        "node": Optional(Integer()),
+    }),
+    Record({"end_key": Optional(KEY), "expires_ms": Integer()}, loose=True),
+    SMALL_BYTES,
+)  # fmt: skip
+LEASE_RELEASE: Final = Operation(
+    "release", 39,
+    "End a lease on all keys of the range.",
+    Sender.CLIENT, Permission.READ, Retry.IDEMPOTENT,
+    Record({**GROUP, "lease": LEASE, "node": Optional(Integer())}),
+    EMPTY, SMALL_BYTES,
+)  # fmt: skip
+
+APPENDS: Final = (
+    APPEND, FENCE, PRODUCER_CLOSE, PRODUCER_NUMBER, TRIM, DELETE_KEYS, LEASE_TAKE, LEASE_RELEASE,
+)  # fmt: skip

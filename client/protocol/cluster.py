@@ -1,0 +1,182 @@
+"""Operations on the cluster: metadata, logs, producers' names, and administration."""
+
+from typing import Final
+
+from .. import limits
+from .common import (
+    ANYTHING,
+    BOUND,
+    EMPTY,
+    KEY,
+    LOG_NAME,
+    NODE,
+    SMALL_BYTES,
+    WHOLE_BYTES,
+)
+from .kinds import Array, Column, Flag, Integer, Nullable, OneOf, Opaque, Table, Text
+from .operation import Operation, Permission, Retry, Sender
+from .record import OMIT, Optional, Record, Shape
+
+RANGE: Final = Record(
+    {
+        "id": Integer(),
+        "generation": Integer(),
+        "log": Integer(),
+        "start": BOUND,
+        "end": Optional(KEY),
+        "members": Column(int, limits.nodes_max, low=0),
+        "leader": Optional(Integer()),
+        "operation": Optional(Integer(), 0),
+        "state": Optional(Text(32), "ACTIVE"),
+    },
+    loose=True,
+)
+"""A descriptor with the leader last heard of."""
+_NODE_ROW: Final = Record({"id": Integer(), "address": Text(512)}, loose=True)
+_LOG_ROW: Final = Record(
+    {"id": Integer(), "name": LOG_NAME, "policy": Opaque("partitions.policy")}, loose=True
+)
+_RULES: Final[Shape] = {
+    "retention_ms": Optional(Nullable(Integer()), OMIT),
+    "retention_bytes": Optional(Nullable(Integer()), OMIT),
+    "cleanup": Optional(Nullable(Text(16)), OMIT),
+    "delete_retention_ms": Optional(Nullable(Integer()), OMIT),
+    "snapshot_delay_ms": Optional(Nullable(Integer()), OMIT),
+    "split_bytes": Optional(Nullable(Integer()), OMIT),
+    "split_rate": Optional(Nullable(Integer()), OMIT),
+}
+"""Rules of a policy; the controller checks whether they fit together. For `split_bytes` and
+`split_rate` nil and a missing field differ: nil is no rule, a missing field is the default."""
+_PLANNED: Final = Record({"operation": Integer(), "version": Optional(Integer())}, loose=True)
+_NODE_STATE: Final = Record(
+    {"node": NODE, "state": Text(32), "replicas": Integer(), "version": Integer()}, loose=True
+)
+
+METADATA: Final = Operation(
+    "metadata", 64,
+    "Return the cluster as clients need it: its nodes, one log or all, their ranges with leaders. "
+    "The node waits half a second for metadata as new as `at_least`.",
+    Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
+    Record({"log": Optional(LOG_NAME), "at_least": Optional(Integer(), 0)}),
+    Record({
+        "cluster": Text(256),
+        "version": Integer(),
+        "nodes": Array(_NODE_ROW, 2 * limits.nodes_max),
+        "logs": Array(_LOG_ROW, limits.frame_array_max),
+        "ranges": Array(RANGE, limits.frame_array_max),
+    }, loose=True),
+    WHOLE_BYTES,
+)  # fmt: skip
+STATUS: Final = Operation(
+    "status", 65, "Return what `/status.json` shows.",
+    Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE, EMPTY, ANYTHING, WHOLE_BYTES,
+)  # fmt: skip
+HEALTH: Final = Operation(
+    "health", 66, "Say whether the cluster is as it should be, and if not, why.",
+    Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
+    Record({"nodes": Optional(Integer(0, limits.nodes_max), 1)}),
+    Record({"ok": Flag(), "reasons": Array(Text(8 * limits.KIB, lines=True), 1 << 17)}, loose=True),
+    WHOLE_BYTES,
+)  # fmt: skip
+CREATE_LOG: Final = Operation(
+    "create_log", 67, "Create a log with `ranges` even ranges, or with ranges split at keys.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
+    Record({
+        "name": LOG_NAME,
+        "ranges": Optional(Integer(1, limits.ranges_per_log_max)),
+        "split_at": Optional(Column(
+            bytes, limits.ranges_per_log_max - 1, low=1, high=limits.key_bytes_max,
+            limit="ranges_per_log_max",
+        )),
+        "replicas": Optional(Integer(1, limits.replicas_max)),
+        **_RULES,
+        "exist_ok": Optional(Flag(), False),
+    }),
+    Record({"log": Integer()}, loose=True), SMALL_BYTES,
+)  # fmt: skip
+ALTER_LOG: Final = Operation(
+    "alter_log", 68, "Change rules of a log's policy; nil takes a rule away.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
+    Record({
+        "name": LOG_NAME,
+        "changes": Table(
+            Text(64), Nullable(OneOf(Integer(), Text(16))), 16,
+        ),
+    }),
+    Record({"log": Integer(), "policy": Opaque("partitions.policy")}, loose=True), SMALL_BYTES,
+)  # fmt: skip
+DELETE_LOG: Final = Operation(
+    "delete_log", 69, "Delete a log and all its entries.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
+    Record({"name": LOG_NAME}), EMPTY, SMALL_BYTES,
+)  # fmt: skip
+PRODUCER_OPEN: Final = Operation(
+    "producer_open", 70,
+    "Return a producer id: of a name, with its epoch one higher than before, or the first id of a "
+    "block of `count` anonymous ids.",
+    Sender.CLIENT, Permission.APPEND, Retry.SAFE,
+    Record({"name": Optional(Text(
+        limits.producer_name_bytes_max, 1, limit="producer_name_bytes_max"))}),
+    Record({"id": Integer(), "epoch": Integer(), "count": Optional(Integer(), 1)}, loose=True),
+    SMALL_BYTES,
+)  # fmt: skip
+RANGE_TRANSFER: Final = Operation(
+    "range_transfer", 72, "Have a member lead a range, or the controller for range 0.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.SAFE,
+    Record({"range": Integer(), "node": Integer()}),
+    Record({"leader": Integer(), "changed": Flag()}, loose=True), SMALL_BYTES,
+)  # fmt: skip
+RANGE_MOVE: Final = Operation(
+    "range_move", 73,
+    "Begin to move a replica of a range. Metadata of `version` and later shows the operation.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
+    Record({"range": Integer(), "from": Integer(), "to": Integer()}), _PLANNED, SMALL_BYTES,
+)  # fmt: skip
+RANGE_SPLIT: Final = Operation(
+    "range_split", 74, "Begin to split the range that has the key, at the key.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
+    Record({"log": LOG_NAME, "at": KEY}), _PLANNED, SMALL_BYTES,
+)  # fmt: skip
+RANGE_MERGE: Final = Operation(
+    "range_merge", 75, "Begin to merge the two ranges of a log that meet at the key.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
+    Record({"log": LOG_NAME, "at": KEY}), _PLANNED, SMALL_BYTES,
+)  # fmt: skip
+RANGE_RECOVERY: Final = Operation(
+    "range_recovery", 76, "Say what there is to recover a range from. Nothing is changed.",
+    Sender.OPERATOR, Permission.DESCRIBE, Retry.SAFE,
+    Record({"range": Integer()}),
+    Record({"range": Integer(), "members": Opaque("node.recoveries", list)}, loose=True),
+    64 * limits.KIB,
+)  # fmt: skip
+RANGE_RECOVER: Final = Operation(
+    "range_recover", 77,
+    "Begin unsafe recovery of a range from one member; acknowledged entries may be lost.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
+    Record({"range": Integer(), "from": Integer(), "accept_loss": Optional(Flag(), False)}),
+    _PLANNED, SMALL_BYTES,
+)  # fmt: skip
+NODE_DRAIN: Final = Operation(
+    "node_drain", 78, "Begin to empty a node, or give that up with `undo`.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
+    Record({"node": Integer(), "undo": Optional(Flag(), False)}), _NODE_STATE, SMALL_BYTES,
+)  # fmt: skip
+NODE_REMOVE: Final = Operation(
+    "node_remove", 79, "Take a node out of the cluster that is drained or, with `dead`, DEAD.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
+    Record({"node": Integer(), "dead": Optional(Flag(), False)}), _NODE_STATE, SMALL_BYTES,
+)  # fmt: skip
+
+NODE_REKEY: Final = Operation(
+    "node_rekey", 80,
+    "Bind a node to another TLS key: from now on only the holder of that key is believed to be "
+    "the node.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
+    Record({"node": Integer(), "key": Text(128, 1)}), ANYTHING, SMALL_BYTES,
+)  # fmt: skip
+
+CLUSTER: Final = (
+    METADATA, STATUS, HEALTH, CREATE_LOG, ALTER_LOG, DELETE_LOG, PRODUCER_OPEN, RANGE_TRANSFER,
+    RANGE_MOVE, RANGE_SPLIT, RANGE_MERGE, RANGE_RECOVERY, RANGE_RECOVER, NODE_DRAIN,
+    NODE_REMOVE, NODE_REKEY,
+)  # fmt: skip

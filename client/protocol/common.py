@@ -1,0 +1,77 @@
+"""Kinds and fields that many operations share."""
+
+from typing import Any, Final
+
+from .. import limits
+from .kinds import Binary, Column, Flag, Integer, Nullable, OneOf, Table, Text
+from .record import Optional, Record, Shape
+
+KEY: Final = Binary(limits.key_bytes_max, 1, limit="key_bytes_max")
+BOUND: Final = Binary(limits.key_bytes_max, limit="key_bytes_max")
+"""Where a span of keys begins; empty: at the first key."""
+SEQ: Final = Integer()
+NODE: Final = Integer(1)
+COUNT: Final = Integer()
+LOG_NAME: Final = Text(limits.log_name_bytes_max, 1, limit="log_name_bytes_max")
+LEASE: Final = Text(limits.lease_id_chars_max, 1, chars=True)
+REASON: Final = Text(4 * limits.KIB, lines=True)
+"""Free text of a node for people."""
+TIMEOUT: Final = Integer(0, limits.timeout_ms_max)
+"""Milliseconds."""
+
+GROUP: Final[Shape] = {"range": Integer(), "generation": Integer()}
+"""Names the generation of a range; an exact match is served, anything else is refused."""
+EMPTY: Final = Record({})
+ANYTHING: Final = Record({}, loose=True)
+"""An answer that people read: its fields are in the reference of the command line."""
+
+READ: Final[Shape] = {
+    **GROUP,
+    "consistency": Optional(Text(0, among=("linearizable", "prefix")), "linearizable"),
+    "node": Optional(Integer()),
+    "through": Optional(SEQ),
+    "timeout_ms": Optional(TIMEOUT, 10_000),
+    "applied": Optional(Integer()),
+}
+"""`node`: only the replica of that node may answer. `through`: the replica answers once this seq
+is applied. `applied`: the session of prefix reads; the replica answers once it has applied that
+much of this generation."""
+READ_ANSWER: Final[Shape] = {
+    "applied": Optional(Integer()),
+    "leader": Optional(Integer()),
+}
+PAGE_SIZE: Final[Shape] = {
+    "limit": Optional(Integer(1, limits.page_entries_max), limits.page_entries_max),
+    "bytes": Optional(Integer(1, limits.page_bytes_max), limits.page_bytes_default),
+}
+PAGE: Final[Shape] = {
+    "keys": OneOf(KEY, Column(bytes, limits.page_entries_max, low=1, high=limits.key_bytes_max)),
+    "seqs": Column(int, limits.page_entries_max),
+    "timestamps": Column(int, limits.page_entries_max),
+    "values": Column(bytes, limits.page_entries_max, high=limits.value_bytes_max, nil=True),
+    "headers": Optional(Table(Integer(0, limits.page_entries_max), Table(
+        Binary(limits.header_bytes_max), Binary(limits.header_bytes_max), limits.headers_max,
+    ), limits.page_entries_max)),
+    "snapshots": Optional(Column(int, limits.page_entries_max)),
+    "next": SEQ,
+    "more": Flag(),
+    "end_key": Optional(KEY),
+}  # fmt: skip
+"""Entries as columns. One key stands for all entries of one key. `headers` and `snapshots` are by
+position. `next` is where the following page begins."""
+
+SMALL_BYTES: Final = 4 * limits.KIB
+"""What an answer without data may have."""
+ENTRY_BYTES: Final = limits.value_bytes_max + limits.header_bytes_max + limits.key_bytes_max + 4_096
+"""One largest entry as it travels."""
+WHOLE_BYTES: Final = limits.frame_bytes_max
+
+
+def page_bytes(body: dict[str, Any]) -> int:
+    """A page holds the bytes asked for and one largest entry more."""
+    return int(body["bytes"]) + ENTRY_BYTES
+
+
+def maybe(kind: Any) -> Optional:
+    """A field that may be missing, nil, or of the kind."""
+    return Optional(Nullable(kind))

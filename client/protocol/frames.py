@@ -1,0 +1,67 @@
+"""Kinds of frames that every connection speaks, whatever is asked on it.
+
+Dialler and acceptor open with
+
+    dialler                     acceptor
+    [0, HELLO, {...}]  ->
+                       <-       [0, WELCOME, {...}]      or [0, ERROR, {...}] and the end
+    [0, PROOF, {...}]  ->                                only between nodes with a secret
+                       <-       [0, PROOF, {...}]
+
+Then the dialler asks `[id, operation, body]` with an id above 0, many requests at once, and the
+acceptor answers each with `[id, OK, body]` or `[id, ERROR, body]`, in any order. The acceptor
+answers an operation that streams with `[id, PUSH, body]` until `[id, END, body]`, an error, or the
+dialler's `[id, CANCEL, {}]`; `[id, CREDIT, {bytes}]` allows that many more bytes of pushes. Nobody
+answers `[0, operation, body]`. An unknown operation gets the error UNSUPPORTED.
+"""
+
+from typing import Final
+
+from .kinds import Integer
+from .record import Record
+
+HELLO: Final = 1
+WELCOME: Final = 2
+PROOF: Final = 3
+OK: Final = 4
+ERROR: Final = 5
+PUSH: Final = 6
+END: Final = 7
+CREDIT: Final = 8
+CANCEL: Final = 9
+ALIVE: Final = 10
+PING: Final = 11
+
+OPERATIONS_FROM: Final = 32
+"""Numbers below are frames, numbers from here on are operations."""
+KIND_MAX: Final = 65_535
+
+NAMES: Final = {
+    HELLO: "hello",
+    WELCOME: "welcome",
+    PROOF: "proof",
+    OK: "ok",
+    ERROR: "error",
+    PUSH: "push",
+    END: "end",
+    CREDIT: "credit",
+    CANCEL: "cancel",
+    ALIVE: "alive",
+    PING: "ping",
+}
+ABOUT: Final = {
+    HELLO: "The dialler says who it is, which versions it speaks, and a nonce.",
+    WELCOME: "The acceptor says who it is and which version both speak.",
+    PROOF: "A node proves that it holds the cluster's secret.",
+    OK: "The answer to a request.",
+    ERROR: "The request was refused or failed: `code`, `message`, `outcome`, `fields`. With id 0 "
+    "the acceptor ends the connection for this reason.",
+    PUSH: "One part of a stream.",
+    END: "The stream is complete.",
+    CREDIT: "The dialler has read that many bytes of a stream: as many more may be pushed.",
+    CANCEL: "The dialler does not want the answer any more.",
+    ALIVE: "The acceptor has paused reading and is alive.",
+    PING: "The acceptor answers at once with an empty OK.",
+}
+
+CREDIT_BODY: Final = Record({"bytes": Integer(1)})

@@ -1,0 +1,239 @@
+"""Operations between nodes. `raft_messages` describes what the message `raft` carries."""
+
+from typing import Final
+
+from .. import limits
+from .common import EMPTY, GROUP, KEY, REASON, SMALL_BYTES, WHOLE_BYTES
+from .kinds import (
+    Array,
+    Binary,
+    Column,
+    Flag,
+    Integer,
+    Nullable,
+    Number,
+    Opaque,
+    Row,
+    Table,
+    Text,
+)
+from .operation import Body, Operation, Permission, Retry, Sender, Weight
+from .record import Optional, Record, Shape
+
+_ADDRESS: Final = Text(limits.address_bytes_max)
+_CONTENT_ID: Final = Text(64, 1)
+_GROUP_ROW: Final = Row(range=Integer(), generation=Integer())
+_FINGERPRINT: Final = Binary(64)
+_READ_ROUND: Final = Row(
+    epoch=Integer(),
+    round=Integer(),
+    items=Array(
+        Nullable(
+            Row(range=Integer(), generation=Integer(), fingerprint=_FINGERPRINT, term=Integer())
+        ),
+        limits.rows_max,
+    ),
+)
+_READ_ANSWER: Final = Row(
+    epoch=Integer(), round=Integer(), numbers=Column(int, limits.rows_max, nil=True)
+)
+_PING: Final = Row(version=Integer(), seen=Integer(), left=Array(_GROUP_ROW, limits.rows_max))
+_LEADERS: Final = Table(
+    Integer(), Row(generation=Integer(), term=Integer(), node=Integer()), limits.rows_max
+)
+_DAMAGE: Final = Array(Row(range=Integer(), generation=Integer(), reason=REASON), limits.rows_max)
+_LARGE: Final = Array(
+    Row(range=Integer(), generation=Integer(), size=Integer(), at=KEY), limits.rows_max
+)
+_SMALL: Final = Array(
+    Row(range=Integer(), generation=Integer(), size=Integer(), rate=Integer()),
+    limits.rows_max,
+)
+_WISHES: Final = Array(
+    Row(range=Integer(), node=Integer(), seconds_ago=Number(0, limits.lead_rests_s)),
+    limits.rows_max,
+)
+_LINEAGE: Final = Row(
+    range=Integer(), generation=Integer(), final_index=Integer(), final_term=Integer(),
+    next_seq=Integer(), last_timestamp_ms=Integer(), state_hash=Binary(64),
+)  # fmt: skip
+_IMAGE: Final = Opaque("partitions.metadata_state")
+
+
+def _between_nodes(
+    name: str,
+    number: int,
+    about: str,
+    request: Shape,
+    answer: Shape | None,
+    weight: int | Weight = SMALL_BYTES,
+    retry: Retry = Retry.SAFE,
+) -> Operation:
+    return Operation(
+        name, number, about, Sender.PEER, Permission.PEER, retry, Record(request),
+        None if answer is None else Record(answer, loose=True), weight,
+    )  # fmt: skip
+
+
+def _piece_bytes(body: Body) -> int:
+    return int(body["bytes"]) + limits.KIB
+
+
+BOOTSTRAP: Final = Operation(
+    "bootstrap", 96, "Say with whom this node, which is of no cluster yet, wants to found one.",
+    Sender.STRANGER, Permission.PEER, Retry.SAFE, EMPTY,
+    Record({
+        "members": Array(_ADDRESS, limits.nodes_max),
+        "joins": Optional(Text(256)),
+    }, loose=True),
+    limits.nodes_max * 512,
+)  # fmt: skip
+JOIN: Final = Operation(
+    "join", 97, "Register a node and return its id and the metadata to begin with.",
+    Sender.STRANGER, Permission.PEER, Retry.IDEMPOTENT,
+    Record({
+        "node": Optional(Integer()),
+        "incarnation": Integer(),
+        "boot": Integer(),
+        "process": Integer(),
+        "address": _ADDRESS,
+        "http": Optional(_ADDRESS, ""),
+        "zone": Optional(Text(limits.zone_bytes_max), ""),
+    }),
+    Record({"cluster": Text(256), "node": Integer(), "image": _IMAGE}, loose=True),
+    WHOLE_BYTES,
+)  # fmt: skip
+RAFT: Final = _between_nodes(
+    "raft", 98,
+    "Carry messages of all groups, rounds of read confirmations and answers to rounds, the boot "
+    "and clock of the sender, and its ping.",
+    {
+        "messages": Optional(Array(
+            Row(range=Integer(), generation=Integer(), fingerprint=_FINGERPRINT,
+                message=Opaque("raft.messages", list)),
+            limits.rows_max,
+        )),
+        "reads": Optional(Array(_READ_ROUND, limits.rows_max)),
+        "answers": Optional(Array(_READ_ANSWER, limits.rows_max)),
+        "boot": Integer(),
+        "process": Integer(),
+        "clock": Integer(),
+        "ping": _PING,
+    },
+    None, 0,
+)  # fmt: skip
+HEARTBEAT: Final = _between_nodes(
+    "heartbeat", 99,
+    "Tell the controller's leader what this node has and leads, and wait for newer metadata.",
+    {
+        "generation": Integer(),
+        "version": Integer(),
+        "leaders": _LEADERS,
+        "seen": Row(generation=Integer(), term=Integer(), number=Integer()),
+        "damaged": Optional(_DAMAGE, ()),
+        "disk_free": Optional(Integer()),
+        "leads_left": Optional(Integer()),
+        "wishes": Optional(_WISHES, ()),
+        "large": Optional(_LARGE, ()),
+        "busy": Optional(_LARGE, ()),
+        "small": Optional(_SMALL, ()),
+    },
+    {
+        "image": Optional(_IMAGE),
+        "leaders": _LEADERS,
+        "seen": Row(generation=Integer(), term=Integer(), number=Integer()),
+        "damaged": Optional(Table(Integer(), _DAMAGE, limits.nodes_max)),
+        "short": Optional(Table(Integer(), Integer(), limits.nodes_max)),
+    },
+    WHOLE_BYTES,
+)  # fmt: skip
+KNOWN_IMAGE: Final = _between_nodes(
+    "known_image", 100, "Return the metadata that this node knows, where it is newer.",
+    {"generation": Integer(), "version": Integer()}, {"image": Optional(_IMAGE)}, WHOLE_BYTES,
+)  # fmt: skip
+IMAGE: Final = _between_nodes(
+    "image", 101,
+    "Return the metadata of the controller's leader, confirmed by a quorum (executions 1.29).",
+    {}, {"image": _IMAGE}, WHOLE_BYTES,
+)  # fmt: skip
+COMMAND: Final = _between_nodes(
+    "command", 102, "Have the controller's leader commit a metadata command.",
+    {"command": Opaque("partitions.commands")}, {}, retry=Retry.ONCE,
+)  # fmt: skip
+REPORT: Final = _between_nodes(
+    "report", 103, "Tell the controller's leader how far an operation on a range is.",
+    {
+        "operation": Integer(),
+        "kind": Text(0, among=("copied", "sealed", "prepared", "installed")),
+        "lineage": Optional(_LINEAGE),
+    },
+    {}, retry=Retry.IDEMPOTENT,
+)  # fmt: skip
+LOADS: Final = _between_nodes(
+    "loads", 104, "Return size and rates of the replicas on this node.",
+    {}, {"loads": Opaque("node.loads", list)}, WHOLE_BYTES,
+)  # fmt: skip
+REPLICA_END: Final = _between_nodes(
+    "replica_end", 105, "Say how far a replica's log and state reach.",
+    GROUP, {"held": Optional(Opaque("node.recoveries"))},
+)  # fmt: skip
+CONTROLLER_INSTALL: Final = _between_nodes(
+    "controller_install", 106,
+    "Begin a generation of the controller here, or take its base where entries are missing.",
+    {
+        "descriptor": Opaque("partitions.model"),
+        "image": _IMAGE,
+        "applied": Row(index=Integer(), term=Integer()),
+    },
+    {}, retry=Retry.IDEMPOTENT,
+)  # fmt: skip
+TAKE_OVER: Final = _between_nodes(
+    "take_over", 107, "Stand for election in groups whose leader asks for it.",
+    {"groups": Array(_GROUP_ROW, limits.rows_max)}, {}, retry=Retry.IDEMPOTENT,
+)  # fmt: skip
+HAND_OVER: Final = _between_nodes(
+    "hand_over", 108, "Have another member lead a group that this node leads.",
+    {**GROUP, "node": Integer()}, {"leader": Integer(), "changed": Flag()},
+)  # fmt: skip
+GIVE_LEAD: Final = _between_nodes(
+    "give_lead", 109, "Try once to have another member lead a group that this node leads.",
+    {**GROUP, "node": Integer(), "why": REASON}, {"given": Flag()},
+)  # fmt: skip
+BASE: Final = _between_nodes(
+    "base", 110,
+    "Return the first piece of the durable base of a replica, the base's number and size, and how "
+    "many bytes are in memory behind it.",
+    GROUP,
+    {
+        "base": Integer(),
+        "bytes": Integer(0, limits.base_bytes_max),
+        "data": Binary(limits.base_chunk_bytes),
+        "tail_bytes": Optional(Integer(), 0),
+    },
+    limits.base_chunk_bytes + limits.KIB,
+)  # fmt: skip
+BASE_PIECE: Final = _between_nodes(
+    "base_piece", 113, "Return a later piece of the base with this number; none at its end.",
+    {**GROUP, "base": Integer(), "offset": Integer(0, limits.base_bytes_max)},
+    {"data": Binary(limits.base_chunk_bytes)},
+    limits.base_chunk_bytes + limits.KIB,
+)  # fmt: skip
+FILE: Final = _between_nodes(
+    "file", 111, "Return bytes of a segment file from `offset` on; none at its end.",
+    {
+        **GROUP,
+        "id": _CONTENT_ID,
+        "offset": Integer(0, 1 << 62),
+        "bytes": Integer(1, limits.base_chunk_bytes),
+    },
+    {"data": Binary(limits.base_chunk_bytes)}, _piece_bytes,
+)  # fmt: skip
+FILE_CHECK: Final = _between_nodes(
+    "file_check", 112, "Say whether the segment file here is what its name says.",
+    {**GROUP, "id": _CONTENT_ID}, {"sound": Flag()},
+)  # fmt: skip
+
+PEERS: Final = (
+    BOOTSTRAP, JOIN, RAFT, HEARTBEAT, KNOWN_IMAGE, IMAGE, COMMAND, REPORT, LOADS, REPLICA_END,
+    CONTROLLER_INSTALL, TAKE_OVER, HAND_OVER, GIVE_LEAD, BASE, BASE_PIECE, FILE, FILE_CHECK,
+)  # fmt: skip

@@ -1,0 +1,149 @@
+"""Operations that read a range. A page is described in `common.PAGE`."""
+
+from typing import Final
+
+from .. import limits
+from .common import (
+    BOUND,
+    COUNT,
+    ENTRY_BYTES,
+    GROUP,
+    KEY,
+    LEASE,
+    PAGE,
+    PAGE_SIZE,
+    READ,
+    READ_ANSWER,
+    SEQ,
+    SMALL_BYTES,
+    page_bytes,
+)
+from .kinds import Array, Column, Flag, Integer, OneOf, Opaque, Row, Table, Text
+from .operation import Operation, Permission, Retry, Sender, Weight
+from .record import Optional, Record, Shape
+
+_BAND: Final = Row(first=SEQ, end=SEQ, key=BOUND, seq=SEQ)
+_POSITION: Final = Row(bands=Array(_BAND, limits.export_bands_max), next=SEQ)
+_START: Final = OneOf(
+    Text(0, among=("earliest", "latest", "snapshot")),
+    Row(how=Text(0, among=("ts", "tail")), value=Integer()),
+)
+_PAGE_ANSWER: Final = Record({**PAGE, **READ_ANSWER}, loose=True)
+_SPAN: Final[Shape] = {"start_key": Optional(BOUND, b""), "end_key": Optional(KEY)}
+
+
+def _read(
+    name: str, number: int, about: str, request: Shape, answer: Record, weight: int | Weight
+) -> Operation:
+    return Operation(
+        name, number, about, Sender.CLIENT, Permission.READ, Retry.SAFE,
+        Record({**READ, **request}), answer, weight,
+    )  # fmt: skip
+
+
+LATEST: Final = _read(
+    "latest", 48, "Return the newest entry of the key, in a page of at most one entry.",
+    {"key": KEY, "as_of": Optional(LEASE)}, _PAGE_ANSWER, SMALL_BYTES + ENTRY_BYTES,
+)  # fmt: skip
+COUNT_ENTRIES: Final = _read(
+    "count", 49, "Count the entries of the key in [start, end).",
+    {"key": KEY, "start": Optional(SEQ, 1), "end": Optional(SEQ), "as_of": Optional(LEASE)},
+    Record({"count": COUNT, **READ_ANSWER}, loose=True), SMALL_BYTES,
+)  # fmt: skip
+SCAN: Final = _read(
+    "scan", 50, "Return a page of the key's entries in [start, end).",
+    {"key": KEY, "start": Optional(SEQ, 1), "end": Optional(SEQ), **PAGE_SIZE,
+     "reverse": Optional(Flag(), False), "as_of": Optional(LEASE)},
+    _PAGE_ANSWER, page_bytes,
+)  # fmt: skip
+KEYS: Final = _read(
+    "keys", 51,
+    "Return keys of the range in order. With `more` the next page begins after `after`.",
+    {"prefix": Optional(BOUND, b""), "start_after": Optional(KEY),
+     "limit": Optional(Integer(1, limits.keys_page_max), limits.keys_page_max)},
+    Record({
+        "keys": Column(bytes, limits.keys_page_max, low=1, high=limits.key_bytes_max),
+        "more": Optional(Flag(), False),
+        "after": Optional(KEY),
+        **READ_ANSWER,
+    }, loose=True),
+    lambda body: SMALL_BYTES + int(body["limit"]) * (limits.key_bytes_max + 3),
+)  # fmt: skip
+READ_SPAN: Final = _read(
+    "read_span", 52,
+    "Return a page of the entries of a span of keys in the order of seq. An `end_key` in the "
+    "answer: the page is about the keys below it alone, and the other keys are read by themselves "
+    "from this `start`.",
+    {**_SPAN, "start": Optional(SEQ, 1), **PAGE_SIZE, "as_of": Optional(LEASE)},
+    _PAGE_ANSWER, page_bytes,
+)  # fmt: skip
+EXPORT: Final = _read(
+    "export", 53,
+    "Return a page of all entries of a span, of each key in the order of seq and otherwise as they "
+    "lie in files, as chunks. `position` says where the next page begins; nil is the end. A "
+    "position is good at every member and in the ranges that follow: bands of seqs from `first` "
+    "and below `end`, in the order of (key, seq), then all seqs from `next` on.",
+    {**_SPAN, "position": Optional(_POSITION), **PAGE_SIZE, "as_of": Optional(LEASE)},
+    Record({
+        "chunks": Opaque("client.chunks", list),
+        "position": Optional(_POSITION),
+        "end_key": Optional(KEY),
+        **READ_ANSWER,
+    }, loose=True),
+    page_bytes,
+)  # fmt: skip
+RESOLVE: Final = _read(
+    "resolve", 54,
+    "Return the seq of a start position: `earliest` (what retention has left of the span begins "
+    "there or later), `latest` (after the newest entry), [`ts`, milliseconds], [`tail`, count] of "
+    "a key, or `snapshot`, the newest logical snapshot of a key below `end`. With `more` there is "
+    "no snapshot from `seq` on, and the search goes on with that seq as `end`. With an `end_key` "
+    "the seq is about the keys below it alone.",
+    {"key": Optional(KEY), "start": _START, "end": Optional(SEQ), **_SPAN},
+    Record({
+        "seq": SEQ,
+        "more": Optional(Flag(), False),
+        "end_key": Optional(KEY),
+        **READ_ANSWER,
+    }, loose=True),
+    SMALL_BYTES,
+)  # fmt: skip
+LAYOUT: Final = _read(
+    "layout", 55,
+    "Say about how many bytes lie from each of a few hundred keys on, below the next one.",
+    _SPAN,
+    Record({"weights": Array(Row(key=BOUND, bytes=Integer()), limits.layout_rows_max),
+            **READ_ANSWER}, loose=True),
+    SMALL_BYTES + limits.layout_rows_max * (limits.key_bytes_max + 12),
+)  # fmt: skip
+FOLLOW: Final = Operation(
+    "follow", 56,
+    "Push the entries of the keys from their seqs on, or of the prefix and span from `from_seq` "
+    "on, as they are applied. `credit`: bytes that may be under way and unread. With an `end_key`, "
+    "which only the first push has, the pushes are about the keys below it alone: the others are "
+    "followed by themselves from that `from_seq`. `next` is the seq after all that the push "
+    "covers, or a map of it per key.",
+    Sender.CLIENT, Permission.READ, Retry.SAFE,
+    Record({
+        **GROUP,
+        "keys": Optional(Table(KEY, SEQ, limits.follow_keys_max, limit="follow_keys_max")),
+        "prefix": Optional(BOUND, b""),
+        **_SPAN,
+        "from_seq": Optional(SEQ, 1),
+        "credit": Optional(Integer(), 0),
+        "node": Optional(Integer()),
+    }),
+    Record({
+        "page": Record(PAGE, loose=True),
+        "caught_up": Flag(),
+        "next": OneOf(SEQ, Table(KEY, SEQ, limits.page_entries_max)),
+        **READ_ANSWER,
+        "end_key": Optional(KEY),
+    }, loose=True),
+    limits.page_bytes_default + ENTRY_BYTES,
+    streams=True,
+)  # fmt: skip
+
+READS: Final = (
+    LATEST, COUNT_ENTRIES, SCAN, KEYS, READ_SPAN, EXPORT, RESOLVE, LAYOUT, FOLLOW,
+)  # fmt: skip

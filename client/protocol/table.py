@@ -1,0 +1,26 @@
+"""All operations, by name and by number."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from . import frames
+from .appends import APPENDS
+from .cluster import CLUSTER
+from .operation import Operation
+from .peers import PEERS
+from .reads import READS
+
+_ALL: Final = (*APPENDS, *READS, *CLUSTER, *PEERS)
+OPERATIONS: Final[Mapping[str, Operation]] = {operation.name: operation for operation in _ALL}
+_BY_NUMBER: Final = {operation.number: operation for operation in _ALL}
+
+
+def by_number(number: int) -> Operation | None:
+    """The operation with this number on the wire; None: this program does not know it."""
+    return _BY_NUMBER.get(number)
+
+
+def name_of(number: int) -> str:
+    """The name of a frame or operation, for messages to people."""
+    operation = _BY_NUMBER.get(number)
+    return operation.name if operation else frames.NAMES.get(number, f"operation {number}")

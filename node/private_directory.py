@@ -1,0 +1,55 @@
+"""A data directory belongs to one user: directories 0700, files 0600.
+
+The process makes its own files so. What an older version or a copy left open to others is tightened
+at the start, with a warning, since others may have read it until then.
+"""
+
+import logging
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+_OTHERS: Final = 0o077
+
+log = logging.getLogger("lognode.data")
+
+
+def tighten(root: Path, directories: Iterable[Path]) -> None:
+    """Take all permissions of the group and of others from the directories and their files.
+
+    `directories` hold files only; of the root itself only the files are looked at. Files are looked
+    at only where a directory was open: behind a closed one nobody reaches them. What cannot be
+    changed, on a disk that belongs to another user, is told and left.
+    """
+    places = [root, *directories]
+    opened = [place for place in places if _is_open(place)]
+    if not opened:
+        return
+    left = 0
+    for place in places:
+        for path in (place, *_files(place)):
+            try:
+                if _is_open(path):
+                    os.chmod(path, DIRECTORY_MODE if path == place else FILE_MODE)
+            except OSError:
+                left += 1
+    fields = {"directories": [str(place) for place in opened], "not_changed": left}
+    log.warning(
+        "the data directory was open to other users; it is closed now" if not left
+        else "the data directory is open to other users, and this user may not close it",
+        extra={"fields": fields},
+    )  # fmt: skip
+
+
+def _is_open(path: Path) -> bool:
+    found = os.stat(path, follow_symlinks=False)
+    return bool(not stat.S_ISLNK(found.st_mode) and found.st_mode & _OTHERS)
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    with os.scandir(directory) as entries:
+        yield from (Path(entry.path) for entry in entries if entry.is_file(follow_symlinks=False))

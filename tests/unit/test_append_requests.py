@@ -1,0 +1,195 @@
+"""An append request of many batches: bounded before it is unpacked, checked in slices, in order."""
+
+import asyncio
+import gc
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from loose_operations import asked
+from storage_node import StorageNode, descriptor, numbered_batch, one_life
+
+from lognode.client import limits
+from lognode.client.errors import LimitExceeded
+from lognode.client.protocol.appends import APPEND
+from lognode.client.records import encode_batch, open_batch
+from lognode.node.data_service import DataService
+from lognode.node.metrics import Metrics
+from lognode.node.range_replica import RangeReplica
+from lognode.node.slices import InOrder
+from lognode.statemachine.range_state import Base
+
+Test = Callable[[DataService, RangeReplica], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def _no_garbage_collection() -> Iterator[None]:
+    """A node looks at what is old at moments of its own (`node.garbage`)."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def served(root: Path, test: Test) -> None:
+    async def life(node: StorageNode) -> None:
+        replica = await node.host.create_range(descriptor(1), Base(), campaign=True)
+        assert replica is not None
+        await node.leading(replica)
+        service = DataService(
+            node_id=1, replica=lambda _: replica, describe=lambda _: [], damaged=lambda _: None,
+            for_good=lambda _: False, on_damaged=lambda *_: None, metrics=Metrics(),
+        )  # fmt: skip
+        await test(service, replica)
+
+    one_life(root, life)
+
+
+def request(*batches: bytes) -> dict[str, Any]:
+    return asked(APPEND, batches=list(batches), timeout_ms=1_000)
+
+
+def batch(number: int, count: int, values: list[bytes | None] | None = None) -> bytes:
+    keys = [b"key-%07d" % (n % 1_000) for n in range(number, number + count)]
+    return encode_batch(
+        keys, values or [None] * count, producer=7, epoch=1, low=number, numbers=number
+    )
+
+
+def test_a_request_of_too_many_batches_is_refused_as_a_whole(tmp_path: Path) -> None:
+    async def test(service: DataService, replica: RangeReplica) -> None:
+        allowed = limits.request_batches_max
+        batches = [numbered_batch(n + 1, [b"k"]) for n in range(allowed + 1)]
+        with pytest.raises(LimitExceeded) as caught:
+            await service.append(request(*batches))
+        assert (caught.value.limit, caught.value.outcome) == ("request_batches_max", "not_applied")
+        assert replica.state.next_seq == 1
+        answer = await service.append(request(*batches[:allowed]))
+        assert [each["first_seq"] for each in answer["results"]] == list(range(1, allowed + 1))
+
+    served(tmp_path, test)
+
+
+def test_what_batches_declare_is_added_up_before_any_is_unpacked(tmp_path: Path) -> None:
+    async def test(service: DataService, replica: RangeReplica) -> None:
+        # Each is within the bounds, and none would unpack.
+        fields = open_batch(batch(1, 1, [bytes(limits.MIB)])).fields
+        fields[12] = fields[12][:-1]
+
+        damaged = msgpack.packb(fields)
+        assert len(damaged) < 500
+        with pytest.raises(LimitExceeded) as caught:
+            await service.append(request(*[damaged] * 3))
+        assert (caught.value.limit, caught.value.outcome) == ("values_bytes_max", "not_applied")
+        answer = await service.append(request(damaged, damaged))
+        assert [each["error"]["code"] for each in answer["results"]] == ["CORRUPT_DATA"] * 2
+        assert replica.state.next_seq == 1
+
+    served(tmp_path, test)
+
+
+def test_the_most_that_an_honest_client_sends_at_once_is_taken(tmp_path: Path) -> None:
+    """A client counts keys, values and headers, and not what packing adds."""
+
+    async def test(service: DataService, replica: RangeReplica) -> None:
+        sizes = [10_000] * 100
+        batches, number = [], 1
+        for count in sizes:
+            batches.append(
+                encode_batch(
+                    [b"k"] * count, [b""] * count, producer=7, epoch=1, low=number, numbers=number
+                )
+            )
+            number += count
+        assert sum(sizes) > limits.batch_bytes_max * 0.95
+        answer = await service.append(request(*batches))
+        assert all(each["status"] == "ok" for each in answer["results"])
+        assert replica.state.next_seq == number
+
+    served(tmp_path, test)
+
+
+def test_a_long_request_leaves_the_loop_to_others(tmp_path: Path) -> None:
+    async def test(service: DataService, replica: RangeReplica) -> None:
+        batches = [batch(1 + 10_000 * n, 10_000) for n in range(150)]
+        longest_s, before = 0.0, time.thread_time()
+        task = asyncio.create_task(service.append(request(*batches)))
+        while not task.done():
+            await asyncio.sleep(0)
+            longest_s = max(longest_s, time.thread_time() - before)
+            before = time.thread_time()
+        assert all(each["status"] == "ok" for each in task.result()["results"])
+        print("longest", longest_s)
+        assert longest_s < 0.08  # an entry of 10,000 records is applied in one step
+
+    served(tmp_path, test)
+
+
+def test_S4_requests_of_a_producer_are_taken_in_their_order(tmp_path: Path) -> None:
+    """The first takes several turns of the loop, and the second would overtake it."""
+
+    async def test(service: DataService, replica: RangeReplica) -> None:
+        first = [batch(1 + 10_000 * n, 10_000) for n in range(10)]
+        tasks = [
+            asyncio.create_task(service.append(request(*first))),
+            asyncio.create_task(service.append(request(numbered_batch(100_001, [b"key"])))),
+            asyncio.create_task(service.append(request(numbered_batch(100_002, [b"key"])))),
+        ]
+        answers = [(await task)["results"] for task in tasks]
+        seqs = [each["first_seq"] for results in answers for each in results]
+        assert seqs == [*range(1, 100_001, 10_000), 100_001, 100_002]
+
+    served(tmp_path, test)
+
+
+def test_work_of_one_key_is_done_in_order_also_when_some_of_it_is_cancelled() -> None:
+    async def main() -> None:
+        in_order, done = InOrder(), []
+
+        def steps(name: str, turns: int) -> Generator[None, None, str]:
+            for _ in range(turns):
+                time.sleep(0.003)  # longer than a slice
+                yield
+            done.append(name)
+            return name
+
+        tasks = [
+            asyncio.create_task(in_order.stepped("k", steps(name, turns)))
+            for name, turns in (("a", 3), ("b", 2), ("c", 2), ("d", 0))
+        ]
+        other = asyncio.create_task(in_order.stepped("other", steps("other", 0)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        assert await other == "other"
+        assert done == ["other"]
+        assert [await task for task in (tasks[0], *tasks[2:])] == ["a", "c", "d"]
+        assert done == ["other", "a", "c", "d"]
+        assert not in_order._last
+
+    asyncio.run(main())
+
+
+def test_work_that_raises_lets_the_next_go_on() -> None:
+    async def main() -> None:
+        in_order = InOrder()
+
+        def bad() -> Generator[None, None, None]:
+            yield
+            raise ValueError("bad")
+
+        def good() -> Generator[None, None, int]:
+            yield
+            return 5
+
+        results = await asyncio.gather(
+            in_order.stepped("k", bad()), in_order.stepped("k", good()), return_exceptions=True
+        )
+        assert isinstance(results[0], ValueError)
+        assert results[1] == 5
+        assert not in_order._last
+
+    asyncio.run(main())

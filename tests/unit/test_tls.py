@@ -1,0 +1,557 @@
+"""TLS between a dialler and a listener, on real loopback sockets."""
+
+import asyncio
+import contextlib
+import resource
+import shutil
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loose_operations import LOOSE
+from pki import Pki, pki
+
+from lognode.client import acceptor, connection, frame, tls, wire
+from lognode.client.acceptor import Listener, Request, ServerConnection
+from lognode.client.certificate import Certificate
+from lognode.client.errors import (
+    InvalidArgument,
+    LognodeError,
+    RemoteProtocolError,
+    Unauthorized,
+    Unavailable,
+)
+from lognode.client.protocol import Operation, frames
+from lognode.client.tls import Channel, ClientTls, Tls
+from lognode.client.transport import FrameTransport
+from lognode.client.wire import Hello, Welcome
+from lognode.node.ca import Issued
+
+
+class Server:
+    """An echo that remembers who came."""
+
+    def __init__(self) -> None:
+        self.hellos: list[Hello] = []
+        self.opened_for: list[ServerConnection] = []
+        self.refusals: list[LognodeError] = []
+        self.failures: list[Exception] = []
+
+    def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
+        self.hellos.append(hello)
+        return Welcome(nonce=nonce, cluster="c", node=1)
+
+    def believe(self, hello: Hello) -> None:
+        return
+
+    def opened(self, connection: ServerConnection) -> None:
+        self.opened_for.append(connection)
+
+    def request(self, request: Request) -> Any:
+        return {"echo": request.body}
+
+    def operation(self, connection: ServerConnection, number: int) -> Operation:
+        return LOOSE
+
+    def refused(self, number: int, error: LognodeError) -> None:
+        """Nothing is."""
+
+    def message(
+        self, connection: ServerConnection, operation: Operation, body: dict[str, Any]
+    ) -> None:
+        return
+
+    def closed(self, connection: ServerConnection, error: LognodeError) -> None:
+        return
+
+    def failed(self, number: int, error: Exception) -> None:
+        self.failures.append(error)
+
+
+class Listening:
+    """TLS of a listener, with one certificate."""
+
+    def __init__(self, server: Server, trust: Pki, own: Issued, clients: ssl.VerifyMode) -> None:
+        self._server = server
+        self._own = own.certificate
+        self._context = tls.listen_context(trust.ca, own.cert, own.key, clients)
+
+    def channel(self) -> Channel:
+        return Channel(self._context, server_side=True, own=self._own)
+
+    def check(self, hello: Hello, certificate: Certificate | None) -> None:
+        if hello.role == "node" and (certificate is None or not certificate.nodes()):
+            raise Unauthorized("no node's certificate")
+
+    def refused(self, address: str, error: LognodeError) -> None:
+        self._server.refusals.append(error)
+
+
+Test = Callable[[Listener, Server], Awaitable[None]]
+
+
+def run(
+    trust: Pki | None,
+    test: Test,
+    *,
+    own: Issued | None = None,
+    clients: ssl.VerifyMode = ssl.CERT_OPTIONAL,
+    secret: bytes | None = None,
+) -> None:
+    async def main() -> None:
+        server = Server()
+        listening = None
+        if trust is not None:
+            listening = Listening(server, trust, own or trust.node("server"), clients)
+        listener = await acceptor.serve(server, "127.0.0.1", 0, tls=listening, secret=secret)
+        try:
+            async with asyncio.timeout(20):
+                await test(listener, server)
+        finally:
+            await listener.close()
+        assert server.failures == []
+
+    asyncio.run(main())
+
+
+async def dial(
+    listener: Listener, options: Tls | None, host: str = "127.0.0.1", **others: Any
+) -> connection.Connection:
+    how = None if options is None else ClientTls(options).current()
+    return await connection.dial(host, listener.port, tls=how, **others)
+
+
+async def refused(listener: Listener, options: Tls | None, **others: Any) -> LognodeError:
+    """The one error of a dialler that is not let in."""
+    with pytest.raises(LognodeError) as caught:
+        await dial(listener, options, **others)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+@pytest.fixture
+def trust(tmp_path: Path) -> Pki:
+    return pki(tmp_path / "ca")
+
+
+def test_requests_of_all_sizes_pass_through_tls(trust: Pki) -> None:
+    async def test(listener: Listener, server: Server) -> None:
+        link = await dial(listener, trust.tls())
+        for size in (0, 1, 16_384, 16_385, 1 << 20, 4 << 20):
+            body = {"data": bytes(size)}
+            assert await link.request(LOOSE, body) == {"echo": body}
+        many = [link.request(LOOSE, {"n": n, "data": bytes(n)}) for n in range(200)]
+        assert [answer["echo"]["n"] for answer in await asyncio.gather(*many)] == list(range(200))
+        (served,) = server.opened_for
+        assert link.bytes_out == served.bytes_in > 5 << 20
+        assert link.bytes_in == served.bytes_out > 5 << 20
+        assert served.certificate is None
+        link.close()
+        await link.wait_closed()
+
+    run(trust, test)
+
+
+def test_only_tls_1_3_is_spoken(trust: Pki) -> None:
+    async def test(listener: Listener, server: Server) -> None:
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.load_verify_locations(trust.ca)
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises(ssl.SSLError, match=r"(?i)protocol.version"):
+            await asyncio.open_connection("127.0.0.1", listener.port, ssl=old)
+        new = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        new.load_verify_locations(trust.ca)
+        _, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=new)
+        assert writer.get_extra_info("ssl_object").version() == "TLSv1.3"
+        assert writer.get_extra_info("ssl_object").compression() is None
+        writer.close()
+        await writer.wait_closed()
+
+    run(trust, test)
+
+
+def test_a_client_certificate_is_known_to_the_listener(trust: Pki) -> None:
+    app = trust.client("app")
+
+    async def test(listener: Listener, server: Server) -> None:
+        link = await dial(listener, trust.tls(app))
+        assert await link.request(LOOSE, {}) == {"echo": {}}
+        (served,) = server.opened_for
+        assert served.certificate == app.certificate
+        assert "(client app) at 127.0.0.1" in repr(served)
+
+    run(trust, test, clients=ssl.CERT_REQUIRED)
+
+
+def test_a_listener_that_requires_a_certificate_says_so(trust: Pki) -> None:
+    async def test(listener: Listener, server: Server) -> None:
+        error = await refused(listener, trust.tls())
+        assert isinstance(error, Unauthorized)
+        assert "it requires a client certificate: give one with its key (--tls-cert" in str(error)
+        await until(lambda: len(server.refusals) == 1)
+        assert "sent no certificate" in str(server.refusals[0])
+        assert server.hellos == []
+
+    run(trust, test, clients=ssl.CERT_REQUIRED)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+def test_a_certificate_of_another_ca_is_refused_by_either_side(trust: Pki, tmp_path: Path) -> None:
+    other = pki(tmp_path / "other")
+    foreign = other.client("app")
+
+    async def test(listener: Listener, server: Server) -> None:
+        error = await refused(listener, other.tls())
+        assert isinstance(error, Unauthorized)
+        assert "is of a CA that this side does not trust: give the CA" in str(error)
+        error = await refused(listener, Tls(ca=trust.ca, cert=foreign.cert, key=foreign.key))
+        assert isinstance(error, Unauthorized)
+        assert "it does not trust the CA of this side's certificate" in str(error)
+        error = await refused(listener, Tls())  # the CAs of the operating system
+        assert "is of a CA that this side does not trust" in str(error)
+        assert server.hellos == []
+
+    run(trust, test)
+
+
+def test_an_expired_certificate_is_refused_by_either_side(trust: Pki) -> None:
+    expired = trust.aged(trust.client("old"), -9, -1)
+    early = trust.aged(trust.client("new"), 1, 9)
+
+    async def test(listener: Listener, server: Server) -> None:
+        for issued, reason in ((expired, "this side's certificate has expired: renew it"),
+                               (early, "it does not accept this side's certificate")):  # fmt: skip
+            assert reason in str(await refused(listener, trust.tls(issued)))
+        assert server.hellos == []
+
+    run(trust, test)
+
+    async def from_expired(listener: Listener, server: Server) -> None:
+        error = await refused(listener, trust.tls())
+        assert "the other side's certificate has expired: renew it there" in str(error)
+
+    run(trust, from_expired, own=trust.aged(trust.node("old-node"), -9, -1))
+
+
+def test_the_host_is_checked(trust: Pki) -> None:
+    async def test(listener: Listener, server: Server) -> None:
+        error = await refused(listener, trust.tls())
+        assert "is not for host '127.0.0.1': use an address that it names" in str(error)
+        error = await refused(listener, trust.tls(), host="localhost")
+        assert "is not for host 'localhost'" in str(error)
+        assert server.hellos == []
+
+    run(trust, test, own=trust.node("far", hosts=["db.example", "10.1.2.3"]))
+
+
+def test_the_certificate_of_a_client_is_no_listener_s(trust: Pki) -> None:
+    """Whoever has the key of a client cannot take a node's place."""
+    with_hosts = trust.client("app")
+
+    async def test(listener: Listener, server: Server) -> None:
+        error = await refused(listener, trust.tls())
+        assert "the other side's certificate is not for this use" in str(error)
+
+    run(trust, test, own=with_hosts)
+
+
+def test_a_client_without_tls_is_told_what_to_do(trust: Pki) -> None:
+    async def test(listener: Listener, server: Server) -> None:
+        error = await refused(listener, None)
+        assert isinstance(error, RemoteProtocolError)
+        assert "this listener speaks TLS 1.3 only: use lognodes://" in str(error)
+        assert server.hellos == []
+
+    run(trust, test)
+
+
+def test_a_client_with_tls_is_told_that_a_listener_has_none(trust: Pki) -> None:
+    async def test(listener: Listener, server: Server) -> None:
+        error = await refused(listener, trust.tls())
+        assert isinstance(error, RemoteProtocolError)
+        assert "does not speak TLS: use lognode:// in place of lognodes://" in str(error)
+
+    run(None, test)
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 64, b"\x16" * 64,
+                                  b"\x16\x03\x01\xff\xff" + b"x" * 70_000])  # fmt: skip
+def test_strange_bytes_end_their_connection_and_nothing_else(trust: Pki, data: bytes) -> None:
+    async def test(listener: Listener, server: Server) -> None:
+        link = await dial(listener, trust.tls())
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(data)
+        with contextlib.suppress(ConnectionError):  # closed with bytes unread
+            assert len(await reader.read()) < 1_000
+        writer.close()
+        assert await link.request(LOOSE, {}) == {"echo": {}}
+        assert len(server.hellos) == 1
+
+    run(trust, test)
+
+
+def test_half_a_tls_handshake_ends_in_time(trust: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted among the connections meanwhile."""
+    monkeypatch.setattr(acceptor, "handshake_timeout_s", 0.2)
+
+    async def test(listener: Listener, server: Server) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(b"\x16\x03\x01\x01\x00")
+        await until(lambda: listener.connections == 1)
+        async with asyncio.timeout(3):
+            assert await reader.read() == b""
+        writer.close()
+        await until(lambda: listener.connections == 0)
+        assert "no handshake within" in str(server.refusals[0])
+
+    run(trust, test)
+
+
+def test_an_end_without_warning_is_a_lost_connection(trust: Pki) -> None:
+    async def test(listener: Listener, server: Server) -> None:
+        link = await dial(listener, trust.tls())
+        server.opened_for[0]._transport._transport.abort()  # type: ignore[union-attr]
+        await until(lambda: link.lost is not None)
+        assert isinstance(link.lost, Unavailable)
+        link = await dial(listener, trust.tls())
+        server.opened_for[1].close()
+        await until(lambda: link.lost is not None)
+        assert isinstance(link.lost, Unavailable)
+
+    run(trust, test)
+
+
+def test_a_refusal_is_told_inside_tls(trust: Pki) -> None:
+    async def test(listener: Listener, server: Server) -> None:
+        error = await refused(listener, trust.tls(), role="node", node=3, cluster="c")
+        assert str(error) == "no node's certificate"
+        assert server.hellos == []  # nothing else learnt of it
+
+    run(trust, test)
+
+
+SECRET = b"a secret of 32 random bytes or so"
+
+
+def test_nodes_prove_the_secret_inside_tls_too(trust: Pki) -> None:
+    node = trust.node("n2")
+
+    async def test(listener: Listener, server: Server) -> None:
+        options = {"role": "node", "node": 3, "cluster": "c"}
+        link = await dial(listener, trust.tls(node), secret=SECRET, **options)
+        assert await link.request(LOOSE, {}) == {"echo": {}}
+        for secret in (b"another secret", None):
+            assert isinstance(
+                await refused(listener, trust.tls(node), secret=secret, **options), Unauthorized
+            )
+
+    run(trust, test, secret=SECRET)
+
+
+def test_a_proof_is_of_one_tls_channel_only(trust: Pki) -> None:
+    """X: whoever ends TLS in between cannot pass the proofs on."""
+    hello, welcome = Hello(role="node", nonce=b"a" * 32), Welcome(nonce=b"b" * 32)
+    ours, theirs = (trust.node(name).certificate.fingerprint for name in ("a", "b"))
+    proof = wire.prove(SECRET, "dialler", hello, welcome, ours)
+    wire.check_proof(SECRET, "dialler", hello, welcome, proof, ours)
+    for binding in (theirs, b""):
+        with pytest.raises(Unauthorized, match="a third party relays"):
+            wire.check_proof(SECRET, "dialler", hello, welcome, proof, binding)
+
+
+def test_a_stranger_gets_no_proof_to_guess_the_secret_from() -> None:
+    """The dialler proves first: what an acceptor says before tells nothing of the secret."""
+
+    async def test(listener: Listener, server: Server) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        hello = Hello(role="node", nonce=bytes(32))
+        writer.write(frame.encode(0, frames.HELLO, hello.to_body()))
+        writer.write(frame.encode(0, frames.PROOF, {"proof": bytes(32)}))
+        said = frame.Decoder().feed(await reader.read())
+        writer.close()
+        kinds = [message.kind for message in said if isinstance(message, frame.Frame)]
+        assert kinds == [frames.WELCOME, frames.ERROR]
+        (body, _) = (message.body for message in said if isinstance(message, frame.Frame))
+        assert set(body) == {"version", "cluster", "node", "nonce", "wants_proof"}
+        welcome = Welcome.from_body(body)
+        proof = wire.prove(SECRET, "acceptor", hello, welcome)
+        assert proof not in frame.encode(0, frames.WELCOME, body)
+        assert server.opened_for == []
+
+    run(None, test, secret=SECRET)
+
+
+# The files.
+
+
+def test_a_key_that_others_may_read_is_refused(trust: Pki) -> None:
+    app = trust.client()
+    for mode in (0o640, 0o604, 0o660, 0o644):
+        app.key.chmod(mode)
+        with pytest.raises(InvalidArgument, match=rf"TLS key .* has mode {mode:04o}.*chmod 600"):
+            ClientTls(trust.tls(app)).current()
+    app.key.chmod(0o400)
+    ClientTls(trust.tls(app)).current()
+
+
+def test_files_that_cannot_be_used_are_named(trust: Pki, tmp_path: Path) -> None:
+    app, other = trust.client("app"), trust.client("other")
+    nothing = tmp_path / "nothing"
+    empty = tmp_path / "empty"
+    empty.touch(0o600)
+    for options, reason in (
+        (Tls(ca=nothing), f"cannot read CA file {nothing}: No such file"),
+        (Tls(ca=empty), f"CA file {empty} holds no certificate"),
+        (Tls(ca=trust.ca, cert=nothing, key=app.key), f"cannot read certificate {nothing}"),
+        (Tls(ca=trust.ca, cert=app.cert, key=nothing), f"cannot read TLS key {nothing}"),
+        (Tls(ca=trust.ca, cert=app.cert, key=other.key), "is not the key of certificate"),
+        (Tls(ca=trust.ca, cert=empty, key=app.key), f"cannot use certificate {empty}"),
+    ):
+        with pytest.raises(InvalidArgument) as caught:
+            ClientTls(options).current()
+        assert reason in str(caught.value)
+    for options, reason in ((Tls(cert=app.cert), "TLS has a cert and no key"),
+                            (Tls(key=app.key), "TLS has a key and no cert")):  # fmt: skip
+        with pytest.raises(InvalidArgument, match=reason):
+            ClientTls(options)
+
+
+def test_an_encrypted_key_asks_nobody_for_its_password(trust: Pki) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    app = trust.client()
+    key = serialization.load_pem_private_key(app.key.read_bytes(), None)
+    app.key.write_bytes(key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"password"),
+    ))  # fmt: skip
+    with pytest.raises(InvalidArgument, match="the TLS key is encrypted"):
+        ClientTls(trust.tls(app)).current()
+
+
+def test_a_client_uses_new_files_and_keeps_the_old_where_the_new_are_bad(
+    trust: Pki, tmp_path: Path
+) -> None:
+    first, second = trust.client("first"), trust.client("second")
+    cert, key = tmp_path / "cert", tmp_path / "key"
+
+    def put(issued: Issued) -> None:
+        for source, target in ((issued.cert, cert), (issued.key, key)):
+            fresh = target.with_suffix(".new")
+            shutil.copy(source, fresh)
+            fresh.replace(target)
+
+    async def test(listener: Listener, server: Server) -> None:
+        put(first)
+        how = ClientTls(Tls(ca=trust.ca, cert=cert, key=key))
+
+        async def seen() -> Certificate | None:
+            before = len(server.opened_for)
+            await connection.dial("127.0.0.1", listener.port, tls=how.current())
+            await until(lambda: len(server.opened_for) > before)
+            return server.opened_for[-1].certificate
+
+        assert await seen() == first.certificate
+        assert how.current() is how.current()  # nothing is read while nothing changed
+        put(second)
+        assert await seen() == second.certificate
+        cert.write_text("no certificate")
+        assert await seen() == second.certificate
+        put(first)
+        assert await seen() == first.certificate
+
+    run(trust, test)
+
+
+def test_bytes_changed_on_the_way_end_the_connection(trust: Pki) -> None:
+    """Each bit of a request, in its turn: nothing of a changed record is taken."""
+    own = trust.node("server")
+    listening = tls.listen_context(trust.ca, own.cert, own.key, ssl.CERT_NONE)
+    dialling = ClientTls(trust.tls()).current()
+    for at in range(0, 8 * 60, 7):
+        server = Channel(listening, server_side=True, own=own.certificate)
+        client = dialling.channel("127.0.0.1")
+        out, back = client.begin(), b""
+        while not (client.secured and server.secured):
+            server.receive(out) if out else None
+            back = server.outgoing()
+            client.receive(back) if back else None
+            out = client.outgoing()
+        assert client.binding == server.binding == own.certificate.fingerprint
+        sealed = bytearray(client.seal(b"append 100 to the account"))
+        sealed[at // 8 % len(sealed)] ^= 1 << at % 8
+        plain = b""  # nothing comes where the record is announced as longer than it is
+        with contextlib.suppress(LognodeError):
+            plain = server.receive(bytes(sealed))
+        assert plain == b""
+
+
+def test_nothing_is_resumed(trust: Pki) -> None:
+    """A resumed session would have the identity of files that may have changed since."""
+
+    async def test(listener: Listener, server: Server) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(trust.ca)
+        with socket.create_connection(("127.0.0.1", listener.port)) as plain:
+            plain.setblocking(True)
+
+            def use() -> bool:
+                with context.wrap_socket(plain, server_hostname="127.0.0.1") as wrapped:
+                    hello = Hello(role="client", nonce=bytes(32))
+                    wrapped.sendall(frame.encode(0, frames.HELLO, hello.to_body()))
+                    wrapped.recv(1000)
+                    return wrapped.session is not None and wrapped.session.has_ticket
+
+            assert not await asyncio.to_thread(use)
+
+    run(trust, test)
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def test_a_connection_keeps_no_memory_of_large_frames(trust: Pki) -> None:
+    """OpenSSL's buffers never shrink: what they are given at once is bounded."""
+    body = {"data": bytes(4 << 20)}
+
+    async def test(listener: Listener, server: Server) -> None:
+        links = [await dial(listener, trust.tls())]
+        await links[0].request(LOOSE, body)
+        links += [await dial(listener, trust.tls()) for _ in range(40)]
+        before = resident_bytes()
+        for link in links:
+            assert await link.request(LOOSE, body) == {"echo": body}
+        assert resident_bytes() - before < 40 << 20
+
+    run(trust, test)
+
+
+def test_who_asks_for_new_keys_and_reads_no_answer_is_cut_off(
+    trust: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers to key updates leave past all frames, so that no queue of frames bounds them."""
+    monkeypatch.setattr(Channel, "outgoing", lambda self: b"x" * 27)
+
+    async def main() -> None:
+        own = trust.node("server")
+        context = tls.listen_context(trust.ca, own.cert, own.key, ssl.CERT_OPTIONAL)
+        transport = FrameTransport(Channel(context, server_side=True))
+        monkeypatch.setattr(Channel, "receive", lambda self, data: b"")
+        transport.data_received(b"key update")
+        assert transport.lost is None
+        transport.pause_writing()
+        transport.data_received(b"key update")
+        assert isinstance(transport.lost, RemoteProtocolError)
+        assert "reads nothing of its answers" in str(transport.lost)
+
+    asyncio.run(main())
