@@ -5,6 +5,8 @@ what the table of messages says of its operation, how many requests may be in fl
 when the asker gives up or goes away, and that a request gets exactly one last answer. Requests over
 the bounds wait in the kernel's buffers: the acceptor stops reading, and says every second that it
 is alive.
+
+A `Meter` counts what each connection costs in memory, `FairTurns` what clients cost in time.
 """
 
 import asyncio
@@ -18,7 +20,6 @@ from . import limits, wire
 from .certificate import Certificate
 from .errors import (
     InvalidArgument,
-    LimitExceeded,
     LognodeError,
     Overloaded,
     RemoteProtocolError,
@@ -29,13 +30,18 @@ from .errors import (
 )
 from .frame import Frame
 from .listening import end_listening
+from .meter import CHUNK_BYTES, Meter, NodeBudgets
 from .protocol import Operation, frames, name_of
+from .request import Request
 from .tls import Channel
 from .transport import FrameTransport
 from .wire import Hello, Welcome
 
 handshake_timeout_s: Final = 5.0
 alive_every_s: Final = 1.0
+look_every_s: Final = 1.0
+UNREAD: Final = "unread"
+"""The reason of the end of a connection whose reader does not read."""
 
 Body = dict[str, Any]
 
@@ -57,8 +63,9 @@ class Handler(Protocol):
         Raises Unsupported for a number that the handler does not know, Unauthorized.
         """
 
-    def opened(self, connection: "ServerConnection") -> None:
-        """The handshake is done."""
+    def opened(self, connection: "ServerConnection") -> str | None:
+        """The handshake is done. Return the principal whose budget pays for the connection; None:
+        the address it comes from."""
 
     def request(self, request: "Request") -> "Awaitable[Body | None] | Body | None":
         """Serve a request: return the answer, or a coroutine that returns it.
@@ -95,103 +102,6 @@ class ListenTls(Protocol):
         """A connection has ended before its handshake was done."""
 
 
-class Request:
-    """One request in flight. Answer it once: `reply`, `fail`, or pushes and then `end`."""
-
-    __slots__ = (
-        "_credit",
-        "_waiter",
-        "answered",
-        "body",
-        "connection",
-        "on_cancel",
-        "operation",
-        "request_id",
-        "size",
-        "task",
-    )
-
-    def __init__(
-        self,
-        connection: "ServerConnection",
-        operation: Operation,
-        request_id: int,
-        body: Body,
-        size: int,
-    ) -> None:
-        self.connection = connection
-        self.operation = operation
-        self.request_id = request_id
-        self.body = body
-        """As the operation's row of the table says: complete, typed, within bounds."""
-        self.size = size
-        """About how many bytes of memory the request takes."""
-        self.answered = False
-        self.on_cancel: Callable[[], None] | None = None
-        """Called when the asker gives up or goes away; a coroutine's task is cancelled besides."""
-        self.task: asyncio.Future[Body | None] | None = None
-        self._credit = body["credit"] if operation.streams else 0
-        self._waiter: asyncio.Future[None] | None = None
-
-    @property
-    def credit(self) -> int:
-        """Bytes that may still be pushed; at or below 0: wait."""
-        return self._credit
-
-    def reply(self, body: Body) -> None:
-        """The answer. One over the frame limit is answered with that error instead."""
-        try:
-            self._last(frames.OK, body)
-        except LimitExceeded as error:
-            self.fail(error)
-
-    def fail(self, error: LognodeError) -> None:
-        """The answer is an error."""
-        self._last(frames.ERROR, to_wire(error))
-
-    def push(self, body: Body) -> None:
-        """One part of a stream; takes its bytes from the credit, below zero for the last."""
-        if not self.answered:
-            self._credit -= self.connection._send(self.request_id, frames.PUSH, body)
-
-    def end(self, body: Body) -> None:
-        """The stream is complete."""
-        self._last(frames.END, body)
-
-    async def wait_credit(self) -> None:
-        """Wait until something may be pushed, or the asker has gone."""
-        while self._credit <= 0 and not self.answered:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-
-    def grant(self, credit_bytes: int) -> None:
-        """The asker has read that much."""
-        self._credit += credit_bytes
-        self._notify()
-
-    def abandon(self) -> None:
-        """The asker has gone: no answer will be sent."""
-        if self.answered:
-            return
-        self.answered = True
-        self._notify()
-        if self.on_cancel is not None:
-            self.on_cancel()
-        if self.task is not None:
-            self.task.cancel()
-
-    def _last(self, kind: int, body: Body) -> None:
-        if not self.answered:
-            self.connection._send(self.request_id, kind, body)
-            self.answered = True
-            self._notify()
-            self.connection._finished(self)
-
-    def _notify(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-
 class ServerConnection:
     """One accepted connection. `hello` says who dialled, once `Handler.opened` was called."""
 
@@ -203,10 +113,12 @@ class ServerConnection:
         secret: bytes | None,
         tls: ListenTls | None,
         entropy: Callable[[int], bytes],
+        budgets: NodeBudgets,
     ) -> None:
         self.hello: Hello | None = None
         self._tls = tls
         self._handler = handler
+        self._budgets = budgets
         self._secret = secret
         self._entropy = entropy
         self._transport = transport
@@ -214,13 +126,15 @@ class ServerConnection:
         self._welcome: Welcome | None = None
         self._open = False
         self._requests: dict[int, Request] = {}
-        self._requests_bytes = 0
-        self._backlog: deque[Frame] = deque()
+        self._backlog: deque[tuple[Frame, int]] = deque()
+        """What was received and waits for room; and what it costs."""
+        self._meter: Meter
         self._alive: asyncio.TimerHandle | None = None
         self._too_late = self._loop.call_later(handshake_timeout_s, self._late)
         transport.on_frame = self._shake_hands
         transport.on_lost = self._lost
-        transport.on_writable = self._go_on
+        transport.on_writable = self._drained
+        transport.on_decoded = self._decoded
 
     def __repr__(self) -> str:
         who = "?" if self.hello is None else f"{self.hello.role} {self.hello.node or ''}".strip()
@@ -263,6 +177,16 @@ class ServerConnection:
     def queued_bytes(self) -> int:
         """Bytes of answers that the kernel has not taken yet."""
         return self._transport.queued_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        """How many bytes may be read from the socket at once."""
+        return self._meter.read_bytes
+
+    @property
+    def held_bytes(self) -> tuple[int, int]:
+        """What the connection costs in memory: bytes of answers, and of requests."""
+        return self._meter.held
 
     def send(self, operation: Operation, body: Body) -> None:
         """A one-way message to the dialler."""
@@ -333,12 +257,31 @@ class ServerConnection:
         self._transport.send(0, frames.PROOF, {"proof": ours})
         self._admit()
 
+    def begin(self) -> None:
+        """The socket is connected: whoever it is, its address pays until the handshake is done."""
+        self._meter = Meter(
+            self._transport, self._budgets.clients, self._host, clock=self._loop.time,
+            on_room=self._read_on,
+        )  # fmt: skip
+
+    def gone(self) -> None:
+        """The socket is closed, and nothing is queued in it any more."""
+        self._meter.close()
+
+    @property
+    def _host(self) -> str:
+        return self.address.rpartition(":")[0]
+
     def _admit(self) -> None:
         self._too_late.cancel()
         self._open = True
         self._transport.trust()
         self._transport.on_frame = self._frame
-        self._handler.opened(self)
+        principal = self._handler.opened(self) or self._host
+        is_peer = self.hello is not None and self.hello.role == "node"
+        if not is_peer:
+            self._transport.turns = self._budgets.turns
+        self._meter.move(self._budgets.peers if is_peer else self._budgets.clients, principal)
 
     def _late(self) -> None:
         self.refuse(Unauthorized(f"no handshake within {handshake_timeout_s:g} s"))
@@ -346,6 +289,12 @@ class ServerConnection:
     # Requests.
 
     def _frame(self, message: Frame) -> None:
+        if self._backlog or not self._take(message):
+            self._backlog.append((message, self._meter.keep(message.weight)))
+            self._read_on()
+
+    def _take(self, message: Frame) -> bool:
+        """Serve the message; False if there is no room for a request now."""
         request_id, kind, body, *_ = message
         if request_id == 0:
             self._one_way(kind, body)
@@ -353,13 +302,13 @@ class ServerConnection:
             self._cancel(request_id)
         elif kind == frames.CREDIT:
             self._grant(request_id, body)
+        elif not self._meter.may_start or len(self._requests) >= limits.requests_in_flight_max:
+            return False
         elif kind == frames.PING:
             self._transport.send(request_id, frames.OK, {})
-        elif self._backlog or not self._has_room():
-            self._backlog.append(message)
-            self._pause()
         else:
             self._start(message)
+        return True
 
     def _one_way(self, kind: int, body: Body) -> None:
         """Give a one-way message to the handler. A malformed message ends its connection: there
@@ -391,12 +340,12 @@ class ServerConnection:
 
     def _checked(self, message: Frame) -> Request | None:
         """The request that a frame asks for. None: it was refused."""
-        request_id, kind, body, _, size = message
+        request_id, kind, body, _, memory = message
         try:
             operation = self._handler.operation(self, kind)
             if operation.answer is None:
                 raise Unsupported(f"{operation} is a one-way message; send it with request id 0")
-            return Request(self, operation, request_id, operation.request.check(body), size)
+            return Request(self, operation, request_id, operation.request.check(body), memory)
         except LognodeError as error:
             self._send(request_id, frames.ERROR, to_wire(error))
             self._handler.refused(kind, error)
@@ -410,7 +359,6 @@ class ServerConnection:
         if request is None:
             return
         self._requests[message.request_id] = request
-        self._requests_bytes += request.size
         try:
             answer = self._handler.request(request)
         except Exception as error:
@@ -425,13 +373,12 @@ class ServerConnection:
     def _served(self, request: Request, task: "asyncio.Future[Body | None]") -> None:
         # What was raised knows the frames it passed, and they the request: no cycle is left.
         request.task = None
-        if task.cancelled():
-            return
-        error = task.exception()
+        error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self._raised(request, error)
-        elif error is None and (body := task.result()) is not None:
+        elif error is None and not task.cancelled() and (body := task.result()) is not None:
             request.reply(body)
+        request.leave_room()
 
     def _raised(self, request: Request, error: Exception) -> None:
         if isinstance(error, LognodeError):
@@ -446,43 +393,74 @@ class ServerConnection:
         if request is not None:
             request.abandon()
             self._finished(request)
-        elif self._backlog:
-            kept = [waiting for waiting in self._backlog if waiting.request_id != request_id]
-            self._backlog = deque(kept)
 
     def _send(self, request_id: int, kind: int, body: Body) -> int:
-        return self._transport.send(request_id, kind, body)
+        size = self._transport.send(request_id, kind, body)
+        self._meter.sent()
+        return size
 
     def _finished(self, request: Request) -> None:
-        if self._requests.pop(request.request_id, None) is not None:
-            self._requests_bytes -= request.size
-            if self._backlog:
-                self._loop.call_soon(self._go_on)
+        if self._requests.pop(request.request_id, None) is None:
+            return
+        self._meter.drop(request.size)
+        if request.task is None:  # else what it makes is there until its task has ended
+            request.leave_room()
+        if self._backlog:
+            self._loop.call_soon(self._go_on)
 
-    def _has_room(self) -> bool:
-        return (
-            self._transport.writable
-            and len(self._requests) < limits.requests_in_flight_max
-            and self._requests_bytes < limits.requests_in_flight_bytes_max
-        )
+    # When to serve, and when to read.
+
+    def look(self) -> None:
+        """End the connection if its reader does not read."""
+        unread = None if self.lost is not None else self._meter.unread()
+        if unread is not None:
+            unsent, silent_s = unread
+            self.abort(
+                Unavailable(
+                    f"{unsent} bytes of answers wait for a reader that has made no progress for "
+                    f"{silent_s:.0f} s",
+                    reason=UNREAD,
+                )
+            )
+
+    def _drained(self) -> None:
+        self._meter.sent()
+        if self._backlog:
+            self._go_on()
 
     def _go_on(self) -> None:
-        while self._backlog and self._has_room() and self.lost is None:
-            self._start(self._backlog.popleft())
-        if not self._backlog and self.lost is None:
-            self._transport.read_on(True)
-            if self._alive is not None:
-                self._alive.cancel()
-                self._alive = None
+        """There may be room for what waits."""
+        while self._backlog and self.lost is None:
+            message, size = self._backlog[0]
+            if not self._take(message):
+                return
+            self._meter.drop(size)
+            self._backlog.popleft()
+        self._read_on()
 
-    def _pause(self) -> None:
-        self._transport.read_on(False)
-        if self._alive is None:
+    def _decoded(self, incomplete: int) -> None:
+        """All bytes that were received are decoded, up to a frame of that length."""
+        if self.lost is None and not self._meter.may_read(incomplete):
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read, or say from time to time that this side is alive and does not read."""
+        if self.lost is not None:
+            return
+        reads = not self._backlog and not self._meter.starves
+        self._transport.read_on(reads)
+        if reads and self._alive is not None:
+            self._alive.cancel()
+            self._alive = None
+        elif not reads and self._alive is None:
             self._alive = self._loop.call_later(alive_every_s, self._say_alive)
 
     def _say_alive(self) -> None:
-        self._transport.send(0, frames.ALIVE, {})
         self._alive = self._loop.call_later(alive_every_s, self._say_alive)
+        if (
+            self._open and self._transport.queued_bytes == 0
+        ):  # else there is enough to read for who listens
+            self._transport.send(0, frames.ALIVE, {})
 
     def _lost(self, error: LognodeError) -> None:
         self._too_late.cancel()
@@ -506,11 +484,16 @@ async def serve(
     secret: bytes | None = None,
     tls: ListenTls | None = None,
     entropy: Callable[[int], bytes] = os.urandom,
+    budgets: NodeBudgets | None = None,
 ) -> "Listener":
-    """Listen at `host:port` (0: any free port). Raises OSError when that is impossible."""
-    listener = Listener(handler, secret, tls, entropy)
+    """Listen at `host:port` (0: any free port). Raises OSError when that is impossible.
+
+    The listeners of a node share `budgets`.
+    """
+    listener = Listener(handler, secret, tls, entropy, budgets or NodeBudgets())
     loop = asyncio.get_running_loop()
     listener.server = await loop.create_server(listener.accept, host, port)
+    listener.look()
     return listener
 
 
@@ -523,13 +506,18 @@ class Listener:
         secret: bytes | None,
         tls: ListenTls | None,
         entropy: Callable[[int], bytes],
+        budgets: NodeBudgets,
     ) -> None:
         self.server: asyncio.Server | None = None
+        self.budgets = budgets
         self._handler = handler
         self._secret = secret
         self._tls = tls
         self._entropy = entropy
         self._open: set[_Accepted] = set()
+        self._look: asyncio.TimerHandle | None = None
+        self.chunk = memoryview(bytearray(CHUNK_BYTES))
+        """Where the bytes of one read are, until they are decoded."""
         self.closed = False
 
     @property
@@ -555,14 +543,26 @@ class Listener:
         """The protocol factory that asyncio calls for each connection."""
         accepted = _Accepted(self, self._open, None if self._tls is None else self._tls.channel())
         connection = ServerConnection(
-            accepted, self._handler, secret=self._secret, tls=self._tls, entropy=self._entropy
-        )
+            accepted, self._handler, secret=self._secret, tls=self._tls, entropy=self._entropy,
+            budgets=self.budgets,
+        )  # fmt: skip
         accepted.connection = connection
         return accepted
+
+    def look(self) -> None:
+        """End the connections whose readers do not read; again every second."""
+        loop = asyncio.get_running_loop()
+        self._look = loop.call_later(look_every_s, self.look)
+        self.budgets.look(loop.time())
+        for accepted in list(self._open):
+            if accepted.connection is not None:
+                accepted.connection.look()
 
     async def close(self) -> None:
         """Stop listening, close every connection; returns within two seconds."""
         self.closed = True
+        if self._look is not None:
+            self._look.cancel()
         if self.server is not None:
             await end_listening(self.server)
         closing = [accepted for accepted in self._open if accepted.connection is not None]
@@ -572,8 +572,9 @@ class Listener:
             await asyncio.gather(*(accepted.wait_closed(1.0) for accepted in closing))
 
 
-class _Accepted(FrameTransport):
-    """A transport that its listener counts."""
+class _Accepted(FrameTransport, asyncio.BufferedProtocol):
+    """A transport that its listener counts. It reads no more at once than its meter allows, into
+    memory that the connections of the listener share."""
 
     def __init__(
         self, listener: Listener, among: set["_Accepted"], channel: Channel | None
@@ -585,6 +586,8 @@ class _Accepted(FrameTransport):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if self.connection is not None:
+            self.connection.begin()
         if self._listener.closed:  # it was accepted in the very moment of that
             self.abort(Unavailable("this node stops", reason="stopping"))
             return
@@ -595,6 +598,15 @@ class _Accepted(FrameTransport):
             return
         self._among.add(self)
 
+    def get_buffer(self, sizehint: int) -> memoryview:
+        wanted = 0 if self.connection is None else self.connection.read_bytes
+        return self._listener.chunk[:wanted]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._listener.chunk[:nbytes]))
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._among.discard(self)
         super().connection_lost(exc)
+        if self.connection is not None:
+            self.connection.gone()

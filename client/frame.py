@@ -124,6 +124,11 @@ class Decoder:
         """Whether `next` has something to do before more bytes are put."""
         return self.in_steps or self._at < len(self._data)
 
+    @property
+    def incomplete(self) -> int:
+        """The length of the frame that has begun, once its header is here; else 0."""
+        return 0 if self._wanted is None else HEADER.size + self._wanted[0]
+
     def feed(self, data: bytes) -> list[Event]:
         """Take the next bytes of the stream; return all frames that they complete."""
         self.put(data)

@@ -51,6 +51,29 @@ send_buffer_bytes_max: Final = 4 * MIB
 """Unsent bytes of a connection above which its requests wait, on either side."""
 connections_max: Final = 4_096
 
+# Memory of a node's connections (see `budget`). Nodes of the cluster have budgets of their own.
+answers_connection_bytes_max: Final = 16 * MIB
+"""Answers to one connection that are being made or wait for the kernel to take them."""
+answers_principal_bytes_max: Final = 64 * MIB
+answers_node_bytes_max: Final = 256 * MIB
+requests_principal_bytes_max: Final = 128 * MIB
+"""Requests of one principal that are being read, wait or are served."""
+requests_node_bytes_max: Final = 256 * MIB
+request_overhead_bytes: Final = 4 * KIB
+"""What a request costs the node beside its own bytes: a read that waits was measured."""
+answer_small_bytes: Final = 64 * KIB
+"""An answer of at most so much is paid for with its request, and waits for no room."""
+unsent_free_bytes: Final = 64 * KIB
+"""Unsent bytes with which a connection may go on, however little room the others have left."""
+frame_free_bytes: Final = 16 * KIB
+"""Bytes of an incomplete frame that a connection may have here without asking for room."""
+reader_progress_bytes: Final = 256 * KIB
+"""A reader makes progress when it takes so much of what waits for it, or all of it."""
+reader_patience_s: Final = 30.0
+"""A reader that makes no progress for so long is closed."""
+reader_patience_pressed_s: Final = 5.0
+"""The same, while others have waited for so long for the room that the reader takes."""
+
 # Producers.
 producer_window_max: Final = 524_288
 """Numbers above `low` that a range remembers; `submit` waits at it and a range refuses beyond."""

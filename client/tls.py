@@ -274,7 +274,7 @@ class Channel:
         """Bytes for the network that are not data: of the handshake, alerts, key updates."""
         return self._outgoing.read() if self._outgoing.pending else b""
 
-    def seal(self, data: bytes) -> bytes:
+    def seal(self, data: bytes | bytearray | memoryview) -> bytes:
         """The bytes for the network that carry the plain ones. Only once it is `secured`."""
         parts = []
         view = memoryview(data)

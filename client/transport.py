@@ -1,28 +1,35 @@
 """A socket that speaks frames: what both ends of a connection share.
 
-Frames sent in one turn of the event loop leave in one write. Bytes in and out are counted, the
-unsent ones are bounded by what the callers do with `writable`, and `abort` always ends it.
+Frames sent in one turn of the event loop leave in one write. Frames that the kernel does not take
+wait here and not in asyncio's buffer, which holds one piece of them: so each piece that leaves is
+known. Bytes in and out are counted, the unsent ones are bounded by what the callers do with
+`writable`, and `abort` always ends it.
 
-Frames that arrive are decoded and handed over for `turn_s` in one turn of the loop. While some are
-left, or the owner wants no more of them, nothing is read from the socket.
+Frames that arrive are decoded and handed over in turns (see `fair_turns`). While some are left, or
+the owner wants no more of them, nothing is read from the socket.
 """
 
 import asyncio
 import socket
-import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, cast
 
 from . import frame, limits
 from .errors import LocalProtocolError, LognodeError, RemoteProtocolError, Unavailable, to_wire
+from .fair_turns import OWN_TURNS, Turns
 from .frame import Decoder, Frame
 from .protocol import frames, name_of
 from .tls import Channel, NotTls
 
 _KEEPALIVE_IDLE_S: Final = 60
 _USER_TIMEOUT_MS: Final = 30_000
-turn_s: Final = 0.002
-"""How long one connection decodes and hands over frames before others have their turn."""
+_PIECE_BYTES: Final = 256 * limits.KIB
+_BUFFER_LOW_BYTES: Final = 16 * limits.KIB
+"""Of asyncio's buffer: the next piece follows when no more than this is left of the last one."""
+_BUFFER_HIGH_BYTES: Final = 64 * limits.KIB
+linger_s: Final = 5.0
+"""How long a closed connection may take to send what is queued."""
 
 
 class FrameTransport(asyncio.Protocol):
@@ -30,14 +37,19 @@ class FrameTransport(asyncio.Protocol):
     thread.
 
     `on_frame` gets each frame, in order; `on_lost` is called once, with the reason, after which
-    neither is called again; `on_writable` after the send buffer has drained.
+    neither is called again. `on_writable` is called whenever queued bytes have left, or might have.
+    `on_decoded` is called when all received bytes are decoded, with the length of the frame that
+    they have begun, 0 for none.
     """
 
     def __init__(self, channel: Channel | None = None) -> None:
         self.channel = channel
+        self.turns: Turns = OWN_TURNS
+        """When frames are handed over."""
         self.on_frame: Callable[[Frame], None] = _ignore
         self.on_lost: Callable[[LognodeError], None] = _ignore
         self.on_writable: Callable[[], None] = _nothing
+        self.on_decoded: Callable[[int], None] = _ignore
         self.bytes_in = 0
         self.bytes_out = 0
         self.last_in_s = 0.0
@@ -47,20 +59,26 @@ class FrameTransport(asyncio.Protocol):
         self._decoder = Decoder.of_stranger()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._out: list[bytes] = []
+        self._out: deque[bytes | bytearray | memoryview] = deque()
+        """Frames, and pieces of up to `_PIECE_BYTES` that were joined of small ones."""
         self._out_bytes = 0
+        self._left_bytes = 0
+        """Of the first frame: bytes that have left, and whose memory stays until all have."""
+        self._flushes = False
+        """Whether `_flush` runs at the end of this turn."""
         self._write_paused = False
         self._closing = False
         self._wants_frames = True
-        self._later: asyncio.Handle | None = None
-        """The next turn in which frames are decoded that have arrived."""
+        self._in_line = False
+        """Whether the rest of the frames that have arrived waits for its turn."""
+        self._linger: asyncio.TimerHandle | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
 
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=limits.send_buffer_bytes_max)
+        self._transport.set_write_buffer_limits(high=_BUFFER_HIGH_BYTES, low=_BUFFER_LOW_BYTES)
         name = transport.get_extra_info("peername")
         self.peer_address = f"{name[0]}:{name[1]}" if name else "?"
         self.last_in_s = self._loop.time()
@@ -74,11 +92,18 @@ class FrameTransport(asyncio.Protocol):
         if self.channel is not None:
             data = self._opened(self.channel, data)
         self._decoder.put(data)
-        if self._later is None:
-            self._hand_over()
+        if not self._in_line:
+            until = self.turns.begin(self._in_turn)
+            if until is None:
+                self._in_line = True
+                self._read()
+            else:
+                self._hand_over(until)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose(Unavailable(f"connection to {self.peer_address} lost", reason=str(exc or "")))
+        if self._linger is not None:
+            self._linger.cancel()
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -87,20 +112,33 @@ class FrameTransport(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        self.on_writable()
+        self._flush()
 
     # What the two kinds of connections call.
 
     @property
     def writable(self) -> bool:
         """Whether the unsent bytes are few enough to add large frames."""
-        return not self._write_paused and self._out_bytes < limits.send_buffer_bytes_max
+        return self.queued_bytes < limits.send_buffer_bytes_max
 
     @property
     def queued_bytes(self) -> int:
         """Bytes handed to `send` that the kernel has not taken."""
-        unsent = self._transport.get_write_buffer_size() if self._transport else 0
-        return self._out_bytes + unsent
+        return self._out_bytes + self._buffered_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """The memory that unsent frames take."""
+        return self._left_bytes + self.queued_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes that the kernel has taken, since the connection began."""
+        return self.bytes_out - self._buffered_bytes
+
+    @property
+    def _buffered_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport else 0
 
     def trust(self) -> None:
         """The other side has shown who it is: frames of full size are taken from it."""
@@ -114,19 +152,19 @@ class FrameTransport(asyncio.Protocol):
         """
         data = frame.encode(request_id, kind, body)
         if self.lost is None and not self._closing:
-            if not self._out and not now:
-                self._loop.call_soon(self._flush)
-            self._out.append(data)
-            self._out_bytes += len(data)
+            self._queue(data)
             if now:
                 self._flush()
+            elif not self._flushes and not self._write_paused:
+                self._flushes = True
+                self._loop.call_soon(self._flush)
         return len(data)
 
     def read_on(self, on: bool) -> None:
         """Stop or go on handing over frames, and reading from the socket."""
         self._wants_frames = on
-        if on and self._later is None and self._decoder.pending:
-            self._later = self._loop.call_soon(self._hand_over)
+        if on and not self._in_line and self._decoder.pending:
+            self._stand_in_line()
         self._read()
 
     def refuse(self, error: LognodeError) -> None:
@@ -142,12 +180,15 @@ class FrameTransport(asyncio.Protocol):
         """Send what is queued, then close; nothing more is received."""
         if self._closing or self.lost is not None:
             return
-        self._flush()
+        while self._out and self._may_send:
+            self._write_piece()
         self._closing = True
         if self._transport is not None:
             if self.channel is not None:
                 self._write(self.channel.end())
             self._transport.close()
+            # A reader that does not read would keep the queued bytes here for ever.
+            self._linger = self._loop.call_later(linger_s, self._transport.abort)
         self._lose(error or Unavailable("connection closed", reason="closed"))
 
     def abort(self, error: LognodeError) -> None:
@@ -179,7 +220,7 @@ class FrameTransport(asyncio.Protocol):
             self._lose(type(error)(f"{self.peer_address}: {error.message}"))
             return b""
         said = channel.outgoing()
-        if said and self._write_paused:
+        if said and not self.writable:
             # Key updates are answered: who never reads could have any number of answers kept.
             self.abort(RemoteProtocolError(f"{self.peer_address} reads nothing of its answers"))
             return b""
@@ -190,10 +231,13 @@ class FrameTransport(asyncio.Protocol):
             self._transport.close()
         return plain
 
-    def _hand_over(self) -> None:
+    def _in_turn(self, until: float) -> None:
+        """Hand over frames that had to wait for this turn."""
+        self._in_line = False
+        self._hand_over(until)
+
+    def _hand_over(self, until: float) -> None:
         """Decode frames and hand them over, until there are none, or this turn is over."""
-        self._later = None
-        until = time.perf_counter() + turn_s
         while self._wants_frames and self.lost is None and not self._closing:
             event = self._decoder.next()
             if isinstance(event, Frame):
@@ -202,12 +246,16 @@ class FrameTransport(asyncio.Protocol):
                 self.refuse(event.error)
                 return
             elif not self._decoder.in_steps:
+                self.on_decoded(self._decoder.incomplete)
                 break
-            if time.perf_counter() > until:
-                if self._decoder.pending:
-                    self._later = self._loop.call_soon(self._hand_over)
+            if self._decoder.pending and self.turns.clock() > until:
+                self._stand_in_line()
                 break
         self._read()
+
+    def _stand_in_line(self) -> None:
+        self._in_line = True
+        self.turns.later(self._in_turn)
 
     def _give(self, message: Frame) -> None:
         try:
@@ -224,7 +272,7 @@ class FrameTransport(asyncio.Protocol):
         """Read from the socket, or not, as the state of the frames wants it."""
         if self._transport is None or self._transport.is_closing():
             return
-        on = self._wants_frames and self._later is None
+        on = self._wants_frames and not self._in_line
         if on != self._transport.is_reading():
             if on:
                 self._transport.resume_reading()
@@ -232,15 +280,40 @@ class FrameTransport(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def _flush(self) -> None:
-        if not self._out or (self.channel is not None and not self.channel.secured):
-            return
-        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
-        self._out.clear()
-        self._out_bytes = 0
-        if self._transport is not None and not self._transport.is_closing():
-            self._write(data if self.channel is None else self.channel.seal(data))
+        """Write what is queued, as far as the socket takes it."""
+        self._flushes = False
+        while self._out and self._may_send and not self._write_paused:
+            self._write_piece()
+        self.on_writable()
 
-    def _write(self, data: bytes) -> None:
+    @property
+    def _may_send(self) -> bool:
+        return self.channel is None or self.channel.secured
+
+    def _queue(self, data: bytes) -> None:
+        # A small frame by itself would take several times its bytes.
+        self._out_bytes += len(data)
+        last = self._out[-1] if self._out else data
+        if last is data or len(last) + len(data) > _PIECE_BYTES:
+            self._out.append(data)
+        elif isinstance(last, bytearray):
+            last += data
+        else:
+            self._out[-1] = bytearray(last) + data
+
+    def _write_piece(self) -> None:
+        piece = self._out.popleft()
+        if len(piece) > _PIECE_BYTES:
+            whole = memoryview(piece)
+            piece = whole[:_PIECE_BYTES]
+            self._out.appendleft(whole[_PIECE_BYTES:])
+            self._left_bytes += _PIECE_BYTES
+        else:
+            self._left_bytes = 0
+        self._out_bytes -= len(piece)
+        self._write(piece if self.channel is None else self.channel.seal(piece))
+
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
         if data and self._transport is not None and not self._transport.is_closing():
             self.bytes_out += len(data)
             self._transport.write(data)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..client import acceptor
-from ..client.acceptor import Request, ServerConnection
+from ..client.acceptor import ServerConnection
 from ..client.address import split_address
 from ..client.connection import dial
 from ..client.errors import (
@@ -32,6 +32,7 @@ from ..client.errors import (
 )
 from ..client.protocol import Operation, name_of
 from ..client.protocol.peers import BOOTSTRAP
+from ..client.request import Request
 from ..client.wire import Hello, Welcome
 from .config import Config
 from .tls import NodeTls

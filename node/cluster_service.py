@@ -25,6 +25,7 @@ from ..client.errors import (
     Unavailable,
 )
 from ..client.protocol import Operation, cluster, peers
+from ..client.request import Room
 from ..partitions import commands
 from ..partitions.model import Descriptor
 from . import health
@@ -56,10 +57,14 @@ _FORWARDED = frozenset(
 log = logging.getLogger("lognode.cluster")
 Body = dict[str, Any]
 Handler = Callable[[Body], Awaitable[Body]]
+PaidHandler = Callable[[Body, Room], Awaitable[Body]]
 
 
 class ClusterService:
-    """See the module. `status` gives the dict of /status.json."""
+    """See the module. `status` gives the dict of /status.json, once there is room for it.
+
+    `paid_handlers` have answers that grow with the cluster, and are given a `Room`.
+    """
 
     def __init__(
         self,
@@ -68,7 +73,7 @@ class ClusterService:
         host: Host,
         view: View,
         connection: Callable[[int], Connection | None],
-        status: Callable[[], Awaitable[Body]],
+        status: Callable[[Room], Awaitable[Body]],
         rng: random.Random,
         handover: Handover,
         recoveries: Recoveries,
@@ -85,13 +90,10 @@ class ClusterService:
         self._handover = handover
         self._prefer: int | None = None
         self.handlers: dict[Operation, Handler] = {
-            cluster.METADATA: self.metadata,
             cluster.CREATE_LOG: self.create_log,
             cluster.ALTER_LOG: self.alter_log,
             cluster.DELETE_LOG: self.delete_log,
             cluster.PRODUCER_OPEN: self.producer_open,
-            cluster.STATUS: self.status,
-            cluster.HEALTH: self.health,
             cluster.RANGE_TRANSFER: self.range_transfer,
             cluster.RANGE_MOVE: self.range_move,
             cluster.RANGE_SPLIT: self.range_split,
@@ -102,10 +104,15 @@ class ClusterService:
             cluster.NODE_REMOVE: self.node_remove,
             cluster.NODE_REKEY: self.node_rekey,
         }
+        self.paid_handlers: dict[Operation, PaidHandler] = {
+            cluster.METADATA: self.metadata,
+            cluster.STATUS: self.status,
+            cluster.HEALTH: self.health,
+        }
 
     # Operations.
 
-    async def metadata(self, body: Body) -> Body:
+    async def metadata(self, body: Body, room: Room) -> Body:
         """The cluster as a client needs it: nodes, logs, ranges with their leaders.
 
         At least as new as `at_least` if that can be had soon; the answer says how new it is. Of
@@ -122,6 +129,7 @@ class ClusterService:
                 await self._refresh()
                 metadata = self._view.metadata
             logs = [metadata.log_named(name)]
+        await room()
         wanted = {record.log_id for record in logs}
         held = metadata.replicas_by_node() if name is None else None
         return {
@@ -172,12 +180,13 @@ class ClusterService:
         """A producer id: of a name, with its epoch raised, or a block of anonymous ones."""
         return await self.command({"op": commands.OPEN_PRODUCER, **body})
 
-    async def status(self, _: Body) -> Body:
+    async def status(self, _: Body, room: Room) -> Body:
         """The dict of /status.json."""
-        return await self._status()
+        return await self._status(room)
 
-    async def health(self, body: Body) -> Body:
+    async def health(self, body: Body, room: Room) -> Body:
         """Whether the cluster is as it should be, and if not, why."""
+        await room()
         nodes, metadata, view = body["nodes"], self._view.metadata, self._view
         unreachable = {
             node

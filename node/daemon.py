@@ -16,7 +16,9 @@ from ..client import acceptor
 from ..client.address import split_address
 from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
+from ..client.meter import NodeBudgets
 from ..client.protocol import peers as protocol
+from ..client.request import Room, no_room
 from ..partitions import commands
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
@@ -102,7 +104,9 @@ class Node:
         self._config = config
         self._rng = random.Random()
         self._directory = DataDirectory(config.data)
+        self._budgets = NodeBudgets()
         self._metrics = Metrics()
+        self._metrics.watch(self._budgets)
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -448,6 +452,7 @@ class Node:
             raft_in=self._raft_in,
             data=data,
             handlers=cluster.handlers,
+            paid_handlers=cluster.paid_handlers,
             join=cluster.join,
             peer_handlers={
                 protocol.BASE: bases.describe,
@@ -472,8 +477,9 @@ class Node:
         )
         host, port = split_address(self._config.listen, "listen")
         try:
-            self._listener = await acceptor.serve(server, host, port, secret=self._secret,
-                                                  tls=self._tls)  # fmt: skip
+            self._listener = await acceptor.serve(
+                server, host, port, secret=self._secret, tls=self._tls, budgets=self._budgets
+            )
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {self._config.listen}: {error.strerror or error}; "
@@ -567,11 +573,11 @@ class Node:
         self._driver.wake()
         return {}
 
-    async def _status(self) -> dict[str, Any]:
+    async def _status(self, room: Room = no_room) -> dict[str, Any]:
         return await status(
             node_id=self.identity.node_id, host=self._host, view=self._view, facts=self._facts,
             heartbeat=self._heartbeat, room=self._room, repair=self._repair,
-            loads=self._loads,
+            loads=self._loads, budgets=self._budgets, answer_room=room,
         )  # fmt: skip
 
     def _not_ready(self) -> str | None:

@@ -35,6 +35,7 @@ from ..client.protocol.appends import (
     TRIM,
 )
 from ..client.records import PackedBatch, open_batch
+from ..client.request import Room
 from ..raft.types import GroupId
 from ..statemachine import commands
 from . import fields, lease
@@ -50,6 +51,7 @@ _LOOK_S = 0.25
 
 Body = dict[str, Any]
 Handler = Callable[[Body], Awaitable[Body]]
+PaidHandler = Callable[[Body, Room], Awaitable[Body]]
 Change = Callable[[RangeReplica, Body], Awaitable[Body]]
 
 
@@ -88,7 +90,9 @@ class DataService:
             DELETE_KEYS: partial(self._remove, commands.DELETE_KEYS),
             LEASE_TAKE: partial(self._lease, lease.take),
             LEASE_RELEASE: partial(self._lease, lease.release),
-            **{operation: partial(self._read, read) for operation, read in READS.items()},
+        }
+        self.reads: dict[Operation, PaidHandler] = {
+            operation: partial(self._read, read) for operation, read in READS.items()
         }
 
     def find(self, body: Body) -> RangeReplica:
@@ -186,18 +190,16 @@ class DataService:
     def producer_close(self, body: Body) -> None:
         """A producer has settled everything and goes: its row may go too. Nobody is answered."""
         try:
-            replica = self.find(body)
-            if replica.leads and not replica.is_sealed:
-                replica.retire_producers([body["id"]])
+            self.find(body).close_producer(body["id"])
         except LognodeError:
             return  # an idle row goes after 24 h
 
     # Reads.
 
-    async def _read(self, read: Read, body: Body) -> Body:
+    async def _read(self, read: Read, body: Body, room: Room) -> Body:
         """One read at the consistency that it asks for. The answer tells how far was applied."""
         replica = self.find(body)
-        await self._until_readable(replica, body)
+        await self._until_readable(replica, body, room)
         try:
             answer = await read(replica, body)
         except CorruptData as error:
@@ -214,8 +216,11 @@ class DataService:
         if replica.stopped:
             raise NotLeader("this replica has stopped", hint=None)
 
-    async def _until_readable(self, replica: RangeReplica, body: Body) -> None:
-        """Any member serves either consistency: a follower asks the leader how far to wait."""
+    async def _until_readable(self, replica: RangeReplica, body: Body, room: Room) -> None:
+        """Any member serves either consistency: a follower asks the leader how far to wait.
+
+        The room for the answer comes last, so that nobody holds it while waiting for others.
+        """
         timeout_s = min(body["timeout_ms"], _READ_TIMEOUT_MAX_MS) / 1000
         through, session = body["through"], body["applied"] or 0
         try:
@@ -226,6 +231,7 @@ class DataService:
                     await self._reach(replica, session)
                 if through is not None:
                     await self._reach_seq(replica, through, alone=body["node"] is not None)
+                await room()
         except TimeoutError:
             reached = "" if through is None else f"; seq {replica.state.next_seq - 1} is applied"
             raise Timeout(

@@ -1,7 +1,8 @@
 """A follow: entries pushed as they are applied, at the pace that the reader's credit allows.
 
 A follower that falls behind is served from segments like any read and joins the tail when it has
-caught up; it never costs more memory than one page, which keeps to the rule of `statemachine.room`.
+caught up. It costs the memory of one page, which keeps to the rule of `statemachine.room`. It waits
+for room for the page, and costs none while it waits for entries or for credit.
 """
 
 import asyncio
@@ -11,8 +12,8 @@ from itertools import islice
 from typing import Any
 
 from ..client import limits
-from ..client.acceptor import Request
 from ..client.errors import NotLeader, Sealed
+from ..client.request import Request
 from ..statemachine.page import Page
 from ..statemachine.turns import ENTRIES_A_TURN
 from .range_replica import RangeReplica
@@ -61,16 +62,18 @@ class Follow:
             while not request.answered:
                 if replica.stopped:
                     raise Sealed("this replica has ended; its successor goes on")
+                await request.wait_credit()
+                await request.room()
                 self._news.clear()
                 try:
                     page, more = await self._next_page()
                 except NotLeader:
                     raise Sealed("this replica has ended; its successor goes on") from None
                 if len(page) or (not more and not told_caught_up):
-                    await request.wait_credit()
                     request.push(self._push_body(page, caught_up=not more))
                     replica.count_push()
                     told_caught_up = not more
+                request.leave_room()
                 if more:
                     await asyncio.sleep(0)
                     continue

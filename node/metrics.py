@@ -2,6 +2,9 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from ..client.budget import Budget
+from ..client.meter import NodeBudgets
+
 _LATENCY_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
@@ -69,12 +72,11 @@ class Metrics:
         self.idle_replicas = Gauge(
             "lognode_idle_replicas", "Replicas here whose groups rest.", registry=registry
         )
-        self._of_others(registry)
+        self._of_connections(registry)
         self._of_ranges(registry)
         self._of_storage(registry)
 
-    def _of_others(self, registry: CollectorRegistry) -> None:
-        """What comes from other nodes and clients, and what of it is of no use."""
+    def _of_connections(self, registry: CollectorRegistry) -> None:
         self.handshakes_refused = Counter(
             "lognode_handshakes_refused", "Connections that ended before their handshake was done, "
             "by code; only with TLS.", ("code",), registry=registry,
@@ -88,6 +90,31 @@ class Metrics:
             "Uses of committed records that failed since nobody could use the record, by kind.",
             ("kind",), registry=registry,
         )  # fmt: skip
+        self.connections_ended = Counter(
+            "lognode_connections_ended", "Connections that this node has ended, by reason.",
+            ("reason",), registry=registry,
+        )  # fmt: skip
+        self.answer_bytes = Gauge(
+            "lognode_answer_bytes",
+            "Bytes of answers that are being made or wait for their readers: of all clients, of "
+            "the principal and of the connection that have most, and of the nodes of the cluster.",
+            ("level",), registry=registry,
+        )  # fmt: skip
+        self.request_bytes = Gauge(
+            "lognode_request_bytes", "Bytes of requests that are here, by the same levels.",
+            ("level",), registry=registry,
+        )  # fmt: skip
+        self.room_waits = Gauge(
+            "lognode_room_waits", "Answers and frames of clients that wait for room.",
+            registry=registry,
+        )  # fmt: skip
+
+    def watch(self, budgets: NodeBudgets) -> None:
+        """Show these budgets."""
+        clients, peers = budgets.clients, budgets.peers
+        _show(self.answer_bytes, clients.answers, peers.answers)
+        _show(self.request_bytes, clients.requests, peers.requests)
+        self.room_waits.set_function(lambda: clients.answers.tickets + clients.requests.tickets)
 
     def _of_ranges(self, registry: CollectorRegistry) -> None:
         self.operations = Gauge(
@@ -151,3 +178,10 @@ class Metrics:
     def exposition(self) -> bytes:
         """The text that `/metrics` serves."""
         return generate_latest(self.registry)
+
+
+def _show(gauge: Gauge, clients: Budget, peers: Budget) -> None:
+    gauge.labels("node").set_function(lambda: clients.held)
+    gauge.labels("principal").set_function(lambda: clients.largest()[0])
+    gauge.labels("connection").set_function(lambda: clients.largest()[1])
+    gauge.labels("peers").set_function(lambda: peers.held)

@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from ..client import limits
@@ -21,7 +22,7 @@ from ..statemachine.turns import NotPrepared, TurnOver, Turns
 from .cooling import Cooling
 from .load import LoadMeter
 from .prepare import prepare
-from .producer_use import ProducerUse
+from .producer_use import ProducerUse, retire_at_once_max
 from .replica import Replica, Services
 
 Reply = dict[str, Any]
@@ -53,6 +54,8 @@ class RangeReplica(Replica):
         self._on_change = on_change
         self._gathered: deque[tuple[bytes, int, asyncio.Future[Reply]]] = deque()
         self._gathered_bytes = 0
+        self._closed_producers: dict[int, None] = {}
+        """Their rows go with the next round."""
         self._keyed: dict[bytes, set[Listener]] = {}
         self._spanning: set[Listener] = set()
         self._seal_proposed = False
@@ -161,6 +164,13 @@ class RangeReplica(Replica):
                 for future in futures:
                     if not future.done():
                         future.set_exception(error)
+        if self._closed_producers:
+            closed = list(islice(self._closed_producers, retire_at_once_max))
+            for producer in closed:
+                del self._closed_producers[producer]
+            self.propose_in_passing(commands.RETIRE_PRODUCERS, closed)
+            if self._closed_producers:
+                self.services.rounds.gather(self)
         self.wake()
 
     def propose_seal(self, operation: int) -> None:
@@ -219,8 +229,15 @@ class RangeReplica(Replica):
             if unused:
                 self.retire_producers(unused)
 
+    def close_producer(self, producer: int) -> None:
+        """As leader, forget a producer that has closed, with others, in one command of the next
+        round. A producer without a row costs nothing."""
+        if self.leads and producer in self.state.producers.rows:
+            self._closed_producers[producer] = None
+            self.services.rounds.gather(self)
+
     def retire_producers(self, producers: Sequence[int]) -> None:
-        """Forget producers that have closed. Raises NotLeader."""
+        """Forget producers that nobody uses. Raises NotLeader."""
         self.propose_gathered()
         if not self._seal_proposed:
             command = commands.encode(
@@ -315,6 +332,7 @@ class RangeReplica(Replica):
             self._producer_use.began_to_lead()
         else:
             self._seal_proposed = False
+            self._closed_producers.clear()
             if not self.resigning:
                 self._refuse_gathered()
         self._on_change(self)

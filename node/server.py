@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from ..client.acceptor import Request, ServerConnection
+from ..client.acceptor import UNREAD, ServerConnection
 from ..client.errors import (
     CorruptData,
     InvalidArgument,
@@ -18,6 +18,7 @@ from ..client.protocol import Operation, Sender, by_number
 from ..client.protocol.appends import PRODUCER_CLOSE
 from ..client.protocol.peers import JOIN, RAFT
 from ..client.protocol.reads import FOLLOW
+from ..client.request import Request, Room
 from ..client.wire import Hello, Welcome
 from .data_service import DataService
 from .follow import Follow
@@ -27,6 +28,8 @@ from .raft_in import RaftIn
 T = TypeVar("T")
 Body = dict[str, Any]
 Handler = Callable[[Body], Awaitable[Body]]
+PaidHandler = Callable[[Body, Room], Awaitable[Body]]
+"""Waits for the room for its answer itself, just before the answer is made."""
 PeerHandler = Callable[[int, Body], Awaitable[Body]]
 
 log = logging.getLogger("lognode.server")
@@ -35,9 +38,10 @@ log = logging.getLogger("lognode.server")
 class Server:
     """Implements `client.acceptor.Handler`.
 
-    `raft_in` takes the messages of members. `handlers` serve the operations of everybody;
-    `peer_handlers` serve those of nodes, and get the asker's id. Each operation of the table has
-    one handler here, but for `follow`, one-way messages, and what a node without a cluster answers.
+    `raft_in` takes the messages of members. `handlers` and `paid_handlers` serve the operations of
+    everybody; `peer_handlers` serve those of nodes, and get the asker's id. Each operation of the
+    table has one handler here, but for `follow`, one-way messages, and what a node without a
+    cluster answers.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Server:
         raft_in: RaftIn,
         data: DataService,
         handlers: Mapping[Operation, Handler],
+        paid_handlers: Mapping[Operation, PaidHandler],
         join: Handler,
         peer_handlers: Mapping[Operation, PeerHandler],
         metrics: Metrics,
@@ -59,6 +64,7 @@ class Server:
         self._raft_in = raft_in
         self._data = data
         self._handlers = {**data.handlers, **handlers}
+        self._paid_handlers = {**data.reads, **paid_handlers}
         self._peer_handlers = peer_handlers
         self._join = join
         self._metrics = metrics
@@ -95,11 +101,21 @@ class Server:
             raise Unauthorized(f"{operation} is for nodes of the cluster")
         return operation
 
-    def opened(self, connection: ServerConnection) -> None:
+    def opened(self, connection: ServerConnection) -> str | None:
         self._metrics.connections.labels(_role(connection)).inc()
+        hello = connection.hello
+        if hello is None or hello.role != "node":
+            return None  # its address, until clients have names
+        return f"node {hello.node}"
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         self._metrics.connections.labels(_role(connection)).dec()
+        if error.fields.get("reason") == UNREAD:
+            self._metrics.connections_ended.labels(UNREAD).inc()
+            log.warning(
+                "connection closed: %s", error.message,
+                extra={"fields": {"address": connection.address, "role": _role(connection)}},
+            )  # fmt: skip
 
     def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
         operation, body = request.operation, request.body
@@ -110,13 +126,19 @@ class Server:
             # The key that the node has shown, whatever it says.
             seen = {**body, "key": "" if certificate is None else certificate.key}
             return self._counted(operation, lambda: self._join(seen))
+        paid = self._paid_handlers.get(operation)
+        if paid is not None:
+            return self._counted(operation, lambda: paid(body, request.room))
         handler = self._handlers.get(operation)
         if handler is not None:
             return self._counted(operation, lambda: handler(body))
         peer_handler = self._peer_handlers.get(operation)
         if peer_handler is None:
             raise Unsupported(f"a node of a cluster does not serve {operation}")
-        return self._counted(operation, lambda: peer_handler(_node(request.connection), body))
+        node = _node(request.connection)
+        return self._counted(
+            operation, lambda: _with_room(request.room, lambda: peer_handler(node, body))
+        )
 
     def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         try:
@@ -164,6 +186,11 @@ class Server:
 def _node(connection: ServerConnection) -> int:
     """The dialler's node id, 0 for a client."""
     return 0 if connection.hello is None else connection.hello.node or 0
+
+
+async def _with_room(room: Room, begin: Callable[[], Awaitable[Body]]) -> Body:
+    await room()
+    return await begin()
 
 
 def _role(connection: ServerConnection) -> str:

@@ -7,6 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from ..client.budget import Budget
+from ..client.meter import NodeBudgets
+from ..client.request import Room
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
 from ..partitions.model import LastOperation
@@ -35,9 +38,12 @@ async def status(
     room: DiskRoom,
     repair: SegmentRepair,
     loads: Loads,
+    budgets: NodeBudgets,
+    answer_room: Room,
 ) -> dict[str, Any]:
     """`cluster`, `nodes`, `logs`, `ranges`, `operations`, and of this node its `replicas`, its
-    `disk` and the `segments_in_doubt`."""
+    `disk`, the `segments_in_doubt`, and the `budgets` of its connections."""
+    await answer_room()
     by_node = await loads.everywhere()
     replicas = await in_slices(_replicas(host))
     ranges = await in_slices(_ranges(view.metadata, view, by_node))
@@ -60,11 +66,28 @@ async def status(
         "replicas": replicas,
         "disk": {"free": room.free, "reserve": room.reserve, "level": room.level.name},
         "segments_in_doubt": sorted(repair.in_doubt),
+        "budgets": {
+            "answers": _budget(budgets.clients.answers),
+            "requests": _budget(budgets.clients.requests),
+        },
         "damaged": [
             {"node": node, "range": range_id, "generation": generation, "reason": reason}
             for node, replicas in sorted(view.damaged.items())
             for range_id, generation, reason in replicas
         ],
+    }
+
+
+def _budget(budget: Budget) -> Row:
+    """Of the connections of clients: the bytes that they hold, and how many wait for room."""
+    principal, connection = budget.largest()
+    return {
+        "bytes": budget.held,
+        "bytes_max": budget.limits.node_bytes,
+        "largest_principal_bytes": principal,
+        "largest_connection_bytes": connection,
+        "principals": len(budget.principals),
+        "waiting": budget.tickets,
     }
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from lognode.client import acceptor
-from lognode.client.acceptor import Listener, Request, ServerConnection
+from lognode.client.acceptor import Listener, ServerConnection
 from lognode.client.chunks import Chunk
 from lognode.client.errors import (
     GenerationMismatch,
@@ -64,6 +64,7 @@ from lognode.client.protocol.reads import (
     RESOLVE,
 )
 from lognode.client.records import EXPECT_ANY, Batch, check_limits, decode_batch
+from lognode.client.request import Request
 from lognode.client.wire import Hello, Welcome
 from lognode.statemachine.producers import Producers
 

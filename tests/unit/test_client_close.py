@@ -9,8 +9,8 @@ from fake_cluster import Drop, FakeNode, fake_cluster
 
 import lognode
 from lognode import AsyncClient, AsyncLog
-from lognode.client.acceptor import Request
 from lognode.client.errors import Unavailable
+from lognode.client.request import Request
 
 
 @asynccontextmanager

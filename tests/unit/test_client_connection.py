@@ -11,7 +11,7 @@ import pytest
 from loose_operations import LOOSE, ONE_WAY, STREAM, by_number
 
 from lognode.client import acceptor, connection, frame, limits, wire
-from lognode.client.acceptor import Listener, Request, ServerConnection
+from lognode.client.acceptor import Listener, ServerConnection
 from lognode.client.errors import (
     LimitExceeded,
     LognodeError,
@@ -24,6 +24,7 @@ from lognode.client.errors import (
     Unsupported,
 )
 from lognode.client.protocol import Operation, frames
+from lognode.client.request import Request
 from lognode.client.wire import Hello, Welcome
 
 Serve = Callable[[Request], Any]

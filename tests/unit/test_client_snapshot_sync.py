@@ -11,9 +11,9 @@ from sdk_runs import run_sync
 
 import lognode
 from lognode import Client, Log
-from lognode.client.acceptor import Request
 from lognode.client.errors import Overloaded
 from lognode.client.protocol.appends import LEASE_TAKE
+from lognode.client.request import Request
 
 
 def test_a_snapshot_reads_the_same_whatever_is_appended_and_removed() -> None:

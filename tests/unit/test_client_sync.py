@@ -13,8 +13,8 @@ from sdk_runs import run_sync
 
 import lognode
 from lognode import Client, Log
-from lognode.client.acceptor import Request
 from lognode.client.errors import Sealed
+from lognode.client.request import Request
 
 ROOT = Path(__file__).parents[2]
 

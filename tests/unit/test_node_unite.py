@@ -190,6 +190,12 @@ class Asker:
     async def wait_credit(self) -> None:
         """There is enough."""
 
+    async def room(self) -> None:
+        """There is enough."""
+
+    def leave_room(self) -> None:
+        """Nobody else wants any."""
+
     def push(self, body: dict[str, Any]) -> None:
         self.pushes.append(body)
         if len(self.seqs) >= self._wanted:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from lognode.client import acceptor
-from lognode.client.acceptor import Request, ServerConnection
+from lognode.client.acceptor import ServerConnection
 from lognode.client.errors import LognodeError
 from lognode.client.protocol import Operation
 from lognode.client.protocol.peers import RAFT
+from lognode.client.request import Request
 from lognode.client.wire import Hello, Welcome
 from lognode.node.metrics import Metrics
 from lognode.node.peers import PeerLinks

@@ -15,7 +15,7 @@ from loose_operations import LOOSE
 from pki import Pki, pki
 
 from lognode.client import acceptor, connection, frame, tls, wire
-from lognode.client.acceptor import Listener, Request, ServerConnection
+from lognode.client.acceptor import Listener, ServerConnection
 from lognode.client.certificate import Certificate
 from lognode.client.errors import (
     InvalidArgument,
@@ -25,6 +25,7 @@ from lognode.client.errors import (
     Unavailable,
 )
 from lognode.client.protocol import Operation, frames
+from lognode.client.request import Request
 from lognode.client.tls import Channel, ClientTls, Tls
 from lognode.client.transport import FrameTransport
 from lognode.client.wire import Hello, Welcome

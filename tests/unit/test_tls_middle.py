@@ -13,10 +13,11 @@ from middle import Flips, Middle
 from pki import HOSTS, Pki, pki
 
 from lognode.client import acceptor, connection
-from lognode.client.acceptor import Request, ServerConnection
+from lognode.client.acceptor import ServerConnection
 from lognode.client.connection import Connection
 from lognode.client.errors import LognodeError, Unauthorized
 from lognode.client.protocol import Operation
+from lognode.client.request import Request
 from lognode.client.tls import ClientTls, DialTls
 from lognode.client.wire import Hello, Welcome
 from lognode.node.ca import Issued

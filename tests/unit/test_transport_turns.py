@@ -12,10 +12,11 @@ import pytest
 from loose_operations import LOOSE, ONE_WAY, by_number
 
 from lognode.client import acceptor, connection, frame, limits, wire
-from lognode.client.acceptor import Listener, Request, ServerConnection
+from lognode.client.acceptor import Listener, ServerConnection
 from lognode.client.connection import _Answer
 from lognode.client.errors import LocalProtocolError, LognodeError
 from lognode.client.protocol import Operation, frames
+from lognode.client.request import Request
 from lognode.client.wire import Hello, Welcome
 
 HOLD_S = 0.03
