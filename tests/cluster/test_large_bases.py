@@ -8,6 +8,7 @@ from live_nodes import LiveCluster, live
 
 import lognode
 from lognode.client import limits
+from lognode.client.protocol.appends import TRIM
 
 pytestmark = pytest.mark.cluster
 
@@ -31,7 +32,7 @@ async def trimmed(cluster: LiveCluster) -> None:
         body = {"range": replica.gid.range_id, "generation": replica.gid.generation, "keys": keys}
         async with gate:
             deadline = asyncio.get_running_loop().time() + 60
-            await connection.request("trim", body, deadline=deadline)
+            await connection.request(TRIM, body, deadline=deadline)
 
     await asyncio.gather(*map(some, range(0, FLOORS, limits.removal_keys_max)))
     connection.close()

@@ -13,9 +13,12 @@ from typing import Any
 
 import msgpack
 import pytest
+from loose_operations import asked
 
 from lognode.client import chunks, frame, limits
 from lognode.client.pages import entries_of
+from lognode.client.protocol import OPERATIONS, frames
+from lognode.client.protocol.reads import FOLLOW
 from lognode.client.records import encode_batch
 from lognode.client.types import Entry, Headers
 from lognode.node import reads
@@ -142,13 +145,14 @@ def by_key(entries: list[Entry]) -> list[Entry]:
 
 def ask(made: Stored, op: str, **body: Any) -> tuple[Body, int]:
     """An answer as it arrives, and its bytes in the frame."""
-    answer = asyncio.run(reads.READS[op](made, body))  # type: ignore[arg-type]
+    operation = OPERATIONS[op]
+    answer = asyncio.run(reads.READS[operation](made, asked(operation, **body)))  # type: ignore[arg-type]
     return arrived(answer)
 
 
 def arrived(answer: Body) -> tuple[Body, int]:
-    size = len(frame.encode(1, "ok", answer))
-    (event,) = frame.Decoder().feed(frame.encode(1, "ok", answer))
+    size = len(frame.encode(1, frames.OK, answer))
+    (event,) = frame.Decoder().feed(frame.encode(1, frames.OK, answer))
     assert isinstance(event, frame.Frame), event
     return event.body, size
 
@@ -210,7 +214,7 @@ def followed(made: Stored, body: Body, count: int) -> list[Entry]:
     found: list[Entry] = []
 
     async def run() -> None:
-        follow = Follow(made, SimpleNamespace(body=body))  # type: ignore[arg-type]
+        follow = Follow(made, SimpleNamespace(body=asked(FOLLOW, **body)))  # type: ignore[arg-type]
         more = True
         while more:
             page, more = await follow._next_page()

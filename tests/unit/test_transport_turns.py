@@ -45,6 +45,8 @@ class Server:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, cluster="c", node=1)
 
+    def believe(self, hello: Hello) -> None: ...
+
     def opened(self, connection: ServerConnection) -> None:
         self.connections.append(connection)
 

@@ -14,7 +14,7 @@ from storage_node import StorageNode, descriptor, numbered_batch
 
 from lognode.client.errors import CorruptData, NotLeader, SequenceMismatch, Unavailable, from_wire
 from lognode.client.protocol import OPERATIONS
-from lognode.client.protocol.reads import FOLLOW
+from lognode.client.protocol.reads import FOLLOW, SCAN
 from lognode.client.records import encode_batch
 from lognode.node import reads
 from lognode.node.follow import Follow
@@ -188,7 +188,7 @@ def test_S7_a_page_of_a_cold_key_has_all_that_its_limits_allow(
         filled.store.prepare(info.content_id, nothing)
     filled.store._blocks = BlockCache(1)
     body = {"key": b"0700", "limit": 39, "bytes": 1 << 20, "reverse": reverse}
-    found = asyncio.run(reads.READS["scan"](filled, body))  # type: ignore[arg-type, arg-type]
+    found = asyncio.run(reads.scan(filled, asked(SCAN, **body)))  # type: ignore[arg-type]
     assert found == {**expected.to_wire(), "applied": state.applied_index}
 
 
@@ -303,7 +303,8 @@ def turns_of(made: Range, monkeypatch: pytest.MonkeyPatch, op: str, **body: obje
 
     with monkeypatch.context() as patched:
         patched.setattr(Turns, "begin", counted)
-        asyncio.run(reads.READS[op](made, body))  # type: ignore[arg-type]
+        wanted = asked(OPERATIONS[op], **body)
+        asyncio.run(reads.READS[OPERATIONS[op]](made, wanted))  # type: ignore[arg-type]
     return turns
 
 
@@ -410,9 +411,9 @@ def test_S7_a_read_comes_to_its_end_though_every_cache_is_empty_in_every_turn(
         "export": {}, "keys": {}, "count": {"key": b"hot"},
         "tail": {"key": b"hot", "start": ["tail", 150]},
     }  # fmt: skip
-    expected = asyncio.run(reads.READS[{"back": "scan", "tail": "resolve"}.get(op, op)](
-        made, bodies[op]  # type: ignore[arg-type]
-    ))  # fmt: skip
+    operation = OPERATIONS[{"back": "scan", "tail": "resolve"}.get(op, op)]
+    wanted = asked(operation, **bodies[op])
+    expected = asyncio.run(reads.READS[operation](made, wanted))  # type: ignore[arg-type]
     begin, count = Turns.begin, 0
 
     def others(self: Turns) -> None:
@@ -426,9 +427,7 @@ def test_S7_a_read_comes_to_its_end_though_every_cache_is_empty_in_every_turn(
         made.store.columns._columns.clear()
 
     monkeypatch.setattr(Turns, "begin", others)
-    found = asyncio.run(reads.READS[{"back": "scan", "tail": "resolve"}.get(op, op)](
-        made, bodies[op]  # type: ignore[arg-type]
-    ))  # fmt: skip
+    found = asyncio.run(reads.READS[operation](made, wanted))  # type: ignore[arg-type]
     print(f"{op}: {count} turns")
     if op in ("count", "tail"):
         assert found == expected
