@@ -27,6 +27,7 @@ from .wire import Hello, Welcome
 handshake_timeout_s: Final = 5.0
 alive_every_s: Final = 1.0
 look_every_s: Final = 1.0
+_CUT_CHARS: Final = 1_000
 UNREAD: Final = "unread"
 """The reason of the end of a connection whose reader does not read."""
 
@@ -119,8 +120,12 @@ class Request:
             self.fail(error)
 
     def fail(self, error: LognodeError) -> None:
-        """The answer is an error."""
-        self._last(wire.ERROR, to_wire(error))
+        """The answer is an error. One over the frame limit is cut."""
+        try:
+            self._last(wire.ERROR, to_wire(error))
+        except LimitExceeded:
+            short = type(error)(error.message[:_CUT_CHARS] + "...", outcome=error.outcome)
+            self._last(wire.ERROR, to_wire(short))
 
     def push(self, body: Body) -> None:
         """One part of a stream; takes its bytes from the credit, below zero for the last."""
