@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from . import limits
 from .errors import LimitExceeded, LognodeError, to_wire
@@ -11,6 +11,7 @@ from .protocol import Operation, frames
 if TYPE_CHECKING:
     from .acceptor import ServerConnection
 
+_CUT_CHARS: Final = 1_000
 Body = dict[str, Any]
 Room = Callable[[], Awaitable[None]]
 """Wait until an answer may be made (see `Request.room`)."""
@@ -77,8 +78,12 @@ class Request:
             self.fail(error)
 
     def fail(self, error: LognodeError) -> None:
-        """The answer is an error."""
-        self._last(frames.ERROR, to_wire(error))
+        """The answer is an error. One over the frame limit is cut."""
+        try:
+            self._last(frames.ERROR, to_wire(error))
+        except LimitExceeded:
+            short = type(error)(error.message[:_CUT_CHARS] + "...", outcome=error.outcome)
+            self._last(frames.ERROR, to_wire(short))
 
     def push(self, body: Body) -> None:
         """One part of a stream; takes its bytes from the credit, below zero for the last."""

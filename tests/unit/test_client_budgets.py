@@ -515,6 +515,25 @@ def test_a_connection_that_is_closed_with_bytes_unread_ends_all_the_same(
     run(test, page)
 
 
+def test_a_frame_counts_as_a_whole_until_its_last_piece_has_left() -> None:
+    async def serve(request: Request) -> dict[str, Any]:
+        await request.room()
+        return {"data": bytes(8 * MIB)}
+
+    async def test(listener: Listener, server: Server) -> None:
+        raw = await Raw.dial(listener)
+        await raw.ask(1, 1)
+        ours = server.connections[0]
+        await eventually(lambda: ours.queued_bytes > 0)
+        for _ in range(3):
+            await eventually(lambda: ours.queued_bytes < 8 * MIB - 256 * KIB)
+            assert 8 * MIB <= listener.budgets.clients.answers.held < 8 * MIB + 512 * KIB
+            await raw._loop.sock_recv(raw.sock, 1 << 16)
+        raw.close()
+
+    run(test, serve, lambda body: 8 * MIB)
+
+
 def test_large_frames_leave_in_pieces_and_arrive_whole() -> None:
     sizes = [1, 100, 300 * KIB, 5, 2 * MIB + 1, 7, 256 * KIB, 3 * MIB]
 

@@ -215,6 +215,19 @@ def test_an_answer_over_the_frame_limit_becomes_that_error() -> None:
     run(test, serve)
 
 
+def test_an_error_over_the_frame_limit_is_cut() -> None:
+    def serve(request: Request) -> dict[str, Any]:
+        raise Sealed("too long " * limits.MIB, outcome="unknown", ranges=[1])
+
+    async def test(listener: Listener, server: Server) -> None:
+        link = await dial(listener)
+        with pytest.raises(Sealed, match=r"^too long .*\.\.\.$") as caught:
+            await asyncio.wait_for(link.request(LOOSE, {}), 10)
+        assert caught.value.outcome == "unknown"
+
+    run(test, serve)
+
+
 def test_a_deadline_and_a_cancellation_cancel_the_other_side_too() -> None:
     started: list[int] = []
     cancelled: list[int] = []
