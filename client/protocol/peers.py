@@ -30,7 +30,7 @@ class _AddressText(Text):
 
     def check(self, value: Any, name: str) -> str:
         checked = super().check(value, name)
-        split_address(checked, f"`{name}`")
+        split_address(checked, name)
         return checked
 
     def text(self) -> str:

@@ -76,6 +76,7 @@ EXAMPLES = {
 def test_every_verb_has_an_example() -> None:
     more = {
         "range move", "range split", "range merge", "range recover", "node drain", "node remove",
+        "node rekey",
     }  # fmt: skip
     assert {*EXAMPLES, *more} == VERBS.keys(), "those have tests of their own"
 

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 from live_nodes import LiveNode, live
+from loose_operations import LOOSE, STREAM, loosened
 from prometheus_client.parser import text_string_to_metric_families
 
 import lognode
 from lognode.client.errors import LognodeError
+from lognode.client.protocol.reads import SCAN
 
 pytestmark = pytest.mark.cluster
 
-LABELS = {"op", "result", "role", "reason", "le"}
+LABELS = {"op", "result", "role", "reason", "le", "level"}
 """All that a metric may be divided by; never a key, a log or an address."""
 
 
@@ -74,9 +76,10 @@ def test_metrics_are_prometheus_text_with_bounded_labels(tmp_path: Path) -> None
             log = await client.create_log("orders", ranges=2)
             await log.append_many([(b"key-%d" % n, b"v") for n in range(50)])
             connection = await node.client()
-            for op in ("no such operation", "x" * 60, "scan"):
+            for operation in (LOOSE, STREAM, loosened(SCAN)):
+                deadline = asyncio.get_running_loop().time() + 5
                 with pytest.raises(LognodeError):
-                    await connection.request(op, {}, deadline=asyncio.get_running_loop().time() + 5)
+                    await connection.request(operation, {}, deadline=deadline)
             connection.close()
             await asyncio.sleep(0.3)
             status, kind, text = await get(node, "/metrics")

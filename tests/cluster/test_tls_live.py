@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cluster_history import check, same_on
 from cluster_load import Load, Size
+from loose_operations import loosened
 from middle import Flips, Middle, copied, shown_by
 from pki import HOSTS, Pki, pki
 
@@ -23,8 +24,9 @@ from lognode import testing
 from lognode.client.certificate import parse
 from lognode.client.connection import Connection, dial
 from lognode.client.frame import Decoder, Frame, encode
+from lognode.client.protocol import OPERATIONS, frames
 from lognode.client.tls import DialTls, Tls, dial_context
-from lognode.client.wire import HELLO, Hello
+from lognode.client.wire import Hello
 from lognode.node.ca import Issued
 from lognode.node.dev import LocalNode
 
@@ -70,7 +72,9 @@ async def ask(
     context = dial_context(trust, issued and issued.cert, issued and issued.key, check_host=False)
     link = await dial(host, int(port), tls=DialTls(context), **hello)
     if op is not None:
-        await link.request(op, {}, deadline=asyncio.get_running_loop().time() + 5)
+        await link.request(
+            loosened(OPERATIONS[op]), {}, deadline=asyncio.get_running_loop().time() + 5
+        )
     return link
 
 
@@ -131,7 +135,7 @@ def test_a_stranger_without_tls_is_told_to_use_it(three: testing.LocalCluster) -
         client.status()
     host, port = node.address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), 10) as plain:
-        plain.sendall(encode(0, HELLO, Hello(role="node", nonce=bytes(32)).to_body()))
+        plain.sendall(encode(0, frames.HELLO, Hello(role="node", nonce=bytes(32)).to_body()))
         said = b""
         while data := plain.recv(1000):
             said += data
@@ -306,7 +310,7 @@ def test_nodes_started_together_found_one_cluster(tmp_path: Path) -> None:
     local = testing.LocalCluster(tmp_path, 3, tls=True)
     join = ",".join(node.address for node in local.nodes)
     for node in local.nodes:
-        node._join = join
+        node.join = join
         node._flags = (*node._flags, "--bootstrap-expect", "3")
     try:
         for node in local.nodes:
@@ -346,8 +350,8 @@ def test_S3_a_man_between_the_nodes_changes_nothing(tmp_path: Path) -> None:
     cluster = testing.LocalCluster(tmp_path / "c", 3, tls=True, flags=("--dial-map", str(dial_map)))
     middles = [Middle(node.address) for node in cluster.nodes]
     for node in cluster.nodes:
-        assert node._join is None or node._join == cluster.nodes[0].address
-        node._join = node._join and middles[0].address
+        assert node.join is None or node.join == cluster.nodes[0].address
+        node.join = node.join and middles[0].address
     dial_map.write_text(
         "".join(f'"{node.address}" = "{middle.address}"\n'
                 for node, middle in zip(cluster.nodes, middles, strict=True))

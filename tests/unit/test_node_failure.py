@@ -174,14 +174,14 @@ def test_L4_the_end_of_a_round_that_cannot_be_told_ends_the_node(tmp_path: Path)
     asyncio.run(main())
 
 
-def test_L4_a_link_whose_task_ends_by_an_error_ends_the_node() -> None:
-    """The peer was dialled no more, until the next start."""
+def test_L4_a_link_that_breaks_an_invariant_ends_the_node() -> None:
+    """A peer that nobody dials any more would be lost until the next start."""
 
     async def main() -> None:
         def who() -> tuple[str, int, int]:
             raise error
 
-        error = RuntimeError("a bug")
+        error = InvariantError("a bug")
         broken: list[BaseException] = []
         unused: Any = None
         links = PeerLinks(

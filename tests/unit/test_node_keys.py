@@ -88,6 +88,12 @@ def test_an_image_has_keys_only_where_nodes_have(one: Controller) -> None:
     assert Metadata.from_image(image).nodes[2].key == OURS
 
 
+REGISTER = {
+    "op": "register", "node": 2, "incarnation": 5, "boot": 1, "process": 7, "address": "h:1",
+    "http": "h:2", "zone": "",
+}  # fmt: skip
+
+
 def test_a_node_registers_itself_and_nobody_else() -> None:
     async def run() -> None:
         done: list[dict[str, Any]] = []
@@ -99,10 +105,13 @@ def test_a_node_registers_itself_and_nobody_else() -> None:
         service = ClusterService.__new__(ClusterService)
         service.execute = execute  # type: ignore[method-assign]
         for node in (2, None):
-            await service.peer_command(2, {"command": {"op": "register", "node": node}})
-        for node in (3, 1, "2", True):
+            await service.peer_command(2, {"command": {**REGISTER, "node": node}})
+        for node in (3, 1):
             with pytest.raises(Unauthorized, match="node 2 cannot register node"):
-                await service.peer_command(2, {"command": {"op": "register", "node": node}})
+                await service.peer_command(2, {"command": {**REGISTER, "node": node}})
+        for wrong in ({"node": "2"}, {"node": True}, {"address": "a..b:1"}, {"boot": -1}):
+            with pytest.raises(InvalidArgument):
+                await service.peer_command(2, {"command": {**REGISTER, **wrong}})
         with pytest.raises(InvalidArgument):
             await service.peer_command(2, {"command": {"op": "found", "node": 2}})
         assert [command["node"] for command in done] == [2, None]

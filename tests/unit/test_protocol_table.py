@@ -58,8 +58,7 @@ def test_every_fault_of_every_field_is_refused_by_name(operation: Operation) -> 
         assert caught.value.fields.get("what", name) == name or isinstance(
             caught.value, LimitExceeded
         )
-        assert f"`{name}`" in caught.value.message, why
-        assert "allowed" in caught.value.message
+        assert name in caught.value.message, why
         assert caught.value.outcome == "not_applied"
 
 
