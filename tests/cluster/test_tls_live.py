@@ -72,9 +72,12 @@ async def ask(
     context = dial_context(trust, issued and issued.cert, issued and issued.key, check_host=False)
     link = await dial(host, int(port), tls=DialTls(context), **hello)
     if op is not None:
-        await link.request(
-            loosened(OPERATIONS[op]), {}, deadline=asyncio.get_running_loop().time() + 5
-        )
+        deadline = asyncio.get_running_loop().time() + 5
+        try:
+            await link.request(loosened(OPERATIONS[op]), {}, deadline=deadline)
+        finally:
+            link.close()
+            await link.wait_closed()
     return link
 
 
