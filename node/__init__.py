@@ -17,6 +17,7 @@
     controller_changes       the controller's own next generation, pushed to its members
     base_transfer            a base and its files from a peer, verified
     base_server, rate        the giving side of it, and how fast
+    base_pieces              a base as bytes: it may be larger than a frame
     segment_repair, scrub    damaged files mended in place from a peer, and looked for
     disk_room, disk_watch    appends refused, and leads given away, before the disk is full
     draining                 leads handed over while the node is being emptied

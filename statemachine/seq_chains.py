@@ -14,6 +14,7 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice, repeat
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -32,7 +33,8 @@ _ENTRY_COST: Final = 64
 """Of following a chain by one entry, 0.1 us."""
 
 
-class Run(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Run:
     """Some seqs of a key, ascending: those of an array at [low, high)."""
 
     seqs: "array[int]"
