@@ -225,11 +225,31 @@ def test_who_goes_while_it_waits_for_room_leaves_nothing_behind() -> None:
             for n in range(50, 101):  # these are given up, the others go with the connection
                 await raw.send(frame.encode(n, frames.CANCEL, {}))
             await eventually(lambda: server.connections[-1].in_flight < 50)
+            await eventually(lambda: answers.tickets < 50)
             raw.close()
             await eventually(lambda: listener.connections == 0)
             assert (answers.held, answers.tickets) == (0, 0)
 
     run(test, page)
+
+
+@pytest.mark.usefixtures("small_budgets")
+def test_who_gives_up_while_its_answer_is_made_gives_its_room_back() -> None:
+    async def serve(request: Request) -> None:
+        await request.room()
+        await asyncio.Event().wait()
+
+    async def test(listener: Listener, server: Server) -> None:
+        answers = listener.budgets.clients.answers
+        raw = await Raw.dial(listener)
+        await raw.ask(1, 2)
+        await eventually(lambda: answers.held > 2 * MIB)
+        for n in (1, 2):
+            await raw.send(frame.encode(n, wire.CANCEL, {}))
+        await eventually(lambda: answers.held == 0)
+        raw.close()
+
+    run(test, serve)
 
 
 def test_a_reader_that_makes_no_progress_is_closed_and_one_that_does_is_not(
