@@ -245,7 +245,7 @@ def test_who_gives_up_while_its_answer_is_made_gives_its_room_back() -> None:
         await raw.ask(1, 2)
         await eventually(lambda: answers.held > 2 * MIB)
         for n in (1, 2):
-            await raw.send(frame.encode(n, wire.CANCEL, {}))
+            await raw.send(frame.encode(n, frames.CANCEL, {}))
         await eventually(lambda: answers.held == 0)
         raw.close()
 
