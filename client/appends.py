@@ -12,6 +12,7 @@ from operator import add, itemgetter
 from typing import Any
 
 from . import limits
+from .columns import all_are
 from .errors import (
     InvalidArgument,
     LimitExceeded,
@@ -281,14 +282,17 @@ def _acks(first_seq: int, count: int, timestamp_ms: int | None) -> list[Ack | Lo
 
 def check_reply(batch: AppendBatch, reply: Any) -> None:
     """Raises RemoteProtocolError unless the reply says of every record what became of it."""
-    if isinstance(reply, dict):
+    if isinstance(reply, dict) and type(reply.get("timestamp_ms")) in (int, type(None)):
         first_seq, seqs = reply.get("first_seq"), reply.get("seqs")
-        if type(first_seq) is int:
-            return
+        duplicates = reply.get("duplicates") or []
         refused, actual = reply.get("refused") or [], reply.get("actual") or []
+        if type(first_seq) is int and not refused and not duplicates:
+            return
         if (
-            type(seqs) is list and len(seqs) == len(batch)
+            type(seqs) is list and len(seqs) == len(batch) and all_are(int, seqs, none=True)
+            and type(duplicates) is list and all_are(int, duplicates)
             and type(refused) is list and type(actual) is list and len(refused) == len(actual)
+            and all_are(int, actual)
             and all(type(at) is int and batch.has_condition(at) for at in refused)
         ):  # fmt: skip
             return

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain, groupby, pairwise, repeat
 from typing import Any, Final, NamedTuple, Self
 
+from .answers import headers_by_position
+from .columns import all_are
 from .errors import RemoteProtocolError
 from .types import Headers
 
@@ -67,6 +69,8 @@ class Chunk(NamedTuple):
     def from_wire(cls, row: Any) -> Self:
         """What a node has sent. Raises RemoteProtocolError where the columns do not fit."""
         try:
+            if type(row) is not list or len(row) != len(cls._fields):
+                raise ValueError(f"not an array of {len(cls._fields)} fields")
             found = cls(*row)
             found._check()
         except (TypeError, ValueError) as error:
@@ -115,6 +119,8 @@ class Chunk(NamedTuple):
         return list(map(self.first_ms.__add__, numbers(self.timestamp_code, self.timestamps)))
 
     def _check(self) -> None:
+        if any(type(column) is not bytes for column in self[3:10] if column is not None):
+            raise ValueError("a column that is none")
         count, lengths = self.rows, numbers("I", self.value_lengths)
         own = (count, self.first_seq, self.first_ms)
         if any(type(number) is not int or not 0 <= number <= _MAX for number in own) or not count:
@@ -132,11 +138,12 @@ class Chunk(NamedTuple):
             and sum(keys) == len(self.keys)
             and present == len(self.values)
         )
-        places = {*(self.headers or ()), *(self.snapshots or ())}
-        if not fits or not places <= set(range(count) if places else ()):
+        headers, marks = headers_by_position(self.headers), self.snapshots or []
+        if type(marks) is not list or not all_are(int, marks):
+            raise ValueError("marks that are not an array of positions")
+        places = {*headers, *marks}
+        if not fits or (places and not 0 <= min(places) <= max(places) < count):
             raise ValueError("columns of different lengths")
-        if any(type(column) is not bytes for column in self[3:10] if column is not None):
-            raise ValueError("a column that is none")
 
 
 def numbers(code: str, column: bytes) -> "array[int]":

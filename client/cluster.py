@@ -12,9 +12,11 @@ from typing import Any, Final
 from . import address as addresses
 from . import wire
 from .address import Address
+from .answers import integer, rows
 from .connection import Connection, Stream
 from .errors import (
     GenerationMismatch,
+    InvalidArgument,
     LognodeError,
     LogNotFound,
     NodeNotFound,
@@ -130,7 +132,7 @@ class Cluster:
             except LogNotFound as error:
                 last = error  # or that node has not heard of it yet: ask the others too
                 continue
-            if answer.get("version", 0) < self.version:
+            if integer(answer, "version") < self.version:
                 continue
             self._learn(name, answer)
             return answer
@@ -141,19 +143,22 @@ class Cluster:
         return sorted(known, key=self.pool.rank)
 
     def _learn(self, name: str | None, answer: Mapping[Any, Any]) -> None:
-        try:
-            self.version = max(self.version, answer["version"])
-            for node in answer["nodes"]:
-                if node.get("state") == "REMOVED":
-                    self.nodes.pop(node["id"], None)
-                else:
-                    self.nodes[node["id"]] = addresses.parse_one(node["address"])
-            ids = {log["name"]: log["id"] for log in answer["logs"]}
-            ranges = [Range.from_wire(body) for body in answer["ranges"]]
-        except (KeyError, TypeError) as error:
-            raise RemoteProtocolError(f"metadata that is none: {error!r}") from None
+        found = {integer(node, "id"): _address(node) for node in rows(answer, "nodes")}
+        logs, cluster = rows(answer, "logs"), answer.get("cluster")
+        if type(cluster) not in (str, type(None)) or any(
+            type(log.get("name")) is not str for log in logs
+        ):
+            raise RemoteProtocolError("metadata whose names are not texts")
+        ids = {log["name"]: integer(log, "id") for log in logs}
+        ranges = [Range.from_wire(body) for body in rows(answer, "ranges")]
+        self.version = max(self.version, integer(answer, "version"))
+        for node, address in found.items():
+            if address is None:
+                self.nodes.pop(node, None)
+            else:
+                self.nodes[node] = address
         if self.pool.cluster is None:
-            self.pool.cluster = answer.get("cluster")
+            self.pool.cluster = cluster
         for log in [self.log(name)] if name is not None else list(self._logs.values()):
             log_id = ids.get(log.name)
             if log_id is None:
@@ -260,7 +265,7 @@ class Cluster:
             if type(hint) is int and hint != tried:
                 log.table.lead(known, hint)
         elif isinstance(error, GenerationMismatch):
-            bodies = error.fields.get("ranges") or ()
+            bodies = rows(error.fields, "ranges") if error.fields.get("ranges") else []
             log.table.insert_all(
                 Range.from_wire(body) for body in bodies if body.get("log") == log.log_id
             )
@@ -352,7 +357,8 @@ class Cluster:
                 if isinstance(error, OperationInProgress) and not waits:
                     raise attempts.settle(error) from None
                 if isinstance(error, NotLeader):
-                    hint = self.nodes.get(error.fields.get("hint") or 0)
+                    told = error.fields.get("hint")
+                    hint = self.nodes.get(told) if type(told) is int else None
                 step = attempts.failed(error, loop.time())
             if step.delay_s:
                 await asyncio.sleep(step.delay_s)
@@ -371,6 +377,17 @@ class Cluster:
             log.session.saw(known, applied)
         if type(leader) is int and leader != known.leader and not self._is_suspect(leader):
             log.table.lead(known, leader)
+
+
+def _address(node: Mapping[Any, Any]) -> Address | None:
+    """Where a node listens; None for one that was removed, or whose address leads nowhere."""
+    address = node.get("address")
+    if node.get("state") == "REMOVED" or type(address) is not str:
+        return None
+    try:
+        return addresses.parse_one(address)
+    except InvalidArgument:
+        return None  # of one node: the others can be asked
 
 
 def _after(members: Sequence[int], tried: int) -> int:

@@ -7,6 +7,7 @@ few elements in few bytes is unpacked as it is, which is faster, and harmless (s
 All of this is C code; no Python runs for an element.
 """
 
+from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ def column(data: bytes, count: int, *, none: bool = False) -> list[Any]:
     return found
 
 
-def all_are(kind: type, elements: list[Any], *, none: bool = False) -> bool:
+def all_are(kind: type, elements: Sequence[Any], *, none: bool = False) -> bool:
     """Whether the elements are of exactly this type, or `none`."""
     kinds = list(map(type, elements))  # to count in a list is the fastest way to tell
     found = kinds.count(kind)

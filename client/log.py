@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
-from . import limits, wire
+from . import answers, limits, wire
 from .appends import (
     AppendBatch,
     Columns,
@@ -216,9 +216,9 @@ class AsyncLog:
             if not page.more:
                 return
             if reverse:
-                high = page.next
+                high = answers.lower(answer, "next", high)
             else:
-                low = page.next
+                low = answers.higher(answer, "next", low)
 
     async def latest(
         self,
@@ -254,10 +254,7 @@ class AsyncLog:
         high = await self._resolve_end(wanted, end, timeout, consistency, node)
         body = {"key": wanted, "start": low, "end": high}
         answer = await self._read(wire.COUNT, wanted, body, timeout, consistency, node, through)
-        count = answer.get("count")
-        if type(count) is not int:
-            raise RemoteProtocolError("a count that is none")
-        return count
+        return answers.integer(answer, "count")
 
     async def keys(
         self,
@@ -285,17 +282,15 @@ class AsyncLog:
                  self._timeout)},
                 deadline=deadline, node=node, any_replica=consistency == "prefix",
             )  # fmt: skip
-            found = answer.get("keys")
-            if type(found) is not list:
-                raise RemoteProtocolError("a list of keys that is none")
+            found = answers.keys(answer, "keys")
             for key in found:
                 yield key
             if left is not None:
                 left -= len(found)
             if answer.get("more"):  # there may be more though the page is short, or empty
                 last = answer.get("after")
-                if type(last) is not bytes:
-                    raise RemoteProtocolError("a list of keys without its end")
+                if type(last) is not bytes or (after is not None and last <= after):
+                    raise RemoteProtocolError("a list of keys that does not go on")
                 at = after = last
             elif known.end is None or (end is not None and known.end >= end):
                 return
@@ -377,7 +372,9 @@ class AsyncLog:
     async def describe(self, *, timeout: float | None = None) -> dict[str, Any]:
         """`id`, `name`, `policy` and `ranges` of the log, as the cluster's metadata has them."""
         answer = await self._cluster.refresh(self._name, self._deadline(timeout))
-        log = next(each for each in answer["logs"] if each["name"] == self._name)
+        log = next((each for each in answer["logs"] if each["name"] == self._name), None)
+        if log is None:
+            raise RemoteProtocolError("metadata of a log without the log")
         ranges = [
             {name: body.get(name) for name in _RANGE_FIELDS}
             for body in answer["ranges"]
@@ -436,12 +433,12 @@ class AsyncLog:
                 "Timestamp",
                 what="start",
             )
-        body = {"key": key, "start": how}
+        body, end = {"key": key, "start": how}, None
         while True:
             answer = await self._read(wire.RESOLVE, key, body, timeout, consistency, node, None)
             if not answer.get("more"):
-                return int(answer["seq"])
-            body["end"] = answer["seq"]
+                return answers.integer(answer, "seq")
+            body["end"] = end = answers.lower(answer, "seq", end)
 
     async def _resolve_end(
         self, key: bytes, end: End, timeout: float | None, consistency: Consistency,

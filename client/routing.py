@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .answers import integer, integers
 from .errors import RemoteProtocolError
 
 
@@ -30,18 +31,21 @@ class Range:
     @classmethod
     def from_wire(cls, body: Mapping[Any, Any]) -> "Range":
         """Raises RemoteProtocolError for a descriptor that is none."""
-        try:
-            return cls(
-                range_id=body["id"],
-                generation=body["generation"],
-                log_id=body["log"],
-                start=body["start"],
-                end=body["end"],
-                members=tuple(body["members"]),
-                leader=body.get("leader"),
-            )
-        except (KeyError, TypeError) as error:
-            raise RemoteProtocolError(f"a range descriptor that is none: {error!r}") from None
+        start: Any = body.get("start")
+        end, leader = body.get("end"), body.get("leader")
+        members = integers(body, "members")
+        is_span = type(start) is bytes and (end is None or (type(end) is bytes and start <= end))
+        if not is_span or not members or type(leader) not in (int, type(None)):
+            raise RemoteProtocolError("a range descriptor without a span, members, or a leader")
+        return cls(
+            range_id=integer(body, "id"),
+            generation=integer(body, "generation"),
+            log_id=integer(body, "log"),
+            start=start,
+            end=end,
+            members=tuple(members),
+            leader=leader,
+        )
 
     def contains(self, key: bytes) -> bool:
         """Whether the key lies in the range."""

@@ -19,6 +19,7 @@ from itertools import compress, repeat
 from typing import Any
 
 from . import errors, limits, wire
+from .answers import integer
 from .appends import AppendBatch, Columns, check_reply
 from .cluster import Cluster, LogRoutes
 from .errors import (
@@ -133,7 +134,7 @@ class Sender:
         answer = await self._cluster.call_any(
             wire.PRODUCER_OPEN, {"name": self.name}, deadline=deadline, writes=False
         )
-        producer, epoch = int(answer["id"]), int(answer["epoch"])
+        producer, epoch = integer(answer, "id"), integer(answer, "epoch")
         if self.name is not None:
             await self._fence(producer, epoch, deadline)
         return producer, epoch
@@ -682,7 +683,7 @@ def _result(batch: AppendBatch, result: Any) -> dict[Any, Any] | LognodeError:
     if type(result) is not dict:
         return RemoteProtocolError("an append was answered without its result")
     if result.get("status") == "error":
-        return errors.from_wire(result.get("error") or {})
+        return errors.from_wire(result.get("error"))
     try:
         check_reply(batch, result)
     except RemoteProtocolError as error:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from . import chunks, limits, wire
+from . import answers, chunks, limits, wire
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
 from .errors import (
@@ -21,7 +21,6 @@ from .errors import (
     LimitExceeded,
     LognodeError,
     NotFound,
-    RemoteProtocolError,
 )
 from .follow import prefix_end
 from .pages import entries_of
@@ -120,7 +119,8 @@ class AsyncSnapshot:
             }  # fmt: skip
             page, _ = await self._ask(key, wire.SCAN, body, timeout)
             yield page
-            at, more = _integer(page, "next"), bool(page.get("more"))
+            more = bool(page.get("more"))
+            at = answers.higher(page, "next", at) if more else at
 
     async def _pages_of(self, part: Part, timeout: float | None) -> AsyncIterator[Body]:
         """Spans are cut where a range ends, or can be read in one pass only so far: what is cut off
@@ -135,7 +135,7 @@ class AsyncSnapshot:
                     "bytes": limits.page_bytes_max,
                 }  # fmt: skip
                 page, known = await self._ask(start, wire.EXPORT, body, timeout)
-                edges = (end, known.end, page.get("end_key"))
+                edges = (end, known.end, answers.end_key(page, start))
                 until = min((edge for edge in edges if edge is not None), default=None)
                 if until != end and until is not None:
                     rest.append((until, end, position))
@@ -262,7 +262,7 @@ async def _ends(
         body = {"start": "latest", "start_key": at, "end_key": end}
         answer, known = await cluster.call(routes, at, wire.RESOLVE, body, deadline=deadline)
         until = _least(known.end, end)
-        found.append(Part(at, until, _integer(answer, "seq") - 1))
+        found.append(Part(at, until, answers.integer(answer, "seq") - 1))
         at = until
     return found
 
@@ -284,11 +284,8 @@ async def _lease(
             answer, _ = await cluster.call(
                 routes, at, wire.LEASE, body, deadline=deadline, writes=True
             )
-            expires_ms.append(_integer(answer, "expires_ms"))
-            until = answer.get("end_key")
-            if until is not None and (type(until) is not bytes or until <= at):
-                raise RemoteProtocolError("a lease that is none")
-            at = until
+            expires_ms.append(answers.integer(answer, "expires_ms"))
+            at = answers.end_key(answer, at)
         return min(expires_ms)
 
     return min(await _each(vector.parts, one))
@@ -326,10 +323,3 @@ async def _each(items: Iterable[Item], ask: Callable[[Item], Awaitable[Found]]) 
 
 def _least(one: bytes | None, other: bytes | None) -> bytes | None:
     return min((end for end in (one, other) if end is not None), default=None)
-
-
-def _integer(answer: Body, name: str) -> int:
-    value = answer.get(name)
-    if type(value) is not int:
-        raise RemoteProtocolError(f"an answer whose {name} is none")
-    return value

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from . import limits, wire
+from . import answers, limits, wire
 from .chunks import Chunk, of_page
 from .cluster import Cluster, LogRoutes
 from .errors import NotFound, RemoteProtocolError
@@ -83,11 +83,9 @@ async def span_pages(
             "limit": limits.page_entries_max, "bytes": page_bytes,
         }  # fmt: skip
         page, known = await _ask(cluster, routes, span, key, body, consistency, timeout)
-        edges = (band.end, known.end, page.get("end_key"))
+        edges = (band.end, known.end, answers.end_key(page, key))
         until = min((edge for edge in edges if edge is not None), default=None)
         if until is not None and until != band.end:
-            if until <= key:
-                raise RemoteProtocolError("a page of a span that ends where it cannot")
             behind = band._replace(place=(until, 0), number=next(numbers))
             heappush(rest, behind)
         for first, last, place in _bands(page):

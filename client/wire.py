@@ -33,6 +33,8 @@ VERSION_MIN: Final = 1
 VERSION_MAX: Final = 1
 COMPRESSIONS: Final = ("zstd",)
 nonce_bytes: Final = 32
+_CLUSTER_CHARS_MAX: Final = 128
+_NUMBER_MAX: Final = (1 << 63) - 1
 
 # Kinds of frames that are no operation.
 HELLO: Final = "hello"
@@ -189,26 +191,29 @@ class Hello:
     @classmethod
     def from_body(cls, body: Mapping[Any, Any]) -> "Hello":
         """Raises RemoteProtocolError for a hello that is none."""
-        if body.get("magic") != MAGIC:
+        if type(body.get("magic")) is not str or body["magic"] != MAGIC:
             raise RemoteProtocolError("this is a lognode listener; the other side speaks otherwise")
         versions, role = body.get("versions"), body.get("role")
         if (
             type(versions) is not list
             or len(versions) != 2
             or set(map(type, versions)) != {int}
+            or type(role) is not str
             or role not in ("client", "node")
         ):
             raise RemoteProtocolError("hello without versions or role")
-        compressions = body.get("compressions") or ()
+        compressions = body.get("compressions") or []
+        if type(compressions) is not list or set(map(type, compressions)) - {str}:
+            raise RemoteProtocolError("hello whose compressions are not an array of names")
         return cls(
-            role=role,
+            role="client" if role == "client" else "node",
             nonce=_nonce(body),
-            cluster=_field(body, "cluster", str),
-            node=_field(body, "node", int),
-            incarnation=_field(body, "incarnation", int) or 0,
+            cluster=_cluster(body),
+            node=_number(body, "node"),
+            incarnation=_number(body, "incarnation") or 0,
             version_min=versions[0],
             version_max=versions[1],
-            compressions=tuple(name for name in compressions if type(name) is str),
+            compressions=tuple(compressions),
         )
 
     def agreed_version(self) -> int:
@@ -251,8 +256,8 @@ class Welcome:
         return cls(
             nonce=_nonce(body),
             version=version,
-            cluster=_field(body, "cluster", str),
-            node=_field(body, "node", int),
+            cluster=_cluster(body),
+            node=_number(body, "node"),
             proof=_field(body, "proof", bytes),
         )
 
@@ -297,6 +302,22 @@ def _field(body: Mapping[Any, Any], name: str, kind: type) -> Any:
     if value is not None and type(value) is not kind:
         raise RemoteProtocolError(f"handshake whose {name} is not of type {kind.__name__}")
     return value
+
+
+def _number(body: Mapping[Any, Any], name: str) -> int | None:
+    value: int | None = _field(body, name, int)
+    if value is not None and not 0 <= value <= _NUMBER_MAX:
+        raise RemoteProtocolError(f"handshake whose {name} is not from 0 to {_NUMBER_MAX}")
+    return value
+
+
+def _cluster(body: Mapping[Any, Any]) -> str | None:
+    name: str | None = _field(body, "cluster", str)
+    if name is not None and len(name) > _CLUSTER_CHARS_MAX:
+        raise RemoteProtocolError(
+            f"handshake whose cluster has over {_CLUSTER_CHARS_MAX} characters"
+        )
+    return name
 
 
 def field(body: Mapping[Any, Any], name: str, *kinds: type) -> Any:
