@@ -1,6 +1,6 @@
-"""Fields of what a node answers, checked: a client trusts a node no more than a node its clients.
+"""Check the fields of a node's answers. A client trusts a node no more than a node trusts a client.
 
-An answer that is not what was asked for raises RemoteProtocolError, where it is read.
+A field of another type, or out of bounds, raises RemoteProtocolError where the client reads it.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ Answer = Mapping[Any, Any]
 
 
 def integer(answer: Answer, name: str) -> int:
-    """An integer of 0 or more that must be there."""
+    """Return a field that must be an integer of 0 or more."""
     value = answer.get(name)
     if type(value) is not int or value < 0:
         raise RemoteProtocolError(f"an answer whose {name!r} is not an integer of 0 or more")
@@ -21,7 +21,7 @@ def integer(answer: Answer, name: str) -> int:
 
 
 def higher(answer: Answer, name: str, than: int) -> int:
-    """An integer above another one: where reading goes on."""
+    """Return an integer that must be above `than`: the position where reading goes on."""
     value = integer(answer, name)
     if value <= than:
         raise RemoteProtocolError(f"an answer whose {name!r} is {value}, and not above {than}")
@@ -29,7 +29,7 @@ def higher(answer: Answer, name: str, than: int) -> int:
 
 
 def lower(answer: Answer, name: str, than: int | None) -> int:
-    """An integer below another one, if there is one: where reading backwards goes on."""
+    """Return an integer that must be below `than`: the position where reading backwards goes on."""
     value = integer(answer, name)
     if than is not None and value >= than:
         raise RemoteProtocolError(f"an answer whose {name!r} is {value}, and not below {than}")
@@ -37,15 +37,15 @@ def lower(answer: Answer, name: str, than: int | None) -> int:
 
 
 def end_key(answer: Answer, after: bytes) -> bytes | None:
-    """`end_key`: a key above `after`, or None."""
+    """Return the field `end_key`, which must be a key above `after`, or None."""
     value = answer.get("end_key")
     if value is not None and (type(value) is not bytes or value <= after):
-        raise RemoteProtocolError("an answer up to a key that it cannot end at")
+        raise RemoteProtocolError("an answer that ends at a key where it cannot end")
     return value
 
 
 def integers(answer: Answer, name: str) -> list[int]:
-    """A list of integers that must be there."""
+    """Return a field that must be a list of integers."""
     value = answer.get(name)
     if not isinstance(value, list | tuple) or not all_are(int, value):
         raise RemoteProtocolError(f"an answer whose {name!r} is not an array of integers")
@@ -53,7 +53,7 @@ def integers(answer: Answer, name: str) -> list[int]:
 
 
 def keys(answer: Answer, name: str) -> list[bytes]:
-    """A list of keys that must be there."""
+    """Return a field that must be a list of keys."""
     value = answer.get(name)
     if type(value) is not list or not all_are(bytes, value):
         raise RemoteProtocolError(f"an answer whose {name!r} is not an array of keys")
@@ -61,7 +61,7 @@ def keys(answer: Answer, name: str) -> list[bytes]:
 
 
 def rows(answer: Answer, name: str) -> list[dict[Any, Any]]:
-    """A list of maps that must be there."""
+    """Return a field that must be a list of maps."""
     value = answer.get(name)
     if type(value) is not list or not all_are(dict, value):
         raise RemoteProtocolError(f"an answer whose {name!r} is not an array of maps")
@@ -69,7 +69,7 @@ def rows(answer: Answer, name: str) -> list[dict[Any, Any]]:
 
 
 def headers_by_position(value: Any) -> dict[int, dict[bytes, bytes]]:
-    """The headers of a page: a map of positions to maps of bytes to bytes; None: an empty one.
+    """Return the headers of a page: by position, a map of bytes to bytes. None gives no headers.
 
     Raises ValueError.
     """

@@ -37,7 +37,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal
 
 message_chars_max: Final = 4_096
-"""Of an error that another process has sent: it is shown and logged."""
+"""Characters of the text of an error from another process. The text is shown and logged."""
 Outcome = Literal["not_applied", "applied", "unknown"]
 
 
@@ -257,9 +257,9 @@ def to_wire(error: LognodeError) -> dict[str, Any]:
 
 
 def from_wire(body: Any) -> LognodeError:
-    """The error that `to_wire` packed; of an unknown code, a LognodeError.
+    """Return the error that `to_wire` packed. An unknown code gives a LognodeError.
 
-    Returns a RemoteProtocolError for what is no error. Texts are cut to `message_chars_max`.
+    A body that is not an error gives a RemoteProtocolError. The text is cut to `message_chars_max`.
     """
     if type(body) is not dict:
         return RemoteProtocolError("an error that is not a map")

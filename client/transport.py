@@ -3,8 +3,8 @@
 Frames sent in one turn of the event loop leave in one write. Bytes in and out are counted, the
 unsent ones are bounded by what the callers do with `writable`, and `abort` always ends it.
 
-Frames that arrive are decoded and handed over for `turn_s` in one turn of the loop. While some are
-left, or the owner wants no more of them, nothing is read from the socket.
+A connection decodes frames and hands them over for at most `turn_s` in one turn of the loop. It
+does not read from the socket while frames are left, or while the owner wants no frames.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from .frame import Decoder, Frame
 _KEEPALIVE_IDLE_S: Final = 60
 _USER_TIMEOUT_MS: Final = 30_000
 turn_s: Final = 0.002
-"""How long one connection decodes and hands over frames before others have their turn."""
+"""Seconds for which one connection decodes and hands over frames before others have their turn."""
 
 
 class FrameTransport(asyncio.Protocol):
@@ -49,7 +49,7 @@ class FrameTransport(asyncio.Protocol):
         self._closing = False
         self._wants_frames = True
         self._later: asyncio.Handle | None = None
-        """The next turn in which frames are decoded that have arrived."""
+        """The turn in which the frames that are left are decoded."""
         self._closed: asyncio.Future[None] = self._loop.create_future()
 
     # What asyncio calls.
@@ -150,7 +150,7 @@ class FrameTransport(asyncio.Protocol):
             self._transport.abort()
 
     def _hand_over(self) -> None:
-        """Decode frames and hand them over, until there are none, or this turn is over."""
+        """Decode frames and hand them over until no frame is left or this turn is over."""
         self._later = None
         until = time.perf_counter() + turn_s
         while self._wants_frames and self.lost is None and not self._closing:
@@ -171,14 +171,14 @@ class FrameTransport(asyncio.Protocol):
     def _give(self, message: Frame) -> None:
         try:
             self.on_frame(message)
-        except Exception as error:  # a bug: the loop tells of it, and the connection ends
+        except Exception as error:  # a bug ends the connection, and the loop reports the bug
             self.abort(
                 LocalProtocolError(f"a frame {message.kind!r} could not be handled: {error}")
             )
             raise
 
     def _read(self) -> None:
-        """Read from the socket, or not, as the state of the frames wants it."""
+        """Begin or stop to read from the socket, as frames are wanted or left."""
         if self._transport is None or self._transport.is_closing():
             return
         on = self._wants_frames and self._later is None

@@ -71,10 +71,11 @@ PRODUCER_CLOSE: Final = "producer_close"
 PRODUCER_NUMBER: Final = "producer_number"
 """{range, generation, producer, number} -> {applied: bool, seq: int | nil}, linearizable."""
 APPEND: Final = "append"
-"""{range, generation, batches: [bin], timeout_ms} -> {results: [reply]}, a reply per batch. At most
-`request_batches_max` batches, whose values have at most `values_bytes_max` bytes when packed and
-uncompressed, as the batches declare; LIMIT_EXCEEDED refuses the request as a whole. Each reply is
-{status: ok, first_seq | seqs + duplicates: [position], timestamp_ms, refused?: [position],
+"""{range, generation, batches: [bin], timeout_ms} -> {results: [reply]}, a reply per batch. A
+request has at most `request_batches_max` batches. The batches declare at most `values_bytes_max`
+bytes of values, packed and uncompressed. Above a limit LIMIT_EXCEEDED refuses the whole request. A
+reply is {status: ok, first_seq | seqs + duplicates: [position], timestamp_ms,
+refused?: [position],
 actual?: [last seq]} or {status: error, error}. `refused`: records each by itself whose conditions
 did not hold."""
 TRIM: Final = "trim"
