@@ -13,3 +13,8 @@ def split_address(address: str, what: str = "address") -> tuple[str, int]:
             f"{what} {address!r} is not HOST:PORT with a port of 1 to 65535", what=what
         )
     return host, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """Undo `split_address`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -29,6 +29,7 @@ from ..client.errors import (
     Unauthorized,
     Unavailable,
 )
+from ..client.seats import Bounds
 from ..client.wire import Hello, Welcome
 from .addresses import split_address
 from .config import Config
@@ -118,6 +119,7 @@ async def agree(
     secret: bytes | None,
     joins: str | None,
     store: Callable[[str], Awaitable[None]],
+    bounds: Bounds,
 ) -> Found | Join:
     """Take part until the cluster is found or founded; `store` keeps the cluster that is about to
     be joined. Raises Unavailable after `join_timeout` seconds, Conflict, InvalidArgument."""
@@ -125,7 +127,7 @@ async def agree(
     host, port = split_address(config.listen, "listen")
     lobby = _Lobby(members, joins)
     try:
-        listener = await acceptor.serve(lobby, host, port, secret=secret)
+        listener = await acceptor.serve(lobby, host, port, secret=secret, bounds=bounds)
     except OSError as error:
         raise Unavailable(
             f"cannot listen on {config.listen}: {error.strerror or error}; "

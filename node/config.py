@@ -11,7 +11,9 @@ from typing import Any
 
 from ..client import limits
 from ..client.errors import InvalidArgument
-from .addresses import split_address
+from .addresses import join_address, split_address
+
+_PORT_MAX = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,10 @@ class Config:
     listen: str = "127.0.0.1:4600"
     advertise: str = ""
     """Where others reach this node; the listen address when empty."""
+    peer_listen: str = ""
+    """Where this node listens for other nodes; the port after `listen` when empty."""
+    peer_advertise: str = ""
+    """Where other nodes reach `peer_listen`; when empty, its port at the host of `advertise`."""
     http: str = "127.0.0.1:4680"
     join: tuple[str, ...] = ()
     join_timeout: float = 60.0
@@ -47,6 +53,8 @@ class Config:
     """Seconds that neighbours which are small rest before they are merged. 0: they stay."""
     balance: str = "on"
     """`on`: replicas and leads spread evenly by themselves. `off`: they stay where they are."""
+    idle_timeout: float = limits.idle_timeout_s
+    """Seconds that a client's connection may be without a request. 0: for ever."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Per field, where its value is from."""
 
@@ -55,11 +63,39 @@ class Config:
         """The address others are told."""
         return self.advertise or self.listen
 
+    @property
+    def peer_listened(self) -> str:
+        """The address at which this node listens for others. Raises InvalidArgument."""
+        if self.peer_listen:
+            return self.peer_listen
+        host, port = split_address(self.listen, "listen")
+        if port == _PORT_MAX:
+            raise InvalidArgument(
+                f"listen {self.listen!r} has the last port there is, and peers get the next one: "
+                "give them an address with --peer-listen", what="peer_listen",
+            )  # fmt: skip
+        return join_address(host, port + 1)
+
+    @property
+    def peer_advertised(self) -> str:
+        """The address at which other nodes are told to dial this one."""
+        if self.peer_advertise:
+            return self.peer_advertise
+        host, _ = split_address(self.advertised, "advertise")
+        _, port = split_address(self.peer_listened, "peer_listen")
+        return join_address(host, port)
+
 
 _FLAGS = {
     "data": ("DIR", "data directory (default ./lognode-data)"),
-    "listen": ("H:P", "address for clients and peers (default 127.0.0.1:4600)"),
-    "advertise": ("H:P", "address that others are told (default: the one listened at)"),
+    "listen": ("H:P", "address for clients (default 127.0.0.1:4600)"),
+    "advertise": ("H:P", "address that clients are told (default: that of --listen)"),
+    "peer_listen": ("H:P", "address for other nodes (default: the port after --listen)"),
+    "peer_advertise": (
+        "H:P",
+        "address that other nodes are told (default: the host of --advertise and the port of"
+        " --peer-listen)",
+    ),
     "http": ("H:P", "address for health, metrics and status (default 127.0.0.1:4680)"),
     "join": ("H:P,...", "nodes of the cluster to join; none: found one"),
     "join_timeout": ("SECONDS", "how long to go on trying to join (default 60)"),
@@ -96,6 +132,10 @@ _FLAGS = {
     "split_rest": (
         "SECONDS",
         "how long a range rests after a split before it is split for its load (default 600)",
+    ),
+    "idle_timeout": (
+        "SECONDS",
+        "how long a client's connection may be without a request; 0: for ever (default 600)",
     ),
 }
 
@@ -157,7 +197,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             if not str(value):
                 raise ValueError("give a path")
             return Path(str(value))
-        if name in ("listen", "advertise", "http"):
+        if name in ("listen", "advertise", "peer_listen", "peer_advertise", "http"):
             split_address(str(value), name)
             return str(value)
         if name == "join":
@@ -166,7 +206,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             for address in addresses:
                 split_address(address, "join")
             return addresses
-        if name in ("join_timeout", "repair_after", "split_rest", "merge_after"):
+        if name in ("join_timeout", "repair_after", "split_rest", "merge_after", "idle_timeout"):
             return _seconds(value)
         if name == "bootstrap_expect":
             return _nodes(value)

@@ -23,6 +23,8 @@ from ..client.errors import Unavailable
 from ..client.ports import free_ports
 from .addresses import split_address
 
+_PORTS_A_NODE = 3
+
 
 class LocalNode:
     """One node process; it may be killed and started again on the same directory."""
@@ -34,12 +36,19 @@ class LocalNode:
         self.data = root / f"node{number}"
         self.log_path = root / f"node{number}.log"
         self.address = f"127.0.0.1:{port}"
+        """For clients; peers dial the next port."""
         self.http = f"127.0.0.1:{http}"
         self.program: Sequence[str] = ("-m", "lognode.node.main")
         """What Python runs; tests put something around it."""
         self._join = join
         self._flags = tuple(flags)
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def peer(self) -> str:
+        """Where the node listens for its peers: the port after `address`."""
+        host, port = split_address(self.address)
+        return f"{host}:{port + 1}"
 
     @property
     def running(self) -> bool:
@@ -73,8 +82,8 @@ class LocalNode:
         """
         if self.running:
             return
-        check_free(self.address)
-        check_free(self.http)
+        for address in (self.address, self.peer, self.http):
+            check_free(address)
         command = [sys.executable, *self.program, *self.arguments]
         self.data.parent.mkdir(parents=True, exist_ok=True)
         with open(self.log_path, "ab") as output:
@@ -141,7 +150,10 @@ class LocalNode:
 
 
 class LocalCluster:
-    """n nodes; the first founds, the others join it. A context manager that ends them all."""
+    """n nodes; the first founds, the others join it. A context manager that ends them all.
+
+    `base_port` is the first of three ports a node: for clients, for peers, and for HTTP.
+    """
 
     def __init__(
         self,
@@ -154,9 +166,7 @@ class LocalCluster:
         self.root = root
         self.nodes: list[LocalNode] = []
         self._flags = tuple(flags)
-        self._ports = iter(
-            range(base_port, base_port + 2 * nodes) if base_port else free_ports(2 * nodes)
-        )
+        self._ports = iter(_layout(base_port, nodes) if base_port else free_ports(2 * nodes))
         for _ in range(nodes):
             self.add()
 
@@ -195,6 +205,13 @@ class LocalCluster:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _layout(base_port: int, nodes: int) -> list[int]:
+    """The port for clients and the one for HTTP of each node, one after the other; between the two
+    is the one for peers."""
+    first = range(base_port, base_port + _PORTS_A_NODE * nodes, _PORTS_A_NODE)
+    return [port for clients in first for port in (clients, clients + 2)]
 
 
 def check_free(address: str) -> None:

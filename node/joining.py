@@ -75,6 +75,7 @@ def registration(
         "boot": boot,
         "process": process,
         "address": config.advertised,
+        "peer": config.peer_advertised,
         "http": config.http,
         "zone": config.zone,
     }

@@ -51,6 +51,7 @@ class Metrics:
         self.connections = Gauge(
             "lognode_connections", "Open connections by role.", ("role",), registry=registry
         )
+        self._of_connections(registry)
         self.raft_dropped = Counter(
             "lognode_raft_messages_dropped", "Messages of members not taken, by reason.",
             ("reason",), registry=registry,
@@ -71,6 +72,24 @@ class Metrics:
         )
         self._of_ranges(registry)
         self._of_storage(registry)
+
+    def _of_connections(self, registry: CollectorRegistry) -> None:
+        self.connections_closed = Counter(
+            "lognode_connections_closed", "Connections that had to go or were not let in.",
+            ("reason",), registry=registry,
+        )  # fmt: skip
+        self.client_connections_max = Gauge(
+            "lognode_client_connections_max", "Clients that may be connected at once.",
+            registry=registry,
+        )  # fmt: skip
+        self.descriptors_max = Gauge(
+            "lognode_descriptors_max", "Files and connections that the process may have open.",
+            registry=registry,
+        )  # fmt: skip
+        self.descriptors_open = Gauge(
+            "lognode_descriptors_open", "Files and connections that it has open; 0: unknown.",
+            registry=registry,
+        )  # fmt: skip
 
     def _of_ranges(self, registry: CollectorRegistry) -> None:
         self.operations = Gauge(

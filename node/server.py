@@ -32,16 +32,18 @@ log = logging.getLogger("lognode.server")
 
 
 class Server:
-    """Implements `client.acceptor.Handler`.
+    """Implements `client.acceptor.Handler` for the port for clients.
 
-    `raft_in` takes the messages of members. `operations` are for everybody, `peer_operations` for
-    nodes of the cluster; they are given the asker's id.
+    `peer_address` is that of the port for peers (`peer_server.py`). `raft_in` takes the messages of
+    members. `operations` are for everybody, `peer_operations` for nodes of the cluster; they are
+    given the asker's id.
     """
 
     def __init__(
         self,
         *,
         who: Callable[[], tuple[str, int]],
+        peer_address: str,
         raft_in: RaftIn,
         data: DataService,
         operations: Mapping[str, Operation],
@@ -52,6 +54,7 @@ class Server:
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self._who = who
+        self._peer_address = peer_address
         self._on_stranger = on_stranger
         """Gets the cluster of whoever takes this node for one of it."""
         self._raft_in = raft_in
@@ -65,6 +68,16 @@ class Server:
     # Handler.
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
+        answer = self.greet(hello, nonce)
+        if hello.role == "node" and hello.node is not None:
+            raise Unauthorized(
+                f"this port is for clients; nodes of the cluster dial {self._peer_address}",
+                peer=self._peer_address,
+            )
+        return answer
+
+    def greet(self, hello: Hello, nonce: bytes) -> Welcome:
+        """Answer a hello from whoever may come. Raises Unauthorized, RemoteProtocolError."""
         cluster, node = self._who()
         version = hello.agreed_version()
         if hello.cluster is not None and hello.cluster != cluster:

@@ -35,9 +35,10 @@ async def status(
     room: DiskRoom,
     repair: SegmentRepair,
     loads: Loads,
+    descriptors: Row,
 ) -> dict[str, Any]:
     """`cluster`, `nodes`, `logs`, `ranges`, `operations`, and of this node its `replicas`, its
-    `disk` and the `segments_in_doubt`."""
+    `disk`, its `descriptors` and the `segments_in_doubt`."""
     by_node = await loads.everywhere()
     replicas = await in_slices(_replicas(host))
     ranges = await in_slices(_ranges(view.metadata, view, by_node))
@@ -59,6 +60,7 @@ async def status(
         "operations": _operations(metadata),
         "replicas": replicas,
         "disk": {"free": room.free, "reserve": room.reserve, "level": room.level.name},
+        "descriptors": descriptors,
         "segments_in_doubt": sorted(repair.in_doubt),
         "damaged": [
             {"node": node, "range": range_id, "generation": generation, "reason": reason}
@@ -75,6 +77,7 @@ def _nodes(metadata: Metadata, alive: set[int] | None, room: DiskRoom) -> Rows:
         {
             "id": node.node_id,
             "address": node.address,
+            "peer": node.peer_address,
             "http": node.http,
             "zone": node.zone,
             "state": node.state,

@@ -87,6 +87,7 @@ class Metadata(MetadataState):
             _number(command, name) for name in ("incarnation", "boot", "process")
         )
         address, http, zone = (_text(command, name) for name in ("address", "http", "zone"))
+        peer = "" if command.get("peer") is None else _text(command, "peer")
         node_id = None if command.get("node") is None else _number(command, "node")
         if node_id is None:
             for known in self.nodes.values():
@@ -127,6 +128,7 @@ class Metadata(MetadataState):
             boot=boot,
             state="DRAINING" if known_node and known_node.state == "DRAINING" else "ACTIVE",
             process=process,
+            peer=peer,
         )
         return {"cluster": self.cluster_id, "node": node_id}
 

@@ -120,6 +120,13 @@ class NodeRecord:
     state: str
     process: int = 0
     """Random per start: tells two processes of the same boot, and so of copied directories."""
+    peer: str = ""
+    """Where other nodes dial the node; empty in records from before nodes had a port for peers."""
+
+    @property
+    def peer_address(self) -> str:
+        """What other nodes dial. At the port for clients they are told the one for peers."""
+        return self.peer or self.address
 
 
 @dataclass(frozen=True, slots=True)

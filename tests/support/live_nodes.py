@@ -74,7 +74,7 @@ class LiveNode:
 
     async def peer(self, node: int = 99) -> Connection:
         """A connection to it in the role of a node of its cluster."""
-        host, port = split_address(self.config.listen)
+        host, port = split_address(self.config.peer_listened)
         cluster = self.node.identity.cluster_id
         return await dial(host, port, role="node", cluster=cluster, node=node, incarnation=1)
 

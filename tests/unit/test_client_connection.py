@@ -488,19 +488,6 @@ def test_a_caller_of_another_protocol_gets_a_protocol_error() -> None:
         Hello.from_body({"magic": "kafka"})
 
 
-def test_connections_over_the_limit_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "connections_max", 1)
-
-    async def test(listener: Listener, server: Server) -> None:
-        await dial(listener)
-        with pytest.raises(LognodeError) as caught:
-            await dial(listener)
-        assert caught.value.code == "OVERLOADED"
-        assert listener.connections == 1
-
-    run(test)
-
-
 def test_L4_close_returns_with_requests_in_flight() -> None:
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
