@@ -601,8 +601,6 @@ class _Accepted(FrameTransport):
         super().connection_made(transport)
         if self.lost is not None:  # it had to go before it had a transport
             self.abort(self.lost)
-        elif self._listener.closed:  # it was accepted in the very moment of that
-            self.abort(Unavailable("this node stops", reason="stopping"))
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

@@ -12,7 +12,8 @@ import contextlib
 import errno
 import socket
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 _BACKLOG: Final = 1_024
 """Connections that the kernel keeps for the next accept; it may allow fewer (somaxconn)."""
@@ -47,7 +48,7 @@ class Entrance:
         self._listening: list[socket.socket] = []
         self._held: dict[asyncio.BaseProtocol, socket.socket | None] = {}
         """Each protocol that was made, with its socket until it has a transport."""
-        self._making: set[asyncio.Task[None]] = set()
+        self._making: set[asyncio.Task[Any]] = set()
         self._accepting = False
         self._closed = False
         self._rest: asyncio.TimerHandle | None = None
@@ -147,26 +148,19 @@ class Entrance:
     def _begin(self, protocol: asyncio.BaseProtocol, accepted: socket.socket) -> None:
         """Give the protocol a transport, from the next turn of the loop on."""
         self._held[protocol] = accepted
-        begun: list[bool] = []
-
-        async def make() -> None:
-            begun.append(True)
-            await self._loop.connect_accepted_socket(lambda: protocol, accepted)
-
-        def made(task: asyncio.Task[None]) -> None:
-            self._making.discard(task)
-            error = None if task.cancelled() else task.exception()
-            if not begun:  # the loop ends; later the socket is the transport's
-                accepted.close()
-            if task.cancelled() or error is not None:
-                protocol.connection_lost(error if isinstance(error, Exception) else None)
-                self.gone(protocol)
-            elif protocol in self._held:
-                self._held[protocol] = None
-
-        task = self._loop.create_task(make())
+        making = self._loop.connect_accepted_socket(lambda: protocol, accepted)
+        task = self._loop.create_task(making)
         self._making.add(task)
-        task.add_done_callback(made)
+        task.add_done_callback(partial(self._made, protocol))
+
+    def _made(self, protocol: asyncio.BaseProtocol, task: "asyncio.Task[Any]") -> None:
+        self._making.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:  # the socket is closed, and the protocol was not told of it yet
+            protocol.connection_lost(error if isinstance(error, Exception) else None)
+            self.gone(protocol)
+        elif protocol in self._held:
+            self._held[protocol] = None
 
     def _take_rest(self, error: OSError) -> None:
         self._accept_off()

@@ -56,27 +56,25 @@ class PeerServer:
         return self._server.greet(hello, nonce)
 
     def opened(self, connection: ServerConnection) -> None:
+        self._server.opened(connection)
         node = _STRANGERS if connection.hello is None else connection.hello.node or _STRANGERS
         known = self._is_known(node)
         if not known:
             node = _STRANGERS
         most = limits.peer_connections_max if known else limits.stranger_connections_max
         crowd = self._crowds.setdefault(node, [])
-        if len(crowd) >= most:
-            silent = min(crowd, key=lambda each: each.last_in_s)
-            crowd.remove(silent)
+        silent = None if len(crowd) < most else min(crowd, key=lambda each: each.last_in_s)
+        crowd.append(connection)
+        self._crowd_of[connection] = node
+        if silent is not None:
             self._on_closed("peer_crowd", silent.address)
             of = f"node {node}" if known else "nodes that are not known here"
             silent.refuse(Unavailable(f"{of} may have {most} connections here; this is one more"))
-        crowd.append(connection)
-        self._crowd_of[connection] = node
-        self._server.opened(connection)
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         node = self._crowd_of.pop(connection)
         crowd = self._crowds[node]
-        if connection in crowd:
-            crowd.remove(connection)
+        crowd.remove(connection)
         if not crowd:
             del self._crowds[node]
         self._server.closed(connection, error)

@@ -63,24 +63,6 @@ def test_L4_who_is_accepted_while_the_entrance_closes_is_known(turns: int) -> No
         assert len(made) == 1
 
 
-def test_what_is_accepted_when_the_loop_ends_is_closed() -> None:
-    async def main() -> None:
-        door = entrance([])
-        await door.listen("127.0.0.1", 0)
-        client = socket.create_connection(("127.0.0.1", door.port))
-        while not door.sockets:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        client.close()
-        # The tasks that make transports are cancelled before they begin.
-
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        asyncio.run(main())
-        gc.collect()
-    assert not [each for each in found if "laddr=('127.0.0.1', 0)" in str(each.message)]
-    assert not [each for each in found if "raddr" in str(each.message)]
-
-
 def test_no_more_sockets_are_held_than_allowed_and_those_who_wait_get_their_turn() -> None:
     async def main() -> None:
         made: list[asyncio.Transport] = []

@@ -76,8 +76,8 @@ def test_where_all_are_busy_a_new_one_is_refused_and_may_come_back() -> None:
 def test_the_host_with_most_connections_makes_room() -> None:
     """However long those of others have been idle."""
     among = seats(connections=5)
-    many = seated(among, [Guest("many", 100.0 + n) for n in range(3)])
     seated(among, [Guest("few", 1.0), Guest("other", 1.0)])
+    many = seated(among, [Guest("many", 100.0 + n) for n in range(3)])
     new = Guest("new")
     among.arrive(new)
     assert among.sit(new) is many[0]

@@ -1,5 +1,6 @@
 """The port for peers: who is refused, and how many connections a node gets."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,9 +25,12 @@ class Link:
         self.last_in_s = last_in_s
         self.address = f"h:{node}"
         self.refused: list[LognodeError] = []
+        self.on_lost: Callable[[Link], None] = lambda _: None
 
     def refuse(self, error: LognodeError) -> None:
+        """As a connection does: it is lost at once."""
         self.refused.append(error)
+        self.on_lost(self)
 
 
 class Rig:
@@ -50,6 +54,7 @@ class Rig:
 
     def connect(self, node: int, last_in_s: float = 0.0) -> Link:
         link = Link(node, last_in_s)
+        link.on_lost = self.end
         self.server.opened(cast(ServerConnection, link))
         return link
 
@@ -81,9 +86,10 @@ def test_a_node_gets_its_connections_and_loses_the_one_that_was_silent_for_longe
     assert "node 2 may have 4 connections here" in links[1].refused[0].message
     assert not any(link.refused for link in (*others, new))
     assert rig.told == ["peer_crowd"]
-    assert rig.open == 9
+    assert rig.open == 8
     for link in (*links, *others, new):
-        rig.end(link)
+        if not link.refused:
+            rig.end(link)
     assert rig.open == 0
     assert rig.server._crowds == {}
 
