@@ -4,8 +4,9 @@ import asyncio
 from typing import Any
 
 from ..client import acceptor, limits
-from ..client.acceptor import Handler, Listener
+from ..client.acceptor import Handler
 from ..client.errors import Unavailable
+from ..client.listener import Listener
 from ..client.seats import Bounds
 from .addresses import split_address
 from .config import Config

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from lognode.client import acceptor, wire
-from lognode.client.acceptor import Listener, Request, ServerConnection
+from lognode.client.acceptor import Request, ServerConnection
 from lognode.client.chunks import Chunk
 from lognode.client.errors import (
     GenerationMismatch,
@@ -28,6 +28,7 @@ from lognode.client.errors import (
     Unavailable,
     to_wire,
 )
+from lognode.client.listener import Listener
 from lognode.client.records import EXPECT_ANY, Batch, check_limits, decode_batch
 from lognode.client.wire import Hello, Welcome
 from lognode.statemachine.producers import Producers

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lognode.client import acceptor, connection, frame, limits, wire
-from lognode.client.acceptor import Listener, Request, ServerConnection
+from lognode.client.acceptor import Request, ServerConnection
 from lognode.client.errors import (
     LimitExceeded,
     LognodeError,
@@ -22,6 +22,7 @@ from lognode.client.errors import (
     Unavailable,
     Unsupported,
 )
+from lognode.client.listener import Listener
 from lognode.client.wire import Hello, Welcome
 
 Serve = Callable[[Request], Any]

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from lognode.client import acceptor, limits, wire
-from lognode.client.acceptor import Listener, Request, ServerConnection
+from lognode.client import acceptor, limits, listener, wire
+from lognode.client.acceptor import Request, ServerConnection
 from lognode.client.address import Address
 from lognode.client.connection import Connection, dial
 from lognode.client.errors import LognodeError, Overloaded, Unavailable
 from lognode.client.frame import HEADER, Decoder, Frame, encode
+from lognode.client.listener import Listener
 from lognode.client.pool import Pool
 from lognode.client.seats import Bounds
 from lognode.client.wire import Hello, Welcome
@@ -109,10 +110,10 @@ async def rig(bounds: Bounds) -> AsyncIterator[Rig]:
         def failed(self, op: str, error: Exception) -> None:
             raise AssertionError(op)
 
-    listener = await acceptor.serve(
+    serving = await acceptor.serve(
         Handler(), "127.0.0.1", 0, bounds=bounds, on_closed=lambda reason, _: told.append(reason)
     )
-    made = Rig(listener, told, gate, served)
+    made = Rig(serving, told, gate, served)
     try:
         async with asyncio.timeout(30):
             yield made
@@ -120,7 +121,7 @@ async def rig(bounds: Bounds) -> AsyncIterator[Rig]:
         gate.set()
         for opened in made.raw:
             opened.close()
-        await listener.close()
+        await serving.close()
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -367,7 +368,7 @@ def test_incomplete_frames_take_bounded_memory() -> None:
 
 def test_who_does_not_read_its_refusal_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would hold a descriptor for as long as it likes."""
-    monkeypatch.setattr(acceptor, "closing_s", 0.2)
+    monkeypatch.setattr(listener, "closing_s", 0.2)
 
     async def test(made: Rig) -> None:
         await made.greet()
