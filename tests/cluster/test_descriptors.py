@@ -34,7 +34,7 @@ LIMITED = (
     "from lognode.node.main import main; sys.exit(main())"
 )
 FLAGS = ("--wal-file-bytes", str(1 << 20), "--disk-reserve-bytes", "0")
-VALUE = bytes(64 << 10)
+VALUE = random.Random(1).randbytes(64 << 10)
 
 
 @pytest.fixture(autouse=True)
