@@ -51,6 +51,13 @@ producer_requests_in_flight_max: Final = 5
 request_batches_max: Final = 256
 """Batches of one append request, of together `batch_bytes_max`; each has its own fate."""
 producers_per_range_max: Final = 100_000
+producers_named_max: Final = 100_000
+"""Names that the cluster knows."""
+producers_named_per_principal_max: Final = 50_000
+producer_names_bytes_max: Final = 16 * MIB
+producer_names_bytes_per_principal_max: Final = 8 * MIB
+producer_name_expiry_ms: Final = 7 * 24 * 3_600 * 1_000
+"""A name that nobody opens for so long is forgotten: its next opening goes on as if it was not."""
 producer_unacked_bytes_default: Final = 64 * MIB
 producer_expiry_ms: Final = 24 * 3_600 * 1_000
 
@@ -100,6 +107,7 @@ page_bytes_default: Final = 256 * KIB
 page_bytes_max: Final = 4 * MIB
 page_entries_max: Final = 20_000
 keys_page_max: Final = 10_000
+producers_page_max: Final = 1_000
 
 # Files.
 wal_file_bytes: Final = 64 * MIB
@@ -126,6 +134,13 @@ scrub_bytes_per_s: Final = 4 * MIB
 transfer_bytes_per_s: Final = 64 * MIB
 """Unless the node is told otherwise: of segment files that it gives, and as much that it takes."""
 
+# The metadata between nodes.
+image_page_bytes: Final = 256 * KIB
+"""Buckets of an image that one answer has, and one bucket more."""
+bucket_bytes_max: Final = MIB
+image_bytes_max: Final = 256 * MIB
+"""Of all buckets together."""
+
 # Placement.
 ranges_per_log_max: Final = 4_096
 split_bytes_default: Final = 512 * MIB
@@ -135,6 +150,10 @@ split_rate_default: Final = 20_000
 """Records appended and reads answered a second: about a fifth of what a node takes."""
 split_rate_min: Final = 100
 """Of less there is too little to sample."""
+logs_max: Final = 10_000
+"""Of a cluster."""
+ranges_max: Final = 50_000
+"""Of a cluster, those that splits under way are to create counted."""
 replicas_max: Final = 7
 nodes_max: Final = 1_024
 

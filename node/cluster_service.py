@@ -6,6 +6,7 @@ the one. A refusal is final, a missing leader is waited for until the deadline.
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -26,10 +27,12 @@ from ..client.errors import (
 from ..client.wire import field
 from ..partitions import commands
 from ..partitions.model import Descriptor
-from . import fields, health
+from ..partitions.producers import KEY_BYTES
+from . import fields, health, images
 from .disk_room import DiskRoom
 from .handover import Handover
 from .host import Host
+from .images import Images
 from .recoveries import Recoveries
 from .view import View
 
@@ -47,7 +50,8 @@ _ONCE = frozenset(
 )
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
 _FORWARDED = frozenset(
-    {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
+    {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_NAMED,
+     commands.OPEN_ANONYMOUS, commands.DELETE_PRODUCER, commands.EXPIRE_PRODUCERS,
      commands.REGISTER, commands.MOVE, commands.SPLIT, commands.MERGE, commands.RECOVER,
      commands.DRAIN_NODE, commands.REMOVE_NODE}
 )  # fmt: skip
@@ -71,8 +75,14 @@ class ClusterService:
         handover: Handover,
         recoveries: Recoveries,
         room: DiskRoom,
+        images: Images,
+        wall_ms: Callable[[], int],
+        entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        self._wall_ms = wall_ms
+        self._entropy = entropy
         self._room = room
+        self._images = images
         self._recoveries = recoveries
         self._node_id = node_id
         self._host = host
@@ -87,7 +97,6 @@ class ClusterService:
             "create_log": self.create_log,
             "alter_log": self.alter_log,
             "delete_log": self.delete_log,
-            "producer_open": self.producer_open,
             "status": self.status,
             "health": self.health,
             "range_transfer": self.range_transfer,
@@ -169,10 +178,6 @@ class ClusterService:
     async def delete_log(self, body: Body) -> Body:
         """Delete a log and all its entries."""
         return await self.command({"op": commands.DELETE_LOG, "name": body.get("name")})
-
-    async def producer_open(self, body: Body) -> Body:
-        """A producer id: of a name, with its epoch raised, or a block of anonymous ones."""
-        return await self.command({"op": commands.OPEN_PRODUCER, "name": body.get("name")})
 
     async def status(self, _: Body) -> Body:
         """The dict of /status.json."""
@@ -313,19 +318,33 @@ class ClusterService:
             raise Conflict(f"node {node} is {record.state}: choose one of the other members")
 
     async def join(self, body: Body) -> Body:
-        """A node that wants to join: its id, and the image to begin with.
+        """A node that wants to join: its id. As a node of the cluster it asks for the image then.
 
         Raises Unavailable before the founder has registered: the id would be the founder's."""
         if not self._view.metadata.nodes:
             raise Unavailable("the cluster is being founded", reason="founding")
         answer = await self.command(register_command({**body, "node": None}))
         await self._refresh()
-        return {**answer, "image": self._view.metadata.image()}
+        return answer
 
     # The way to the controller.
 
     async def command(self, command: Body) -> Body:
         """Have the controller commit a command, here or elsewhere. Raises what refused it."""
+        once = command.get("op") in _ONCE
+        return await self._at_controller(
+            "command", {"command": command}, lambda _: self.execute(command), once=once
+        )
+
+    async def at_leader(self, op: str, body: Body, here: Callable[[Body], Awaitable[Body]]) -> Body:
+        """Ask the controller's leader, with `here` where this node may be that; `op` is the
+        question's name between nodes. Raises what refused it."""
+        return await self._at_controller(op, body, here, once=False)
+
+    async def _at_controller(
+        self, op: str, body: Body, here: Callable[[Body], Awaitable[Body]], *, once: bool
+    ) -> Body:
+        """`once`: an unknown outcome is told and not tried again."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DEADLINE_S
         backoff_s = 0.05
@@ -334,9 +353,14 @@ class ClusterService:
         while loop.time() < deadline:
             node = self._next_controller_node(tried)
             try:
-                return await self._command_at(node, command, deadline)
+                if node == self._node_id():
+                    return await here(body)
+                connection = self._connection(node)
+                if connection is None:
+                    raise Unavailable(f"no link to controller member {node}")
+                return await connection.request(op, body, deadline=deadline)
             except (NotLeader, Sealed, Unavailable, Timeout) as error:
-                if error.outcome != "not_applied" and command.get("op") in _ONCE:
+                if once and error.outcome != "not_applied":
                     raise
                 last = error
                 hint = error.fields.get("hint")
@@ -361,21 +385,16 @@ class ClusterService:
             fresh = list(members)
         return fresh[0]
 
-    async def _command_at(self, node: int, command: Body, deadline: float) -> Body:
-        if node == self._node_id():
-            return await self.execute(command)
-        connection = self._connection(node)
-        if connection is None:
-            raise Unavailable(f"no link to controller member {node}")
-        return await connection.request("command", {"command": command}, deadline=deadline)
-
     async def execute(self, command: Body) -> Body:
         """Commit a command here. Raises NotLeader when this node does not lead the controller."""
         replica = self._host.controller
         if replica is None:
             leader = self._view.controller_leader()
             raise NotLeader("this node is no controller member", hint=leader)
-        return await replica.command(command)
+        complete = commands.dated(command, self._wall_ms())
+        if command.get("op") == commands.OPEN_NAMED:
+            complete["key"] = self._entropy(KEY_BYTES)
+        return await replica.command(complete)
 
     async def peer_command(self, _: int, body: Body) -> Body:
         """A command that another node forwarded."""
@@ -390,16 +409,14 @@ class ClusterService:
         if replica is not None and replica.leads:
             self._view.follow_replica(replica.metadata)
             return
-        deadline = asyncio.get_running_loop().time() + 2.0
         for node in self._controllers():
             connection = self._connection(node)
             if connection is None:
                 continue
             try:
-                answer = await connection.request("image", {}, deadline=deadline)
+                await self._images.pull(connection, images.NEWEST)
             except LognodeError:
                 continue  # another one leads, or the heartbeat brings it
-            await self._view.take(answer["image"])
             return
 
     def _controllers(self) -> list[int]:
@@ -419,14 +436,6 @@ class ClusterService:
                     await self._view.changed(_VERSION_WAIT_S)
         except TimeoutError:
             return  # the answer tells its version
-
-    async def peer_image(self, _: int, __: Body) -> Body:
-        """The controller leader's image, confirmed by a quorum round (executions 1.29)."""
-        replica = self._host.controller
-        if replica is None:
-            raise NotLeader("this node is no controller member", hint=None)
-        await replica.ready()
-        return {"image": replica.metadata.image()}
 
 
 def register_command(body: Body) -> Body:

@@ -59,6 +59,7 @@ from .heartbeat import Heartbeat
 from .host import Host
 from .hot import HotRanges
 from .http import HttpServer
+from .images import Images
 from .joining import found, join, registration
 from .large import LargeRanges
 from .lead_balance import LeadBalance
@@ -70,6 +71,7 @@ from .merges import Merges
 from .metrics import Metrics
 from .peers import PeerLinks
 from .pings import Pings
+from .producer_service import ProducerService
 from .raft_in import Boot, RaftIn
 from .rate import TokenBucket
 from .recoveries import Recoveries
@@ -193,7 +195,8 @@ class Node:
             self._removals.run(),
             self._changes.run(), self._membership.register(), self._disk_watch.run(),
             self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
-            self._hot.run(), Garbage(lambda: not self._view.metadata.operations).run(),
+            self._hot.run(), self._producers.expire(),
+            Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
         if config.balance == "on":
@@ -211,7 +214,7 @@ class Node:
                 config = await self._agree()
         if identity is None and config.join:
             identity, image = await join(config, self._secret, self._process)
-            await self._store_rows({**identity_row(identity), rows.IMAGE: image})
+            await self._store_rows({**identity_row(identity), **image})
         elif identity is None:
             identity = found()
             await self._store_rows(identity_row(identity))
@@ -308,6 +311,7 @@ class Node:
             self._meta, self._files, on_change=self._image_changed,
             present=lambda n: n == node_id or not self._pings.liveness.missing(n),
         )  # fmt: skip
+        self._images = Images(self._host, self._view)
         self._flusher = Flusher(
             builder=self._builder, tmp=self._directory.tmp, store=self._store, meta=self._meta,
             sync=self._files, rounds=self._rounds, memory=self._memory, metrics=self._metrics,
@@ -371,7 +375,7 @@ class Node:
         self._heartbeat = Heartbeat(
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,
             connection=self._links.connection, room=self._room, draining=self._draining,
-            large=self._large, handover=self._handover, hot=self._hot,
+            large=self._large, handover=self._handover, hot=self._hot, images=self._images,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,
@@ -397,6 +401,11 @@ class Node:
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection, status=self._status, rng=self._rng,
             handover=self._handover, recoveries=self._recoveries, room=self._room,
+            images=self._images, wall_ms=self._clocks.wall_ms,
+        )  # fmt: skip
+        self._producers = ProducerService(
+            host=self._host, command=self._cluster.command, at_leader=self._cluster.at_leader,
+            wall_ms=self._clocks.wall_ms,
         )  # fmt: skip
         self._membership = Membership(
             identity=identity,
@@ -432,17 +441,17 @@ class Node:
             who=lambda: (identity.cluster_id, identity.node_id),
             raft_in=self._raft_in,
             data=data,
-            operations=cluster.operations,
+            operations={**cluster.operations, **self._producers.operations},
             join=cluster.join,
             peer_operations={
                 "base": bases.describe,
                 "file": bases.piece,
                 "file_check": bases.check,
                 "heartbeat": self._heartbeat.serve,
-                "known_image": self._heartbeat.known_image,
+                "image_page": self._images.serve,
                 "report": self._take_report,
                 "command": cluster.peer_command,
-                "image": cluster.peer_image,
+                "producers_page": self._producers.peer_page,
                 "loads": self._loads.serve,
                 "replica_end": self._recoveries.serve,
                 "controller_install": self._changes.install,

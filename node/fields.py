@@ -38,6 +38,14 @@ def integers(body: Body, name: str, count: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+def rows(body: Body, name: str, width: int) -> list[list[Any]]:
+    """An array of arrays, each of so many elements."""
+    found = body.get(name)
+    if type(found) is not list or any(type(row) is not list or len(row) != width for row in found):
+        raise invalid(name)
+    return found
+
+
 def optional_integer(body: Body, name: str) -> int | None:
     """An integer from 0 up, or None."""
     return None if body.get(name) is None else integer(body, name)

@@ -240,7 +240,10 @@ def _done(state: MetadataState, command: Command) -> Answer:
 def _end(state: MetadataState, operation: Operation, at_ms: int) -> None:
     del state.operations[operation.operation_id]
     for range_id, generation in operation.inputs:
-        state.done[range_id] = generation
+        if range_id in state.ranges:
+            state.done[range_id] = generation
+        else:
+            state.done.pop(range_id, None)
         state.last_operations.pop(range_id, None)
     for output in operation.outputs:
         _lock(state, output.range_id, 0)

@@ -24,7 +24,15 @@ from ..client.errors import (
     Unsupported,
     to_wire,
 )
-from . import allocate, commands, generation_commands, lifecycle, log_names, placement
+from . import (
+    allocate,
+    commands,
+    generation_commands,
+    lifecycle,
+    log_names,
+    placement,
+    producers,
+)
 from .command_fields import number as _number
 from .command_fields import text as _text
 from .generation_commands import REASON_CHARS_MAX
@@ -33,8 +41,6 @@ from .model import CONTROLLER_RANGE, Descriptor, LastOperation, Lineage, LogReco
 from .policy import altered, of_request
 
 NODE_STATES = ("JOINING", "ACTIVE", "DRAINING", "DEAD", "REMOVED")
-PRODUCER_BLOCK = 1_024
-"""Ids that one anonymous request reserves."""
 
 Command = dict[str, Any]
 Answer = dict[str, Any]
@@ -47,21 +53,43 @@ class Metadata(MetadataState):
 
     def apply(self, index: int, term: int, command: Command) -> Answer:
         """The command's answer, `{"ok": ...}` or `{"error": ...}`."""
+        self.changes.begin(self.version)
+        answer = self._answer_or_error(index, term, command)
+        if "ok" not in answer:
+            self.changes.roll_back()
+            return answer
+        if command["op"] not in commands.QUIET:
+            self.version += 1
+        self.settle()
+        return answer
+
+    def rehearse(self, index: int, term: int, command: Command) -> Answer | None:
+        """Return the command's answer if it would change nothing, else None. Changes nothing.
+
+        Whoever leads answers such a command at once: nothing is proposed for a repeated, refused
+        or malformed command, and the version stays.
+        """
+        self.changes.begin(self.version)
         try:
-            answer = self._answer(index, term, command)
+            answer = self._answer_or_error(index, term, command)
+            return None if self.changes.touched and "ok" in answer else answer
+        finally:
+            self.changes.roll_back()
+
+    def _answer_or_error(self, index: int, term: int, command: Command) -> Answer:
+        try:
+            return {"ok": self._answer(index, term, command)}
         except LognodeError as error:
             return {"error": to_wire(error)}
         except (KeyError, TypeError, ValueError) as error:
             bad = InvalidArgument(f"metadata command {command.get('op')!r} is malformed: {error!r}")
             return {"error": to_wire(bad)}
-        self.version += 1
-        return {"ok": answer}
 
     def _answer(self, index: int, term: int, command: Command) -> Answer:
         op = str(command.get("op"))
         if self.sealed:
             raise Sealed("the controller's generation has ended")
-        change = generation_commands.HANDLERS.get(op)
+        change = generation_commands.HANDLERS.get(op) or _PRODUCERS.get(op)
         if change is not None:
             return change(self, command)
         handler = self._HANDLERS.get(op)
@@ -166,7 +194,8 @@ class Metadata(MetadataState):
             "node": node,
             "state": self.nodes[node].state,
             "replicas": self.replicas_by_node()[node],
-            "version": self.version + 1,  # once this command is applied
+            # Once this command is applied, where it changes anything.
+            "version": self.version + bool(self.changes.touched),
         }
 
     def _groups(self) -> Iterator[tuple[str, Descriptor]]:
@@ -180,11 +209,10 @@ class Metadata(MetadataState):
         name = command["name"]
         log_names.check(name)
         policy = of_request(command)
-        for record in self.logs.values():
-            if record.name == name:
-                if command.get("exist_ok"):
-                    return {"log": record.log_id, "created": False}
-                raise LogExists(f"log {name!r} exists already", log=name)
+        if name in self.logs.ids:
+            if command.get("exist_ok"):
+                return {"log": self.logs.ids[name], "created": False}
+            raise LogExists(f"log {name!r} exists already", log=name)
         split_at = command.get("split_at")
         if split_at is not None:
             spans = allocate.spans_at(split_at)
@@ -216,29 +244,19 @@ class Metadata(MetadataState):
                     f"range {range_.range_id} is in operation {range_.operation}; try again later",
                     range=range_.range_id, operation=range_.operation,
                 )  # fmt: skip
-        for range_ in self.ranges_of(record.log_id):
-            self.done[range_.range_id] = range_.generation
+        for range_ in list(self.ranges_of(record.log_id)):
             del self.ranges[range_.range_id]
+            self.done.pop(range_.range_id, None)
             self.last_operations.pop(range_.range_id, None)
         del self.logs[record.log_id]
         return {}
 
     def _open_producer(self, command: Command, *_: int) -> Answer:
+        """As versions before this one opened producers; nobody proposes it any more."""
         name = command.get("name")
         if name is None:
-            first = self.next_ids["producer"]
-            self.next_ids["producer"] += PRODUCER_BLOCK
-            return {"id": first, "count": PRODUCER_BLOCK, "epoch": 1}
-        if not isinstance(name, str) or not 1 <= len(name.encode()) <= (
-            limits.producer_name_bytes_max
-        ):
-            raise InvalidArgument(
-                f"producer name of 1 to {limits.producer_name_bytes_max} bytes, not {name!r}",
-                what="name",
-            )
-        producer_id, epoch = self.producers.get(name) or (self.next_id("producer"), 0)
-        self.producers[name] = (producer_id, epoch + 1)
-        return {"id": producer_id, "count": 1, "epoch": epoch + 1}
+            return producers.open_anonymous(self, command)
+        return producers.open_as_before(self, name)
 
     def _homes(self) -> placement.Homes:
         """Active nodes, those with the fewest replicas first."""
@@ -288,6 +306,15 @@ class Metadata(MetadataState):
         """The controller's next generation goes on from this state."""
         self.sealed = False
         self.version += 1
+        self.settle()
+
+
+_PRODUCERS: Final[Mapping[str, Callable[[Metadata, Command], Answer]]] = {
+    commands.OPEN_ANONYMOUS: producers.open_anonymous,
+    commands.OPEN_NAMED: producers.open_named,
+    commands.DELETE_PRODUCER: producers.delete,
+    commands.EXPIRE_PRODUCERS: producers.expire,
+}
 
 
 def group_size(replicas: int, nodes: int) -> int:
