@@ -108,6 +108,11 @@ page_bytes_max: Final = 4 * MIB
 page_entries_max: Final = 20_000
 keys_page_max: Final = 10_000
 producers_page_max: Final = 1_000
+ranges_page_max: Final = 500
+"""Descriptors of ranges; fewer where their keys are long."""
+logs_page_max: Final = 500
+status_page_max: Final = 500
+"""Rows of all sections of the status together."""
 
 # Files.
 wal_file_bytes: Final = 64 * MIB

@@ -51,8 +51,17 @@ ALIVE: Final = "alive"
 PING: Final = "ping"
 """{} -> {}. Answered by the connection itself."""
 METADATA: Final = "metadata"
-"""{log?: name, at_least: version} -> {cluster, version, nodes: [{id, address, http, zone, state,
-replicas?}], logs: [{id, name, policy}], ranges: [descriptor + leader: id | nil]}."""
+"""{log: name, start_key?: key, limit?, at_least, nodes?: false} -> {cluster, version, nodes: [{id,
+address, http, zone, state}], logs: [{id, name, policy}], ranges: [descriptor + leader: id | nil],
+next_key: key | nil}: the ranges of the log from the one on that has `start_key`, or all where they
+fit an answer; with `next_key` there are more from that key on. Without `log`, {after?: log id,
+limit?, at_least, nodes?: false} -> the same without ranges, the logs with ids above `after`; with
+`next: id` there are more above that; of each node also how many `replicas` it has. With `nodes:
+false` the nodes are left out."""
+RANGES: Final = "ranges"
+"""{after?: range id, limit?, at_least} -> {version, ranges: [descriptor + leader], next: id | nil}:
+the ranges of all logs with ids above `after`; with `next` there are more above that. {range: id,
+at_least} -> the same for that range alone, none when it is gone."""
 CREATE_LOG: Final = "create_log"
 """{name, ranges | split_at: [key], replicas, policy..., exist_ok} -> {log}."""
 ALTER_LOG: Final = "alter_log"
@@ -60,7 +69,14 @@ ALTER_LOG: Final = "alter_log"
 DELETE_LOG: Final = "delete_log"
 """{name} -> {}."""
 PRODUCER_OPEN: Final = "producer_open"
-"""{name: str | nil} -> {id, epoch}. The same name gives the same id, one epoch higher."""
+"""{name: str | nil} -> {id, epoch}. The same name gives the same id, with a higher epoch."""
+PRODUCERS: Final = "producers"
+"""{after?: number, limit?} -> {producers: [{name, id, epoch, opened_ms: ms | nil, owner}], next:
+number | nil}: the named producers, in the order of their first opening; with `next` there are more
+after that. A page may be empty and have a `next`."""
+PRODUCER_DELETE: Final = "producer_delete"
+"""{name} -> {id, epoch}: the name is forgotten. Its next opening gives the same id and a higher
+epoch."""
 FENCE: Final = "fence"
 """{range, generation, id, epoch} -> {}: the range refuses lower epochs of the producer from now on.
 Sent to every range of the log when a named producer is opened (executions 1.27)."""
@@ -132,7 +148,8 @@ prefix and span from `from_seq`; with an `end_key`, which only the first push ha
 there: the others are followed by themselves from that `from_seq`. `next` is the seq after all that
 the push covers, or a map of it per key."""
 STATUS: Final = "status"
-"""{} -> the dict of /status.json."""
+"""{after?: position, limit?} -> the dict of /status.json, or a part of it, and `next`: position |
+nil. The first answer has all names; rows of the next ones go behind those that came before."""
 RANGE_TRANSFER: Final = "range_transfer"
 """{range, node} -> {leader, changed}."""
 RANGE_MOVE: Final = "range_move"

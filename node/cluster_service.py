@@ -1,4 +1,4 @@
-"""Operations on the cluster: metadata, logs, producers, joining; and the way to the controller.
+"""Operations on the cluster: logs, ranges, nodes, joining; and the way to the controller.
 
 A command goes to the controller's leader, wherever it is; this node forwards it when it is not
 the one. A refusal is final, a missing leader is waited for until the deadline.
@@ -37,7 +37,6 @@ from .recoveries import Recoveries
 from .view import View
 
 _DEADLINE_S = 10.0
-_VERSION_WAIT_S = 0.5
 _ONCE = frozenset(
     {
         commands.CREATE_LOG,
@@ -61,7 +60,7 @@ Body = dict[str, Any]
 
 
 class ClusterService:
-    """See the module. `status` gives the dict of /status.json."""
+    """See the module. `status` gives a page of the status."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class ClusterService:
         host: Host,
         view: View,
         connection: Callable[[int], Connection | None],
-        status: Callable[[], Awaitable[Body]],
+        status: Callable[[Body], Awaitable[Body]],
         rng: random.Random,
         handover: Handover,
         recoveries: Recoveries,
@@ -88,16 +87,14 @@ class ClusterService:
         self._host = host
         self._view = view
         self._connection = connection
-        self._status = status
         self._rng = rng
         self._handover = handover
         self._prefer: int | None = None
         self.operations = {
-            "metadata": self.metadata,
             "create_log": self.create_log,
             "alter_log": self.alter_log,
             "delete_log": self.delete_log,
-            "status": self.status,
+            "status": status,
             "health": self.health,
             "range_transfer": self.range_transfer,
             "range_move": self.range_move,
@@ -111,53 +108,6 @@ class ClusterService:
 
     # Operations.
 
-    async def metadata(self, body: Body) -> Body:
-        """The cluster as a client needs it: nodes, logs, ranges with their leaders.
-
-        At least as new as `at_least` if that can be had soon; the answer says how new it is. Of
-        all logs it also says how many replicas each node has.
-        """
-        name = fields.optional_text(body, "log")
-        at_least = fields.integer(body, "at_least", 0)
-        if self._view.metadata.version < at_least:
-            await self._wait_version(at_least)
-        metadata = self._view.metadata
-        logs = list(metadata.logs.values())
-        if name is not None:
-            if all(record.name != name for record in logs):
-                await self._refresh()
-                metadata = self._view.metadata
-            logs = [metadata.log_named(name)]
-        wanted = {record.log_id for record in logs}
-        held = metadata.replicas_by_node() if name is None else None
-        return {
-            "cluster": metadata.cluster_id,
-            "version": metadata.version,
-            "nodes": [
-                {"id": n.node_id, "address": n.address, "http": n.http, "zone": n.zone,
-                 "state": n.state, **({} if held is None else {"replicas": held[n.node_id]})}
-                for n in metadata.nodes.values()
-            ],
-            "logs": [
-                {"id": r.log_id, "name": r.name, "policy": r.policy.to_body()} for r in logs
-            ],
-            "ranges": [
-                self.describe(range_)
-                for range_ in metadata.ranges.values()
-                if range_.log_id in wanted
-            ],
-        }  # fmt: skip
-
-    def describe(self, range_: Descriptor) -> Body:
-        """A descriptor with the leader last heard of."""
-        leader = self._view.leader(range_.range_id, range_.generation)
-        return {**range_.to_wire(), "leader": leader}
-
-    def describe_range(self, range_id: int) -> list[Body]:
-        """What this node knows of the span of a range: the range itself, and those that came of
-        it when it last changed."""
-        return list(map(self.describe, self._view.metadata.descendants(range_id)))
-
     async def create_log(self, body: Body) -> Body:
         """Create a log; the answer has its id once this node knows it."""
         names = ("name", "ranges", "split_at", "replicas", "retention_ms", "retention_bytes",
@@ -165,23 +115,19 @@ class ClusterService:
                  "split_rate", "exist_ok")  # fmt: skip
         command = {name: body[name] for name in names if name in body}
         answer = await self.command({"op": commands.CREATE_LOG, **command})
-        await self._refresh()
+        await self.refresh()
         return answer
 
     async def alter_log(self, body: Body) -> Body:
         """Change a log's policy; the answer has the whole of it as it is from now on."""
         command = {"name": body.get("name"), "changes": body.get("changes")}
         answer = await self.command({"op": commands.ALTER_LOG, **command})
-        await self._refresh()
+        await self.refresh()
         return answer
 
     async def delete_log(self, body: Body) -> Body:
         """Delete a log and all its entries."""
         return await self.command({"op": commands.DELETE_LOG, "name": body.get("name")})
-
-    async def status(self, _: Body) -> Body:
-        """The dict of /status.json."""
-        return await self._status()
 
     async def health(self, body: Body) -> Body:
         """Whether the cluster is as it should be, and if not, why."""
@@ -296,7 +242,7 @@ class ClusterService:
         try:
             return self._view.metadata.descriptor(range_id)
         except RangeNotFound:
-            await self._refresh()  # it may be new
+            await self.refresh()  # it may be new
         try:
             return self._view.metadata.descriptor(range_id)
         except RangeNotFound as error:
@@ -324,7 +270,7 @@ class ClusterService:
         if not self._view.metadata.nodes:
             raise Unavailable("the cluster is being founded", reason="founding")
         answer = await self.command(register_command({**body, "node": None}))
-        await self._refresh()
+        await self.refresh()
         return answer
 
     # The way to the controller.
@@ -403,7 +349,7 @@ class ClusterService:
             raise InvalidArgument(f"nobody forwards {command.get('op')!r}", what="command")
         return await self.execute(command)
 
-    async def _refresh(self) -> None:
+    async def refresh(self) -> None:
         """Let the image catch up with the controller's leader, for what was just decided."""
         replica = self._host.controller
         if replica is not None and replica.leads:
@@ -424,18 +370,6 @@ class ClusterService:
         leader = self._view.controller_leader()
         others = set(self._view.metadata.controller.members) - {self._node_id()}
         return sorted(others, key=lambda node: (node != leader, node))
-
-    async def _wait_version(self, version: int) -> None:
-        """Return when the image is that new, or after half a second."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _VERSION_WAIT_S
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._refresh()
-                while self._view.metadata.version < version:
-                    await self._view.changed(_VERSION_WAIT_S)
-        except TimeoutError:
-            return  # the answer tells its version
 
 
 def register_command(body: Body) -> Body:

@@ -68,6 +68,7 @@ from .maintenance import Maintenance
 from .membership import Membership, check_not_refused
 from .memtables import Memtables
 from .merges import Merges
+from .metadata_service import MetadataService
 from .metrics import Metrics
 from .peers import PeerLinks
 from .pings import Pings
@@ -81,7 +82,7 @@ from .rounds import Rounds
 from .scrub import Scrub
 from .segment_repair import SegmentRepair
 from .server import Server
-from .status import status
+from .status import Status
 from .sync_thread import SyncThread
 from .turn_ends import TurnEnds
 from .view import View
@@ -397,12 +398,17 @@ class Node:
             node_id=identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection,
         )  # fmt: skip
+        self._status = Status(
+            node_id=identity.node_id, host=self._host, view=self._view, facts=self._facts,
+            heartbeat=self._heartbeat, room=self._room, repair=self._repair, loads=self._loads,
+        )  # fmt: skip
         self._cluster = ClusterService(
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
-            connection=self._links.connection, status=self._status, rng=self._rng,
+            connection=self._links.connection, status=self._status.page, rng=self._rng,
             handover=self._handover, recoveries=self._recoveries, room=self._room,
             images=self._images, wall_ms=self._clocks.wall_ms,
         )  # fmt: skip
+        self._catalog = MetadataService(self._view, self._cluster.refresh)
         self._producers = ProducerService(
             host=self._host, command=self._cluster.command, at_leader=self._cluster.at_leader,
             wall_ms=self._clocks.wall_ms,
@@ -427,7 +433,7 @@ class Node:
         )  # fmt: skip
         data = DataService(
             node_id=identity.node_id, replica=self._host.serving,
-            describe=cluster.describe_range, metrics=self._metrics,
+            describe=self._catalog.describe_range, metrics=self._metrics,
             damaged=self._host.refusal, for_good=self._host.damaged.__contains__,
             on_damaged=self._repair.read_found,
         )  # fmt: skip
@@ -441,7 +447,11 @@ class Node:
             who=lambda: (identity.cluster_id, identity.node_id),
             raft_in=self._raft_in,
             data=data,
-            operations={**cluster.operations, **self._producers.operations},
+            operations={
+                **cluster.operations,
+                **self._catalog.operations,
+                **self._producers.operations,
+            },
             join=cluster.join,
             peer_operations={
                 "base": bases.describe,
@@ -474,7 +484,7 @@ class Node:
         http_host, http_port = split_address(self._config.http, "http")
         self._http = HttpServer(
             host=http_host, port=http_port, metrics=self._metrics, not_ready=self._not_ready,
-            status=self._status,
+            status=self._status.whole,
         )  # fmt: skip
         await self._http.start()
 
@@ -554,13 +564,6 @@ class Node:
         self._facts.take(node, report, asyncio.get_running_loop().time())
         self._driver.wake()
         return {}
-
-    async def _status(self) -> dict[str, Any]:
-        return await status(
-            node_id=self.identity.node_id, host=self._host, view=self._view, facts=self._facts,
-            heartbeat=self._heartbeat, room=self._room, repair=self._repair,
-            loads=self._loads,
-        )  # fmt: skip
 
     def _not_ready(self) -> str | None:
         if self._stopping.is_set():

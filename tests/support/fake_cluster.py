@@ -283,6 +283,10 @@ class FakeNode:
             if "log" in body and body["log"] not in cluster.logs:
                 raise LogNotFound(f"no log {body['log']!r}", log=body["log"])
             return self.metadata()
+        if op == wire.RANGES:
+            self.fault(request, "metadata")
+            ranges = [r for r in cluster.ranges if body.get("range") in (None, r.range_id)]
+            return {"version": cluster.version, "ranges": list(map(self.describe, ranges))}
         if op == wire.CREATE_LOG:
             if body["name"] in cluster.logs:
                 if body["exist_ok"]:
