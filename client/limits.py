@@ -132,7 +132,7 @@ meta_map_bytes: Final = 16 << 30
 base_chunk_bytes: Final = 4 * MIB
 """A piece of a segment file in a base transfer, at most."""
 disk_reserve_bytes: Final = 512 * MIB
-"""Unless the node is told otherwise: with less free it refuses appends."""
+"""Unless the node is told otherwise: with less free it refuses appends. Two WAL files at least."""
 disk_reserve_bytes_max: Final = 1 << 50
 scrub_bytes_per_s: Final = 4 * MIB
 """Unless the node is told otherwise: of segment files that are read and hashed again."""

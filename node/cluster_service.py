@@ -337,6 +337,10 @@ class ClusterService:
         if replica is None:
             leader = self._view.controller_leader()
             raise NotLeader("this node is no controller member", hint=leader)
+        if command.get("op") in commands.GROWING:
+            no_room = self._room.growth_refusal(replica.members)
+            if no_room is not None:
+                raise no_room
         complete = commands.dated(command, self._wall_ms())
         if command.get("op") == commands.OPEN_NAMED:
             complete["key"] = self._entropy(KEY_BYTES)

@@ -47,7 +47,7 @@ from .data_directory import (
     new_incarnation,
 )
 from .data_service import DataService
-from .disk_room import DiskRoom
+from .disk_room import DiskRoom, reserve_bytes
 from .disk_watch import DiskWatch
 from .draining import Draining
 from .duties import Duties
@@ -181,6 +181,7 @@ class Node:
         self._assemble_control()
         self._assemble_cluster()
         self._view.load()
+        self._disk_watch.check_size()
         await self._disk_watch.look()
         await self._host.recover()
         if self._founding and self._host.controller is None:
@@ -272,7 +273,9 @@ class Node:
         )  # fmt: skip
         self._parts.callback(self._rounds.stop)
         options = RaftOptions()
-        self._room = DiskRoom(node_id, self._config.disk_reserve_bytes)
+        self._room = DiskRoom(
+            node_id, reserve_bytes(self._config.disk_reserve_bytes, self._config.wal_file_bytes)
+        )
         self._confirmations = Confirmations(
             links=self._links, replica=lambda gid: self._host.groups.get(gid), options=options,
             on_broken=self._fail,
@@ -343,7 +346,8 @@ class Node:
         places = (self._directory.root, self._directory.wal, self._directory.files)
         self._disk_watch = DiskWatch(
             room=self._room, places=places, host=self._host, handover=self._handover,
-            on_change=self._replica_changed, metrics=self._metrics,
+            on_change=self._replica_changed, wal=self._wal, sync=self._files,
+            metrics=self._metrics,
         )  # fmt: skip
         self._duties = Duties(
             node_id=node_id, host=self._host, view=self._view, flusher=self._flusher,

@@ -15,11 +15,19 @@ disks ends a range. So a reserve is kept. While less than that is free:
 What makes room goes on at every level: trim, delete, retention, the end of generations; and so do
 reads and the controller. A range whose members mostly have no room refuses appends also where the
 leader has: those who are to store them could not for long.
+
+Whatever the operator says, the reserve is two WAL files at least, for one file of room is needed to
+begin the next file. One WAL file is made ahead, so that a file can be begun also on a disk that was
+filled from outside between two looks. A node that has no file ahead, and no room to make one, is
+EXHAUSTED: it takes no entries of ranges from their leaders either, and only answers the leaders, as
+if the entries were lost on the way. Leaders that hear of it send none. So what is left of the
+current file serves terms, votes and the commands that make room.
 """
 
 from collections.abc import Collection
 from enum import IntEnum
 
+from ..client import limits
 from ..client.errors import Overloaded
 
 RETRY_AFTER_S = 1.0
@@ -29,6 +37,12 @@ _FILL_BYTES_PER_S = 512 << 20
 """As fast as a disk could fill: the next look comes before the reserve can be used up."""
 _LOOK_MIN_S = 0.25
 _LOOK_MAX_S = 5.0
+
+
+def reserve_bytes(wanted: int, wal_file_bytes: int) -> int:
+    """The reserve of a node whose operator wants so many bytes: two WAL files at least, and a WAL
+    file is as large as the largest entry at least."""
+    return max(wanted, 2 * max(wal_file_bytes, limits.entry_bytes_max))
 
 
 class Level(IntEnum):
@@ -41,9 +55,7 @@ class Level(IntEnum):
 
 
 def level_of(free: int, reserve: int, before: Level) -> Level:
-    """The level with so many bytes free; `before`: the one until now. Reserve 0: always AMPLE."""
-    if not reserve:
-        return Level.AMPLE
+    """The level with so many bytes free; `before`: the one until now."""
     found = _plain(free, reserve)
     if found >= before:
         return found
@@ -73,7 +85,10 @@ class DiskRoom:
         """Bytes, as last seen; -1 before the first look."""
         self.level = Level.AMPLE
         self.others: dict[int, int] = {}
-        """Other nodes with less than their reserve, and how many bytes they have."""
+        """Other nodes with less than their reserve, and how many bytes they have; 0: they are
+        EXHAUSTED."""
+        self.exhausted = False
+        """No WAL file could be begun here when the current one is full."""
 
     def saw(self, free: int) -> bool:
         """So many bytes are free now; whether the level is another one."""
@@ -81,11 +96,41 @@ class DiskRoom:
         self.level = level_of(free, self.reserve, before)
         return self.level != before
 
+    def takes_entries(self) -> bool:
+        """Whether entries of ranges are taken from their leaders."""
+        return not self.exhausted
+
+    @property
+    def told_free(self) -> int | None:
+        """What other nodes are told: the bytes that are free, None for the reserve or more."""
+        if self.exhausted:
+            return 0
+        return self.free if self.level else None
+
+    @property
+    def exhausted_others(self) -> set[int]:
+        """Other nodes that take no entries."""
+        return {node for node, free in self.others.items() if free <= 0}
+
+    def growth_refusal(self, members: Collection[int]) -> Overloaded | None:
+        """Why the controller of these members takes no command that makes the metadata larger."""
+        full = set(members) & self.exhausted_others
+        if self.exhausted and self.node_id in members:
+            full.add(self.node_id)
+        if not full:
+            return None
+        return Overloaded(
+            f"the disk of node {', '.join(map(str, sorted(full)))} is full, and the node has a "
+            "replica of the metadata: nothing is created until there is room; free some",
+            retry_after=RETRY_AFTER_S,
+            reason="disk",
+        )
+
     @property
     def short(self) -> dict[int, int]:
         """All nodes known to have less than their reserve, this one too."""
-        own = {self.node_id: self.free} if self.level else {}
-        return {**self.others, **own}
+        own = self.told_free
+        return self.others if own is None else {**self.others, self.node_id: own}
 
     def told(self, node: int, free: int | None) -> None:
         """Another node says how many bytes it has; None: its reserve, or more."""
@@ -119,6 +164,17 @@ class DiskRoom:
         return self.level < Level.SCARCE
 
     def may_build(self, size: int) -> bool:
-        """Whether a segment of so many bytes may be built now. Files go only when what was removed
-        is in meta, with the tables of a flush: one that leaves half of the room is always made."""
-        return self.level < Level.LAST or 2 * size <= self.free
+        """Whether a segment of so many bytes may be built now, which must not fill the disk. Files
+        go only when what was removed is in meta, with the tables of a flush: one that leaves half
+        of the room is always made."""
+        if self.free < 0 or 2 * size <= self.free:
+            return True
+        return self.level < Level.LAST and size + self.reserve // 4 <= self.free
+
+    @property
+    def memtables_bytes_max(self) -> int:
+        """Bytes of memtables that segments can be built of before the reserve is reached."""
+        if self.free < 0:
+            return limits.memtables_bytes_max
+        room = max(0, self.free - self.reserve) // 2
+        return min(limits.memtables_bytes_max, max(room, limits.memtable_cold_bytes))

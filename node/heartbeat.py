@@ -117,7 +117,7 @@ class Heartbeat:
             "leaders": leaders.since(told_number if told_node == node else 0),
             "seen": self._seen,
             "damaged": self._own_damage(),
-            "disk_free": self._room.free if self._room.level else None,
+            "disk_free": self._room.told_free,
             "leads_left": self._draining.leads_left,
             "wishes": self._handover.wishes(LEAD_RESTS_S),
             "large": [list(told[:_LARGE]) for told in self._large.told],

@@ -98,6 +98,8 @@ class Host:
         self.marks: dict[int, int] = {}
         """Per range, the highest generation that was ever started here."""
         self._serving: dict[int, RangeReplica] = {}
+        self._full_peers: set[int] = set()
+        """Peers whose disks are full."""
         self._retiring: set[GroupId] = set()
         """Their rows are being deleted; their logs go afterwards."""
 
@@ -545,13 +547,23 @@ class Host:
         for replica in list(self.groups.values()):
             replica.disconnected(peer)
 
+    def send_no_entries(self, peers: set[int]) -> None:
+        """To these peers, whose disks are full, and to those alone."""
+        before, self._full_peers = self._full_peers, peers
+        for peer in peers - before:
+            self.pause(peer)
+        for peer in before - peers - set(self._links_full()):
+            self.resume(peer)
+
     def pause(self, peer: int) -> None:
-        """The link to a peer is full."""
+        """The link to a peer, or its disk, is full."""
         for replica in list(self.groups.values()):
             replica.pause(peer)
 
     def resume(self, peer: int) -> None:
         """The link to a peer has room again."""
+        if peer in self._full_peers:
+            return
         for replica in list(self.groups.values()):
             replica.resume(peer)
 
@@ -637,7 +649,7 @@ class Host:
         self.groups[replica.gid] = replica
         for peer, epoch in self._links_up().items():
             replica.connected(peer, epoch)
-        for peer in self._links_full():
+        for peer in {*self._links_full(), *self._full_peers}:
             replica.pause(peer)
         replica.start(campaign=campaign)
 

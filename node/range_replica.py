@@ -239,6 +239,9 @@ class RangeReplica(Replica):
 
     # Replica.
 
+    def has_room(self) -> Callable[[], bool]:
+        return self.services.room.takes_entries
+
     @property
     def is_sealed(self) -> bool:
         # Who goes on alone after its peers are lost does so for the seal only, and serves nobody.

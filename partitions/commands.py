@@ -42,6 +42,9 @@ QUIET: Final = frozenset({OPEN_ANONYMOUS, OPEN_NAMED, DELETE_PRODUCER, EXPIRE_PR
 """Those that change nothing but what the members of the controller alone hold: the version, which
 tells the other nodes of a change, stays."""
 
+GROWING: Final = frozenset({CREATE_LOG, SPLIT, OPEN_NAMED})
+"""Those of clients that make the metadata larger."""
+
 
 def dated(command: dict[str, Any], at_ms: int) -> dict[str, Any]:
     """The command with the wall clock of who proposes it, where the metadata keeps that: applying

@@ -20,6 +20,9 @@ from ..client.errors import CorruptData
 from ..client.invariants import DiskFailure
 
 _CRC: Final = struct.Struct(">I")
+_RESERVED_BYTES: Final = 4 << 20
+"""Pages that a new environment has free: rows are committed to them on a disk that is full."""
+_RESERVE: Final = "reserve"
 _LOCK_FILE_BYTES: Final = 8192
 """More than LMDB wants; it uses what there is."""
 
@@ -65,6 +68,13 @@ class LmdbMeta(MetaStore):
             if fresh or isinstance(error, lmdb.DiskError):
                 raise DiskFailure(f"opening {path} failed: {error}") from error
             raise CorruptData(f"{path} cannot be opened: {error}") from None
+        if fresh:
+            self._reserve(min(_RESERVED_BYTES, map_bytes // 4))
+
+    def _reserve(self, size: int) -> None:
+        """Have the file so large that its pages are free for later transactions."""
+        self.commit({_RESERVE: bytes(size)})
+        self.commit({}, (_RESERVE,))
 
     def get(self, key: str) -> Any | None:
         try:
