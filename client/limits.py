@@ -100,6 +100,14 @@ block_cache_bytes_max: Final = 64 * MIB
 column_cache_bytes_max: Final = 256 * MIB
 """Unpacked values of batches in memtables. A key's entries lie in as many batches as it has
 entries, each up to a MiB: below what is read together, every read unpacks them all again."""
+follows_max: Final = 65_536
+"""That a node serves."""
+follows_per_connection_max: Final = 1_000
+"""Fewer than requests in flight, so that a connection full of follows still answers."""
+follow_keys_max: Final = 10_000
+"""Of one follow."""
+followed_keys_max: Final = 500_000
+"""Of all follows of a node; each takes some 200 bytes."""
 follow_credit_bytes_max: Final = 4 * MIB
 
 # Pages.

@@ -19,8 +19,10 @@ from ..client.invariants import DiskFailure, InvariantError
 from ..client.wire import Hello, Welcome
 from .data_service import DataService
 from .follow import Follow
+from .follows import Follows
 from .metrics import Metrics
 from .raft_in import RaftIn
+from .range_replica import RangeReplica
 
 T = TypeVar("T")
 Body = dict[str, Any]
@@ -56,6 +58,8 @@ class Server:
         """Gets the cluster of whoever takes this node for one of it."""
         self._raft_in = raft_in
         self._data = data
+        self._follows = Follows()
+        metrics.follows.set_function(lambda: self._follows.count)
         self._operations = {**data.operations, **operations}
         self._join = join
         self._peer_operations = peer_operations
@@ -132,6 +136,11 @@ class Server:
 
     async def _follow(self, request: Request) -> None:
         replica = self._data.find(request.body)
+        keys = request.body.get("keys")
+        with self._follows.one_more(request.connection, len(keys) if type(keys) is dict else 0):
+            await self._follow_on(replica, request)
+
+    async def _follow_on(self, replica: RangeReplica, request: Request) -> None:
         follow = Follow(replica, request)
         if replica.leads:
             await replica.read_barrier()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..client.errors import InvalidArgument
-from . import commands, joins, locks, moves, recovery, splits
+from . import bounds, commands, joins, locks, moves, recovery, splits
 from .command_fields import key as _key
 from .command_fields import number as _number
 from .command_fields import numbers as _numbers
@@ -79,7 +79,8 @@ def _split(state: MetadataState, command: Command) -> Answer:
     splits.check_key(range_, at)
     locks.check_free(range_)
     locks.check_room(state.operations)
-    splits.check_count(len(state.ranges_of(log_id)))
+    splits.check_count(state.ranges.count(log_id))
+    bounds.check_ranges(state, 1)
     outputs = splits.children(range_, at, state.next_id("range"))
     inputs = ((range_.range_id, range_.generation),)
     reason = _text(command, "reason") or f"an operator splits it at key {printable(at)}"

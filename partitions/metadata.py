@@ -26,6 +26,7 @@ from ..client.errors import (
 )
 from . import (
     allocate,
+    bounds,
     commands,
     generation_commands,
     lifecycle,
@@ -39,6 +40,7 @@ from .generation_commands import REASON_CHARS_MAX
 from .metadata_state import MetadataState
 from .model import CONTROLLER_RANGE, Descriptor, LastOperation, Lineage, LogRecord, NodeRecord
 from .policy import altered, of_request
+from .tables import WouldChangeError
 
 NODE_STATES = ("JOINING", "ACTIVE", "DRAINING", "DEAD", "REMOVED")
 
@@ -67,14 +69,17 @@ class Metadata(MetadataState):
         """Return the command's answer if it would change nothing, else None. Changes nothing.
 
         Whoever leads answers such a command at once: nothing is proposed for a repeated, refused
-        or malformed command, and the version stays.
+        or malformed command, and the version stays. It costs what the command looks at before its
+        first change.
         """
         self.changes.begin(self.version)
+        self.changes.rehearsing = True
         try:
-            answer = self._answer_or_error(index, term, command)
-            return None if self.changes.touched and "ok" in answer else answer
+            return self._answer_or_error(index, term, command)
+        except WouldChangeError:
+            return None
         finally:
-            self.changes.roll_back()
+            self.changes.rehearsing = False
 
     def _answer_or_error(self, index: int, term: int, command: Command) -> Answer:
         try:
@@ -218,12 +223,15 @@ class Metadata(MetadataState):
             spans = allocate.spans_at(split_at)
         else:
             spans = allocate.even_spans(command.get("ranges") or 1)
+        bounds.check_logs(self)
+        bounds.check_ranges(self, len(spans))
         homes = self._homes()
         size = group_size(policy.replicas, len(homes))
         log_id = self.next_id("log")
         self.logs[log_id] = LogRecord(log_id, name, replace(policy, ranges_min=len(spans)))
-        for span in spans:
-            range_id = self.next_id("range")
+        first = self.next_ids["range"]
+        self.next_ids["range"] = first + len(spans)
+        for range_id, span in enumerate(spans, first):
             members = tuple(sorted(homes.take(size)))
             self.ranges[range_id] = Descriptor(range_id, 1, log_id, span, members)
         self.check_log(log_id)

@@ -203,11 +203,11 @@ class MetadataState:
 
     def check_log(self, log_id: int) -> None:
         """Invariant: the ranges of a log cover its key space exactly once."""
-        at: bytes | None = b""
-        for range_ in self.ranges_of(log_id):
-            invariant(range_.span.start == at, "a log's ranges leave a gap or overlap", log=log_id)
-            at = range_.span.end
-        invariant(at is None, "a log's last range has an end", log=log_id)
+        spans = [range_.span for range_ in self.ranges_of(log_id)]
+        borders = [b"", *(span.end for span in spans)]
+        fits = [span.start for span in spans] == borders[:-1]
+        invariant(fits, "a log's ranges leave a gap or overlap", log=log_id)
+        invariant(borders[-1] is None, "a log's last range has an end", log=log_id)
 
     def next_id(self, kind: str) -> int:
         """A number that no other node, log, range, operation or producer had or gets."""

@@ -33,6 +33,10 @@ class Stamp(NamedTuple):
     """The version of the metadata that the change made."""
 
 
+class WouldChangeError(Exception):
+    """A command that is only rehearsed is about to change a record."""
+
+
 class Changes:
     """What changed in the tables of one metadata, and the packed bytes of their buckets."""
 
@@ -45,6 +49,8 @@ class Changes:
         self.order: dict[Bucket, Stamp] = {}
         """In the order of the last change. A bucket without records stays, as a deletion."""
         self.packed: dict[Bucket, bytes] = {}
+        self.rehearsing = False
+        """The command under way is to change nothing."""
         self.touched: dict[Bucket, None] = {}
         """Buckets changed by the command under way."""
         self.undo: list[tuple[Table[Any, Any], Any, Any]] = []
@@ -148,6 +154,8 @@ class Table(dict[K, V], Generic[K, V]):
         return found
 
     def _note(self, key: K, old: Any) -> None:
+        if self._changes.rehearsing:
+            raise WouldChangeError
         bucket = Bucket(self.kind.name, bucket_of(key))
         self._changes.touched[bucket] = None
         self._changes.undo.append((self, key, old))
