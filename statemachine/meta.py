@@ -69,7 +69,12 @@ class LmdbMeta(MetaStore):
                 raise DiskFailure(f"opening {path} failed: {error}") from error
             raise CorruptData(f"{path} cannot be opened: {error}") from None
         if fresh:
-            self._reserve(min(_RESERVED_BYTES, map_bytes // 4))
+            try:
+                self._reserve(min(_RESERVED_BYTES, map_bytes // 4))
+            except DiskFailure:
+                self.close()
+                path.unlink(missing_ok=True)
+                raise
 
     def _reserve(self, size: int) -> None:
         """Have the file so large that its pages are free for later transactions."""
