@@ -23,6 +23,7 @@ class Young:
 
     def __init__(self) -> None:
         self._begun: dict[RangeReplica, float] = {}
+        self._turn = asyncio.Lock()
 
     def add(self, replica: RangeReplica) -> None:
         """The replica was begun now."""
@@ -30,8 +31,9 @@ class Young:
 
     async def few(self) -> None:
         """Return when another replica may be begun."""
-        while self._count() >= YOUNG_MAX:
-            await asyncio.sleep(_POLL_S)
+        async with self._turn:
+            while self._count() >= YOUNG_MAX:  # noqa: ASYNC110  leaders tell nobody of themselves
+                await asyncio.sleep(_POLL_S)
 
     def _count(self) -> int:
         since = time.monotonic() - _PATIENCE_S
