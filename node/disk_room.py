@@ -35,6 +35,8 @@ _BACK_SHARE = 8
 """A level is left again only when an eighth less than is free would do too, or it would flap."""
 _FILL_BYTES_PER_S = 512 << 20
 """As fast as a disk could fill: the next look comes before the reserve can be used up."""
+_GROWTH_BYTES = 1 << 20
+"""With less free on a member of the controller the metadata does not become larger."""
 _LOOK_MIN_S = 0.25
 _LOOK_MAX_S = 5.0
 
@@ -114,13 +116,11 @@ class DiskRoom:
 
     def growth_refusal(self, members: Collection[int]) -> Overloaded | None:
         """Why the controller of these members takes no command that makes the metadata larger."""
-        full = set(members) & self.exhausted_others
-        if self.exhausted and self.node_id in members:
-            full.add(self.node_id)
+        full = [node for node in members if self.short.get(node, _GROWTH_BYTES) < _GROWTH_BYTES]
         if not full:
             return None
         return Overloaded(
-            f"the disk of node {', '.join(map(str, sorted(full)))} is full, and the node has a "
+            f"the disk of node {', '.join(map(str, full))} is full, and the node has a "
             "replica of the metadata: nothing is created until there is room; free some",
             retry_after=RETRY_AFTER_S,
             reason="disk",

@@ -173,10 +173,14 @@ def test_S1_entries_are_not_taken_where_no_wal_file_could_be_begun(tmp_path: Pat
     assert looked(150) == (False, False, 0), "somebody else took the room"
     wal.is_full = False
     assert looked(150) == (True, True, 150 << 20)
+    assert room.growth_refusal((1, 2, 3)) is None
     room.told(3, 0)
-    room.told(2, 5)
+    room.told(2, 2 << 20)
     assert room.exhausted_others == {3}
+    assert room.growth_refusal((1, 2)) is None
     assert room.growth_refusal((1, 2, 3)) is not None
+    assert looked(0)[0] is True
+    assert room.growth_refusal((1,)) is not None, "the next file is there, and nothing else"
 
 
 @pytest.mark.parametrize(("wal_mib", "warns"), [(1, False), (1 << 40, True)])
