@@ -33,8 +33,14 @@ class Image(NamedTuple):
 
     generation: int
     version: int
-    full: bool
+    since: int
+    """The version that it says the changes since; 0: it says all."""
     parts: Collection[Part]
+
+    @property
+    def full(self) -> bool:
+        """Whether it is the whole state."""
+        return not self.since
 
 
 async def page_of(
@@ -84,9 +90,10 @@ def _position(token: int, after: object) -> int | None:
 
 
 class Assembly:
-    """Pages as they come, put together."""
+    """Pages as they come, put together, for who has the version `since`."""
 
-    def __init__(self) -> None:
+    def __init__(self, since: int = 0) -> None:
+        self._since = since
         self._staged = Staged()
         self._tables = MetadataState()
         """To read buckets by."""
@@ -111,7 +118,8 @@ class Assembly:
         self.after = page.get("next")
         if self.after is not None:
             return None
-        return Image(generation, version, self._staged.full, self._staged.parts.values())
+        since = 0 if self._staged.full else self._since
+        return Image(generation, version, since, self._staged.parts.values())
 
 
 async def pull(ask: Ask, since: tuple[int, int], first: Body | None = None) -> Image:
@@ -119,7 +127,7 @@ async def pull(ask: Ask, since: tuple[int, int], first: Body | None = None) -> I
 
     Raises InvalidArgument or CorruptData for what is no page, and what `ask` raises.
     """
-    assembly = Assembly()
+    assembly = Assembly(since[1])
     page = first or await ask({"since": list(since), "after": None})
     while (image := await assembly.add(page)) is None:
         page = await ask({"since": list(since), "after": assembly.after})

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from ..client.errors import CorruptData
 from ..partitions import buckets
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE
@@ -90,10 +91,12 @@ class View:
 
     async def take(self, image: Image) -> None:
         """Act on an image from elsewhere, once it is stored. It may be one of what has changed
-        since a version that this node has had."""
+        since a version that this node has had. Raises CorruptData."""
         async with self._turn:
             if not self._is_newer(image.generation, image.version):
                 return
+            if image.since > self.metadata.version:
+                raise CorruptData("an image that says what has changed since a later version")
             await self._store(image)
             metadata = await self._with(image)
             if self._is_newer(image.generation, image.version):

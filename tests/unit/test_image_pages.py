@@ -70,9 +70,10 @@ def test_x3_whoever_takes_all_pages_has_the_newest_version(
             for _ in range(rng.randrange(8)):
                 some_command(controller, rng)
             at = rng.randrange(len(observers))
-            observer, assembly = observers[at], Assembly()
+            observer = observers[at]
             # What is with the controller's members alone has no version: they get all of it.
             since = 0 if everything else observer.version
+            assembly = Assembly(since)
             image, pages = None, 0
             while image is None:
                 page = await image_pages.page_of(
@@ -112,7 +113,7 @@ def test_what_has_changed_is_little_however_much_there_is() -> None:
         page = await image_pages.page_of(controller.metadata, since, tables=buckets.PUBLIC)
         assert page["next"] is None
         assert len(msgpack.packb(page)) < 10_000
-        image = await Assembly().add(page)
+        image = await Assembly(since).add(page)
         assert image is not None
         assert not image.full
         await image_pages.changed(observer, image)
