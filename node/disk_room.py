@@ -163,6 +163,10 @@ class DiskRoom:
         """Whether files of others may be fetched, merged or read over now."""
         return self.level < Level.SCARCE
 
+    def may_merge(self, size: int) -> bool:
+        """Whether so many bytes of segments may be written anew now, before the old ones go."""
+        return self.free < 0 or (self.may_fetch and self.free >= size + self.reserve)
+
     def may_build(self, size: int) -> bool:
         """Whether a segment of so many bytes may be built now, which must not fill the disk. Files
         go only when what was removed is in meta, with the tables of a flush: one that leaves half

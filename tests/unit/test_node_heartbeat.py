@@ -35,7 +35,7 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_pat
     parts: dict[str, Any] = {
         "node_id": 1, "view": view, "facts": None,
         "host": SimpleNamespace(controller=None, damaged={}), "connection": lambda _: Leader(),
-        "room": SimpleNamespace(level=0, free=0, others={}),
+        "room": SimpleNamespace(told_free=None, others={}),
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []), "images": None,
