@@ -167,6 +167,9 @@ logs_max: Final = 10_000
 """Of a cluster."""
 ranges_max: Final = 50_000
 """Of a cluster, those that splits under way are to create counted."""
+replicas_per_node_max: Final = 5_000
+"""Of new ranges on all nodes that they may go to, evenly spread. Each takes some 30 KB; with more
+the groups of a node on one core have no time to elect their leaders."""
 replicas_max: Final = 7
 nodes_max: Final = 1_024
 

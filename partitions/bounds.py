@@ -1,7 +1,10 @@
-"""How large the metadata may become: every node holds all of it in memory."""
+"""How large the metadata may become, and how many replicas a node gets: both are in memory."""
+
+from collections.abc import Collection
 
 from ..client import limits
 from ..client.errors import LimitExceeded
+from . import placement
 from .metadata_state import MetadataState
 
 
@@ -29,4 +32,20 @@ def check_ranges(state: MetadataState, more: int) -> None:
             f"the cluster would have {count} ranges; the limit is {limits.ranges_max}. Create logs "
             "with fewer ranges, or merge some",
             limit="ranges_max", value=count, allowed=limits.ranges_max,
+        )  # fmt: skip
+
+
+def check_replicas(state: MetadataState, nodes: Collection[int], more: int) -> None:
+    """Raise LimitExceeded where these nodes cannot take so many replicas more, spread evenly.
+
+    A repair or a move is never refused by this.
+    """
+    load = placement.load_of(state.ranges, state.operations.values())
+    held = [load[node] for node in nodes]
+    count = max(*held, -(-(sum(held) + more) // len(held)), 0)
+    if count > limits.replicas_per_node_max:
+        raise LimitExceeded(
+            f"a node would have {count} replicas; the limit is {limits.replicas_per_node_max}. Let "
+            "more nodes join, or create logs with fewer ranges or replicas",
+            limit="replicas_per_node_max", value=count, allowed=limits.replicas_per_node_max,
         )  # fmt: skip

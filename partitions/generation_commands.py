@@ -81,6 +81,7 @@ def _split(state: MetadataState, command: Command) -> Answer:
     locks.check_room(state.operations)
     splits.check_count(state.ranges.count(log_id))
     bounds.check_ranges(state, 1)
+    bounds.check_replicas(state, range_.members, len(range_.members))
     outputs = splits.children(range_, at, state.next_id("range"))
     inputs = ((range_.range_id, range_.generation),)
     reason = _text(command, "reason") or f"an operator splits it at key {printable(at)}"

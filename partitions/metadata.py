@@ -227,6 +227,8 @@ class Metadata(MetadataState):
         bounds.check_ranges(self, len(spans))
         homes = self._homes()
         size = group_size(policy.replicas, len(homes))
+        active = [node.node_id for node in self.active_nodes()]
+        bounds.check_replicas(self, active, len(spans) * size)
         log_id = self.next_id("log")
         self.logs[log_id] = LogRecord(log_id, name, replace(policy, ranges_min=len(spans)))
         first = self.next_ids["range"]

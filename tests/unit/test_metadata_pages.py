@@ -97,6 +97,27 @@ def test_logs_and_ranges_of_a_cluster_are_bounded(monkeypatch: pytest.MonkeyPatc
     assert "ok" in controller.do("create_log", name="c", ranges=3)
 
 
+def test_replicas_of_a_node_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three logs of 4,096 ranges on three nodes were 12,288 replicas on each, and no leader."""
+    controller = Controller().nodes(3)
+    metadata = controller.metadata
+
+    def create(name: str, ranges: int, replicas: int) -> str:
+        command = {"op": "create_log", "name": name, "ranges": ranges, "replicas": replicas}
+        answer = metadata.apply(5, 1, command)
+        return "ok" if "ok" in answer else str(answer["error"]["fields"]["limit"])
+
+    assert create("a", 4_096, 3) == "ok"
+    assert create("b", 4_096, 3) == "replicas_per_node_max"
+    assert create("b", 2_700, 1) == "ok"
+    assert create("c", 13, 1) == "replicas_per_node_max"
+    assert create("c", 3, 3) == "ok"
+    monkeypatch.setattr(limits, "replicas_per_node_max", 4_999)
+    error = controller.do("split_range", log="b", at=b"\x01\x02\x03")["error"]
+    assert error["fields"]["limit"] == "replicas_per_node_max"
+    assert error["fields"]["value"] == 5_000
+
+
 def test_follows_are_bounded_for_a_connection_and_for_the_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
