@@ -1,11 +1,28 @@
-"""Addresses as users write them: `lognode://h1:4600,h2:4600`, or the same without the scheme."""
+"""Addresses, `host:port`: the one rule for flags, files, the servers URL and the metadata.
 
+A host is a DNS name, an IPv4 address, or an IPv6 address in brackets. A DNS name has labels of 1
+to 63 ASCII letters, digits, hyphens and underscores, and 253 characters at most; one dot may end
+it (RFC 1035, 2.3.4). Only such a host can be resolved: of any other, Python's resolver raises
+errors that are no OSError.
+"""
+
+import re
+import socket
 from typing import Final, NamedTuple
 
+from . import limits
 from .errors import InvalidArgument
 
 SCHEME: Final = "lognode://"
 default_port: Final = 4600
+_ALLOWED: Final = "write a DNS name, an IPv4 address or an [IPv6] address"
+_SHOWN_CHARS: Final = 100
+"""Of a bad address, in an error."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+_NUMBERS: Final = re.compile(r"[.]*[0-9][0-9.]*", re.ASCII)
+_PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
+_SCOPE: Final = re.compile(r"[A-Za-z0-9_.-]{1,15}", re.ASCII)
+"""The interface of a link-local IPv6 address, `fe80::1%eth0`."""
 
 
 class Address(NamedTuple):
@@ -26,38 +43,122 @@ def parse(text: str) -> tuple[Address, ...]:
     rest = text.removeprefix(SCHEME)
     if "://" in rest:
         scheme = rest.split("://", 1)[0]
-        raise _bad(text, f"the scheme is {scheme!r}; write lognode://host:port")
+        raise _bad(text, f"the scheme is {_shown(scheme)}; write lognode://host:port")
     parts = [part.strip() for part in rest.rstrip("/").split(",")]
     if not any(parts):
         raise _bad(text, "there is no host; write lognode://host:port[,host:port...]")
     return tuple(dict.fromkeys(_parse_one(text, part) for part in parts))
 
 
-def parse_one(text: str) -> Address:
-    """One `host:port`. Raises InvalidArgument."""
-    return _parse_one(text, text.strip())
+def split_address(text: object, what: str = "address") -> Address:
+    """The address of a text `host:port` with both its parts, as flags and the metadata have it.
+
+    Raises InvalidArgument, in which `what` names the text.
+    """
+    reason = "it is no text"
+    if isinstance(text, str):
+        host, colon, port = text.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        host = host[1:-1] if bracketed else host
+        number = _port(port) if colon else None
+        told = (
+            _why_no_host(host, bracketed=bracketed)
+            if number
+            else "write a host, a colon and a port"
+        )
+        if number is not None and told is None:
+            return Address(host, number)
+        reason = told or reason
+    raise InvalidArgument(
+        f"{what} {_shown(text)} is not HOST:PORT with a port of 1 to 65535: {reason}", what=what
+    )
 
 
 def _parse_one(text: str, part: str) -> Address:
-    if part.startswith("["):
+    bracketed = part.startswith("[")
+    if bracketed:
         host, bracket, port = part[1:].partition("]")
         if not bracket or (port and not port.startswith(":")):
-            raise _bad(text, f"{part!r} is not [ipv6]:port")
+            raise _bad(text, f"{_shown(part)} is not [ipv6]:port")
         port = port[1:]
     else:
         host, _, port = part.partition(":")
         if ":" in port:
-            raise _bad(text, f"{part!r} has several colons; write an IPv6 host in brackets")
+            raise _bad(text, f"{_shown(part)} has several colons; write an IPv6 host in brackets")
     if not host:
-        raise _bad(text, f"{part!r} has no host; write host:port")
-    if any(c.isspace() or c in "/?#@" for c in host):
-        raise _bad(text, f"{host!r} is not a host name")
+        raise _bad(text, f"{_shown(part)} has no host; write host:port")
+    reason = _why_no_host(host, bracketed=bracketed)
+    if reason is not None:
+        raise _bad(text, f"{_shown(host)} is not a host name: {reason}")
     if not port:
         return Address(host, default_port)
-    if not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65_535:
-        raise _bad(text, f"{port!r} is not a port from 1 to 65535")
-    return Address(host, int(port))
+    number = _port(port)
+    if number is None:
+        raise _bad(text, f"{_shown(port)} is not a port from 1 to 65535")
+    return Address(host, number)
+
+
+def _port(text: str) -> int | None:
+    """The number of a port; None for what is none."""
+    if _PORT.fullmatch(text) is None or not 1 <= int(text) <= 65_535:
+        return None
+    return int(text)
+
+
+def _why_no_host(host: str, *, bracketed: bool) -> str | None:
+    """Why nobody can have this host; None: somebody can."""
+    if bracketed:
+        address, percent, scope = host.partition("%")
+        if percent and _SCOPE.fullmatch(scope) is None:
+            return f"{_shown(scope)} is no interface of an IPv6 address"
+        sound = _is_number(socket.AF_INET6, address)
+        return None if sound else f"{_shown(host)} is no IPv6 address"
+    if ":" in host:
+        return "it has several colons; write an IPv6 address in brackets"
+    if not host:
+        return f"it has no host; {_ALLOWED}"
+    if _NAME.fullmatch(host) is None:
+        return (
+            f"a host has ASCII letters, digits, `-`, `_` and `.` only; {_ALLOWED}, and a name with "
+            "other letters in its xn-- form"
+        )
+    if _NUMBERS.fullmatch(host) is not None:
+        return None if _is_number(socket.AF_INET, host) else f"{_shown(host)} is no IPv4 address"
+    return _why_no_name(host)
+
+
+def _why_no_name(host: str) -> str | None:
+    name = host.removesuffix(".")
+    if len(name) > limits.host_name_chars_max:
+        return (
+            f"the host has {len(name)} characters; a DNS name has at most "
+            f"{limits.host_name_chars_max}"
+        )
+    for label in name.split("."):
+        if not label:
+            return f"the host has an empty label: two dots, or one at its start; {_ALLOWED}"
+        if len(label) > limits.host_label_chars_max:
+            return (
+                f"label {_shown(label)} of the host has {len(label)} characters; a label of a DNS "
+                f"name has at most {limits.host_label_chars_max}"
+            )
+    return None
+
+
+def _is_number(family: socket.AddressFamily, host: str) -> bool:
+    try:
+        socket.inet_pton(family, host)
+    except (OSError, ValueError):  # ValueError: it has a zero byte, or is not ASCII
+        return False
+    return True
+
+
+def _shown(text: object) -> str:
+    """The text in quotes; of a long one the beginning."""
+    if isinstance(text, str) and len(text) > _SHOWN_CHARS:
+        return f"{text[:_SHOWN_CHARS]!r}..."
+    return repr(text) if isinstance(text, str) else f"of type {type(text).__name__}"
 
 
 def _bad(text: str, reason: str) -> InvalidArgument:
-    return InvalidArgument(f"bad address {text!r}: {reason}", what="address")
+    return InvalidArgument(f"bad address {_shown(text)}: {reason}", what="address")

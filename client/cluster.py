@@ -9,12 +9,12 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from . import address as addresses
 from . import wire
-from .address import Address
+from .address import Address, split_address
 from .connection import Connection, Stream
 from .errors import (
     GenerationMismatch,
+    InvalidArgument,
     LognodeError,
     LogNotFound,
     NodeNotFound,
@@ -144,10 +144,11 @@ class Cluster:
         try:
             self.version = max(self.version, answer["version"])
             for node in answer["nodes"]:
-                if node.get("state") == "REMOVED":
+                address = _address_of(node)
+                if address is None:
                     self.nodes.pop(node["id"], None)
                 else:
-                    self.nodes[node["id"]] = addresses.parse_one(node["address"])
+                    self.nodes[node["id"]] = address
             ids = {log["name"]: log["id"] for log in answer["logs"]}
             ranges = [Range.from_wire(body) for body in answer["ranges"]]
         except (KeyError, TypeError) as error:
@@ -371,6 +372,17 @@ class Cluster:
             log.session.saw(known, applied)
         if type(leader) is int and leader != known.leader and not self._is_suspect(leader):
             log.table.lead(known, leader)
+
+
+def _address_of(node: Mapping[str, Any]) -> Address | None:
+    """Where to reach a node of the metadata. None: nowhere. The node was removed, or it registered
+    an address that nobody can dial: calls go to the other nodes."""
+    if node.get("state") == "REMOVED":
+        return None
+    try:
+        return split_address(node["address"])
+    except InvalidArgument:
+        return None
 
 
 def _after(members: Sequence[int], tried: int) -> int:

@@ -346,18 +346,18 @@ async def dial(
 ) -> Connection:
     """Connect and shake hands.
 
-    Raises Unavailable when nobody answers at that address within `timeout_s`, Unauthorized when
-    one side does not hold the other's secret or is of another cluster, RemoteProtocolError when
-    what answers is no lognode, Unsupported when no protocol version is common.
+    Raises Unavailable when nobody answers at that address within `timeout_s` or the address cannot
+    be resolved at all, Unauthorized when one side does not hold the other's secret or is of another
+    cluster, RemoteProtocolError when what answers is no lognode, Unsupported when no protocol
+    version is common.
     """
-    loop = asyncio.get_running_loop()
     hello = Hello(
         role=role, nonce=entropy(wire.nonce_bytes), cluster=cluster, node=node,
         incarnation=incarnation,
     )  # fmt: skip
     try:
         async with asyncio.timeout(timeout_s):
-            _, transport = await loop.create_connection(FrameTransport, host, port)
+            transport = await _connected(host, port)
             welcome = await _greet(transport, hello)
     except TimeoutError:
         reason = f"no answer within {timeout_s:g} s"
@@ -376,6 +376,17 @@ async def dial(
         transport.send(0, wire.PROOF, {"proof": wire.prove(secret, "dialler", hello, welcome)})
     transport.trust()
     return Connection(transport, hello, welcome)
+
+
+async def _connected(host: str, port: int) -> FrameTransport:
+    """A new TCP connection. Raises OSError; Unavailable for an address that nobody can have."""
+    loop = asyncio.get_running_loop()
+    try:
+        _, transport = await loop.create_connection(FrameTransport, host, port)
+    except (ValueError, OverflowError) as error:  # the resolver's; UnicodeError is a ValueError
+        reason = f"the address cannot be encoded: {error}"
+        raise Unavailable(f"{host!r} port {port}: {reason}", reason=reason) from None
+    return transport
 
 
 async def _greet(transport: FrameTransport, hello: Hello) -> Welcome:

@@ -45,7 +45,7 @@ def encode(request_id: int, kind: str, body: Any) -> bytes:
     """The frame of one message.
 
     Raises LimitExceeded when it is larger than a frame may be, InvalidArgument for an integer that
-    has no 64 bits.
+    has no 64 bits and for a text that is not valid Unicode.
     """
     try:
         payload: bytes = msgpack.packb((request_id, kind, body))
@@ -53,6 +53,11 @@ def encode(request_id: int, kind: str, body: Any) -> bytes:
         raise InvalidArgument(
             f"a number in a request {kind!r} is out of range: it has more than 64 bits", what=kind
         ) from None
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"a text in a request {kind!r} is not valid Unicode: {error.object!r:.100}; "
+            "take its lone surrogates out", what=kind,
+        ) from None  # fmt: skip
     size = len(payload)
     if size > limits.frame_bytes_max:
         raise LimitExceeded(

@@ -17,12 +17,21 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from ..client import limits
+from ..client import checks, limits
 from ..client.connection import Connection
-from ..client.errors import CorruptData, LognodeError, Overloaded, Timeout, Unavailable
+from ..client.errors import (
+    CorruptData,
+    InvalidArgument,
+    LognodeError,
+    Overloaded,
+    RemoteProtocolError,
+    Timeout,
+    Unavailable,
+)
 from ..partitions.duties import TAIL_BYTES
 from ..raft.types import GroupId
 from ..statemachine.range_state import Base
+from ..statemachine.received_base import received
 from ..statemachine.segment_writer import SegmentInfo, hash_file
 from ..statemachine.segments import SegmentStore
 from .data_directory import PARTIAL
@@ -34,6 +43,7 @@ _REQUEST_TIMEOUT_S = 15.0
 _TRIES = 4
 """So often in a row a piece fails to come before the peer is given up for now."""
 _RETRY_FIRST_S = 0.1
+_PAUSE_MAX_S = 30.0
 _SYNC_BYTES = 16 * limits.MIB
 """A received file is synced this often, so that no large write is left to delay a WAL round."""
 _STALE_S = 3_600.0
@@ -97,7 +107,7 @@ class BaseFetcher:
             raise Unavailable(f"no link to node {peer}")
         group = {"range": gid.range_id, "generation": gid.generation}
         answer = await connection.request("base", group, deadline=_deadline())
-        base = Base.from_wire(answer["base"])
+        base = await asyncio.to_thread(received, answer.get("base"))
         self._host.pinned[pin] = [info.content_id for info in base.manifest]
         missing = [info for info in base.manifest if not await self._is_sound(info.content_id)]
         if missing:
@@ -108,7 +118,7 @@ class BaseFetcher:
                     async with turn:
                         if not await self._is_sound(info.content_id):
                             await self._fetch_file(_Giver(peer, group, ask), info)
-        return base, answer.get("tail_bytes", 0)
+        return base, _count(answer, "tail_bytes")
 
     async def fetch_file(self, peer: int, gid: GroupId, info: SegmentInfo) -> None:
         """One file that the peer may have too, in the place of the one here.
@@ -203,9 +213,9 @@ class _Giver:
         failed = 0
         while True:
             try:
-                data: bytes = (await self._ask("file", body))["data"]
+                data = (await self._ask("file", body)).get("data")
             except Overloaded as error:
-                await asyncio.sleep(error.fields.get("retry_after", _RETRY_FIRST_S))
+                await asyncio.sleep(_pause_s(error))
                 continue
             except (Unavailable, Timeout) as error:
                 failed += 1
@@ -213,7 +223,7 @@ class _Giver:
                     raise Unavailable(f"node {self.peer}: {error.message}") from None
                 await asyncio.sleep(_RETRY_FIRST_S * 2**failed)
                 continue
-            if not data or len(data) > count:
+            if type(data) is not bytes or not 1 <= len(data) <= count:
                 raise CorruptData(await self.blamed(content_id))
             return data
 
@@ -221,12 +231,29 @@ class _Giver:
         """What came is not what it should be: tell the peer, which looks at its own file."""
         told = f"segment {content_id} came from node {self.peer} with another content"
         try:
-            sound = (await self._ask("file_check", {**self._group, "id": content_id}))["sound"]
+            answer = await self._ask("file_check", {**self._group, "id": content_id})
+            sound = answer.get("sound")
         except LognodeError as error:
             return f"{told}; it could not be asked why: {error.message}"
         if sound:
             return f"{told}, though that of the node is sound"
         return f"{told}: the file there is damaged, and the node knows it now"
+
+
+def _count(answer: Body, name: str) -> int:
+    """A number of a peer's answer; 0 where the peer is of a version without it."""
+    try:
+        return checks.number(answer.get(name, 0), name)
+    except InvalidArgument as error:
+        raise RemoteProtocolError(f"an answer whose {error.message}") from None
+
+
+def _pause_s(error: Overloaded) -> float:
+    """How long the peer wants to be left alone."""
+    wanted: Any = error.fields.get("retry_after")
+    if type(wanted) not in (int, float) or not wanted >= 0:
+        return _RETRY_FIRST_S
+    return min(float(wanted), _PAUSE_MAX_S)
 
 
 def _deadline() -> float:

@@ -18,8 +18,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..client import acceptor
+from ..client import acceptor, limits
 from ..client.acceptor import Request, ServerConnection
+from ..client.address import split_address
 from ..client.connection import dial
 from ..client.errors import (
     Conflict,
@@ -30,7 +31,6 @@ from ..client.errors import (
     Unavailable,
 )
 from ..client.wire import Hello, Welcome
-from .addresses import split_address
 from .config import Config
 
 _ROUND_S = 0.3
@@ -180,12 +180,18 @@ async def _ask(address: str, secret: bytes | None) -> Heard:
         if connection.welcome.cluster is not None:
             return Heard(cluster=connection.welcome.cluster)
         deadline = asyncio.get_running_loop().time() + _ANSWER_S
-        answer = await connection.request("bootstrap", {}, deadline=deadline)
-        return Heard(members=frozenset(answer["members"]), joins=answer["joins"])
-    except (KeyError, TypeError) as error:
-        raise RemoteProtocolError(f"{address}: an answer that is none: {error!r}") from None
+        return _heard(address, await connection.request("bootstrap", {}, deadline=deadline))
     finally:
         connection.close()
+
+
+def _heard(address: str, answer: Body) -> Heard:
+    members: Any = answer.get("members")
+    joins: Any = answer.get("joins")
+    sound = type(members) is list and len(members) <= limits.nodes_max
+    if not (sound and set(map(type, members)) <= {str} and type(joins) in (str, type(None))):
+        raise RemoteProtocolError(f"{address} answers with other fields than a node that starts")
+    return Heard(members=frozenset(members), joins=joins)
 
 
 class _Lobby:

@@ -21,10 +21,11 @@ from ..client.errors import (
     RangeNotFound,
     Sealed,
     Timeout,
+    Unauthorized,
     Unavailable,
 )
 from ..client.wire import field
-from ..partitions import commands
+from ..partitions import commands, lifecycle, proposals
 from ..partitions.model import Descriptor
 from . import fields, health
 from .disk_room import DiskRoom
@@ -325,7 +326,11 @@ class ClusterService:
     # The way to the controller.
 
     async def command(self, command: Body) -> Body:
-        """Have the controller commit a command, here or elsewhere. Raises what refused it."""
+        """Have the controller commit a command, here or elsewhere. Raises what refused it.
+
+        The command is checked here as well as by the controller's leader, which may be of a version
+        that checks less."""
+        command = proposals.checked(command, self._view.metadata.nodes)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DEADLINE_S
         backoff_s = 0.05
@@ -340,7 +345,7 @@ class ClusterService:
                     raise
                 last = error
                 hint = error.fields.get("hint")
-                if hint is not None and hint not in tried:
+                if type(hint) is int and hint not in tried:
                     tried = [n for n in tried if n != hint]
                     self._prefer = hint
                 else:
@@ -377,11 +382,19 @@ class ClusterService:
             raise NotLeader("this node is no controller member", hint=leader)
         return await replica.command(command)
 
-    async def peer_command(self, _: int, body: Body) -> Body:
-        """A command that another node forwarded."""
+    async def peer_command(self, sender: int, body: Body) -> Body:
+        """A command that another node forwarded. A node registers itself, and no other node."""
         command = field(body, "command", dict)
-        if command.get("op") not in _FORWARDED:
-            raise InvalidArgument(f"nobody forwards {command.get('op')!r}", what="command")
+        op = field(command, "op", str)
+        if op not in _FORWARDED:
+            raise InvalidArgument(f"nobody forwards {op!r:.100}", what="command")
+        if op != commands.REGISTER and lifecycle.is_removed(sender, self._view.metadata.nodes):
+            raise Unauthorized(f"node {sender} was removed from the cluster")
+        if op == commands.REGISTER and command.get("node") not in (None, sender):
+            raise Unauthorized(
+                f"node {sender} cannot register node {command.get('node')!r:.100}; each node "
+                "registers itself"
+            )
         return await self.execute(command)
 
     async def _refresh(self) -> None:

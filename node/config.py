@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..client import limits
+from ..client import checks, limits
+from ..client.address import split_address
 from ..client.errors import InvalidArgument
-from .addresses import split_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +178,8 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return _reserve(value)
         if name == "balance":
             return _switch(value)
+        if name == "zone":
+            return checks.line(str(value), name, bytes_max=limits.zone_bytes_max)
         if name == "log_level" and str(value).upper() not in (
             "DEBUG", "INFO", "WARNING", "ERROR",
         ):  # fmt: skip
@@ -212,8 +214,8 @@ def _bytes(value: Any) -> int:
 
 def _rate(value: Any) -> int:
     number = int(value)
-    if number < 0:
-        raise ValueError("give bytes a second, or 0 for no limit")
+    if not 0 <= number <= limits.number_max:
+        raise ValueError(f"give bytes a second, up to {limits.number_max}, or 0 for no limit")
     return number
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..client import acceptor
+from ..client.address import split_address
 from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..partitions import commands
@@ -27,7 +28,6 @@ from ..statemachine.merge_process import Merger
 from ..statemachine.meta import LmdbMeta
 from ..statemachine.segments import SegmentStore
 from . import logs, rows
-from .addresses import split_address
 from .base_server import BaseServer
 from .base_transfer import BaseFetcher
 from .bootstrap import Found, agree
@@ -60,6 +60,7 @@ from .host import Host
 from .hot import HotRanges
 from .http import HttpServer
 from .joining import found, join, registration
+from .known_peers import KnownPeers
 from .large import LargeRanges
 from .lead_balance import LeadBalance
 from .loads import Loads
@@ -450,6 +451,7 @@ class Node:
                 "hand_over": self._handover.hand_over,
                 "give_lead": self._handover.give,
             },
+            known_peers=KnownPeers(lambda: self._view.metadata.nodes, self._metrics),
             metrics=self._metrics,
             on_stranger=self._stranger,
             on_broken=self._fail,
@@ -563,9 +565,11 @@ class Node:
             return f"the controller has not answered for {silent_s:.0f} s"
         return None
 
-    def _registered_boot(self, node: int) -> Boot:
+    def _registered_boot(self, node: int) -> Boot | None:
         known = self._view.metadata.nodes.get(node)
-        return (0, 0) if known is None else (known.boot, known.process)
+        if known is None or known.state == "REMOVED":
+            return None
+        return known.boot, known.process
 
     def _read_again(self) -> None:
         """SIGHUP: the dial map may have changed; a bad one changes nothing."""

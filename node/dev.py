@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..client.address import split_address
 from ..client.errors import Unavailable
 from ..client.ports import free_ports
-from .addresses import split_address
 
 
 class LocalNode:

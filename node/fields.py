@@ -7,7 +7,7 @@ wrong is answered with InvalidArgument and changes nothing.
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from ..client import limits
+from ..client import checks, limits
 from ..client.errors import InvalidArgument, LimitExceeded
 from ..client.wire import field
 from ..raft.types import GroupId
@@ -19,27 +19,25 @@ Body = dict[Any, Any]
 
 
 def integer(body: Body, name: str, default: int | None = None) -> int:
-    """An integer from 0 up; `default` where the field is missing or nil."""
+    """An integer from 0 to 2^63 - 1; `default` where the field is missing or nil."""
     value = body.get(name)
     if value is None and default is not None:
         return default
-    if type(value) is not int or value < 0:
-        raise InvalidArgument(f"`{name}` must be an integer of 0 or more, not {value!r}", what=name)
-    return value
+    return checks.number(value, name)
 
 
 def integers(body: Body, name: str, count: int) -> tuple[int, ...]:
-    """So many integers of 0 or more."""
+    """So many integers from 0 to 2^63 - 1."""
     found = body.get(name)
     if not isinstance(found, list | tuple) or list(map(type, found)) != [int] * count:
         raise invalid(name)
-    if min(found) < 0:
+    if min(found) < 0 or max(found) > limits.number_max:
         raise invalid(name)
     return tuple(found)
 
 
 def optional_integer(body: Body, name: str) -> int | None:
-    """An integer from 0 up, or None."""
+    """An integer from 0 to 2^63 - 1, or None."""
     return None if body.get(name) is None else integer(body, name)
 
 
@@ -113,7 +111,7 @@ def parsed(what: str, parse: Callable[[Any], T], value: Any) -> T:
     """What `parse` makes of a nested record of a peer. Raises InvalidArgument."""
     try:
         return parse(value)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise InvalidArgument(f"{what} that is none: {error!r}", what=what) from None
 
 

@@ -3,8 +3,8 @@
 import tomllib
 from pathlib import Path
 
+from ..client.address import split_address
 from ..client.errors import InvalidArgument
-from .addresses import split_address
 
 
 def read_dial_map(path: Path | None) -> dict[str, str]:

@@ -13,26 +13,25 @@ from typing import Any
 
 from ..client.connection import Connection
 from ..client.errors import LognodeError, NotLeader
-from ..client.wire import field
 from ..partitions.facts import Facts
 from ..partitions.leads import LEAD_RESTS_S
+from ..partitions.lifecycle import is_removed
 from ..partitions.model import CONTROLLER_RANGE
-from ..partitions.planner import Damage, Large
-from ..partitions.shrinking import Small
-from ..raft.types import GroupId
+from ..partitions.planner import Damage
 from . import fields
+from .controller_replica import ControllerReplica
 from .disk_room import DiskRoom
 from .draining import Draining
 from .handover import Handover
+from .heartbeat_bodies import LARGE_FIELDS, answered, asked
 from .host import Host
 from .hot import HotRanges
 from .large import LargeRanges
+from .leaders import Told
 from .view import View
 
 _WAIT_S = 0.5
 _RETRY_S = 0.1
-_LARGE = 4
-"""Fields of a range that travel: whether it is large or busy is said of all of them."""
 
 log = logging.getLogger("lognode.heartbeat")
 Body = dict[str, Any]
@@ -116,8 +115,8 @@ class Heartbeat:
             "disk_free": self._room.free if self._room.level else None,
             "leads_left": self._draining.leads_left,
             "wishes": self._handover.wishes(LEAD_RESTS_S),
-            "large": [list(told[:_LARGE]) for told in self._large.told],
-            "busy": [list(told[:_LARGE]) for told in self._hot.told],
+            "large": [list(told[:LARGE_FIELDS]) for told in self._large.told],
+            "busy": [list(told[:LARGE_FIELDS]) for told in self._hot.told],
             "small": list(map(list, self._large.small)),
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
@@ -125,32 +124,30 @@ class Heartbeat:
             answer = await connection.request("heartbeat", body, deadline=deadline)
         except NotLeader as error:
             self._view.forget_controller_leader()
-            hint = error.fields.get("hint")
-            if hint is not None and hint != self._node_id:
-                self._view.learn_leaders({0: (metadata.controller.generation, 0, hint)})
-            if hint is None or self._connection(hint) is None:
+            hint: Any = error.fields.get("hint")
+            known = type(hint) is int and hint in metadata.controller.members
+            if known and hint != self._node_id:
+                self._view.learn_leaders({0: Told(metadata.controller.generation, 0, hint)})
+            if not known or self._connection(hint) is None:
                 await self._ask_for_image(connection, deadline)
             raise
         except LognodeError:
             self._view.forget_controller_leader()
             raise
+        told = answered(answer)
         self.last_answer_at = time.monotonic()
-        self._view.learn_leaders(answer["leaders"])
-        self._seen = answer["seen"]
-        generation, term, _ = self._seen
+        self._view.learn_leaders(told.leaders)
+        self._seen = list(told.seen)
+        generation, term, _ = told.seen
         # It may have told so before, when this node had not forgotten it yet.
-        self._view.learn(GroupId(CONTROLLER_RANGE, generation), term, node)
+        self._view.learn_leaders({CONTROLLER_RANGE: Told(generation, term, node)})
         # A leader of another term began with nothing: the next heartbeat tells it everything.
         knows = (told_node, told_term) == (node, [generation, term])
         self._told = ((node, generation, term), telling if knows else 0)
-        self._view.damaged = {
-            node: _damage(told) for node, told in answer.get("damaged", {}).items()
-        }
-        self._room.others = {
-            node: free for node, free in answer.get("short", {}).items() if node != self._node_id
-        }
-        if answer.get("image") is not None:
-            await self._view.take(answer["image"])
+        self._view.damaged = told.damaged
+        self._room.others = {n: free for n, free in told.short.items() if n != self._node_id}
+        if told.image is not None:
+            await self._view.take(told.image)
 
     def _next_to_ask(self) -> int | None:
         """While nobody is known to lead: the controller's members and, since they may be others by
@@ -171,7 +168,7 @@ class Heartbeat:
         known = self._view.metadata
         body = {"generation": known.controller.generation, "version": known.version}
         answer = await connection.request("known_image", body, deadline=deadline)
-        if answer["image"] is not None:
+        if answer.get("image") is not None:
             await self._view.take(answer["image"])
 
     async def known_image(self, _: int, body: Body) -> Body:
@@ -186,24 +183,19 @@ class Heartbeat:
         replica = self._host.controller
         if replica is None or not replica.leads:
             raise NotLeader("not the controller's leader", hint=self._view.controller_leader())
-        leaders = field(body, "leaders", dict)
-        damaged = fields.parsed("damaged", _damage, body.get("damaged", []))
-        large = fields.parsed("large", _large, body.get("large", []))
-        busy = fields.parsed("busy", _large, body.get("busy", []))
-        small = fields.parsed("small", _small, body.get("small", []))
-        disk_free = fields.optional_integer(body, "disk_free")
-        leads_left = fields.optional_integer(body, "leads_left")
-        wishes = fields.parsed("wishes", _wishes, body.get("wishes", []))
-        *seen, seen_number = fields.integers(body, "seen", 3)
-        has = (fields.integer(body, "generation"), fields.integer(body, "version"))
+        told = asked(body)
+        has = (told.generation, told.version)
+        *seen, seen_number = told.seen
         await replica.ready()
-        self._hear(node, leads_left)
-        self._view.learn_leaders(leaders)
-        self._facts.damaged[node] = self._view.damaged[node] = damaged
-        self._facts.large[node] = large + [told._replace(by_load=True) for told in busy]
-        self._keep(wishes)
-        self._facts.small[node] = small
-        self._room.told(node, disk_free)
+        if is_removed(node, replica.metadata.nodes):
+            return self._parting(replica, has)
+        self._hear(node, told.leads_left)
+        self._view.learn_leaders(told.leaders)
+        self._facts.damaged[node] = self._view.damaged[node] = told.damaged
+        self._facts.large[node] = told.large + [each._replace(by_load=True) for each in told.busy]
+        self._keep(told.wishes)
+        self._facts.small[node] = told.small
+        self._room.told(node, told.disk_free)
         self._facts.short = self._room.short.keys()
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
@@ -216,6 +208,16 @@ class Heartbeat:
             "seen": [*now_leads, table.number],
             "damaged": self._view.damaged,
             "short": self._room.short,
+        }
+
+    def _parting(self, replica: ControllerReplica, has: tuple[int, int]) -> Body:
+        """For a node that was removed: the image that says so, and nothing is learnt of it."""
+        metadata = replica.metadata
+        news = (metadata.controller.generation, metadata.version) > has
+        return {
+            "image": metadata.image() if news else None,
+            "leaders": {},
+            "seen": [replica.gid.generation, replica.group.term, 0],
         }
 
     def _hear(self, node: int, leads_left: int | None) -> None:
@@ -241,26 +243,3 @@ class Heartbeat:
         return [
             (gid.range_id, gid.generation, reason) for gid, reason in self._host.damaged.items()
         ]
-
-
-def _large(told: Any) -> list[Large]:
-    if any(list(map(type, each)) != [int, int, int, bytes] for each in told):
-        raise ValueError("a large range that is none")
-    return [Large(*each) for each in told]
-
-
-def _wishes(told: Any) -> list[tuple[int, int, float]]:
-    found = [(int(range_id), int(node), float(ago_s)) for range_id, node, ago_s in told]
-    if not all(0 <= ago_s <= LEAD_RESTS_S for _, _, ago_s in found):
-        raise ValueError("wishes that are none")
-    return found
-
-
-def _small(told: Any) -> list[Small]:
-    if any(list(map(type, each)) != [int] * len(Small._fields) for each in told):
-        raise ValueError("a small range that is none")
-    return [Small(*each) for each in told]
-
-
-def _damage(told: Any) -> list[Damage]:
-    return [(int(range_id), int(generation), str(why)) for range_id, generation, why in told]

@@ -4,10 +4,10 @@ import asyncio
 import logging
 from typing import Any
 
+from ..client.address import split_address
 from ..client.connection import dial
 from ..client.errors import LognodeError, Unavailable
 from ..partitions.metadata import Metadata
-from .addresses import split_address
 from .config import Config
 from .data_directory import Identity, new_cluster_id, new_incarnation
 

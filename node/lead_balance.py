@@ -84,7 +84,7 @@ class LeadBalance:
                     raise Unavailable(f"no link to node {given.from_node}")
                 deadline = asyncio.get_running_loop().time() + _ASK_S
                 answer = await connection.request("give_lead", told, deadline=deadline)
-            if answer["given"]:
+            if answer.get("given") is True:
                 keeper, rests_s = given.to_node, LEAD_RESTS_S
         except LognodeError as error:
             log.info("lead not given", extra={"fields": {**told, "error": str(error)}})

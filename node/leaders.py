@@ -5,8 +5,9 @@ led" holds against any leader, since who stepped down in a term never leads in i
 """
 
 from collections.abc import Mapping, Set
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from ..client import checks
 from ..client.errors import InvalidArgument
 
 NOBODY: Final = 0
@@ -64,11 +65,15 @@ class Leaders:
         return found
 
 
-def from_wire(leaders: Mapping[Any, Any]) -> dict[int, Told]:
+def from_wire(told: object) -> dict[int, Told]:
     """What `since` gave elsewhere. Raises InvalidArgument for what is none."""
+    if not isinstance(told, Mapping):
+        raise InvalidArgument("leaders that are none", what="leaders")
     news = {}
-    for range_id, told in leaders.items():
-        if not isinstance(told, list | tuple) or [type(range_id), *map(type, told)] != [int] * 4:
+    for range_id, row in told.items():
+        if not isinstance(row, list | tuple) or len(row) != len(Told._fields):
             raise InvalidArgument("leaders that are none", what="leaders")
-        news[range_id] = Told(*told)
+        for number in (range_id, *row):
+            checks.number(number, "leaders")
+        news[range_id] = Told(*row)
     return news

@@ -38,8 +38,6 @@ async def take(replica: RangeReplica, body: Body) -> Body:
             ranges=[replica.descriptor.to_wire()],
         )
     through = fields.integer(body, "through")
-    if through > commands.NUMBER_MAX:
-        raise InvalidArgument(f"a lease through seq {through}, which no entry has", what="through")
     expires_ms = replica.services.stamp_ms() + lease_ms
     payload = [lease_id, *span, through, expires_ms]
     kind = commands.RENEW_LEASE if body.get("renew") else commands.TAKE_LEASE

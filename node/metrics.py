@@ -69,8 +69,30 @@ class Metrics:
         self.idle_replicas = Gauge(
             "lognode_idle_replicas", "Replicas here whose groups rest.", registry=registry
         )
+        self._of_others(registry)
         self._of_ranges(registry)
         self._of_storage(registry)
+
+    def _of_others(self, registry: CollectorRegistry) -> None:
+        """What other nodes, clients and older versions left or sent that this node cannot use."""
+        self.unusable_records = Counter(
+            "lognode_unusable_records",
+            "Uses of committed records that failed since nobody could use the record, by kind.",
+            ("kind",), registry=registry,
+        )  # fmt: skip
+        self.refused_hellos = Counter(
+            "lognode_hellos_refused", "Connections refused at their first frame, by reason.",
+            ("reason",), registry=registry,
+        )  # fmt: skip
+        self.refused_peers = Counter(
+            "lognode_peer_requests_refused",
+            "Requests in the name of a node that this node does not serve, by reason.",
+            ("reason",), registry=registry,
+        )  # fmt: skip
+        self.restarted_parts = Counter(
+            "lognode_parts_restarted", "Parts of this node begun again after a bug, by name.",
+            ("part",), registry=registry,
+        )  # fmt: skip
 
     def _of_ranges(self, registry: CollectorRegistry) -> None:
         self.operations = Gauge(

@@ -15,22 +15,31 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from ..client import limits
+from ..client.address import split_address
 from ..client.connection import Connection, dial
-from ..client.errors import LognodeError, Unauthorized, Unavailable
+from ..client.errors import InvalidArgument, LognodeError, Unauthorized, Unavailable
+from ..client.invariants import DiskFailure, InvariantError
 from ..raft.types import GroupId, Message
 from . import raft_in
-from .addresses import split_address
 from .bugs import OnBroken
 from .metrics import Metrics
 
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 1.0
+_RETRY_UNUSABLE_S = 10.0
+"""After what only another address, or another version, mends."""
 _DIAL_TIMEOUT_S = 2.0
 _DRAIN_PERIOD_S = 0.02
 _FRAME_BYTES = limits.frame_bytes_max - limits.MIB
 _ITEM_WEIGHT = 64
+_TOLD_CHARS = 500
+"""Of what a peer answers, in the log."""
 
 log = logging.getLogger("lognode.peers")
+
+
+class _UnusableError(Unavailable):
+    """The registered address of a peer is none: an old version let a node register it."""
 
 
 class PeerLinks:
@@ -176,6 +185,8 @@ class _Link:
         self.up = False
         self.full = False
         self.epoch = 0
+        self._told = ""
+        """The last reason of a failed dial that was logged."""
         self._owner = owner
         self._task: asyncio.Task[None] | None = None
         self._out: dict[str, list[list[object]]] = {}
@@ -240,22 +251,20 @@ class _Link:
 
     async def _keep(self) -> None:
         retry_s = _RETRY_FIRST_S
-        told = ""
         while True:
             ended: asyncio.Future[None] = self._loop.create_future()
             try:
                 connection = await self._dial()
-            except LognodeError as error:
-                if isinstance(error, Unauthorized) and str(error) != told:
-                    told = str(error)
-                    log.error(
-                        "peer refuses this node, which goes on asking",
-                        extra={"fields": {"peer": self.peer, "error": told}},
-                    )
+            except (InvariantError, DiskFailure):
+                raise
+            except Exception as error:
+                self._dial_failed(error)
+                if not isinstance(error, LognodeError) or isinstance(error, _UnusableError):
+                    retry_s = _RETRY_UNUSABLE_S
                 await asyncio.sleep(retry_s * self._owner._rng.uniform(0.5, 1.0))
                 retry_s = min(retry_s * 2, _RETRY_MAX_S)
                 continue
-            retry_s, told = _RETRY_FIRST_S, ""
+            retry_s, self._told = _RETRY_FIRST_S, ""
             self.connection = connection
             connection.on_lost = lambda _, __, ended=ended: _finish(ended)
             connection.ping_when_idle()
@@ -268,10 +277,38 @@ class _Link:
                 self.connection = None
                 connection.close()
 
+    def _dial_failed(self, error: Exception) -> None:
+        """Tell an operator of what does not pass by itself, once a reason. Nothing that a peer has
+        registered or answers ends this node: the link stays down, and is tried again."""
+        told = str(error)[:_TOLD_CHARS]
+        if isinstance(error, _UnusableError):
+            self._owner._metrics.unusable_records.labels("address").inc()
+        if told == self._told:
+            return
+        fields = {"peer": self.peer, "address": self.address, "error": told}
+        if isinstance(error, _UnusableError):
+            log.error(
+                "nobody can dial the address of a peer: start that node with another --advertise, "
+                "or remove it", extra={"fields": fields},
+            )  # fmt: skip
+        elif isinstance(error, Unauthorized):
+            log.error("peer refuses this node, which goes on asking", extra={"fields": fields})
+        elif not isinstance(error, LognodeError):
+            log.error(
+                "dialling a peer failed by a bug: report it with the log", exc_info=error,
+                extra={"fields": fields},
+            )  # fmt: skip
+        else:
+            return
+        self._told = told
+
     async def _dial(self) -> Connection:
         cluster, node, incarnation = self._owner._who()
         self.target = self._owner._resolve(self.address)
-        host, port = split_address(self.target)
+        try:
+            host, port = split_address(self.target)
+        except InvalidArgument as error:
+            raise _UnusableError(error.message) from None
         connection = await dial(
             host, port, role="node", cluster=cluster, node=node, incarnation=incarnation,
             secret=self._owner._secret, timeout_s=_DIAL_TIMEOUT_S,

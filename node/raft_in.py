@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..client import limits
 from ..client.wire import field
 from ..raft.types import GroupId, Message
 from . import fields
@@ -43,7 +44,8 @@ def item(gid: GroupId, fingerprint: bytes, message: Message) -> list[object]:
 
 
 class RaftIn:
-    """`registered` gives the boot that the metadata knows of a node, (0, 0) if none."""
+    """`registered` gives the boot that the metadata knows of a node; None of a node that is not
+    registered, or was removed."""
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class RaftIn:
         replica: Callable[[GroupId], Replica | None],
         confirmations: Confirmations,
         pings: Pings,
-        registered: Callable[[int], Boot],
+        registered: Callable[[int], Boot | None],
         clocks: Clocks,
         metrics: Metrics,
     ) -> None:
@@ -62,16 +64,28 @@ class RaftIn:
         self._clocks = clocks
         self._dropped = metrics.raft_dropped
         self._boots: dict[int, Boot] = {}
-        """Per node, the latest that a message came from."""
+        """Per registered node, the latest that a message came from."""
+        self._told: set[int] = set()
+        """Registered nodes of which an impossible boot was logged."""
 
     def take(self, sender: int, body: Body) -> None:
-        """Give each message to its replica. Raises InvalidArgument for a body that is none."""
+        """Give each message to its replica. Raises InvalidArgument for a body that is none.
+
+        Of a sender that is not registered here, nothing counts but messages to replicas of which it
+        is a member: their descriptors may be newer than the image.
+        """
         boot = (fields.integer(body, "boot"), fields.integer(body, "process"))
         clock_ms = fields.integer(body, "clock")
         items = [_checked(each) for each in field(body, "messages", list, type(None)) or ()]
         reads, answers = (_lists(body, name) for name in ("reads", "answers"))
-        if not self._is_latest(sender, boot):
-            self._dropped.labels("old_boot").inc(len(items))
+        registered = self._registered(sender)
+        if registered is None:
+            self._dropped.labels("unregistered").inc()
+            self._take_messages(sender, items)
+            return
+        refusal = self._refusal(sender, boot, registered)
+        if refusal is not None:
+            self._dropped.labels(refusal).inc(max(1, len(items)))
             return
         self._clocks.heard(sender, clock_ms)
         self._pings.heard(sender, boot[0], body.get("ping"))
@@ -96,15 +110,24 @@ class RaftIn:
             else:
                 replica.receive(sender, message)
 
-    def _is_latest(self, sender: int, boot: Boot) -> bool:
-        """Whether this is no process that another one of the same node has replaced."""
-        newest = max(
-            self._registered(sender), self._boots.get(sender, (0, 0)), key=lambda known: known[0]
-        )
+    def _refusal(self, sender: int, boot: Boot, registered: Boot) -> str | None:
+        """Why nothing of the frame counts; None when it is of the node's latest process.
+
+        A later boot is believed before it is registered: it takes messages to elect who registers
+        it. A boot that no number of starts could have reached is not, or the true node would be
+        shut out.
+        """
+        if boot[0] > limits.boot_max or boot[0] - registered[0] > limits.boot_jump_max:
+            if sender not in self._told:
+                self._told.add(sender)
+                told = {"peer": sender, "boot": boot[0], "registered": registered[0]}
+                log.warning("frames of an impossible boot are dropped", extra={"fields": told})
+            return "boot_jump"
+        newest = max(registered, self._boots.get(sender, (0, 0)), key=lambda known: known[0])
         if boot[0] > newest[0]:
             self._boots[sender] = boot
-            return True
-        return boot == newest
+            return None
+        return None if boot == newest else "old_boot"
 
 
 def _lists(body: Body, name: str) -> list[Message]:

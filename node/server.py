@@ -19,6 +19,7 @@ from ..client.invariants import DiskFailure, InvariantError
 from ..client.wire import Hello, Welcome
 from .data_service import DataService
 from .follow import Follow
+from .known_peers import KnownPeers
 from .metrics import Metrics
 from .raft_in import RaftIn
 
@@ -47,6 +48,7 @@ class Server:
         operations: Mapping[str, Operation],
         join: Operation,
         peer_operations: Mapping[str, PeerOperation],
+        known_peers: KnownPeers,
         metrics: Metrics,
         on_stranger: Callable[[str], None],
         on_broken: Callable[[BaseException], None],
@@ -59,6 +61,7 @@ class Server:
         self._operations = {**data.operations, **operations}
         self._join = join
         self._peer_operations = peer_operations
+        self._known_peers = known_peers
         self._metrics = metrics
         self._on_broken = on_broken
 
@@ -97,7 +100,7 @@ class Server:
             return self._counted(op, lambda: self._join(body))
         peer_operation = self._peer_operations.get(op)
         if peer_operation is not None:
-            node = self._peer(request.connection)
+            node = self._known_peers.asker(request.connection.hello, op)
             return self._counted(op, lambda: peer_operation(node, body))
         shown = op if _SAFE_OP.fullmatch(op) else "?"
         raise Unsupported(f"operation {shown!r} is unknown to this node; upgrade it or the client")
@@ -106,7 +109,7 @@ class Server:
         """A malformed one ends its connection: there is no other way to tell the sender."""
         try:
             if op == "raft":
-                self._raft_in.take(self._peer(connection), body)
+                self._raft_in.take(self._known_peers.speaker(connection.hello), body)
             elif op == wire.PRODUCER_CLOSE:
                 self._data.producer_close(body)
         except InvalidArgument as error:
@@ -140,12 +143,6 @@ class Server:
         except CorruptData as error:
             self._data.on_damaged(replica, error)
             raise self._data.damage_refusal(replica.gid, error.message, None) from None
-
-    def _peer(self, connection: ServerConnection) -> int:
-        hello = connection.hello
-        if hello is None or hello.role != "node" or hello.node is None:
-            raise Unauthorized("this operation is for nodes of the cluster")
-        return hello.node
 
 
 def _role(connection: ServerConnection) -> str:

@@ -12,14 +12,19 @@ from .spans import printable
 
 def check_key(range_: Descriptor, at: bytes) -> None:
     """Raise InvalidArgument when the range, which has the key, cannot be split at it."""
-    if not 1 <= len(at) <= limits.key_bytes_max:
-        raise InvalidArgument(
-            f"split key of {len(at)} bytes; 1 to {limits.key_bytes_max} are allowed", what="at"
-        )
+    check_length(at)
     if at == range_.span.start:
         raise InvalidArgument(
             f"range {range_.range_id} begins at key {printable(at)} already: give a key within it",
             what="at",
+        )
+
+
+def check_length(at: bytes) -> None:
+    """Raise InvalidArgument for bytes that are no key."""
+    if not 1 <= len(at) <= limits.key_bytes_max:
+        raise InvalidArgument(
+            f"split key of {len(at)} bytes; 1 to {limits.key_bytes_max} are allowed", what="at"
         )
 
 

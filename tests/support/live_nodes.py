@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import lognode
+from lognode.client.address import split_address
 from lognode.client.connection import Connection, dial
 from lognode.client.ports import free_ports
-from lognode.node.addresses import split_address
 from lognode.node.clocks import Clocks
 from lognode.node.config import Config
 from lognode.node.daemon import Node

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from lognode.node.heartbeat import Heartbeat
+from lognode.node.leaders import Told
 from lognode.node.sync_thread import SyncThread
 from lognode.node.view import View
 from lognode.partitions.metadata import Metadata
@@ -42,7 +43,7 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_pat
     heartbeat = Heartbeat(**parts)
 
     async def run() -> None:
-        view.learn_leaders({CONTROLLER_RANGE: (4, 0, 2)})
+        view.learn_leaders({CONTROLLER_RANGE: Told(4, 0, 2)})
         assert view.elected(CONTROLLER_RANGE, 4) is None
         await heartbeat._ask()
         assert view.elected(CONTROLLER_RANGE, 4) == 2

@@ -82,13 +82,13 @@ def test_x29_whom_others_name_is_asked_and_not_taken_for_elected(tmp_path: Path)
     meta = LmdbMeta(tmp_path / "meta", map_bytes=1 << 20)
     view = View(meta, sync, on_change=lambda: None, present=lambda node: node != 3)
     assert view.elected(CONTROLLER_RANGE, 2) is None
-    view.learn_leaders({CONTROLLER_RANGE: (2, 0, 1)})
+    view.learn_leaders({CONTROLLER_RANGE: Told(2, 0, 1)})
     assert view.leader(CONTROLLER_RANGE, 2) == 1
     assert view.elected(CONTROLLER_RANGE, 2) is None
-    view.learn_leaders({CONTROLLER_RANGE: (2, 1, 1)})
+    view.learn_leaders({CONTROLLER_RANGE: Told(2, 1, 1)})
     assert view.elected(CONTROLLER_RANGE, 2) == 1
     assert view.elected(CONTROLLER_RANGE, 3) is None
-    view.learn_leaders({CONTROLLER_RANGE: (2, 2, 3)})
+    view.learn_leaders({CONTROLLER_RANGE: Told(2, 2, 3)})
     assert view.elected(CONTROLLER_RANGE, 2) is None, "its node is missing"
     sync.close()
     meta.close()
