@@ -23,7 +23,9 @@ def number(value: object, what: str, *, least: int = 0, most: int = limits.numbe
     return value
 
 
-def numbers(value: object, what: str, *, count_max: int) -> list[int]:
+def numbers(
+    value: object, what: str, *, count_max: int, most: int = limits.number_max
+) -> list[int]:
     """An array of at most `count_max` integers, each as `number`."""
     if not isinstance(value, list | tuple):
         raise InvalidArgument(
@@ -33,7 +35,7 @@ def numbers(value: object, what: str, *, count_max: int) -> list[int]:
         raise InvalidArgument(
             f"`{what}` has {len(value)} integers; give at most {count_max}", what=what
         )
-    return [number(each, what) for each in value]
+    return [number(each, what, most=most) for each in value]
 
 
 def text(value: object, what: str, *, bytes_max: int) -> str:

@@ -367,13 +367,21 @@ async def dial(
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else error.strerror or str(error)
         raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
-    try:
-        _check_welcome(hello, welcome, secret)
-    except LognodeError as error:
-        transport.abort(error)
-        raise
     if role == "node" and secret is not None:
+        try:
+            wire.check_proof(secret, "acceptor", hello, welcome, welcome.proof)
+        except LognodeError as error:
+            transport.abort(error)
+            raise
         transport.send(0, wire.PROOF, {"proof": wire.prove(secret, "dialler", hello, welcome)})
+    if cluster is not None and welcome.cluster not in (None, cluster):
+        # A node of another cluster that holds the same secret is told so, with a proof: it may
+        # have founded a cluster where its volume was not mounted (executions 1.24).
+        foreign = Unauthorized(
+            f"that node belongs to cluster {welcome.cluster:.64}, this side to {cluster}"
+        )
+        transport.close(foreign)
+        raise foreign
     transport.trust()
     return Connection(transport, hello, welcome)
 
@@ -412,12 +420,3 @@ async def _greet(transport: FrameTransport, hello: Hello) -> Welcome:
     except BaseException:
         transport.abort(Unavailable("handshake failed", reason="handshake"))
         raise
-
-
-def _check_welcome(hello: Hello, welcome: Welcome, secret: bytes | None) -> None:
-    if hello.cluster is not None and welcome.cluster not in (None, hello.cluster):
-        raise Unauthorized(
-            f"that node belongs to cluster {welcome.cluster}, this side to {hello.cluster}"
-        )
-    if secret is not None and hello.role == "node":
-        wire.check_proof(secret, "acceptor", hello, welcome, welcome.proof)

@@ -30,6 +30,9 @@ host_label_chars_max: Final = 63
 number_max: Final = (1 << 63) - 1
 """The largest integer in a request, a command or a record. The sum and the difference of two such
 numbers still fit the 64 bits that msgpack can carry."""
+packed_number_max: Final = (1 << 64) - 1
+"""The largest integer that msgpack can carry. Where older versions took any number, records may
+hold numbers up to this."""
 timestamp_max_ms: Final = 253_402_300_799_999
 """The end of the year 9999, in Unix time."""
 cluster_id_bytes_max: Final = 64

@@ -410,9 +410,9 @@ class ClusterService:
                 continue
             try:
                 answer = await connection.request("image", {}, deadline=deadline)
+                await self._view.take(answer.get("image"))
             except LognodeError:
                 continue  # another one leads, or the heartbeat brings it
-            await self._view.take(answer["image"])
             return
 
     def _controllers(self) -> list[int]:

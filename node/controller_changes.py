@@ -15,7 +15,7 @@ from typing import Any
 
 from ..client import limits
 from ..client.connection import Connection
-from ..client.errors import CorruptData, InvalidArgument, LognodeError
+from ..client.errors import CorruptData, InvalidArgument, LognodeError, RemoteProtocolError
 from ..partitions import received
 from ..partitions.lifecycle import is_removed
 from ..partitions.metadata import Metadata
@@ -160,9 +160,9 @@ class ControllerChanges:
         """A push: begin that generation here, or take the base if this replica lacks entries.
 
         It runs to its end also when who pushed has gone: half-way there is no replica at all.
-        Raises InvalidArgument or RemoteProtocolError for a push that no controller could make,
-        Conflict for an image that contradicts what this node knows, CorruptData where the replica
-        is damaged: only the next generation has it again.
+        Raises InvalidArgument for a push that no controller could make, Conflict for an image that
+        contradicts what this node knows, CorruptData where the replica is damaged: only the next
+        generation has it again.
         """
         descriptor, metadata = self._checked(sender, body)
         applied = fields.integers(body, "applied", 2)
@@ -177,8 +177,11 @@ class ControllerChanges:
     def _checked(self, sender: int, body: Body) -> tuple[Descriptor, Metadata]:
         """The generation that is pushed, and the state in which it goes on."""
         known = self._image()
-        descriptor = received.descriptor(body.get("descriptor"))
-        metadata = received.received(body.get("image"), known)
+        try:
+            descriptor = received.descriptor(body.get("descriptor"))
+            metadata = received.received(body.get("image"), known)
+        except RemoteProtocolError as error:
+            raise InvalidArgument(error.message, what="image") from None
         members, generation = descriptor.members, descriptor.generation
         if (descriptor.range_id, descriptor.log_id, *descriptor.span) != (0, 0, b"", None):
             raise InvalidArgument("not a controller", what="descriptor")

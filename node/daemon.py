@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..client import acceptor
 from ..client.address import split_address
-from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
+from ..client.errors import InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..partitions import commands
 from ..partitions.facts import Facts
@@ -81,6 +82,8 @@ from .scrub import Scrub
 from .segment_repair import SegmentRepair
 from .server import Server
 from .status import status
+from .strangers import Strangers
+from .supervision import supervised
 from .sync_thread import SyncThread
 from .turn_ends import TurnEnds
 from .view import View
@@ -189,16 +192,20 @@ class Node:
         if self._host.controller is not None:
             self._controller_began(self._host.controller)
         for part in (
-            self._duties.run(), self._heartbeat.run(), self._maintenance.run(),
-            self._memtables.watch(), self._memtables.build(), self._merges.run(),
-            self._removals.run(),
-            self._changes.run(), self._membership.register(), self._disk_watch.run(),
-            self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
-            self._hot.run(), Garbage(lambda: not self._view.metadata.operations).run(),
+            self._duties.run(), self._maintenance.run(), self._memtables.watch(),
+            self._memtables.build(), self._merges.run(), self._removals.run(),
+            self._changes.run(), self._disk_watch.run(), self._scrub.run(),
+            Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
+        for name, begin in (
+            ("heartbeat", self._heartbeat.run), ("registration", self._membership.register),
+            ("loads", self._loads.run), ("draining", self._draining.run),
+            ("large", self._large.run), ("hot", self._hot.run),
+        ):  # fmt: skip
+            self._spawn(supervised(name, begin, self._metrics))
         if config.balance == "on":
-            self._spawn(self._leads.run())
+            self._spawn(supervised("leads", self._leads.run, self._metrics))
         self._repair.begin()
         self._image_changed()
         self._watch_signals()
@@ -453,7 +460,13 @@ class Node:
             },
             known_peers=KnownPeers(lambda: self._view.metadata.nodes, self._metrics),
             metrics=self._metrics,
-            on_stranger=self._stranger,
+            has_secret=self._secret is not None,
+            on_stranger=Strangers(
+                cluster=identity.cluster_id,
+                config=self._config,
+                just_founded=self._just_founded,
+                on_end=self._fail,
+            ).met,
             on_broken=self._fail,
         )
         host, port = split_address(self._config.listen, "listen")
@@ -499,17 +512,10 @@ class Node:
         )
         self._duties.wake()
 
-    def _stranger(self, cluster: str) -> None:
-        """Somebody takes this node for one of another cluster. Where it has founded one, and that
-        is empty still, its directory is not the one that it is known by (executions 1.24)."""
+    def _just_founded(self) -> bool:
+        """Whether this node founded its cluster, which is empty still."""
         metadata = self._view.metadata
-        if self._founding and len(metadata.nodes) <= 1 and not metadata.logs:
-            error = Conflict(
-                f"a node or client of cluster {cluster} has asked for {self._config.advertised}, "
-                f"and this node has just founded cluster {self.identity.cluster_id} in "
-                f"{self._config.data}: is that the right directory, and its volume mounted?"
-            )
-            self._fail(error)
+        return self._founding and len(metadata.nodes) <= 1 and not metadata.logs
 
     def _replica_changed(self) -> None:
         controller = self._host.controller
@@ -520,7 +526,7 @@ class Node:
 
     def _controller_began(self, replica: ControllerReplica) -> None:
         self._view.follow_replica(replica.metadata)
-        self._spawn(self._driver.run(replica))
+        self._spawn(supervised("driver", partial(self._driver.run, replica), self._metrics))
         if not replica.metadata.cluster_id:
             self._spawn(self._found(replica))
 
@@ -544,7 +550,9 @@ class Node:
         await connection.request("report", report, deadline=deadline)
 
     async def _take_report(self, node: int, report: dict[str, Any]) -> dict[str, Any]:
-        self._facts.take(node, report, asyncio.get_running_loop().time())
+        replica = self._host.controller
+        under_way = () if replica is None else replica.metadata.operations
+        self._facts.take(node, report, asyncio.get_running_loop().time(), under_way)
         self._driver.wake()
         return {}
 

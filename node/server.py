@@ -50,12 +50,15 @@ class Server:
         peer_operations: Mapping[str, PeerOperation],
         known_peers: KnownPeers,
         metrics: Metrics,
-        on_stranger: Callable[[str], None],
+        has_secret: bool,
+        on_stranger: Callable[[str, bool], None],
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self._who = who
+        self._has_secret = has_secret
         self._on_stranger = on_stranger
-        """Gets the cluster of whoever takes this node for one of it."""
+        """Gets the cluster of another side that takes this node for one of it, and whether that
+        side has proved that it holds this cluster's secret."""
         self._raft_in = raft_in
         self._data = data
         self._operations = {**data.operations, **operations}
@@ -68,20 +71,33 @@ class Server:
     # Handler.
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
+        """A node of another cluster is greeted where it has to prove that it holds the secret: what
+        it says counts after that, and what has no proof is refused and changes nothing."""
         cluster, node = self._who()
         version = hello.agreed_version()
-        if hello.cluster is not None and hello.cluster != cluster:
-            self._on_stranger(hello.cluster)
-            raise Unauthorized(
-                f"this node belongs to cluster {cluster}, the other side to {hello.cluster}: "
-                "check the address"
-            )
+        if self._is_foreign(hello) and not (self._has_secret and hello.role == "node"):
+            raise self._foreign(hello, proven=False)
         if hello.role == "node" and (hello.node is None) != (hello.cluster is None):
             raise RemoteProtocolError("a node that does not say which, or of which cluster")
         return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
 
     def opened(self, connection: ServerConnection) -> None:
         self._metrics.connections.labels(_role(connection)).inc()
+        hello = connection.hello
+        if hello is not None and self._is_foreign(hello):
+            connection.refuse(self._foreign(hello, proven=True))
+
+    def _is_foreign(self, hello: Hello) -> bool:
+        return hello.cluster is not None and hello.cluster != self._who()[0]
+
+    def _foreign(self, hello: Hello, *, proven: bool) -> Unauthorized:
+        theirs = f"{hello.cluster:.64}"
+        self._metrics.refused_hellos.labels("other_cluster").inc()
+        self._on_stranger(theirs, proven)
+        return Unauthorized(
+            f"this node belongs to cluster {self._who()[0]}, the other side to {theirs}: "
+            "check the address"
+        )
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         self._metrics.connections.labels(_role(connection)).dec()

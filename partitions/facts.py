@@ -4,10 +4,11 @@ Nothing here decides anything by itself. A new controller leader starts with not
 all within a heartbeat.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..client import checks, limits
 from ..client.errors import InvalidArgument
 from .lineage import Gid
 from .model import Lineage
@@ -82,14 +83,20 @@ class Facts:
             facts = self.operations[operation_id] = OperationFacts(planned_at=now)
         return facts
 
-    def take(self, node: int, report: Report, now: float) -> None:
-        """One report of a member. Raises InvalidArgument for what is none."""
-        operation, kind = report.get("operation"), report.get("kind")
-        if type(operation) is not int or operation < 0:
-            raise InvalidArgument(f"report of operation {operation!r}", what="operation")
+    def take(
+        self, node: int, report: Report, now: float, under_way: Container[int] | None = None
+    ) -> None:
+        """One report of a member. Raises InvalidArgument for what is none.
+
+        A report of an operation that is not `under_way`, where that is given, is left out: it would
+        be kept for nothing. A member reports again until the operation has moved on.
+        """
+        operation, kind = checks.number(report.get("operation"), "operation"), report.get("kind")
         if kind not in (COPIED, SEALED, PREPARED, INSTALLED):
-            raise InvalidArgument(f"report of unknown kind {kind!r}", what="kind")
+            raise InvalidArgument(f"report of unknown kind {kind!r:.100}", what="kind")
         lineage = _lineage(report.get("lineage")) if kind in (SEALED, PREPARED) else None
+        if under_way is not None and operation not in under_way:
+            return
         facts = self.of(operation, now)
         if kind == COPIED:
             facts.copied.add(node)
@@ -139,4 +146,5 @@ class Facts:
 def _lineage(told: object) -> Lineage:
     if not isinstance(told, list) or list(map(type, told)) != [*[int] * 6, bytes]:
         raise InvalidArgument("a lineage that is none", what="lineage")
+    checks.numbers(told[:-1], "lineage", count_max=len(told), most=limits.packed_number_max)
     return Lineage(*told)

@@ -1,6 +1,6 @@
 """What can name a log: a text without blanks, which people can type and read."""
 
-from ..client import limits
+from ..client import checks, limits
 from ..client.errors import InvalidArgument, LimitExceeded
 
 
@@ -8,7 +8,8 @@ def check(name: object) -> None:
     """Raise InvalidArgument or LimitExceeded for what cannot name a log."""
     if not isinstance(name, str) or not name.strip():
         raise InvalidArgument(
-            f"log name {name!r}; a name has 1 to {limits.log_name_bytes_max} bytes", what="name"
+            f"log name {checks.shown(name)}; a name has 1 to {limits.log_name_bytes_max} bytes",
+            what="name",
         )
     if len(name.encode()) > limits.log_name_bytes_max:
         raise LimitExceeded(

@@ -113,6 +113,8 @@ def _reason(value: object, name: str) -> str:
 
 
 def _log_name(value: object, name: str) -> str:
+    if isinstance(value, str):
+        checks.text(value, name, bytes_max=limits.entry_bytes_max)  # which is valid Unicode
     log_names.check(value)
     return str(value)
 
@@ -137,7 +139,7 @@ def _split_keys(value: object, name: str) -> list[bytes]:
         raise InvalidArgument(
             f"`{name}` must be an array of keys, not {checks.shown(value)}", what=name
         )
-    allocate.check_keys(value)
+    allocate.check_keys([_bytes(each, name) for each in value])
     return value
 
 
@@ -182,7 +184,10 @@ def _members(value: object, name: str) -> list[int]:
 
 
 def _inputs(value: object, name: str) -> list[list[int]]:
-    return [checks.numbers(each, name, count_max=2) for each in _rows(value, name)]
+    found = [checks.numbers(each, name, count_max=2) for each in _rows(value, name)]
+    if any(len(each) != 2 for each in found):
+        raise _no_rows(value, name)
+    return found
 
 
 def _outputs(value: object, name: str) -> list[dict[str, Any]]:
@@ -211,7 +216,10 @@ def _lineage(value: object, name: str) -> list[list[Any]]:
         *numbers, digest = parent
         if type(digest) is not bytes or len(digest) > _HASH_BYTES_MAX:
             raise _no_rows(value, name)
-        found.append([*checks.numbers(numbers, name, count_max=_LINEAGE_NUMBERS), digest])
+        known = checks.numbers(
+            numbers, name, count_max=_LINEAGE_NUMBERS, most=limits.packed_number_max
+        )
+        found.append([*known, digest])
     return found
 
 

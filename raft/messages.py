@@ -6,8 +6,10 @@ an older connection is known as such (raft.md 2.3). The group and the hash of it
 travel in the frame around it. The glossary is in this folder's `__init__`.
 """
 
+from operator import gt
 from typing import Final, NamedTuple
 
+from ..client import limits
 from ..client.errors import RemoteProtocolError
 from .types import Message
 
@@ -192,13 +194,22 @@ def decode(message: Message) -> Body:
     except (TypeError, ValueError, KeyError):
         raise RemoteProtocolError("a Raft message of unknown kind or length") from None
     if isinstance(body, Append):
-        entries = fields.pop()
-        if not isinstance(entries, list) or not all(map(_is_entry, entries)):
-            raise RemoteProtocolError("a Raft append with bad entries")
+        _check_entries(fields.pop(), body.prev_term, body.term)
     for field in fields:
-        if type(field) is not int or field < 0:
+        if type(field) is not int or not 0 <= field <= limits.number_max:
             raise RemoteProtocolError(f"a Raft message with bad fields: {type(body).__name__}")
     return body
+
+
+def _check_entries(entries: object, prev_term: object, term: object) -> None:
+    """Terms never fall along a log, nor above that of its leader (Raft, 5.3): what breaks this
+    would break the log that it is appended to."""
+    if not isinstance(entries, list) or not all(map(_is_entry, entries)):
+        raise RemoteProtocolError("a Raft append with bad entries")
+    if entries and type(prev_term) is int and type(term) is int:
+        terms = [prev_term, *(entry[0] for entry in entries), term]
+        if any(map(gt, terms, terms[1:])):
+            raise RemoteProtocolError("a Raft append whose terms do not follow each other")
 
 
 def _is_entry(entry: object) -> bool:

@@ -14,6 +14,7 @@ from ..client.errors import CorruptData
 from .range_state import Base
 
 _HASH_BYTES_MAX = 64
+_SEAL_FIELDS = 3
 _ROW_FIELDS = (6, 7)
 _ELDER_FIELDS = 5
 _LEASE_FIELDS = 7
@@ -29,8 +30,9 @@ def received(body: object) -> Base:
     base = Base.from_wire(body)
     tables = base.tables
     for what, holds in (
-        ("applied", _are_numbers((base.applied_index, base.applied_term))),
-        ("next_seq", _are_numbers([tables.get("next_seq", 1)])),
+        ("applied", _are_small((base.applied_index, base.applied_term)) and base.applied_index > 0),
+        ("manifest", all(_are_numbers(filter(_is_int, info)) for info in base.manifest)),
+        ("next_seq", _are_small([tables.get("next_seq", 1)])),
         ("last_timestamp_ms", _are_numbers([tables.get("last_timestamp_ms", 0)])),
         ("hash", _is_hash(tables.get("hash", b""))),
         ("sealed", _is_seal(tables.get("sealed"))),
@@ -43,10 +45,19 @@ def received(body: object) -> Base:
 
 
 def _are_numbers(values: Iterable[Any]) -> bool:
+    """Integers that msgpack can carry: an older version took an epoch or a clock of any size."""
     found = list(values)
-    if not found:
-        return True
-    return set(map(type, found)) == {int} and min(found) >= 0 and max(found) <= limits.number_max
+    return not found or (set(map(type, found)) == {int} and min(found) >= 0)
+
+
+def _are_small(values: Iterable[Any]) -> bool:
+    """Integers that something is added to."""
+    found = list(values)
+    return _are_numbers(found) and max(found) <= limits.number_max
+
+
+def _is_int(value: object) -> bool:
+    return type(value) is int
 
 
 def _is_hash(value: object) -> bool:
@@ -54,7 +65,9 @@ def _is_hash(value: object) -> bool:
 
 
 def _is_seal(value: Any) -> bool:
-    return not value or (type(value) in (list, tuple) and len(value) == 3 and _are_numbers(value))
+    return not value or (
+        isinstance(value, list | tuple) and len(value) == _SEAL_FIELDS and _are_numbers(value)
+    )
 
 
 def _is_span(start: object, end: object) -> bool:
@@ -66,7 +79,7 @@ def _are_producers(rows: Any) -> bool:
 
 
 def _is_producer(row: Any) -> bool:
-    if type(row) not in (list, tuple) or len(row) not in _ROW_FIELDS:
+    if not isinstance(row, list | tuple) or len(row) not in _ROW_FIELDS:
         return False
     epoch, low, highest, runs, last_ms, token, *rest = row
     return (
@@ -77,7 +90,7 @@ def _is_producer(row: Any) -> bool:
 
 
 def _is_elder(row: Any) -> bool:
-    if type(row) not in (list, tuple) or len(row) != _ELDER_FIELDS:
+    if not isinstance(row, list | tuple) or len(row) != _ELDER_FIELDS:
         return False
     start, end, low, highest, runs = row
     return _is_span(start, end) and _are_numbers((low, highest)) and _are_runs(runs)
@@ -85,7 +98,7 @@ def _is_elder(row: Any) -> bool:
 
 def _are_runs(columns: Any) -> bool:
     """First numbers, first seqs, and how many numbers come before each run and before the end."""
-    if type(columns) not in (list, tuple) or [type(column) for column in columns] != [list] * 3:
+    if not isinstance(columns, list | tuple) or [type(column) for column in columns] != [list] * 3:
         return False
     firsts, seqs, ranks = columns
     if len(firsts) != len(seqs) or len(ranks) != len(firsts) + 1:
@@ -113,19 +126,19 @@ def _are_floors(rows: Any) -> bool:
 
 
 def _are_marks(steps: Any) -> bool:
-    if type(steps) not in (list, tuple) or len(steps) != 3 or not all(map(_are_steps, steps)):
+    if not isinstance(steps, list | tuple) or len(steps) != 3 or not all(map(_are_steps, steps)):
         return False
     (_, trims), (_, compactions), (_, snapshots) = steps
     return (
         _are_numbers((*trims, *snapshots))
-        and all(type(pair) in (list, tuple) and len(pair) == 2 for pair in compactions)
+        and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in compactions)
         and _are_numbers(number for pair in compactions for number in pair)
     )
 
 
 def _are_steps(rows: Any) -> bool:
     """Where values begin, the first of them at the first key, and the values."""
-    if type(rows) not in (list, tuple) or [type(part) for part in rows] != [list, list]:
+    if not isinstance(rows, list | tuple) or [type(part) for part in rows] != [list, list]:
         return False
     starts, values = rows
     return (
@@ -137,7 +150,7 @@ def _are_steps(rows: Any) -> bool:
 
 
 def _is_lease(row: Any) -> bool:
-    if type(row) not in (list, tuple) or len(row) != _LEASE_FIELDS:
+    if not isinstance(row, list | tuple) or len(row) != _LEASE_FIELDS:
         return False
     lease_id, start, end, through, expires_ms, marks, floors = row
     return (

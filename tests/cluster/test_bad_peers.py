@@ -208,11 +208,16 @@ def peak_bytes(node: testing.LocalNode) -> int:
 
 
 def test_a_client_or_node_of_another_cluster_is_refused(guarded: testing.LocalCluster) -> None:
-    for role, node in (("client", None), ("node", 2)):
+    """A node as soon as it has shown whether it holds the secret."""
+    with Stranger(guarded.nodes[0]) as stranger:
+        stranger.send(encode(0, wire.HELLO, hello("client", "another-cluster").to_body()))
+        assert "another-cluster" in stranger.refused()
+    for secret, said in ((SECRET, "another-cluster"), (OTHER_SECRET, "holds another secret")):
         with Stranger(guarded.nodes[0]) as stranger:
-            who = hello("client" if role == "client" else "node", "another-cluster", node)
-            stranger.send(encode(0, wire.HELLO, who.to_body()))
-            assert "another-cluster" in stranger.refused()
+            who = hello("node", "another-cluster", 2)
+            proof = wire.prove(secret, "dialler", who, stranger.greet(who))
+            stranger.send(encode(0, wire.PROOF, {"proof": proof}))
+            assert said in stranger.refused()
 
 
 @pytest.mark.parametrize("secret", [None, OTHER_SECRET])

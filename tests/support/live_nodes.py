@@ -15,6 +15,7 @@ from lognode.client.ports import free_ports
 from lognode.node.clocks import Clocks
 from lognode.node.config import Config
 from lognode.node.daemon import Node
+from lognode.partitions.model import NodeRecord
 
 
 async def until(condition: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
@@ -73,10 +74,14 @@ class LiveNode:
         return await self.stop()
 
     async def peer(self, node: int = 99) -> Connection:
-        """A connection to it in the role of a node of its cluster."""
+        """A connection to it in the role of that node, which is registered here if it is none."""
         host, port = split_address(self.config.listen)
-        cluster = self.node.identity.cluster_id
-        return await dial(host, port, role="node", cluster=cluster, node=node, incarnation=1)
+        made_up = NodeRecord(node, "127.0.0.1:1", "", "", incarnation=1, boot=1, state="JOINING")
+        record = self.node._view.metadata.nodes.setdefault(node, made_up)
+        return await dial(
+            host, port, role="node", cluster=self.node.identity.cluster_id, node=node,
+            incarnation=record.incarnation,
+        )  # fmt: skip
 
     async def client(self) -> Connection:
         """A bare client connection to it."""

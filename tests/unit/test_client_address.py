@@ -2,7 +2,7 @@
 
 import pytest
 
-from lognode.client.address import Address, parse
+from lognode.client.address import Address, parse, split_address
 from lognode.client.errors import InvalidArgument
 
 
@@ -52,3 +52,83 @@ def test_a_bad_address_is_one_clear_line(text: str, says: str) -> None:
 def test_an_address_prints_as_it_is_written() -> None:
     assert str(Address("::1", 9)) == "[::1]:9"
     assert str(Address("h", 9)) == "h:9"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("h:1", ("h", 1)),
+        ("node-1.example.com:65535", ("node-1.example.com", 65_535)),
+        ("node_1.lognode.svc.:4600", ("node_1.lognode.svc.", 4600)),
+        ("0.0.0.0:4600", ("0.0.0.0", 4600)),
+        ("[::1]:4600", ("::1", 4600)),
+        ("[fe80::1%eth0.7]:4600", ("fe80::1%eth0.7", 4600)),
+        (f"{'a' * 63}.{'b' * 63}:1", (f"{'a' * 63}.{'b' * 63}", 1)),
+        (".".join(["a" * 49] * 5) + ".abc:1", (".".join(["a" * 49] * 5) + ".abc", 1)),
+    ],
+)
+def test_addresses_with_host_and_port(text: str, expected: tuple[str, int]) -> None:
+    assert split_address(text) == expected
+    assert str(split_address(text)) == text
+
+
+UNUSABLE = {
+    "an empty label": ("a..b:4600", "the host has an empty label"),
+    "a label of 64 characters": (f"{'x' * 64}.com:4600", "has 64 characters; a label of a DNS"),
+    "a name of 254 characters": (".".join(["a" * 49] * 5) + ".abcd:1", "has 254 characters"),
+    "no label": (".:1", "an empty label"),
+    "two dots at the end": ("h..:1", "an empty label"),
+    "a zero byte": ("a\0b:1", "ASCII letters, digits"),
+    "a blank": ("a b:1", "ASCII letters, digits"),
+    "a blank before": (" h:1", "ASCII letters, digits"),
+    "a line break": ("h\n:1", "ASCII letters, digits"),
+    "other letters": ("b\u00fccher.example:1", "in its xn-- form"),
+    "digits of another script": ("h:\u0663", "write a host, a colon and a port"),
+    "a lone surrogate": ("\udcff:1", "ASCII letters, digits"),
+    "no host": (":4600", "it has no host"),
+    "no port": ("h", "write a host, a colon and a port"),
+    "an empty port": ("h:", "write a host, a colon and a port"),
+    "port 0": ("h:0", "write a host, a colon and a port"),
+    "port 65536": ("h:65536", "write a host, a colon and a port"),
+    "a port of 5,000 digits": ("h:" + "1" * 5000, "write a host, a colon and a port"),
+    "IPv6 without brackets": ("fe80::1:4600", "write an IPv6 address in brackets"),
+    "a bracket only": ("[::1:4600", "write an IPv6 address in brackets"),
+    "a name in brackets": ("[h]:4600", "is no IPv6 address"),
+    "a strange interface": ("[fe80::1%a b]:4600", "is no interface"),
+    "an IPv4 address of five": ("1.2.3.4.5:1", "is no IPv4 address"),
+    "an IPv4 address above 255": ("10.0.0.256:1", "is no IPv4 address"),
+    "an IPv4 address with a leading zero": ("10.0.0.010:1", "is no IPv4 address"),
+    "a number": ("2130706433:1", "is no IPv4 address"),
+    "1,000,000 characters": ("x" * 1_000_000 + ":1", "has 1000000 characters"),
+}
+
+
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_what_nobody_can_dial_is_no_address(what: str) -> None:
+    text, said = UNUSABLE[what]
+    with pytest.raises(InvalidArgument) as caught:
+        split_address(text, "advertise")
+    message = caught.value.message
+    assert message.startswith("advertise ")
+    assert "is not HOST:PORT with a port of 1 to 65535: " in message
+    assert said in message
+    assert len(message) < 500
+    message.encode()
+    assert message.isprintable(), "in one line, without what a terminal would not show"
+    assert caught.value.fields == {"what": "advertise"}
+
+
+@pytest.mark.parametrize("value", [None, 5, b"h:1", ["h:1"], {}])
+def test_what_is_no_text_is_no_address(value: object) -> None:
+    with pytest.raises(InvalidArgument, match="it is no text"):
+        split_address(value)
+
+
+@pytest.mark.parametrize("text", [text for text, _ in UNUSABLE.values() if "," not in text])
+def test_what_is_no_address_of_a_node_is_none_of_a_list_either(text: str) -> None:
+    """But that there the port may be left out, and blanks around an address."""
+    if text in ("h", "h:", " h:1"):
+        assert parse(text)
+        return
+    with pytest.raises(InvalidArgument):
+        parse(text)

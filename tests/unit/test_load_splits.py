@@ -13,7 +13,7 @@ from pure_nodes import do
 
 from lognode.client import limits
 from lognode.client.errors import InvalidArgument
-from lognode.node import fields, heartbeat, reads
+from lognode.node import fields, heartbeat_bodies, reads
 from lognode.node.hot import HotRanges
 from lognode.node.metrics import Metrics
 from lognode.partitions import commands
@@ -240,7 +240,7 @@ def test_a_range_that_is_large_and_busy_is_split_once() -> None:
 @pytest.mark.parametrize("wrong", [5, [5], [[1, 1, 9]], [[1, 1, 9, "m"]], [[1, 1, 9, b"m", True]]])
 def test_a_peer_that_tells_of_busy_ranges_in_no_known_way_is_refused(wrong: object) -> None:
     with pytest.raises(InvalidArgument):
-        fields.parsed("busy", heartbeat._large, wrong)
+        fields.parsed("busy", heartbeat_bodies._large, wrong)
 
 
 # On the leader.

@@ -8,7 +8,7 @@ from pure_nodes import cluster, do
 
 from lognode.client import limits
 from lognode.client.errors import InvalidArgument
-from lognode.node import fields, heartbeat
+from lognode.node import fields, heartbeat_bodies
 from lognode.partitions import commands, shrinking
 from lognode.partitions.change import next_steps, timers
 from lognode.partitions.facts import Facts
@@ -138,6 +138,6 @@ def test_what_was_gathered_is_merged_at_once() -> None:
 
 @pytest.mark.parametrize("wrong", [5, [5], [[1, 1, 9]], [[1, 1, 9, "m"]], [[1, True, 9, 1]]])
 def test_a_peer_that_tells_of_small_ranges_in_no_known_way_is_refused(wrong: object) -> None:
-    assert fields.parsed("small", heartbeat._small, [[1, 1, 9, 3]]) == [Small(1, 1, 9, 3)]
+    assert fields.parsed("small", heartbeat_bodies._small, [[1, 1, 9, 3]]) == [Small(1, 1, 9, 3)]
     with pytest.raises(InvalidArgument):
-        fields.parsed("small", heartbeat._small, wrong)
+        fields.parsed("small", heartbeat_bodies._small, wrong)

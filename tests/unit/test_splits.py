@@ -8,7 +8,7 @@ from pure_nodes import PHASES, VICTIMS, Nodes, carry_out, cluster, do, end_of
 
 from lognode.client import limits
 from lognode.client.errors import InvalidArgument
-from lognode.node import fields, heartbeat
+from lognode.node import fields, heartbeat_bodies
 from lognode.partitions import commands
 from lognode.partitions.change import next_steps
 from lognode.partitions.duties import Begin, Damage, Local, Tell, duties
@@ -264,6 +264,8 @@ def test_a_repair_comes_before_a_split_and_an_operation_is_waited_for() -> None:
 
 @pytest.mark.parametrize("wrong", [5, [5], [[1, 1, 9]], [[1, 1, 9, "m"]], [[1, True, 9, b"m"]]])
 def test_a_peer_that_tells_of_large_ranges_in_no_known_way_is_refused(wrong: object) -> None:
-    assert fields.parsed("large", heartbeat._large, [[1, 1, 9, b"m"]]) == [Large(1, 1, 9, b"m")]
+    assert fields.parsed("large", heartbeat_bodies._large, [[1, 1, 9, b"m"]]) == [
+        Large(1, 1, 9, b"m")
+    ]
     with pytest.raises(InvalidArgument):
-        fields.parsed("large", heartbeat._large, wrong)
+        fields.parsed("large", heartbeat_bodies._large, wrong)
