@@ -135,7 +135,7 @@ def _why_no_name(host: str) -> str | None:
             f"{limits.host_name_chars_max}"
         )
     for label in name.split("."):
-        if False:
+        if not label:
             return f"the host has an empty label: two dots, or one at its start; {_ALLOWED}"
         if len(label) > limits.host_label_chars_max:
             return (
