@@ -12,7 +12,7 @@ import lognode
 from lognode.client.address import split_address
 from lognode.client.connection import Connection, dial
 from lognode.client.ports import free_ports
-from lognode.client.protocol import OPERATIONS
+from lognode.client.protocol import OPERATIONS, Operation
 from lognode.node.clocks import Clocks
 from lognode.node.config import Config
 from lognode.node.daemon import Node
@@ -200,12 +200,15 @@ async def live(
         )
 
 
-async def ask(node: LiveNode, op: str, body: dict[str, Any], timeout_s: float = 5.0) -> Any:
-    """One request to that very node; `op` is an operation's name."""
+async def ask(
+    node: LiveNode, asked: Operation | str, body: dict[str, Any], timeout_s: float = 5.0
+) -> Any:
+    """One request to that very node, for an operation or by its name."""
+    operation = OPERATIONS[asked] if isinstance(asked, str) else asked
     connection = await node.client()
     try:
         deadline = asyncio.get_running_loop().time() + timeout_s
-        return await connection.request(OPERATIONS[op], body, deadline=deadline)
+        return await connection.request(operation, body, deadline=deadline)
     finally:
         connection.close()
 
