@@ -9,6 +9,7 @@ before it is acted on: the buckets in it, and those that have changed since the 
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from ..client.errors import CorruptData
@@ -97,19 +98,28 @@ class View:
                 return
             if image.since > self.metadata.version:
                 raise CorruptData("an image that says what has changed since a later version")
-            await self._store(image)
+            if not await self._store(image):
+                return
             metadata = await self._with(image)
             if self._is_newer(image.generation, image.version):
                 self._apply(image, metadata)
                 self.announce()
 
-    async def _store(self, image: Image) -> None:
-        stored, news = self._rows, image_rows.packed_of(image.parts)
-        anew = image.full or stored.version < self.metadata.changes.floor
-        packed: Mapping[Bucket, bytes] = {}
-        if not image.full:
-            packed = await image_pages.packed(self.metadata, lambda: self._unstored(anew))
-        packed = {**packed, **news}
+    async def _store(self, image: Image) -> bool:
+        """Make what is stored that image; False, and nothing stored, when a replica here has got as
+        far meanwhile. What is stored is never a mixture of two versions."""
+        stored, packed = self._rows, image_rows.packed_of(image.parts)
+        anew = True
+        while not image.full:
+            base = self.metadata
+            anew = stored.version < base.changes.floor
+            wanted = partial(self._unstored, base, anew)
+            unstored = await image_pages.packed(base, wanted)
+            if not self._is_newer(image.generation, image.version):
+                return False
+            if base is self.metadata:
+                packed = {**unstored, **packed}
+                break
         deletes: list[str] = []
         if anew:
             head, puts = stored.all(image.version, packed)
@@ -118,10 +128,11 @@ class View:
         prefixes = [stored.prefix] if anew else []
         puts[rows.IMAGE] = head
         await self._sync.run(lambda: self._meta.commit(puts, deletes, prefixes))
+        return True
 
-    def _unstored(self, anew: bool) -> list[Bucket]:
+    def _unstored(self, metadata: Metadata, anew: bool) -> list[Bucket]:
         """What is not as it is stored: everything, or what has changed since."""
-        changes = self.metadata.changes
+        changes = metadata.changes
         since = 0 if anew else changes.tick_of(self._rows.version)
         return [bucket for _, bucket in changes.after(since) if bucket.table in buckets.PUBLIC]
 
