@@ -12,11 +12,12 @@ can pass them on. The secret authenticates links; it encrypts nothing.
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import msgpack
 
+from . import tokens
 from .errors import RemoteProtocolError, Unauthorized, Unsupported
 
 MAGIC: Final = "lognode"
@@ -41,9 +42,12 @@ class Hello:
     version_min: int = VERSION_MIN
     version_max: int = VERSION_MAX
     compressions: tuple[str, ...] = COMPRESSIONS
+    token: str | None = field(default=None, repr=False)
+    """What a client proves its identity with; see `tokens`."""
 
     def to_body(self) -> dict[str, Any]:
         """The body of the hello frame."""
+        told = {} if self.token is None else {"token": self.token}
         return {
             "magic": MAGIC,
             "versions": [self.version_min, self.version_max],
@@ -53,6 +57,7 @@ class Hello:
             "incarnation": self.incarnation,
             "nonce": self.nonce,
             "compressions": list(self.compressions),
+            **told,
         }
 
     @classmethod
@@ -69,6 +74,11 @@ class Hello:
         ):
             raise RemoteProtocolError("hello without versions or role")
         compressions = body.get("compressions") or ()
+        token = _field(body, "token", str)
+        if token is not None and len(token) > tokens.chars_max:
+            raise RemoteProtocolError(
+                f"hello with a token of {len(token)} characters; allowed are {tokens.chars_max}"
+            )
         return cls(
             role=role,
             nonce=_nonce(body),
@@ -78,6 +88,7 @@ class Hello:
             version_min=versions[0],
             version_max=versions[1],
             compressions=tuple(name for name in compressions if type(name) is str),
+            token=token,
         )
 
     def agreed_version(self) -> int:

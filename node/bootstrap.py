@@ -210,7 +210,7 @@ class _Lobby:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, version=hello.agreed_version())
 
-    def believe(self, hello: Hello) -> None:
+    def believe(self, connection: ServerConnection, hello: Hello) -> None:
         """Whoever asks may know who waits here."""
 
     def request(self, request: Request) -> Body:

@@ -34,7 +34,7 @@ from . import logs, rows
 from .base_server import BaseServer
 from .base_transfer import BaseFetcher
 from .bootstrap import Found, agree
-from .bugs import is_bug
+from .bugs import advice, is_bug
 from .clocks import Clocks
 from .cluster_service import ClusterService
 from .config import Config
@@ -54,6 +54,7 @@ from .disk_room import DiskRoom
 from .disk_watch import DiskWatch
 from .draining import Draining
 from .duties import Duties
+from .entrance import Entrance
 from .flush import Flusher
 from .garbage import Garbage, only_the_young
 from .given_files import read_dial_map, read_secret
@@ -187,6 +188,7 @@ class Node:
         self._view.load()
         if self._tls is not None:
             self._tls.learn(self._view.metadata.nodes)
+        self._entrance.check()
         await self._disk_watch.look()
         await self._host.recover()
         if self._founding and self._host.controller is None:
@@ -202,7 +204,8 @@ class Node:
             self._removals.run(),
             self._changes.run(), self._membership.register(), self._disk_watch.run(),
             self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
-            self._hot.run(), Garbage(lambda: not self._view.metadata.operations).run(),
+            self._hot.run(), self._entrance.accesses.run(),
+            Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
         if config.balance == "on":
@@ -414,6 +417,12 @@ class Node:
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection, status=self._status, rng=self._rng,
             handover=self._handover, recoveries=self._recoveries, room=self._room,
+            wall_ms=self._clocks.wall_ms,
+        )  # fmt: skip
+        self._entrance = Entrance(
+            config=self._config, secret=self._secret, tls=self._tls,
+            metadata=lambda: self._view.metadata, command=self._cluster.command,
+            refresh=self._cluster.refresh, wall_ms=self._clocks.wall_ms, metrics=self._metrics,
         )  # fmt: skip
         body = registration(
             self._config, identity.incarnation, identity.boot, self._process, identity.node_id,
@@ -451,7 +460,10 @@ class Node:
             who=lambda: (identity.cluster_id, identity.node_id),
             raft_in=self._raft_in,
             data=data,
-            handlers=cluster.handlers,
+            handlers={**cluster.handlers, **self._entrance.handlers},
+            accesses=self._entrance.accesses,
+            proves_nodes=self._entrance.proves_nodes,
+            visible=self._entrance.visible,
             paid_handlers=cluster.paid_handlers,
             join=cluster.join,
             peer_handlers={
@@ -491,6 +503,7 @@ class Node:
         self._http = HttpServer(
             host=http_host, port=http_port, metrics=self._metrics, not_ready=self._not_ready,
             status=self._status, tls=None if self._tls is None else self._tls.http_context,
+            guard=self._entrance.guard, visible=self._entrance.visible,
         )  # fmt: skip
         await self._http.start()
 
@@ -514,6 +527,7 @@ class Node:
         metadata = self._view.metadata
         if self._tls is not None:
             self._tls.learn(metadata.nodes)
+        self._entrance.accesses.image_changed()
         self._membership.look(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {
@@ -552,6 +566,7 @@ class Node:
     async def _found(self, replica: ControllerReplica) -> None:
         """The first command of all; done again until it is in the log."""
         command = {"op": commands.FOUND, "cluster": self.identity.cluster_id, "node": 1}
+        command |= await self._files.run(self._entrance.founding)
         while not replica.metadata.cluster_id and not replica.stopped:
             with contextlib.suppress(LognodeError):
                 await replica.command(command)
@@ -632,7 +647,8 @@ class Node:
         if isinstance(error, DiskFailure) or is_bug(error):
             # Nothing may be written or said any more: not even an orderly stop.
             log.critical(
-                "node stops at once: %s: %s; %s", type(error).__name__, error, self._advice(error),
+                "node stops at once: %s: %s; %s", type(error).__name__, error,
+                advice(error, self._config.data),
                 exc_info=None if isinstance(error, DiskFailure) else error,
             )  # fmt: skip
             _end(1)
@@ -645,15 +661,6 @@ class Node:
         error = context.get("exception")
         if isinstance(error, InvariantError):
             self._fail(error)
-
-    def _advice(self, error: BaseException) -> str:
-        if not isinstance(error, DiskFailure):
-            return "this is a bug: report it with the log"
-        return (
-            "nothing is tried again, since after a failed write or fsync nobody knows what is on "
-            f"the disk; free space in {self._config.data} or replace the disk, then start the node "
-            "again: whatever it acknowledged is on the disks of a majority"
-        )
 
     async def _stop(self) -> None:
         log.info("node stops")

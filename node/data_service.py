@@ -25,9 +25,9 @@ from ..client.errors import (
     from_wire,
     to_wire,
 )
+from ..client.key_spans import KeySpans
 from ..client.protocol import Operation
 from ..client.protocol.appends import (
-    APPEND,
     DELETE_KEYS,
     FENCE,
     LEASE_RELEASE,
@@ -84,7 +84,6 @@ class DataService:
         self._in_order = InOrder()
         self._metrics = metrics
         self.handlers: dict[Operation, Handler] = {
-            APPEND: self.append,
             FENCE: self.fence,
             TRIM: partial(self._remove, commands.TRIM_KEYS),
             DELETE_KEYS: partial(self._remove, commands.DELETE_KEYS),
@@ -131,15 +130,18 @@ class DataService:
 
     # Appends.
 
-    async def append(self, body: Body) -> Body:
-        """Append batches in their order; each has its own result."""
+    async def append(self, body: Body, keys: KeySpans | None = None) -> Body:
+        """Append batches in their order; each has its own result.
+
+        A batch that has a key outside of `keys` is refused with Unauthorized; None: every key.
+        """
         started = time.monotonic()
         replica = self.find(body)
         batches = body["batches"]
         first = _opened(batches[0])
         producer = first.producer if isinstance(first, PackedBatch) else 0
         waiting = await self._in_order.stepped(
-            (replica.gid, producer), _append_steps(replica, first, batches[1:])
+            (replica.gid, producer), _append_steps(replica, first, batches[1:], keys)
         )
         results = []
         for item in waiting:
@@ -287,7 +289,10 @@ def _opened(data: bytes) -> PackedBatch | LognodeError:
 
 
 def _append_steps(
-    replica: RangeReplica, first: PackedBatch | LognodeError, others: Sequence[bytes]
+    replica: RangeReplica,
+    first: PackedBatch | LognodeError,
+    others: Sequence[bytes],
+    keys: KeySpans | None,
 ) -> Generator[None, None, list["asyncio.Future[Body] | LognodeError"]]:
     """Give the batches to the replica, in steps: the future of each reply, or why there is none.
 
@@ -310,7 +315,7 @@ def _append_steps(
             waiting.append(each)
             continue
         try:
-            waiting.append((yield from replica.append_steps(each)))
+            waiting.append((yield from replica.append_steps(each, keys)))
         except LognodeError as error:
             waiting.append(error)
         yield

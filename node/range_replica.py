@@ -10,6 +10,7 @@ from typing import Any
 
 from ..client import limits
 from ..client.errors import InvalidArgument, LognodeError, Overloaded, Sealed
+from ..client.key_spans import KeySpans
 from ..client.records import PackedBatch
 from ..partitions.load_sample import HotKey, Sample
 from ..partitions.model import Descriptor
@@ -102,13 +103,17 @@ class RangeReplica(Replica):
         return finished(self.append_steps(data))
 
     def append_steps(
-        self, data: bytes | PackedBatch
+        self, data: bytes | PackedBatch, keys: KeySpans | None = None
     ) -> Generator[None, None, "asyncio.Future[Reply]"]:
-        """The same as `append` in steps of at most a few milliseconds; yields between them."""
+        """The same as `append` in steps of at most a few milliseconds; yields between them.
+
+        Raises Unauthorized for a batch that has a key outside of `keys`; None: every key.
+        """
         self._check_takes()
         packed = data.data if isinstance(data, PackedBatch) else data
         _check_size(packed)
-        batch = yield from admit_steps(data, self.state.start, self.state.end)
+        may_have = None if keys is None else keys.has_all
+        batch = yield from admit_steps(data, self.state.start, self.state.end, may_have)
         self._check_takes()  # other work may have run between the steps
         if batch.producer:
             self._producer_use.used(batch.producer)

@@ -27,6 +27,7 @@ from .model import (
     Span,
 )
 from .policy import Policy
+from .tokens import TokenRecord
 
 
 class MetadataState:
@@ -46,6 +47,10 @@ class MetadataState:
         """Per range, the highest generation whose replicas may go: the positive record that a
         member needs before it deletes anything (executions 2.17)."""
         self.next_ids = {"node": 1, "log": 1, "range": 1, "operation": 1, "producer": 1}
+        self.tokens: dict[str, TokenRecord] = {}
+        """By id. A change puts another map in its place."""
+        self.has_auth = False
+        """Whether clients need a token or certificate; for ever once it is true."""
         self.controller = Descriptor(CONTROLLER_RANGE, 1, 0, Span(b"", None), ())
         self.sealed = False
         """The controller's generation has ended; its successor is in `controller`."""
@@ -169,7 +174,14 @@ class MetadataState:
             "next_ids": dict(self.next_ids),
             "controller": self.controller.to_wire(),
             "sealed": self.sealed,
+            **self._access_image(),
         }
+
+    def _access_image(self) -> dict[str, Any]:
+        """Without tokens as nodes of before had it."""
+        if not self.has_auth:
+            return {}
+        return {"auth": True, "tokens": [record.to_image() for record in self.tokens.values()]}
 
     @classmethod
     def from_image(cls, image: dict[str, Any]) -> Self:
@@ -198,6 +210,10 @@ class MetadataState:
             metadata.next_ids = dict(image["next_ids"])
             metadata.controller = Descriptor.from_wire(image["controller"])
             metadata.sealed = image["sealed"]
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+            metadata.has_auth = bool(image.get("auth"))
+            metadata.tokens = {
+                body["id"]: TokenRecord.from_image(body) for body in image.get("tokens", ())
+            }
+        except (KeyError, TypeError, ValueError, IndexError, InvalidArgument) as error:
             raise CorruptData(f"a metadata image that is none: {error!r}") from None
         return metadata

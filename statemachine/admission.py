@@ -1,12 +1,13 @@
 """What the leader checks before a batch is proposed, so that apply never meets a bad one."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
-from ..client.errors import CorruptData, GenerationMismatch
+from ..client.errors import CorruptData, GenerationMismatch, Unauthorized
 from ..client.records import Batch, PackedBatch, decode_batch, limit_steps, open_batch
 
 T = TypeVar("T")
+KeyCheck = Callable[[Sequence[bytes]], bool]
 
 
 def admit(data: bytes | PackedBatch, start: bytes, end: bytes | None) -> Batch:
@@ -19,13 +20,19 @@ def admit(data: bytes | PackedBatch, start: bytes, end: bytes | None) -> Batch:
 
 
 def admit_steps(
-    data: bytes | PackedBatch, start: bytes, end: bytes | None
+    data: bytes | PackedBatch, start: bytes, end: bytes | None, may_have: KeyCheck | None = None
 ) -> Generator[None, None, Batch]:
-    """The same as `admit` in steps of at most a few milliseconds; yields between them."""
+    """The same as `admit` in steps of at most a few milliseconds; yields between them.
+
+    `may_have` says whether the sender may append to all of these keys. Raises Unauthorized where
+    it may not.
+    """
     try:
         packed = data if isinstance(data, PackedBatch) else open_batch(data)
         yield
         batch = decode_batch(packed)
+        if may_have is not None and not may_have(batch.keys):
+            raise Unauthorized("a key of the batch is not among those that the token allows")
         yield
         yield from limit_steps(batch)
     except CorruptData as error:
