@@ -23,6 +23,7 @@ from typing import Any, Final
 from ..client.address import split_address
 from ..client.errors import InvalidArgument, Unavailable
 from ..client.ports import free_ports
+from .dev_auth import DevAuth
 from .dev_data import KeptNode, check_kept, directories_of, first_port, kept_nodes, port_of
 from .dev_tls import DevTls
 
@@ -44,6 +45,7 @@ class LocalNode:
         join: str | None,
         flags: Sequence[str],
         tls: DevTls | None = None,
+        auth: DevAuth | None = None,
     ) -> None:
         self.number = number
         self.data = root / f"node{number}"
@@ -54,9 +56,9 @@ class LocalNode:
         """What Python runs; tests put something around it."""
         self.join = join
         """Where an empty node asks to join; None: it founds a cluster."""
-        self._tls = tls
+        self._tls, self._auth = tls, auth
         own = () if tls is None else tls.flags(number)
-        self._flags = (*own, *flags)
+        self._flags = (*own, *(() if auth is None else auth.flags), *flags)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -158,7 +160,10 @@ class LocalNode:
     def fetch(self, path: str, timeout_s: float) -> Any:
         """The answer of the HTTP listener, a context manager. Raises OSError."""
         context = None if self._tls is None else self._tls.context
-        return urllib.request.urlopen(self.url + path, timeout=timeout_s, context=context)
+        token = None if self._auth is None else self._auth.token
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(self.url + path, headers=headers)
+        return urllib.request.urlopen(request, timeout=timeout_s, context=context)
 
     def log_tail(self, lines: int = 15) -> str:
         """The last lines of the log file."""
@@ -180,7 +185,8 @@ class LocalNode:
 class LocalCluster:
     """n nodes; the first founds, the others join it. A context manager that ends them all.
 
-    `tls`: with TLS, by certificates of an authority of the cluster's own under `root`.
+    `tls`: with TLS, by certificates of an authority of the cluster's own under `root`. `auth`:
+    with a secret of the nodes and with tokens; `token` is the first one.
     Nodes that an earlier run left under `root` start again at their addresses. Without them the
     ports are those from `base_port` or else `default_port` on, two a node, or free ones.
     """
@@ -194,9 +200,11 @@ class LocalCluster:
         default_port: int | None = None,
         flags: Sequence[str] = (),
         tls: bool = False,
+        auth: bool = False,
     ) -> None:
         self.root = root
         self.tls = DevTls(root / "tls") if tls else None
+        self._auth = DevAuth(root, root / "node1") if auth else None
         self.nodes: list[LocalNode] = []
         self._flags = tuple(flags)
         self._kept = kept_nodes(directories_of(root))
@@ -212,7 +220,7 @@ class LocalCluster:
         port = next(self._ports, None) or port_of(kept.address) or free_ports(1)[0]
         http = next(self._ports, None) or port_of(kept.http) or free_ports(1)[0]
         join = self.nodes[0].address if self.nodes else None
-        node = LocalNode(number, self.root, port, http, join, self._flags, self.tls)
+        node = LocalNode(number, self.root, port, http, join, self._flags, self.tls, self._auth)
         self.nodes.append(node)
         return node
 
@@ -223,6 +231,11 @@ class LocalCluster:
         if self.tls is None:
             return f"lognode://{addresses}"
         return f"lognodes://{addresses}?{self.tls.query}"
+
+    @property
+    def token(self) -> str | None:
+        """The token that may do everything; None without tokens."""
+        return None if self._auth is None else self._auth.token
 
     def start(
         self, timeout_s: float = 30.0, *, interrupted: Callable[[], bool] = lambda: False

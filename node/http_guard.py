@@ -9,6 +9,7 @@ cluster has tokens; the token comes as `Authorization: Bearer TOKEN`, or a certi
 """
 
 import ipaddress
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
@@ -101,7 +102,7 @@ def _shown(request: web.Request) -> Shown:
 
 
 def _certificate(secured: object) -> Certificate | None:
-    der = None if secured is None else secured.getpeercert(binary_form=True)  # type: ignore[attr-defined]
+    der = secured.getpeercert(binary_form=True) if isinstance(secured, ssl.SSLObject) else None
     try:
         return None if der is None else parse(der)
     except (ValueError, InvalidArgument):
