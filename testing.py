@@ -42,9 +42,10 @@ def cluster(
 ) -> Iterator[LocalCluster]:
     """A cluster of real node processes under `root`; all of them end with the block.
 
-    `flags` go to every node. `tls`: with TLS everywhere; `servers` then names the files that a
-    client needs. `auth`: with tokens; `cluster.token` may do everything. The cluster serves at
-    once; with several nodes its ranges grow to them in the background: see `wait_healthy`. Raises Unavailable when a node does not start.
+    `flags` go to every node. `tls`: with TLS everywhere. `auth`: with tokens; `cluster.token` may
+    do everything. `servers` names the files that a client then needs. The cluster serves at once;
+    with several nodes its ranges grow to them in the background: see `wait_healthy`.
+    Raises Unavailable when a node does not start.
     """
     local = LocalCluster(root, nodes, flags=flags, tls=tls, auth=auth)
     try:
@@ -80,7 +81,7 @@ def wait_healthy(
     wanted = len(cluster.nodes) if nodes is None else nodes
     deadline = time.monotonic() + timeout_s
     reasons = "nobody answered"
-    with Client(cluster.servers, token=cluster.token, timeout=timeout_s) as client:
+    with Client(cluster.servers, timeout=timeout_s) as client:
         while time.monotonic() < deadline:
             try:
                 health = client.health(nodes=wanted, timeout=1.0)

@@ -192,6 +192,11 @@ class ServerConnection:
         return len(self._requests)
 
     @property
+    def awaits_answers(self) -> bool:
+        """Whether a request other than a stream is being served."""
+        return any(not request.operation.streams for request in self._requests.values())
+
+    @property
     def bytes_in(self) -> int:
         """Bytes received."""
         return self._transport.bytes_in

@@ -1,8 +1,9 @@
 """Who a client is, and what it may do: tokens and certificates against the metadata.
 
-Authorisation is off until the metadata has a token; until then every client may do everything, as
-far as this node was not started with `--auth`. From then on a client shows a token in its hello or
-a certificate that the metadata knows, or is refused.
+Authorisation is off until the metadata has a token; until then every client may do everything. From
+then on a client shows a token in its hello or a certificate that the metadata knows, or is refused.
+A node remembers durably that authorisation is on. After its start it serves nobody before it has
+the metadata in which this start is registered: a token that it remembers may be revoked since.
 
 Rights change while connections are open. Whenever the metadata's tokens have changed, and twice a
 second for those that expire, each connection whose rights are not what they were is ended: its
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 from ..client.acceptor import ServerConnection
 from ..client.certificate import Certificate
-from ..client.errors import InvalidArgument, LognodeError, Unauthorized
+from ..client.errors import InvalidArgument, LognodeError, Unauthorized, Unavailable
 from ..client.key_spans import KeySpans
 from ..client.principal import Principal, anonymous
 from ..client.protocol import Operation
@@ -26,12 +27,16 @@ from ..client.tokens import id_of, is_token
 from ..partitions.metadata import Metadata
 from ..partitions.tokens import TokenRecord
 from .metrics import Metrics
-from .rights import Rights
+from .rights import Ending, Rights
 
 _LOOK_S: Final = 0.5
 _REFRESH_S: Final = 1.0
 """So seldom strangers with unknown tokens make this node ask the controller for news."""
 _TELL_EVERY_S: Final = 10.0
+_ANSWER_S: Final = 0.5
+"""For so long a connection whose rights have ended stays if it waits for answers: one of them may
+be that of the command which ended the rights."""
+_TURNED_ON: Final = "this cluster wants to know its clients from now on; give a token"
 
 log = logging.getLogger("lognode.access")
 
@@ -52,14 +57,15 @@ class Shown:
         return self.address.rpartition(":")[0]
 
 
-class OpenAccess:
-    """The access of a client where authorisation is off: it may do everything."""
+class OpenAccess(Ending):
+    """The access of a client while authorisation is off: it may do everything."""
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
 
     def authorise(self, operation: Operation, body: dict[str, Any]) -> KeySpans | None:
-        """Every key."""
+        """Every key. Raises Unauthorized once authorisation is on."""
+        self.check_holds()
         return None
 
 
@@ -67,8 +73,8 @@ class Accesses:
     """The rights of all clients of this node.
 
     `metadata` gives the newest metadata that this node has, `refresh` brings it up to date;
-    `identity` names the holder of a client's certificate; `wants_auth`: this node was started with
-    `--auth`.
+    `identity` names the holder of a client's certificate; `wants_auth`: authorisation is on though
+    the metadata does not say so yet; `is_fresh`: whether the metadata is of this start of the node.
     """
 
     def __init__(
@@ -79,6 +85,7 @@ class Accesses:
         identity: Callable[[Certificate], str],
         wall_ms: Callable[[], int],
         wants_auth: bool,
+        is_fresh: Callable[[], bool],
         metrics: Metrics,
     ) -> None:
         self._metadata = metadata
@@ -86,12 +93,14 @@ class Accesses:
         self._identity = identity
         self._wall_ms = wall_ms
         self._wants_auth = wants_auth
+        self._is_fresh = is_fresh
         self._metrics = metrics
-        self._open: set[ServerConnection] = set()
+        self._open: dict[ServerConnection, Rights | OpenAccess] = {}
         self._rights: dict[str, Rights] = {}
         """By token id: connections with the same token share them."""
-        self._seen: tuple[object, bool] = (None, False)
-        """Tokens and state of authorisation that were last looked at."""
+        self._seen = 0
+        self._tokens: dict[str, TokenRecord] = {}
+        """The tokens that were last looked at, and their version."""
         self._refreshing: asyncio.Future[None] | None = None
         self._refreshed_s = float("-inf")
         self._told_s = float("-inf")
@@ -108,8 +117,14 @@ class Accesses:
         """Return what the client may do, or a coroutine that returns it.
 
         A token of which this node has not heard yet may be new: the node asks for news first.
-        Raises Unauthorized.
+        Raises Unauthorized, and Unavailable while the node does not know who may use it.
         """
+        if self.is_on and not self._is_fresh():
+            # What the node remembers of tokens may be long past.
+            raise Unavailable(
+                "this node has not heard from the controller since its start, and does not know "
+                "who may use it; ask another node", reason="starting",
+            )  # fmt: skip
         found = self._known(shown)
         if isinstance(found, LognodeError):
             if shown.token is None and shown.certificate is None:
@@ -167,7 +182,7 @@ class Accesses:
         if record.is_expired(self._wall_ms()):
             return Unauthorized(f"token {record.token_id} has expired; ask for another one")
         rights = self._rights.get(record.token_id)
-        if rights is None or rights.record != record:
+        if rights is None or rights.over or rights.record != record:
             rights = self._rights[record.token_id] = Rights(record, self._metadata)
         return rights
 
@@ -203,24 +218,28 @@ class Accesses:
 
     def opened(self, connection: ServerConnection) -> None:
         """The client's handshake is done."""
-        self._open.add(connection)
+        if isinstance(connection.access, Rights | OpenAccess):
+            self._open[connection] = connection.access
 
     def closed(self, connection: ServerConnection) -> None:
         """The connection has ended."""
-        self._open.discard(connection)
+        self._open.pop(connection, None)
 
     def image_changed(self) -> None:
         """There is newer metadata: end connections whose rights are gone or are others now."""
         metadata = self._metadata()
-        seen = (metadata.tokens, self.is_on)
-        if seen[0] is self._seen[0] and seen[1] == self._seen[1]:
+        if metadata.tokens is self._tokens:
             return
-        self._seen = seen
-        tokens = metadata.tokens
-        self._rights = {
-            key: rights for key, rights in self._rights.items() if tokens.get(key) == rights.record
-        }
-        self.look()
+        changed, self._seen = metadata.tokens_version != self._seen, metadata.tokens_version
+        self._tokens = metadata.tokens
+        before, self._rights = self._rights, {}
+        for token_id, rights in before.items():
+            record = metadata.tokens.get(token_id)
+            if record is not None and (not changed or record == rights.record):
+                rights.record = record  # equal, and from now on the same object
+                self._rights[token_id] = rights
+        if changed:
+            self.look()
 
     async def run(self) -> None:
         """End connections whose tokens expire, until cancelled."""
@@ -229,22 +248,27 @@ class Accesses:
             self.look()
 
     def look(self) -> None:
-        """End every connection whose rights are not what they were."""
+        """End the rights that do not hold any more, and the connections that had them."""
         tokens, now_ms, is_on = self._metadata().tokens, self._wall_ms(), self.is_on
-        for connection in list(self._open):
-            why = _gone(connection.access, tokens, now_ms, is_on=is_on)
-            if why is not None:
-                self._open.discard(connection)
+        now = time.monotonic()
+        for connection, access in list(self._open.items()):
+            why = access.over or _gone(access, tokens, now_ms, is_on=is_on)
+            if why is None:
+                continue
+            access.end(why, now)
+            if not connection.awaits_answers or now - access.over_s >= _ANSWER_S:
+                self._open.pop(connection, None)
                 connection.refuse(Unauthorized(why))
 
 
 def _gone(
-    access: object, tokens: dict[str, TokenRecord], now_ms: int, *, is_on: bool
+    access: Ending, tokens: dict[str, TokenRecord], now_ms: int, *, is_on: bool
 ) -> str | None:
     """Say why the access does not hold any more; None: it holds."""
     if not isinstance(access, Rights):
-        return "this cluster wants to know its clients from now on; give a token" if is_on else None
+        return _TURNED_ON if is_on else None
     record = access.record
-    if tokens.get(record.token_id) != record:
+    known = tokens.get(record.token_id)
+    if known is not record and known != record:
         return f"token {record.token_id} was revoked"
     return f"token {record.token_id} has expired" if record.is_expired(now_ms) else None

@@ -117,6 +117,15 @@ def decide(
     return Found() if founder == me else Wait(f"{founder} is to found the cluster")
 
 
+def foreign_founder(config: Config, theirs: str, ours: str) -> Conflict:
+    """Return what ends a node that has founded a cluster though others know it as one of theirs."""
+    return Conflict(
+        f"a node of cluster {theirs} has asked for {config.advertised}, and this node has just "
+        f"founded cluster {ours} in {config.data}: is that the right directory, and its volume "
+        "mounted?"
+    )
+
+
 async def agree(
     config: Config,
     secret: bytes | None,

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..client import acceptor
 from ..client.address import split_address
-from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
+from ..client.errors import InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..client.meter import NodeBudgets
 from ..client.protocol import peers as protocol
@@ -33,7 +33,7 @@ from ..statemachine.segments import SegmentStore
 from . import logs, rows
 from .base_server import BaseServer
 from .base_transfer import BaseFetcher
-from .bootstrap import Found, agree
+from .bootstrap import Found, agree, foreign_founder
 from .bugs import advice, is_bug
 from .clocks import Clocks
 from .cluster_service import ClusterService
@@ -204,7 +204,7 @@ class Node:
             self._removals.run(),
             self._changes.run(), self._membership.register(), self._disk_watch.run(),
             self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
-            self._hot.run(), self._entrance.accesses.run(),
+            self._hot.run(), self._entrance.run(),
             Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
@@ -230,7 +230,8 @@ class Node:
             await self._store_rows({**identity_row(identity), rows.IMAGE: image})
         elif identity is None:
             identity = found()
-            await self._store_rows(identity_row(identity))
+            auth = {rows.AUTH: True} if config.auth == "on" else {}
+            await self._store_rows({**identity_row(identity), **auth})
         elif config.join:
             log.info("this directory has joined before; --join is ignored")
         self.identity = Identity(
@@ -423,6 +424,10 @@ class Node:
             config=self._config, secret=self._secret, tls=self._tls,
             metadata=lambda: self._view.metadata, command=self._cluster.command,
             refresh=self._cluster.refresh, wall_ms=self._clocks.wall_ms, metrics=self._metrics,
+            was_on=self._meta.get(rows.AUTH) is not None,
+            keep=lambda: self._store_rows({rows.AUTH: True}), on_end=self._fail,
+            is_fresh=lambda: self._registered_boot(identity.node_id)
+            == (identity.boot, self._process),
         )  # fmt: skip
         body = registration(
             self._config, identity.incarnation, identity.boot, self._process, identity.node_id,
@@ -527,7 +532,7 @@ class Node:
         metadata = self._view.metadata
         if self._tls is not None:
             self._tls.learn(metadata.nodes)
-        self._entrance.accesses.image_changed()
+        self._entrance.image_changed()
         self._membership.look(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {
@@ -543,12 +548,7 @@ class Node:
         is empty still, its directory is not the one that it is known by (executions 1.24)."""
         metadata = self._view.metadata
         if self._founding and len(metadata.nodes) <= 1 and not metadata.logs:
-            error = Conflict(
-                f"a node of cluster {cluster} has asked for {self._config.advertised}, "
-                f"and this node has just founded cluster {self.identity.cluster_id} in "
-                f"{self._config.data}: is that the right directory, and its volume mounted?"
-            )
-            self._fail(error)
+            self._fail(foreign_founder(self._config, cluster, self.identity.cluster_id))
 
     def _replica_changed(self) -> None:
         controller = self._host.controller

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from ..client.address import split_address
 from ..client.errors import InvalidArgument, Unavailable
@@ -226,11 +227,12 @@ class LocalCluster:
 
     @property
     def servers(self) -> str:
-        """The address of the cluster, as clients take it, with the files for TLS."""
+        """The address of the cluster, as clients take it, with the files for TLS and the token."""
         addresses = ",".join(node.address for node in self.nodes)
-        if self.tls is None:
-            return f"lognode://{addresses}"
-        return f"lognodes://{addresses}?{self.tls.query}"
+        files = {} if self.tls is None else self.tls.files
+        files |= {} if self._auth is None else self._auth.files
+        query = f"?{urlencode(files, safe='/')}" if files else ""
+        return f"lognode{'' if self.tls is None else 's'}://{addresses}{query}"
 
     @property
     def token(self) -> str | None:
@@ -302,7 +304,9 @@ def check_free(address: str, advice: str = _OTHER_PORTS) -> None:
             raise Unavailable(f"port {port} is taken: {error.strerror}; {advice}") from None
 
 
-def run(nodes: int, data: Path, base_port: int | None, *, tls: bool = False) -> int:
+def run(
+    nodes: int, data: Path, base_port: int | None, *, tls: bool = False, auth: bool = False
+) -> int:
     """`lognode dev`: start, print the addresses, wait for Ctrl-C or SIGTERM, stop.
 
     The others go on when a node ends. Raises what `LocalCluster.start` raises, and Unavailable
@@ -310,7 +314,9 @@ def run(nodes: int, data: Path, base_port: int | None, *, tls: bool = False) -> 
     """
     if nodes < 1:
         raise InvalidArgument(f"-n is {nodes}; a cluster has at least 1 node. Give -n 1 or more")
-    cluster = LocalCluster(data, nodes, base_port=base_port, default_port=_DEFAULT_PORT, tls=tls)
+    cluster = LocalCluster(
+        data, nodes, base_port=base_port, default_port=_DEFAULT_PORT, tls=tls, auth=auth
+    )
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     signal.signal(signal.SIGINT, lambda number, _: ended.append(number))
@@ -320,7 +326,7 @@ def run(nodes: int, data: Path, base_port: int | None, *, tls: bool = False) -> 
             line = f"node {node.number}\t{node.address}\t{node.url}\t{node.data}\n"
             sys.stdout.write(line)
         if not ended:
-            server = shlex.quote(cluster.servers) if tls else cluster.servers
+            server = shlex.quote(cluster.servers) if tls or auth else cluster.servers
             sys.stdout.write(f"LOGNODE_SERVER={server}\nCtrl-C ends the cluster\n")
         sys.stdout.flush()
         gone: set[int] = set()

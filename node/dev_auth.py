@@ -25,6 +25,11 @@ class DevAuth:
         return ("--secret-file", str(self._secret), "--auth")
 
     @property
+    def files(self) -> dict[str, str]:
+        """The file of the token by its name in the address of the cluster."""
+        return {"token": str(self._token.absolute())}
+
+    @property
     def token(self) -> str | None:
         """The token that may do everything; None before the founder has made it."""
         if not self._token.exists():

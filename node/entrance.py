@@ -6,13 +6,14 @@ cluster has the token's digest: there is no moment in which the cluster serves s
 is written before that command, and read again by a founder that ended in between.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..client import tokens
 from ..client.access import Access
-from ..client.errors import InvalidArgument
+from ..client.errors import InvalidArgument, LognodeError
 from ..client.private_files import write_private
 from ..client.protocol import Operation
 from ..partitions.metadata import Metadata
@@ -31,8 +32,12 @@ log = logging.getLogger("lognode.access")
 
 
 class Entrance:
-    """The parts of a node that know its clients. `metadata`, `command`, `refresh` and `wall_ms` as
-    in `Accesses` and `TokenService`."""
+    """The parts of a node that know its clients.
+
+    `metadata`, `command`, `refresh`, `wall_ms` and `is_fresh` as in `Accesses` and `TokenService`;
+    `was_on`: the data directory says that authorisation is on; `keep` writes that there; `on_end`
+    gets the error that ends this node.
+    """
 
     def __init__(
         self,
@@ -44,8 +49,15 @@ class Entrance:
         command: Callable[[Body], Awaitable[Body]],
         refresh: Callable[[], Awaitable[None]],
         wall_ms: Callable[[], int],
+        was_on: bool,
+        keep: Callable[[], Awaitable[None]],
+        is_fresh: Callable[[], bool],
+        on_end: Callable[[LognodeError], None],
         metrics: Metrics,
     ) -> None:
+        self._kept, self._keep = was_on, keep
+        self._learnt = asyncio.Event()
+        self._on_end = on_end
         self._config = config
         self._metadata = metadata
         self._wall_ms = wall_ms
@@ -55,13 +67,35 @@ class Entrance:
             metadata=metadata, refresh=refresh, wall_ms=wall_ms, metrics=metrics,
             identity=lambda certificate: certificate.holder if tls is None
             else tls.holder(certificate),
-            wants_auth=config.auth == "on",
+            wants_auth=was_on or config.auth == "on", is_fresh=is_fresh,
         )  # fmt: skip
         self.guard = HttpGuard(self.accesses, hosts_of(config))
         service = TokenService(
             command=command, refresh=refresh, metadata=metadata, proves_nodes=self.proves_nodes
         )
         self.handlers = service.handlers
+
+    def image_changed(self) -> None:
+        """There is newer metadata."""
+        self.accesses.image_changed()
+        if self._metadata().has_auth and not self._kept:
+            self._learnt.set()
+
+    async def run(self) -> None:
+        """Remember that authorisation is on, and end rights that expire, until cancelled."""
+        expiry = asyncio.ensure_future(self.accesses.run())
+        try:
+            if not self._kept:
+                await self._learnt.wait()
+                await self._keep()
+                self._kept = True
+                try:
+                    self.check()
+                except InvalidArgument as error:
+                    self._on_end(error)
+            await expiry
+        finally:
+            expiry.cancel()
 
     def check(self) -> None:
         """Raise InvalidArgument where authorisation is on and nodes prove nothing."""

@@ -19,7 +19,26 @@ _NOTHING: Final = KeySpans(())
 Body = dict[str, Any]
 
 
-class Rights:
+class Ending:
+    """Rights that may end while connections have them."""
+
+    over: str | None = None
+    """Why they have ended, None while they hold."""
+    over_s = 0.0
+    """When they ended, in seconds of the monotonic clock."""
+
+    def end(self, why: str, now_s: float) -> None:
+        """Allow nothing from now on."""
+        if self.over is None:
+            self.over, self.over_s = why, now_s
+
+    def check_holds(self) -> None:
+        """Raise Unauthorized once the rights have ended."""
+        if self.over is not None:
+            raise Unauthorized(self.over)
+
+
+class Rights(Ending):
     """Implements `client.access.Access` for the holders of one token."""
 
     def __init__(self, record: TokenRecord, metadata: Callable[[], Metadata]) -> None:
@@ -40,6 +59,7 @@ class Rights:
 
         Raises Unauthorized, and RangeNotFound for a range of which this node knows no log.
         """
+        self.check_holds()
         permission, subject = operation.permission, operation.subject
         if permission.value in self._everywhere:
             return None

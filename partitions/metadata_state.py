@@ -49,13 +49,18 @@ class MetadataState:
         self.next_ids = {"node": 1, "log": 1, "range": 1, "operation": 1, "producer": 1}
         self.tokens: dict[str, TokenRecord] = {}
         """By id. A change puts another map in its place."""
-        self.has_auth = False
-        """Whether clients need a token or certificate; for ever once it is true."""
+        self.tokens_version = 0
+        """The version of the metadata in which the tokens last changed; 0: there never was one."""
         self.controller = Descriptor(CONTROLLER_RANGE, 1, 0, Span(b"", None), ())
         self.sealed = False
         """The controller's generation has ended; its successor is in `controller`."""
 
     # Reading.
+
+    @property
+    def has_auth(self) -> bool:
+        """Whether clients need a token or certificate; for ever once it is true."""
+        return self.tokens_version > 0
 
     def log_named(self, name: str) -> LogRecord:
         """The log of that name. Raises LogNotFound."""
@@ -181,7 +186,8 @@ class MetadataState:
         """Without tokens as nodes of before had it."""
         if not self.has_auth:
             return {}
-        return {"auth": True, "tokens": [record.to_image() for record in self.tokens.values()]}
+        tokens = [record.to_image() for record in self.tokens.values()]
+        return {"tokens_version": self.tokens_version, "tokens": tokens}
 
     @classmethod
     def from_image(cls, image: dict[str, Any]) -> Self:
@@ -210,7 +216,7 @@ class MetadataState:
             metadata.next_ids = dict(image["next_ids"])
             metadata.controller = Descriptor.from_wire(image["controller"])
             metadata.sealed = image["sealed"]
-            metadata.has_auth = bool(image.get("auth"))
+            metadata.tokens_version = image.get("tokens_version", 0)
             metadata.tokens = {
                 body["id"]: TokenRecord.from_image(body) for body in image.get("tokens", ())
             }

@@ -107,7 +107,7 @@ def create(metadata: "MetadataState", command: Command) -> dict[str, Any]:
             f"certificate {record.certificate!r} has a record already; revoke that one first"
         )
     metadata.tokens = {each.token_id: each for each in (*kept, record)}
-    metadata.has_auth = True
+    metadata.tokens_version = metadata.version + 1
     return _answer(metadata, record)
 
 
@@ -123,6 +123,7 @@ def revoke(metadata: "MetadataState", command: Command) -> dict[str, Any]:
             "another one with the scope `all` and without expiry first"
         )
     metadata.tokens = others
+    metadata.tokens_version = metadata.version + 1
     return {"version": metadata.version + 1}
 
 

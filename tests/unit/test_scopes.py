@@ -97,9 +97,7 @@ def test_spans_have_the_keys_that_their_patterns_match() -> None:
         spans = KeySpans(scope.span() for scope in scopes)
 
         def matches(key: bytes, patterns: list[bytes] = patterns) -> bool:
-            return any(
-                key.startswith(p[:-1]) if p.endswith(b"*") else key == p for p in patterns
-            )
+            return any(key.startswith(p[:-1]) if p.endswith(b"*") else key == p for p in patterns)
 
         keys = [word(4) or b"a" for _ in range(rng.randint(1, 8))]
         assert [spans.has(key) for key in keys] == [matches(key) for key in keys], patterns
