@@ -279,7 +279,7 @@ class DataService:
 
 
 def _opened(data: bytes) -> PackedBatch | LognodeError:
-    """A batch none of whose columns is unpacked, or what is wrong with it."""
+    """Return the batch with its columns still packed, or the error of the batch."""
     try:
         return open_batch(data)
     except CorruptData as error:
@@ -289,7 +289,7 @@ def _opened(data: bytes) -> PackedBatch | LognodeError:
 def _append_steps(
     replica: RangeReplica, first: PackedBatch | LognodeError, others: Sequence[bytes]
 ) -> Generator[None, None, list["asyncio.Future[Body] | LognodeError"]]:
-    """Give the batches to the replica, in steps: the future of each reply, or why there is none.
+    """Give the batches to the replica in steps. Return the future of each reply, or an error.
 
     Raises LimitExceeded before any column of any batch is unpacked.
     """

@@ -104,12 +104,12 @@ class RangeReplica(Replica):
     def append_steps(
         self, data: bytes | PackedBatch
     ) -> Generator[None, None, "asyncio.Future[Reply]"]:
-        """The same as `append` in steps of at most a few milliseconds; yields between them."""
+        """Do the same as `append` in steps of at most a few milliseconds."""
         self._check_takes()
         packed = data.data if isinstance(data, PackedBatch) else data
         _check_size(packed)
         batch = yield from admit_steps(data, self.state.start, self.state.end)
-        self._check_takes()  # other work may have run between the steps
+        self._check_takes()  # again: other work may have run between the steps
         if batch.producer:
             self._producer_use.used(batch.producer)
         if self.sample is not None:
@@ -121,7 +121,7 @@ class RangeReplica(Replica):
         return future
 
     def _check_takes(self) -> None:
-        """Raise why this replica takes no append now."""
+        """Raise the reason why this replica takes no append now, if there is a reason."""
         if not self.leads and not self.resigning:
             raise self.not_leader()
         if self.is_sealed or self._seal_proposed:

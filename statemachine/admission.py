@@ -21,7 +21,7 @@ def admit(data: bytes | PackedBatch, start: bytes, end: bytes | None) -> Batch:
 def admit_steps(
     data: bytes | PackedBatch, start: bytes, end: bytes | None
 ) -> Generator[None, None, Batch]:
-    """The same as `admit` in steps of at most a few milliseconds; yields between them."""
+    """Do the same as `admit` in steps of at most a few milliseconds."""
     try:
         packed = data if isinstance(data, PackedBatch) else open_batch(data)
         yield
