@@ -24,7 +24,7 @@ from .packed import (
     wrong,
 )
 
-_SLICE_BYTES: Final = 64 * limits.KIB
+_SLICE_BYTES: Final = 56 * limits.KIB
 """Bytes that a stream gives its unpacker at a time."""
 few_max: Final = 1_024
 few_bytes_max: Final = 64 * limits.KIB

@@ -317,12 +317,25 @@ def check_limits(batch: Batch) -> None:
     Raises LimitExceeded, InvalidArgument or CorruptData; the batch is then not_applied. What
     passes here can always be applied and read (executions 1.22).
     """
-    for _ in limit_steps(batch):
-        pass
+    _check_numbers(batch)
+    _check_values(batch)
+    if batch.packed_headers is not None:
+        for _ in _checked_headers(batch.packed_headers, batch.count):
+            pass
 
 
 def limit_steps(batch: Batch) -> Iterator[None]:
     """Do the checks of `check_limits` in steps of at most a few milliseconds."""
+    _check_numbers(batch)
+    yield
+    _check_values(batch)
+    if batch.packed_headers is not None:
+        yield
+        yield from _checked_headers(batch.packed_headers, batch.count)
+
+
+def _check_numbers(batch: Batch) -> None:
+    """Check the count, the keys and the numbers of the records."""
     if batch.count == 0 or batch.count > limits.batch_records_max:
         raise LimitExceeded(
             f"batch of {batch.count} records; 1 to {limits.batch_records_max} are allowed",
@@ -339,17 +352,21 @@ def limit_steps(batch: Batch) -> Iterator[None]:
         raise InvalidArgument(f"record numbers are 1 to {_NUMBER_MAX}", what="numbers")
     if batch.snapshots and max(batch.snapshots) >= batch.count:
         raise InvalidArgument("snapshot mark outside the batch", what="snapshots")
-    yield
+
+
+def _check_values(batch: Batch) -> None:
     values = batch.values()
     if batch.values_size > limits.value_bytes_max:  # else no value can be too long
         longest = max(map(len, filter(None, values)), default=0)
         if longest > limits.value_bytes_max:
             check_record(b"k", next(v for v in values if v is not None and len(v) == longest))
-    if batch.packed_headers is not None:
-        for found in header_steps(HeaderColumn(batch.packed_headers, batch.count)):
-            for headers in found:
-                check_headers(headers)
-            yield
+
+
+def _checked_headers(packed_headers: bytes, count: int) -> Iterator[None]:
+    for found in header_steps(HeaderColumn(packed_headers, count)):
+        for headers in found:
+            check_headers(headers)
+        yield
 
 
 def header_steps(column: HeaderColumn) -> Iterator[Sequence[Headers]]:

@@ -46,6 +46,11 @@ class InOrder:
         self._last: dict[Hashable, asyncio.Future[None]] = {}
         """The end of the last piece of work, by key."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether all work is done."""
+        return not self._last
+
     async def stepped(self, key: Hashable, steps: Generator[None, None, T]) -> T:
         """Do the work that comes in steps and return its result."""
         before = self._last.get(key)
