@@ -19,8 +19,6 @@ from typing import Final
 from .errors import InvalidArgument
 from .private_files import read_private
 
-chars_max: Final = 256
-"""Of a token. Tokens of other programs may have longer secrets."""
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _TOKEN: Final = re.compile(r"([0-9a-f]{16})\.([A-Za-z0-9_-]{22,200})")
 """22 characters of base64 hold 132 bits."""

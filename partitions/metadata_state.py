@@ -220,6 +220,6 @@ class MetadataState:
             metadata.tokens = {
                 body["id"]: TokenRecord.from_image(body) for body in image.get("tokens", ())
             }
-        except (KeyError, TypeError, ValueError, IndexError, InvalidArgument) as error:
+        except (AttributeError, LookupError, TypeError, ValueError, InvalidArgument) as error:
             raise CorruptData(f"a metadata image that is none: {error!r}") from None
         return metadata
