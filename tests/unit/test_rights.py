@@ -164,6 +164,16 @@ def test_a_scope_of_keys_allows_these_keys_alone(
             app.authorise(operation, body(operation, **given))
 
 
+def test_a_scope_of_keys_of_all_logs_holds_for_these_keys_alone(metadata: Metadata) -> None:
+    app = rights(metadata, "read,append * user-*")
+    app.authorise(LATEST, body(LATEST, key=b"user-1"))
+    with pytest.raises(Unauthorized):
+        app.authorise(LATEST, body(LATEST, key=b"x"))
+    keys = app.authorise(APPEND, body(APPEND, batches=[b""]))
+    assert keys is not None
+    assert not keys.has(b"x")
+
+
 def test_keys_of_a_whole_range_are_those_of_its_span(metadata: Metadata) -> None:
     """Where the principal may use all keys of the range, the request need not name them."""
     upper = [scope for letter in "mnopqrstuvwxyz" for scope in [f"read acme/b {letter}*"]]
