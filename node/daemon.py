@@ -55,6 +55,7 @@ from .disk_watch import DiskWatch
 from .draining import Draining
 from .duties import Duties
 from .entrance import Entrance
+from .exposure import Exposure
 from .flush import Flusher
 from .garbage import Garbage, only_the_young
 from .given_files import read_dial_map, read_secret
@@ -108,6 +109,7 @@ class Node:
         self._budgets = NodeBudgets()
         self._metrics = Metrics()
         self._metrics.watch(self._budgets)
+        self._exposure = Exposure.of(config, self._metrics)
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -204,7 +206,7 @@ class Node:
             self._removals.run(),
             self._changes.run(), self._membership.register(), self._disk_watch.run(),
             self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
-            self._hot.run(), self._entrance.run(),
+            self._hot.run(), self._entrance.run(), self._exposure.run(),
             Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
@@ -392,7 +394,7 @@ class Node:
         self._heartbeat = Heartbeat(
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,
             connection=self._links.connection, room=self._room, draining=self._draining,
-            large=self._large, handover=self._handover, hot=self._hot,
+            large=self._large, handover=self._handover, hot=self._hot, exposure=self._exposure,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,
@@ -421,7 +423,7 @@ class Node:
             wall_ms=self._clocks.wall_ms,
         )  # fmt: skip
         self._entrance = Entrance(
-            config=self._config, secret=self._secret, tls=self._tls,
+            config=self._config, secret=self._secret, tls=self._tls, exposure=self._exposure,
             metadata=lambda: self._view.metadata, command=self._cluster.command,
             refresh=self._cluster.refresh, wall_ms=self._clocks.wall_ms, metrics=self._metrics,
             was_on=self._meta.get(rows.AUTH) is not None,
@@ -434,14 +436,10 @@ class Node:
             key="" if self._tls is None else self._tls.key,
         )  # fmt: skip
         self._membership = Membership(
-            identity=identity,
-            process=self._process,
-            body=body,
+            identity=identity, process=self._process, body=body,
             knows_cluster=lambda: bool(self._view.metadata.cluster_id),
-            command=self._cluster.command,
-            store=self._store_rows,
-            on_end=self._fail,
-        )
+            command=self._cluster.command, store=self._store_rows, on_end=self._fail,
+        )  # fmt: skip
 
     async def _listen(self) -> None:
         identity, cluster = self.identity, self._cluster

@@ -22,6 +22,7 @@ from . import visible
 from .access import Accesses
 from .config import Config
 from .data_directory import ADMIN_TOKEN
+from .exposure import Exposure
 from .http_guard import HttpGuard, hosts_of
 from .metrics import Metrics
 from .tls import NodeTls
@@ -45,6 +46,7 @@ class Entrance:
         config: Config,
         secret: bytes | None,
         tls: NodeTls | None,
+        exposure: Exposure,
         metadata: Callable[[], Metadata],
         command: Callable[[Body], Awaitable[Body]],
         refresh: Callable[[], Awaitable[None]],
@@ -55,6 +57,7 @@ class Entrance:
         on_end: Callable[[LognodeError], None],
         metrics: Metrics,
     ) -> None:
+        self._exposure = exposure
         self._kept, self._keep = was_on, keep
         self._learnt = asyncio.Event()
         self._on_end = on_end
@@ -98,7 +101,9 @@ class Entrance:
             expiry.cancel()
 
     def check(self) -> None:
-        """Raise InvalidArgument where authorisation is on and nodes prove nothing."""
+        """Raise InvalidArgument where authorisation is on and nodes prove nothing, and where it is
+        off and strangers could use this node."""
+        self._exposure.check(is_authorised=self.accesses.is_on)
         if self.accesses.is_on and not self.proves_nodes:
             raise InvalidArgument(
                 "clients need tokens here, and nodes prove nothing: whoever says that it is a "

@@ -22,6 +22,7 @@ from ..partitions.shrinking import Small
 from ..raft.types import GroupId
 from .disk_room import DiskRoom
 from .draining import Draining
+from .exposure import Exposure
 from .handover import Handover
 from .host import Host
 from .hot import HotRanges
@@ -53,7 +54,9 @@ class Heartbeat:
         large: LargeRanges,
         handover: Handover,
         hot: HotRanges,
+        exposure: Exposure,
     ) -> None:
+        self._exposure = exposure
         self._room = room
         self._draining = draining
         self._large = large
@@ -119,6 +122,7 @@ class Heartbeat:
             "large": [list(told[:_LARGE]) for told in self._large.told],
             "busy": [list(told[:_LARGE]) for told in self._hot.told],
             "small": list(map(list, self._large.small)),
+            "insecure": self._exposure.insecure,
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
         try:
@@ -149,6 +153,8 @@ class Heartbeat:
         self._room.others = {
             node: free for node, free in answer.get("short", {}).items() if node != self._node_id
         }
+        self._view.insecure = dict(answer.get("insecure") or {})
+        self._view.insecure[self._node_id] = self._exposure.insecure
         if answer.get("image") is not None:
             await self._view.take(answer["image"])
 
@@ -198,6 +204,8 @@ class Heartbeat:
         self._keep(body["wishes"])
         self._facts.small[node] = [Small(*told) for told in body["small"]]
         self._room.told(node, body["disk_free"])
+        if body["insecure"] is not None:
+            self._view.insecure[node] = body["insecure"]
         self._facts.short = self._room.short.keys()
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
@@ -210,6 +218,7 @@ class Heartbeat:
             "seen": [*now_leads, table.number],
             "damaged": self._view.damaged,
             "short": self._room.short,
+            "insecure": self._view.insecure,
         }
 
     def _hear(self, node: int, leads_left: int | None) -> None:
@@ -223,6 +232,7 @@ class Heartbeat:
         self._facts.large[self._node_id] = self._large.told + self._hot.told
         self._facts.small[self._node_id] = self._large.small
         self._facts.short = self._room.short.keys()
+        self._view.insecure[self._node_id] = self._exposure.insecure
         self._keep(self._handover.wishes(LEAD_RESTS_S))
 
     def _keep(self, wishes: Iterable[tuple[int, int, float]]) -> None:

@@ -23,7 +23,8 @@ class Leader:
         self, op: Operation, body: dict[str, Any], *, deadline: float
     ) -> dict[str, Any]:
         assert op is HEARTBEAT
-        return {"image": None, "leaders": {}, "seen": [4, 7, 90]}
+        assert body["insecure"] is False
+        return {"image": None, "leaders": {}, "seen": [4, 7, 90], "insecure": {2: True}}
 
 
 def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_path: Path) -> None:
@@ -42,6 +43,7 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_pat
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []),
+        "exposure": SimpleNamespace(insecure=False),
     }  # fmt: skip
     heartbeat = Heartbeat(**parts)
 
@@ -50,6 +52,7 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_pat
         assert view.elected(CONTROLLER_RANGE, 4) is None
         await heartbeat._ask()
         assert view.elected(CONTROLLER_RANGE, 4) == 2
+        assert view.insecure == {1: False, 2: True}
 
     asyncio.run(run())
     sync.close()
