@@ -188,6 +188,16 @@ address_bytes_max: Final = 300
 """`host:port` with a host name of 253 bytes at most."""
 zone_bytes_max: Final = 128
 
+# Quotas.
+quotas_max: Final = 1_000
+"""Classes and tenants with a quota."""
+quota_max: Final = 1 << 53
+"""The largest limit of a quota."""
+spenders_max: Final = 10_000
+"""Principals, and as many tenants, whose use a node remembers."""
+answer_reserved_bytes: Final = 64 * KIB
+"""What a read takes of its quota before the size of its answer is known."""
+
 # Clients.
 client_retry_backoff_first_s: Final = 0.05
 client_retry_backoff_max_s: Final = 1.0

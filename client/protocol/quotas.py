@@ -1,0 +1,39 @@
+"""Operations on quotas, and what can be limited."""
+
+from typing import Final
+
+from .. import limits
+from .common import ANYTHING, EMPTY, LOG_NAME, SMALL_BYTES, WHOLE_BYTES
+from .kinds import Array, Integer, Nullable, Table, Text
+from .operation import Operation, Permission, Retry, Sender
+from .record import Record
+
+RATES: Final = (
+    "append_bytes", "append_records", "read_bytes", "read_records", "requests", "cpu_ms",
+)  # fmt: skip
+"""What is limited per second, on each node. `cpu_ms` are milliseconds of the node's event loop."""
+
+_QUOTA: Final = Record({"name": LOG_NAME}, loose=True)
+
+QUOTA_SET: Final = Operation(
+    "quota_set", 84,
+    "Change limits of a quota, which is created by that; nil takes a limit away.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
+    Record({
+        "name": LOG_NAME,
+        "limits": Table(Text(32), Nullable(Integer(1, limits.quota_max)), 16),
+    }),
+    ANYTHING, SMALL_BYTES,
+)  # fmt: skip
+QUOTA_DELETE: Final = Operation(
+    "quota_delete", 85, "Delete a quota: nothing is limited by it any more.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
+    Record({"name": LOG_NAME}), EMPTY, SMALL_BYTES,
+)  # fmt: skip
+QUOTA_LIST: Final = Operation(
+    "quota_list", 86, "Return all quotas, with their limits.",
+    Sender.OPERATOR, Permission.DESCRIBE, Retry.SAFE, EMPTY,
+    Record({"quotas": Array(_QUOTA, limits.quotas_max)}, loose=True), WHOLE_BYTES,
+)  # fmt: skip
+
+QUOTAS: Final = (QUOTA_SET, QUOTA_DELETE, QUOTA_LIST)
