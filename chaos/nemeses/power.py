@@ -14,7 +14,7 @@ from ..powerfs.backing import Lost
 from ..powerfs.needs import missing
 from .package import Begun, How, Target
 from .partition import Partition, between
-from .victims import in_words, leaders_of, pick
+from .victims import Draw, in_words, leaders_of, pick
 
 WHO: Final = ("one", "minority", "leaders", "all", "all")
 _MEMBERS_MIN: Final = 3
@@ -34,6 +34,7 @@ class Power:
     name = "power"
 
     def __init__(self) -> None:
+        self._draw = Draw(WHO)
         self._down: list[int] = []
 
     def missing(self) -> str | None:
@@ -42,7 +43,7 @@ class Power:
 
     async def begin(self, target: Target) -> Begun | None:
         """Of one, a minority, the leaders or all."""
-        who = target.rng.choice(WHO)
+        who = self._draw(target.rng)
         self._down = pick(target.rng, who, target.nodes.numbers, await leaders_of(target))
         lost = await cut(target, self._down)
         return f"power cut of {in_words(who)}: {lost_words(lost)}", self._down.copy()

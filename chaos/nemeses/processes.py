@@ -3,7 +3,7 @@
 import asyncio
 
 from .package import Begun, Target
-from .victims import WHO, in_words, leaders_of, pick
+from .victims import Draw, in_words, leaders_of, pick
 
 
 class Kill:
@@ -12,6 +12,7 @@ class Kill:
     name = "kill"
 
     def __init__(self) -> None:
+        self._draw = Draw()
         self._killed: list[int] = []
 
     def missing(self) -> str | None:
@@ -20,7 +21,7 @@ class Kill:
 
     async def begin(self, target: Target) -> Begun | None:
         """Of one, a minority, a majority, all or the leaders, at once."""
-        who = target.rng.choice(WHO)
+        who = self._draw(target.rng)
         self._killed = pick(target.rng, who, target.nodes.numbers, await leaders_of(target))
         await asyncio.gather(*(target.nodes[number].kill() for number in self._killed))
         return f"kill of {in_words(who)}", self._killed.copy()
@@ -38,6 +39,7 @@ class Pause:
     name = "pause"
 
     def __init__(self) -> None:
+        self._draw = Draw()
         self._paused: list[int] = []
 
     def missing(self) -> str | None:
@@ -46,7 +48,7 @@ class Pause:
 
     async def begin(self, target: Target) -> Begun | None:
         """Of one, a minority, a majority, all or the leaders, at once."""
-        who = target.rng.choice(WHO)
+        who = self._draw(target.rng)
         self._paused = pick(target.rng, who, target.nodes.numbers, await leaders_of(target))
         for number in self._paused:
             target.nodes[number].pause()

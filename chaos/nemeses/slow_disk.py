@@ -11,7 +11,7 @@ from typing import Final
 from ..powerfs.needs import missing
 from ..powerfs.pace import Slowness
 from .package import Begun, Target
-from .victims import in_words, leaders_of, pick
+from .victims import Draw, in_words, leaders_of, pick
 
 WHO: Final = ("one", "one", "minority", "leaders", "all")
 TAKES_S: Final = ((0.02, 0.05), (0.05, 0.2), (0.1, 0.5))
@@ -39,6 +39,7 @@ class SlowDisk:
     name = "slow-disk"
 
     def __init__(self) -> None:
+        self._draw = Draw(WHO)
         self._slowed: list[int] = []
 
     def missing(self) -> str | None:
@@ -48,7 +49,7 @@ class SlowDisk:
     async def begin(self, target: Target) -> Begun | None:
         """Of one, a minority, the leaders or all."""
         rng = target.rng
-        who = rng.choice(WHO)
+        who = self._draw(rng)
         numbers = pick(rng, who, target.nodes.numbers, await leaders_of(target))
         slowness = draw(rng)
         self.slow(target, numbers, slowness)

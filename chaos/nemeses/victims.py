@@ -31,6 +31,24 @@ def pick(
     return sorted(rng.sample(numbers, sizes[who]))
 
 
+class Draw:
+    """Draws who is hit by each fault of a run.
+
+    The first draw is the leaders, so that a short run hits a leader too: a run that hit none says
+    nothing. Each later draw is random.
+    """
+
+    def __init__(self, among: Sequence[str] = WHO) -> None:
+        self._among = among
+        self._drawn = False
+
+    def __call__(self, rng: random.Random) -> str:
+        """One of those given at the start."""
+        who = rng.choice(self._among) if self._drawn else "leaders"
+        self._drawn = True
+        return who
+
+
 def in_words(who: str) -> str:
     """As it stands after "kill of"."""
     named = {"one": "one node", "minority": "a minority", "majority": "a majority"}

@@ -9,6 +9,7 @@ from .common import (
     GROUP,
     KEY,
     LEASE,
+    READ,
     SEQ,
     SMALL_BYTES,
     TIMEOUT,
@@ -73,13 +74,7 @@ PRODUCER_NUMBER: Final = Operation(
     "producer_number", 35,
     "Say whether the range has applied a number of the producer, and with which seq.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
-    Record({
-        **GROUP,
-        "producer": Integer(),
-        "number": Integer(),
-        "timeout_ms": Optional(TIMEOUT, 10_000),
-        "node": Optional(Integer()),
-    }),
+    Record({**READ, "producer": Integer(), "number": Integer()}),
     Record({"applied": Flag(), "seq": Optional(SEQ)}, loose=True),
     SMALL_BYTES,
 )  # fmt: skip

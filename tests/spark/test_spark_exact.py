@@ -129,6 +129,7 @@ def run(frame: DataFrame, place: Path) -> None:
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
+@pytest.mark.by_hand
 def test_a_stream_that_is_killed_in_micro_batches_writes_each_entry_once(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ MASTER = "local-cluster[2,1,1024]"
 COUNT = 20_000
 
 
+@pytest.mark.by_hand
 def test_S8_a_replay_by_executors_that_is_killed_adds_nothing_twice(
     spark: SparkSession, cluster: testing.LocalCluster, client: lognode.Client, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

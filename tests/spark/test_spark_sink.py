@@ -176,6 +176,7 @@ def test_S8_a_task_of_a_micro_batch_that_is_tried_again_adds_nothing_twice(
     assert histories(other) == histories(log)
 
 
+@pytest.mark.by_hand
 def test_S8_a_query_that_is_killed_behind_its_append_adds_nothing_twice(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:

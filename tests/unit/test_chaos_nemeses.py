@@ -22,7 +22,7 @@ from lognode.chaos.nemeses import (
     ranges,
 )
 from lognode.chaos.nemeses.damage import Damage
-from lognode.chaos.nemeses.victims import WHO, in_words, pick
+from lognode.chaos.nemeses.victims import WHO, Draw, in_words, pick
 
 FIVE = [1, 2, 3, 4, 5]
 
@@ -47,6 +47,13 @@ def test_so_many_are_hit(who: str, count: int, size: int) -> None:
 def test_leaders_are_hit_where_they_are_known() -> None:
     assert pick(random.Random(1), "leaders", FIVE, [4, 2, 9]) == [2, 4]
     assert len(pick(random.Random(1), "leaders", FIVE, [])) == 1
+
+
+def test_the_first_fault_of_a_run_hits_the_leaders_and_later_ones_anybody() -> None:
+    draws = [Draw() for _ in range(100)]
+    rng = random.Random(1)
+    assert {draw(rng) for draw in draws} == {"leaders"}
+    assert {draw(rng) for draw in draws} == set(WHO)
 
 
 def test_every_choice_has_words() -> None:

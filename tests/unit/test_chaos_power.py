@@ -136,9 +136,10 @@ def test_two_nodes_have_no_minority(name: str) -> None:
 def test_power_is_cut_of_one_a_minority_the_leaders_or_all() -> None:
     async def run() -> None:
         seen = set()
+        package = PACKAGES["power"]()
         for seed in range(60):
             nodes = _NotedNodes()
-            target, package = target_of(nodes, seed), PACKAGES["power"]()
+            target = target_of(nodes, seed)
             begun = await package.begin(target)
             assert begun is not None
             what, hit = begun

@@ -88,8 +88,9 @@ def test_words(slowness: Slowness, said: str) -> None:
 def test_disks_of_one_a_minority_the_leaders_or_all_are_slow_until_the_end() -> None:
     async def run() -> None:
         seen: dict[str, set[int]] = {}
+        package = PACKAGES["slow-disk"]()
         for seed in range(200):
-            nodes, package = _NotedNodes(), PACKAGES["slow-disk"]()
+            nodes = _NotedNodes()
             target = target_of(nodes, seed)
             begun = await package.begin(target)
             assert begun is not None

@@ -13,10 +13,12 @@ from lognode.client import limits
 from lognode.client.errors import InvalidArgument, LimitExceeded, RemoteProtocolError
 from lognode.client.protocol import OPERATIONS, Operation, Permission, Retry, Sender, by_number
 from lognode.client.protocol.cluster import ALTER_LOG, CREATE_LOG
+from lognode.client.protocol.common import READ
 from lognode.client.protocol.frames import KIND_MAX, NAMES, OPERATIONS_FROM
 from lognode.client.protocol.kinds import INTEGER_MAX, Column, Integer, Text
 from lognode.client.protocol.reads import COUNT_ENTRIES, SCAN
 from lognode.client.protocol.record import Optional, Record
+from lognode.node.reads import READS
 
 ROOT = Path(__file__).parents[2]
 ALL = sorted(OPERATIONS.values(), key=lambda operation: operation.number)
@@ -136,3 +138,8 @@ def test_the_reference_is_up_to_date() -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_read_may_say_how_fresh_its_answer_has_to_be() -> None:
+    for operation in READS:
+        assert READ.keys() <= operation.request.shape.keys(), operation
