@@ -1,7 +1,7 @@
 """What operators ask of a cluster: `client.admin`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from .protocol.cluster import (
     RANGE_SPLIT,
     RANGE_TRANSFER,
 )
+from .protocol.quotas import QUOTA_DELETE, QUOTA_LIST, QUOTA_SET
 
 _RANGE_FIELDS: Final = ("start", "end", "generation", "members", "leader", "state")
 _LOOKS_SHARE: Final = 0.05
@@ -297,6 +298,32 @@ class AsyncAdmin:
         body = {"node": node, "key": key}
         answer = await self._cluster.call_any(NODE_REKEY, body, deadline=self._deadline(timeout))
         return self._planned(answer, "node", "state", "replicas")
+
+    async def set_quota(
+        self, name: str, limits: Mapping[str, int | None], *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Change limits of the quota `name`, which is created by that; None takes a limit away.
+
+        A name that ends with `/`, as `acme/`, is that of a tenant: all logs whose names begin with
+        it, whoever uses them. Any other name is that of a class of principals, each of which has
+        the whole quota for itself; `default` is the class of those that have no other.
+        The limits, each per second and node: `append_bytes`, `append_records`, `read_bytes`,
+        `read_records`, `requests`, `cpu_ms` (milliseconds of the node's event loop).
+        Returns the `name` and all its `limits`. Doing it twice is doing it once.
+        Raises InvalidArgument, LimitExceeded for one quota too many.
+        """
+        body = {"name": name, "limits": dict(limits)}
+        return await self._cluster.call_any(QUOTA_SET, body, deadline=self._deadline(timeout))
+
+    async def delete_quota(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a quota: nothing is limited by it any more. Raises NotFound."""
+        await self._cluster.call_any(QUOTA_DELETE, {"name": name}, deadline=self._deadline(timeout))
+
+    async def quotas(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """All quotas, by name: the `name` and its `limits`. See `set_quota`."""
+        answer = await self._cluster.call_any(QUOTA_LIST, {}, deadline=self._deadline(timeout))
+        found: list[dict[str, Any]] = answer["quotas"]
+        return found
 
     async def _after(self, operation: int, range_id: int, deadline: float) -> Body:
         """The range once the operation no longer holds it."""

@@ -114,7 +114,13 @@ memtables_bytes_max: Final = 512 * MIB
 memtables_hard_bytes_max: Final = 1024 * MIB
 """Of a node: above it appends are refused."""
 append_queue_bytes_max: Final = 32 * MIB
-"""Bytes of appends a range holds that are not yet committed; above it OVERLOADED."""
+"""Bytes of a principal's appends that a range holds and that are not yet committed, with all that
+are under way; above it OVERLOADED."""
+append_queues_bytes_max: Final = 64 * MIB
+"""The same, of all principals."""
+proposed_bytes_max: Final = 2 * MIB
+"""Bytes of appends of a range that are under way to the members, besides one entry. The others
+wait, and principals share what goes next."""
 log_cache_bytes_max: Final = 32 * MIB
 """Newest Raft entries kept in memory per group; older ones are read back from the WAL."""
 group_window_bytes_max: Final = 8 * MIB
@@ -194,7 +200,8 @@ quotas_max: Final = 1_000
 quota_max: Final = 1 << 53
 """The largest limit of a quota."""
 spenders_max: Final = 10_000
-"""Principals, and as many tenants, whose use a node remembers."""
+"""Principals whose use a node remembers, and tenants, unless more have logs. More than
+`connections_max`."""
 answer_reserved_bytes: Final = 64 * KIB
 """What a read takes of its quota before the size of its answer is known."""
 

@@ -105,6 +105,12 @@ class PackedBatch(NamedTuple):
     fields: list[Any]
 
     @property
+    def records(self) -> int:
+        """The declared number of records."""
+        records: int = self.fields[1]
+        return records
+
+    @property
     def producer(self) -> int:
         """The producer's id, 0 where there is none."""
         producer: int = self.fields[2]

@@ -56,6 +56,7 @@ from .draining import Draining
 from .duties import Duties
 from .flush import Flusher
 from .garbage import Garbage, only_the_young
+from .gate import Gate
 from .given_files import read_dial_map, read_secret
 from .handover import Handover
 from .heartbeat import Heartbeat
@@ -73,6 +74,7 @@ from .merges import Merges
 from .metrics import Metrics
 from .peers import PeerLinks
 from .pings import Pings
+from .quotas import Quotas
 from .raft_in import Boot, RaftIn
 from .rate import TokenBucket
 from .recoveries import Recoveries
@@ -410,6 +412,7 @@ class Node:
             node_id=identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection,
         )  # fmt: skip
+        self._gate = Gate(Quotas(time.monotonic), lambda: self._view.metadata)
         self._cluster = ClusterService(
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection, status=self._status, rng=self._rng,
@@ -471,6 +474,7 @@ class Node:
                 protocol.HAND_OVER: self._handover.hand_over,
                 protocol.GIVE_LEAD: self._handover.give,
             },
+            gate=self._gate,
             metrics=self._metrics,
             on_stranger=self._stranger,
             on_broken=self._fail,
@@ -514,6 +518,7 @@ class Node:
         metadata = self._view.metadata
         if self._tls is not None:
             self._tls.learn(metadata.nodes)
+        self._gate.image_changed()
         self._membership.look(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {

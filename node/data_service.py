@@ -6,7 +6,7 @@ what this node knows, so that the client can go where it should (ranges.md secti
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,9 @@ from ..client.request import Room
 from ..raft.types import GroupId
 from ..statemachine import commands
 from . import fields, lease
+from .gate import Payer
 from .metrics import Metrics
+from .quotas import APPEND_RECORDS
 from .range_replica import RangeReplica
 from .reads import READS, Read, show
 from .slices import InOrder
@@ -50,8 +52,8 @@ _LAG_WAIT_S = 0.5
 _LOOK_S = 0.25
 
 Body = dict[str, Any]
-Handler = Callable[[Body], Awaitable[Body]]
-PaidHandler = Callable[[Body, Room], Awaitable[Body]]
+Handler = Callable[[Body], Coroutine[Any, None, Body]]
+PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 Change = Callable[[RangeReplica, Body], Awaitable[Body]]
 
 
@@ -131,7 +133,7 @@ class DataService:
 
     # Appends.
 
-    async def append(self, body: Body) -> Body:
+    async def append(self, body: Body, payer: Payer | None = None) -> Body:
         """Append batches in their order; each has its own result."""
         started = time.monotonic()
         replica = self.find(body)
@@ -139,7 +141,7 @@ class DataService:
         first = _opened(batches[0])
         producer = first.producer if isinstance(first, PackedBatch) else 0
         waiting = await self._in_order.stepped(
-            (replica.gid, producer), _append_steps(replica, first, batches[1:])
+            (replica.gid, producer), _append_steps(replica, first, batches[1:], payer)
         )
         results = []
         for item in waiting:
@@ -287,7 +289,10 @@ def _opened(data: bytes) -> PackedBatch | LognodeError:
 
 
 def _append_steps(
-    replica: RangeReplica, first: PackedBatch | LognodeError, others: Sequence[bytes]
+    replica: RangeReplica,
+    first: PackedBatch | LognodeError,
+    others: Sequence[bytes],
+    payer: Payer | None,
 ) -> Generator[None, None, list["asyncio.Future[Body] | LognodeError"]]:
     """Give the batches to the replica, in steps: the future of each reply, or why there is none.
 
@@ -297,20 +302,26 @@ def _append_steps(
     for data in others:
         opened.append(_opened(data))
         yield
-    declared = sum(each.values_size for each in opened if isinstance(each, PackedBatch))
+    whole = [each for each in opened if isinstance(each, PackedBatch)]
+    declared = sum(each.values_size for each in whole)
     if declared > limits.values_bytes_max:
         raise LimitExceeded(
             f"append of batches whose values have {declared} bytes uncompressed; at most "
             f"{limits.values_bytes_max} are allowed: send them in several requests",
             limit="values_bytes_max", value=declared, allowed=limits.values_bytes_max,
         )  # fmt: skip
+    name = "" if payer is None else payer.name
+    if payer is not None:
+        payer.use(
+            APPEND_RECORDS, sum(min(each.records, limits.batch_records_max) for each in whole)
+        )
     waiting: list[asyncio.Future[Body] | LognodeError] = []
     for each in opened:
         if isinstance(each, LognodeError):
             waiting.append(each)
             continue
         try:
-            waiting.append((yield from replica.append_steps(each)))
+            waiting.append((yield from replica.append_steps(each, name)))
         except LognodeError as error:
             waiting.append(error)
         yield

@@ -6,13 +6,13 @@ is there: the bucket is in debt then, and fills up before the next request may b
 of any size goes through, and what is used over time is within the quota, although the cost of a
 request may be known only after it.
 
-`Quotas` remembers a bounded number of spenders: those of whom it has not heard longest are
-forgotten first. A forgotten principal begins with full buckets; what a forgotten tenant has used
-stays counted, under the name of the others.
+`Quotas` remembers a bounded number of principals: those of whom it has not heard longest, and that
+have no connection, are forgotten first. A forgotten principal begins with full buckets. Tenants are
+as many as the logs allow; what a tenant without logs has used stays counted when it is forgotten.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ..client import limits
@@ -22,7 +22,6 @@ APPEND_BYTES, APPEND_RECORDS, READ_BYTES, READ_RECORDS, REQUESTS, CPU = range(le
 REFUSED: Final = len(RATES)
 """Requests that were refused for a quota; `requests` counts them too."""
 COUNTERS: Final = (*RATES, "refused")
-OTHERS: Final = "(others)"
 _COUNTERS: Final = len(COUNTERS)
 
 Limits = Mapping[str, int]
@@ -61,7 +60,7 @@ class Refusal(NamedTuple):
 class Spender:
     """A principal or a tenant. `used` counts by `COUNTERS`, and is exact."""
 
-    __slots__ = ("buckets", "is_limited", "label", "name", "quota", "used")
+    __slots__ = ("buckets", "connections", "is_limited", "label", "name", "quota", "used")
 
     def __init__(self, label: str, name: str, quota: str) -> None:
         self.label = label
@@ -69,6 +68,8 @@ class Spender:
         self.name = name
         self.quota = quota
         """The name of its quota."""
+        self.connections = 0
+        """Those that are open."""
         self.used = [0.0] * _COUNTERS
         self.buckets: list[Bucket | None] = [None] * len(RATES)
         self.is_limited = False
@@ -111,12 +112,10 @@ class Spender:
 class Quotas:
     """The spenders of a node, and the quotas of the cluster. `clock` gives seconds."""
 
-    def __init__(
-        self, clock: Callable[[], float], spenders_max: int = limits.spenders_max
-    ) -> None:
+    def __init__(self, clock: Callable[[], float], spenders_max: int = limits.spenders_max) -> None:
         self.clock = clock
         self.principals: OrderedDict[str, Spender] = OrderedDict()
-        self.tenants: OrderedDict[str, Spender] = OrderedDict()
+        self.tenants: dict[str, Spender] = {}
         self.others = [0.0] * _COUNTERS
         """What the tenants have used that were forgotten."""
         self._max = spenders_max
@@ -132,11 +131,12 @@ class Quotas:
 
     def principal(self, name: str, quota: str) -> Spender:
         """The principal, whose class is `quota`."""
-        found = self._heard_of(self.principals, name)
-        if found is None:
+        found = self.principals.get(name)
+        if found is not None:
+            self.principals.move_to_end(name)
+        else:
             found = self.principals[name] = Spender("principal", name, "")
-            if len(self.principals) > self._max:
-                self.principals.popitem(last=False)
+            self._forget_one()
         if found.quota != quota:
             found.quota = quota
             found.limit(self._known.get(quota, {}), self.clock())
@@ -144,17 +144,27 @@ class Quotas:
 
     def tenant(self, name: str) -> Spender:
         """The tenant; the empty name stands for the logs of no tenant, which have no quota."""
-        found = self._heard_of(self.tenants, name)
+        found = self.tenants.get(name)
         if found is None:
             found = self.tenants[name] = Spender("tenant", name, name)
             found.limit(self._known.get(name, {}), self.clock())
-            if len(self.tenants) > self._max:
-                _, gone = self.tenants.popitem(last=False)
-                self.others = [a + b for a, b in zip(self.others, gone.used, strict=True)]
         return found
 
-    def _heard_of(self, known: "OrderedDict[str, Spender]", name: str) -> Spender | None:
-        found = known.get(name)
-        if found is not None:
-            known.move_to_end(name)
-        return found
+    @property
+    def has_many_tenants(self) -> bool:
+        """Whether those without logs are to be forgotten."""
+        return len(self.tenants) > self._max
+
+    def keep_tenants(self, names: Collection[str]) -> None:
+        """Forget the other tenants, but not what they have used."""
+        for name in self.tenants.keys() - set(names):
+            gone = self.tenants.pop(name)
+            self.others = [a + b for a, b in zip(self.others, gone.used, strict=True)]
+
+    def _forget_one(self) -> None:
+        """Forget a principal without connections if there are too many."""
+        for _ in range(len(self.principals) - self._max):
+            for name, spender in self.principals.items():
+                if not spender.connections:
+                    del self.principals[name]
+                    break

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from itertools import islice
 from typing import Any
@@ -20,6 +19,7 @@ from ..statemachine.admission import admit_steps, finished
 from ..statemachine.range_state import Ahead, Base, RangeState
 from ..statemachine.turns import NotPrepared, TurnOver, Turns
 from .cooling import Cooling
+from .gathered import Gathered, Waiting
 from .load import LoadMeter
 from .prepare import prepare
 from .producer_use import ProducerUse, retire_at_once_max
@@ -52,8 +52,7 @@ class RangeReplica(Replica):
         )
         self.state = state
         self._on_change = on_change
-        self._gathered: deque[tuple[bytes, int, asyncio.Future[Reply]]] = deque()
-        self._gathered_bytes = 0
+        self._gathered = Gathered()
         self._closed_producers: dict[int, None] = {}
         """Their rows go with the next round."""
         self._keyed: dict[bytes, set[Listener]] = {}
@@ -102,25 +101,27 @@ class RangeReplica(Replica):
         return finished(self.append_steps(data))
 
     def append_steps(
-        self, data: bytes | PackedBatch
+        self, data: bytes | PackedBatch, principal: str = ""
     ) -> Generator[None, None, "asyncio.Future[Reply]"]:
-        """The same as `append` in steps of at most a few milliseconds; yields between them."""
-        self._check_takes()
+        """The same as `append` in steps of at most a few milliseconds; yields between them.
+
+        Batches of different principals share the rounds.
+        """
+        self._check_takes(principal)
         packed = data.data if isinstance(data, PackedBatch) else data
         _check_size(packed)
         batch = yield from admit_steps(data, self.state.start, self.state.end)
-        self._check_takes()  # other work may have run between the steps
+        self._check_takes(principal)  # other work may have run between the steps
         if batch.producer:
             self._producer_use.used(batch.producer)
         if self.sample is not None:
             self.sample.appended(batch.keys, together=batch.atomic)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._gathered.append((packed, batch.count, future))
-        self._gathered_bytes += len(packed)
+        self._gathered.add(principal, Waiting(packed, batch.count, future))
         self.services.rounds.gather(self)
         return future
 
-    def _check_takes(self) -> None:
+    def _check_takes(self, principal: str) -> None:
         """Raise why this replica takes no append now."""
         if not self.leads and not self.resigning:
             raise self.not_leader()
@@ -129,37 +130,34 @@ class RangeReplica(Replica):
         no_room = self.services.room.refusal(self.members)
         if no_room is not None:
             raise no_room
-        if self._gathered_bytes + self.proposed_bytes > limits.append_queue_bytes_max:
+        if (
+            self._gathered.size_of(principal) + self.proposed_bytes > limits.append_queue_bytes_max
+            or self._gathered.size + self.proposed_bytes > limits.append_queues_bytes_max
+        ):
             raise Overloaded("the range's append queue is full", retry_after=0.05)
         if self.state.memtable_bytes > limits.memtable_hard_bytes_max:
             raise Overloaded("the range waits for its segments to be built", retry_after=1.0)
         if self.services.memory.full:
             raise Overloaded("the node waits for segments to be built", retry_after=1.0)
 
-    def propose_gathered(self) -> None:
-        """A WAL round begins: one Raft entry for all that was gathered since the last."""
+    def propose_gathered(self, *, all_of_it: bool = False) -> None:
+        """A WAL round begins: one Raft entry for what was gathered since the last.
+
+        Not much is under way at once, unless `all_of_it` is to be: what waits here is in fair order
+        still, and what is under way is not.
+        """
         if self.resigning:
             return  # `resigned` sees to it
-        while self._gathered and not self.stopped:
-            batches: list[bytes] = []
-            futures: list[asyncio.Future[Reply]] = []
-            size = records = 0
-            while self._gathered:
-                data, count, future = self._gathered[0]
-                if batches and (
-                    size + len(data) > limits.entry_bytes_max - limits.KIB
-                    or records + count > limits.batch_records_max  # applying it is one step
-                ):
-                    break
-                self._gathered.popleft()
-                self._gathered_bytes -= len(data)
-                size += len(data)
-                records += count
-                batches.append(data)
-                futures.append(future)
+        while self._gathered and not self.stopped and (all_of_it or self._may_propose):
+            # Applying an entry is one step.
+            taken = self._gathered.take(
+                limits.entry_bytes_max - limits.KIB, limits.batch_records_max
+            )
+            batches = [each.data for each in taken]
+            futures: list[asyncio.Future[Reply]] = [each.future for each in taken]
             command = commands.encode(commands.APPEND, self.services.stamp_ms(), batches)
             try:
-                self.propose(command, futures, records=records)
+                self.propose(command, futures, records=sum(each.records for each in taken))
             except LognodeError as error:
                 for future in futures:
                     if not future.done():
@@ -173,10 +171,14 @@ class RangeReplica(Replica):
                 self.services.rounds.gather(self)
         self.wake()
 
+    @property
+    def _may_propose(self) -> bool:
+        return self.proposed_bytes < limits.proposed_bytes_max
+
     def propose_seal(self, operation: int) -> None:
         """End this generation, if this member leads and has not done so yet (idempotent)."""
         if self.leads and self.state.sealed is None and not self._seal_proposed:
-            self.propose_gathered()
+            self.propose_gathered(all_of_it=True)
             self.propose(commands.encode(commands.SEAL, self.services.stamp_ms(), operation), ())
             self._seal_proposed = True
 
@@ -359,6 +361,8 @@ class RangeReplica(Replica):
             self._on_change(self)
         if self.state.memtable_full:
             self.propose_freeze()
+        if self._gathered and self._may_propose and not self.resigning:
+            self.services.rounds.gather(self)
 
     def stop(self) -> None:
         super().stop()
@@ -366,11 +370,9 @@ class RangeReplica(Replica):
         self._wake_everybody()
 
     def _refuse_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, deque()
-        self._gathered_bytes = 0
-        for _, _, future in gathered:
-            if not future.done():
-                future.set_exception(self.not_leader())
+        for waiting in self._gathered.clear():
+            if not waiting.future.done():
+                waiting.future.set_exception(self.not_leader())
 
     def _tell(self, keys: Iterable[bytes]) -> None:
         touched = set(keys)
@@ -385,12 +387,10 @@ class RangeReplica(Replica):
                 listener(own)
 
     def _ended(self) -> None:
-        gathered, self._gathered = self._gathered, deque()
-        self._gathered_bytes = 0
         error = Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
-        for _, _, future in gathered:
-            if not future.done():
-                future.set_exception(error)
+        for waiting in self._gathered.clear():
+            if not waiting.future.done():
+                waiting.future.set_exception(error)
         self._wake_everybody()
         self._on_change(self)
 

@@ -1,7 +1,7 @@
 """The node's listener: who may speak, and which part of the node an operation goes to."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from ..client.acceptor import UNREAD, ServerConnection
@@ -16,22 +16,24 @@ from ..client.errors import (
 from ..client.invariants import DiskFailure, InvariantError
 from ..client.principal import Principal, of_node
 from ..client.protocol import Operation, Sender, by_number
-from ..client.protocol.appends import PRODUCER_CLOSE
+from ..client.protocol.appends import APPEND, PRODUCER_CLOSE
 from ..client.protocol.peers import JOIN, RAFT
 from ..client.protocol.reads import FOLLOW
 from ..client.request import Request, Room
 from ..client.wire import Hello, Welcome
 from .data_service import DataService
-from .follow import Follow
+from .follow import Follow, no_pause
+from .gate import Gate, Payer
 from .metrics import Metrics
 from .raft_in import RaftIn
 
 T = TypeVar("T")
 Body = dict[str, Any]
-Handler = Callable[[Body], Awaitable[Body]]
-PaidHandler = Callable[[Body, Room], Awaitable[Body]]
+Answer = Coroutine[Any, None, Body]
+Handler = Callable[[Body], Answer]
+PaidHandler = Callable[[Body, Room], Answer]
 """Waits for the room for its answer itself, just before the answer is made."""
-PeerHandler = Callable[[int, Body], Awaitable[Body]]
+PeerHandler = Callable[[int, Body], Answer]
 
 log = logging.getLogger("lognode.server")
 
@@ -55,6 +57,7 @@ class Server:
         paid_handlers: Mapping[Operation, PaidHandler],
         join: Handler,
         peer_handlers: Mapping[Operation, PeerHandler],
+        gate: Gate,
         metrics: Metrics,
         on_stranger: Callable[[str], None],
         on_broken: Callable[[BaseException], None],
@@ -68,6 +71,7 @@ class Server:
         self._paid_handlers = {**data.reads, **paid_handlers}
         self._peer_handlers = peer_handlers
         self._join = join
+        self._gate = gate
         self._metrics = metrics
         self._on_broken = on_broken
 
@@ -106,11 +110,13 @@ class Server:
         self._metrics.connections.labels(_role(connection)).inc()
         hello = connection.hello
         if hello is None or hello.role != "node":
+            self._gate.opened(connection, connection.principal)
             return None
         return of_node(hello.node)
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         self._metrics.connections.labels(_role(connection)).dec()
+        self._gate.closed(connection)
         if error.fields.get("reason") == UNREAD:
             self._metrics.connections_ended.labels(UNREAD).inc()
             log.warning(
@@ -119,27 +125,34 @@ class Server:
             )  # fmt: skip
 
     def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
+        payer = self._gate.admit(request)
+        if payer is not None:
+            return self._charged(request, payer)
+        return self._counted(request.operation, lambda: self._serve(request, None))
+
+    def _serve(self, request: Request, payer: Payer | None) -> Coroutine[Any, None, Body | None]:
+        """The work that a request is."""
         operation, body = request.operation, request.body
+        if operation is APPEND:
+            return self._data.append(body, payer)
         if operation is FOLLOW:
-            return self._counted(operation, lambda: self._follow(request))
+            return self._follow(request, payer)
         if operation is JOIN:
             certificate = request.connection.certificate
             # The key that the node has shown, whatever it says.
             seen = {**body, "key": "" if certificate is None else certificate.key}
-            return self._counted(operation, lambda: self._join(seen))
+            return self._join(seen)
         paid = self._paid_handlers.get(operation)
         if paid is not None:
-            return self._counted(operation, lambda: paid(body, request.room))
+            return paid(body, request.room)
         handler = self._handlers.get(operation)
         if handler is not None:
-            return self._counted(operation, lambda: handler(body))
+            return handler(body)
         peer_handler = self._peer_handlers.get(operation)
         if peer_handler is None:
             raise Unsupported(f"a node of a cluster does not serve {operation}")
         node = _node(request.connection)
-        return self._counted(
-            operation, lambda: _with_room(request.room, lambda: peer_handler(node, body))
-        )
+        return _with_room(request.room, lambda: peer_handler(node, body))
 
     def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         try:
@@ -172,9 +185,19 @@ class Server:
         self._metrics.requests.labels(operation.name, "OK").inc()
         return answer
 
-    async def _follow(self, request: Request) -> None:
+    async def _charged(self, request: Request, payer: Payer) -> Body | None:
+        """Serve a request of a client, in the turns of its principal."""
+        try:
+            return await self._counted(
+                request.operation,
+                lambda: payer.share.run(lambda: self._serve(request, payer), payer.ran),
+            )
+        finally:
+            payer.settle()
+
+    async def _follow(self, request: Request, payer: Payer | None) -> None:
         replica = self._data.find(request.body)
-        follow = Follow(replica, request)
+        follow = Follow(replica, request, no_pause if payer is None else payer.pause_s)
         if replica.leads:
             await replica.read_barrier()
         try:

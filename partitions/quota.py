@@ -16,7 +16,6 @@ from ..client.errors import InvalidArgument, LimitExceeded, NotFound
 from ..client.protocol.quotas import RATES
 from . import log_names
 
-DEFAULT_CLASS: Final = "default"
 KINDS: Final = RATES
 
 Limits = Mapping[str, int]

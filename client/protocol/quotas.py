@@ -3,7 +3,7 @@
 from typing import Final
 
 from .. import limits
-from .common import ANYTHING, EMPTY, LOG_NAME, SMALL_BYTES, WHOLE_BYTES
+from .common import EMPTY, LOG_NAME, SMALL_BYTES, WHOLE_BYTES
 from .kinds import Array, Integer, Nullable, Table, Text
 from .operation import Operation, Permission, Retry, Sender
 from .record import Record
@@ -13,7 +13,7 @@ RATES: Final = (
 )  # fmt: skip
 """What is limited per second, on each node. `cpu_ms` are milliseconds of the node's event loop."""
 
-_QUOTA: Final = Record({"name": LOG_NAME}, loose=True)
+_QUOTA: Final = Record({"name": LOG_NAME, "limits": Table(Text(32), Integer(1), 16)}, loose=True)
 
 QUOTA_SET: Final = Operation(
     "quota_set", 84,
@@ -23,7 +23,7 @@ QUOTA_SET: Final = Operation(
         "name": LOG_NAME,
         "limits": Table(Text(32), Nullable(Integer(1, limits.quota_max)), 16),
     }),
-    ANYTHING, SMALL_BYTES,
+    _QUOTA, SMALL_BYTES,
 )  # fmt: skip
 QUOTA_DELETE: Final = Operation(
     "quota_delete", 85, "Delete a quota: nothing is limited by it any more.",

@@ -11,7 +11,7 @@ from .peers import PEERS
 from .quotas import QUOTAS
 from .reads import READS
 
-_ALL: Final = (*APPENDS, *READS, *CLUSTER, *QUOTAS, *PEERS)
+_ALL: Final = (*APPENDS, *READS, *CLUSTER, *PEERS, *QUOTAS)
 OPERATIONS: Final[Mapping[str, Operation]] = {operation.name: operation for operation in _ALL}
 _BY_NUMBER: Final = {operation.number: operation for operation in _ALL}
 
