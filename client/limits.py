@@ -113,6 +113,9 @@ memtables_bytes_max: Final = 512 * MIB
 """Of a node, frozen ones included; above it the largest are frozen, however small."""
 memtables_hard_bytes_max: Final = 1024 * MIB
 """Of a node: above it appends are refused."""
+append_light_bytes: Final = MIB
+"""Who has appended no more lately (half of it counts a second later) goes on above the hard bounds,
+by a quarter of them: others are why segments are missing."""
 append_queue_bytes_max: Final = 32 * MIB
 """Bytes of a principal's appends that a range holds and that are not yet committed, with all that
 are under way; above it OVERLOADED."""
@@ -121,6 +124,8 @@ append_queues_bytes_max: Final = 64 * MIB
 proposed_bytes_max: Final = 2 * MIB
 """Bytes of appends of a range that are under way to the members, besides one entry. The others
 wait, and principals share what goes next."""
+proposed_scarce_bytes_max: Final = 256 * KIB
+"""The same, while segments are not built as fast as entries come."""
 log_cache_bytes_max: Final = 32 * MIB
 """Newest Raft entries kept in memory per group; older ones are read back from the WAL."""
 group_window_bytes_max: Final = 8 * MIB

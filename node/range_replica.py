@@ -117,6 +117,7 @@ class RangeReplica(Replica):
         if self.sample is not None:
             self.sample.appended(batch.keys, together=batch.atomic)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.services.memory.brought.add(principal, len(packed))
         self._gathered.add(principal, Waiting(packed, batch.count, future))
         self.services.rounds.gather(self)
         return future
@@ -135,9 +136,18 @@ class RangeReplica(Replica):
             or self._gathered.size + self.proposed_bytes > limits.append_queues_bytes_max
         ):
             raise Overloaded("the range's append queue is full", retry_after=0.05)
-        if self.state.memtable_bytes > limits.memtable_hard_bytes_max:
+        self._check_memory(principal)
+
+    def _check_memory(self, principal: str) -> None:
+        """Raise Overloaded when there is no memory for the principal's appends."""
+        held, memory = self.state.memtable_bytes, self.services.memory
+        range_is_full = held > limits.memtable_hard_bytes_max
+        if not (range_is_full or memory.full):
+            return
+        is_light = memory.brought.is_light(principal)
+        if range_is_full and not (is_light and held <= brim(limits.memtable_hard_bytes_max)):
             raise Overloaded("the range waits for its segments to be built", retry_after=1.0)
-        if self.services.memory.full:
+        if memory.full and not (is_light and not memory.brim):
             raise Overloaded("the node waits for segments to be built", retry_after=1.0)
 
     def propose_gathered(self, *, all_of_it: bool = False) -> None:
@@ -150,9 +160,8 @@ class RangeReplica(Replica):
             return  # `resigned` sees to it
         while self._gathered and not self.stopped and (all_of_it or self._may_propose):
             # Applying an entry is one step.
-            taken = self._gathered.take(
-                limits.entry_bytes_max - limits.KIB, limits.batch_records_max
-            )
+            most = limits.entry_bytes_max - limits.KIB if all_of_it else self._window_bytes
+            taken = self._gathered.take(most, limits.batch_records_max)
             batches = [each.data for each in taken]
             futures: list[asyncio.Future[Reply]] = [each.future for each in taken]
             command = commands.encode(commands.APPEND, self.services.stamp_ms(), batches)
@@ -173,7 +182,14 @@ class RangeReplica(Replica):
 
     @property
     def _may_propose(self) -> bool:
-        return self.proposed_bytes < limits.proposed_bytes_max
+        return self.proposed_bytes < self._window_bytes
+
+    @property
+    def _window_bytes(self) -> int:
+        """Less where segments are not built as fast as entries come: the disk is the bottleneck."""
+        if self.services.memory.scarce:
+            return limits.proposed_scarce_bytes_max
+        return limits.proposed_bytes_max
 
     def propose_seal(self, operation: int) -> None:
         """End this generation, if this member leads and has not done so yet (idempotent)."""
@@ -400,6 +416,11 @@ class RangeReplica(Replica):
             woken |= listeners
         for listener in woken:
             listener(None)
+
+
+def brim(hard_bytes: int) -> int:
+    """Where nobody's appends are taken any more, for a bound above which most are refused."""
+    return hard_bytes + hard_bytes // 4
 
 
 def _check_size(data: bytes) -> None:
