@@ -116,7 +116,8 @@ class Share:
 
     def spent(self, seconds: float) -> None:
         """See `Turns`."""
-        self._turns.count(self, seconds)
+        if self._turns.line:
+            self._turns.count(self, seconds)
         if self.on_spent is not None:
             self.on_spent(seconds)
 
@@ -141,12 +142,13 @@ class Share:
         clock, turns = self.clock, self._turns
         error: BaseException | None = None
         expected_s = 0.0
-        if not self._may_go(clock()):
+        began = clock()
+        if not self._may_go(began):
             expected_s = yield from self._turn()
+            began = clock()
         work = begin()
         try:
             while True:
-                began = clock()
                 try:
                     waits_for = work.send(None) if error is None else work.throw(error)
                 except StopIteration as done:
@@ -155,9 +157,10 @@ class Share:
                 finally:
                     took = clock() - began
                     self._expected_s += (took - self._expected_s) * _WEIGHT
-                    turns.count(self, took - expected_s)
+                    if turns.line or expected_s:
+                        turns.count(self, took - expected_s)
+                        expected_s = 0.0
                     on_spent(took)
-                    expected_s = 0.0
                 error = None
                 try:
                     if waits_for is None:
@@ -168,6 +171,7 @@ class Share:
                         yield waits_for
                 except BaseException as raised:  # is the work's to see
                     error = raised
+                began = clock()
         finally:
             error = None  # or the frame and the error's traceback would hold each other
             work.close()
@@ -189,7 +193,12 @@ class Share:
         return expected_s
 
     def _may_go(self, now: float) -> bool:
-        return now >= self._held_until and not self._line and self._turns.has_time(self, now)
+        if self._line or now < self._held_until:
+            return False
+        turns = self._turns
+        if turns.watches and not turns.line:
+            return now < turns.until
+        return turns.has_time(self, now)
 
     def serve(self, until: float) -> bool:
         """Take one from the line and serve it. True: others were behind it, and the share is to
@@ -208,14 +217,16 @@ class FairTurns:
         self.until = 0.0
         """When the time of this turn of the loop ends."""
         self._shares: WeakValueDictionary[str, Share] = WeakValueDictionary()
+        self._highest = 0.0
+        """The highest tag of all."""
         self._virtual = 0.0
         """The tag of whoever was served last."""
-        self._line: list[tuple[float, int, Share]] = []
+        self.line: list[tuple[float, int, Share]] = []
         """A heap, by tag. Each share stands in it once at most."""
         self._order = 0
         self._expected_s = 0.0
         """What requests will take in the next turn, which were given it in this one."""
-        self._watches = False
+        self.watches = False
         """Whether `_next` is called in the next turn."""
         self._held: deque[Share] = deque()
         self._held_timer: asyncio.TimerHandle | None = None
@@ -230,9 +241,9 @@ class FairTurns:
 
     def has_time(self, share: Share, now: float) -> bool:
         """Whether a share, of which nothing stands in line, may go on now."""
-        if not self._watches:
+        if not self.watches:
             self._begin(now)
-        if not self._line:
+        if not self.line:
             return now < self.until
         return share.tag <= self._virtual and now < self.until + light_s
 
@@ -244,43 +255,45 @@ class FairTurns:
             return
         self._order += 1
         share.tag = max(share.tag, self._virtual)
-        heapq.heappush(self._line, (share.tag, self._order, share))
-        if not self._watches:
+        heapq.heappush(self.line, (share.tag, self._order, share))
+        if not self.watches:
             self._begin(self.clock())
 
     def count(self, share: Share, seconds: float) -> None:
-        """The share has used so much of the time."""
+        """The share has used so much of the time, while others waited for theirs."""
         share.tag = max(share.tag, self._virtual) + seconds
-        if not self._line and share.tag > self._virtual:
-            self._virtual = share.tag  # nobody waits: nobody has used too much
+        self._highest = max(self._highest, share.tag)
 
     def expect(self, share: Share, seconds: float) -> None:
         """A request of the share will go on in the next turn, for about so long."""
         share.tag += seconds
+        self._highest = max(self._highest, share.tag)
         self._expected_s += seconds
 
     def _begin(self, now: float) -> None:
         self.until = now + max(clients_s - self._expected_s, slice_s)
         self._expected_s = 0.0
-        self._watches = True
+        self.watches = True
         asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
         """A turn begins. Those who came before are served first."""
-        self._watches = False
-        if not self._line and not self._expected_s:
+        self.watches = False
+        if not self.line and not self._expected_s:
             return
         now = self.clock()
         self._begin(now)
-        while self._line and now + self._expected_s < self.until:
-            tag, _, share = heapq.heappop(self._line)
-            if share.is_held or (self._line and share.tag > max(tag, self._line[0][0])):
+        while self.line and now + self._expected_s < self.until:
+            tag, _, share = heapq.heappop(self.line)
+            if share.is_held or (self.line and share.tag > max(tag, self.line[0][0])):
                 self.stand(share)  # where it belongs by now
                 continue
             self._virtual = max(self._virtual, tag)
             if share.serve(now + slice_s):
                 self.stand(share)
             now = self.clock()
+        if not self.line:
+            self._virtual = self._highest  # nobody waits: nobody has used too much
 
     def _serve_held_in(self, seconds: float) -> None:
         if self._held_timer is None:

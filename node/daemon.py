@@ -305,6 +305,7 @@ class Node:
             rng=self._rng, metrics=self._metrics, memory=self._memory,
             stamp_ms=self._clocks.stamp_ms,
             liveness=self._pings.liveness,
+            on_appended=lambda *appended: self._gate.applied(*appended),
             on_leader=lambda gid, term, leader: self._view.learn(gid, term, leader),
             on_broken=self._fail,
             on_damaged=lambda replica, error: self._repair.step_found(replica, error),

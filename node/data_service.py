@@ -39,9 +39,8 @@ from ..client.request import Room
 from ..raft.types import GroupId
 from ..statemachine import commands
 from . import fields, lease
-from .gate import Payer
 from .metrics import Metrics
-from .quotas import APPEND_RECORDS
+from .quotas import APPEND_RECORDS, Payer
 from .range_replica import RangeReplica
 from .reads import READS, Read, show
 from .slices import InOrder
@@ -310,7 +309,7 @@ def _append_steps(
             f"{limits.values_bytes_max} are allowed: send them in several requests",
             limit="values_bytes_max", value=declared, allowed=limits.values_bytes_max,
         )  # fmt: skip
-    name = "" if payer is None else payer.name
+    name = "" if payer is None else payer.principal.name
     if payer is not None:
         payer.use(
             APPEND_RECORDS, sum(min(each.records, limits.batch_records_max) for each in whole)

@@ -9,11 +9,12 @@ What is charged, and when:
 
     requests, append_bytes     as the request passes
     append_records             once the batches are opened
-    read_bytes, read_records   as the answer is sent; `answer_reserved_bytes` of it in advance
+    read_bytes, read_records   as the answer is sent; with a quota, some of it in advance
     cpu_ms                     after each turn of the loop that the request takes
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..client import limits
@@ -35,6 +36,7 @@ from .quotas import (
     READ_RECORDS,
     REFUSED,
     REQUESTS,
+    Payer,
     Quotas,
     Refusal,
     Spender,
@@ -44,71 +46,43 @@ _ANY = (REQUESTS, CPU)
 _APPEND = (*_ANY, APPEND_BYTES, APPEND_RECORDS)
 _READ = (*_ANY, READ_BYTES, READ_RECORDS)
 _READS = frozenset(READS)
-_MS_PER_S = 1_000.0
 _HELD_MAX_S = 1.0
 """A principal over its quota is held back for so long at most, until its next refusal."""
 
 Body = dict[str, Any]
 
 
-class Payer:
-    """Who pays for one request: a principal, and a tenant if the request names a log's range."""
+class _Answer:
+    """What an answer is charged with; with a quota, from before it is made."""
 
-    __slots__ = ("_clock", "_reserved", "_spenders", "share")
+    __slots__ = ("_payer", "_reserved")
 
-    def __init__(
-        self, spenders: tuple[Spender, ...], share: Share, clock: Callable[[], float]
-    ) -> None:
-        self.share = share
-        self._spenders = spenders
-        self._clock = clock
-        self._reserved = 0
-
-    @property
-    def name(self) -> str:
-        """The name of the principal."""
-        return self.share.name
-
-    def use(self, kind: int, amount: float) -> None:
-        """So much was used."""
-        now = self._clock()
-        for spender in self._spenders:
-            spender.use(kind, amount, now)
-
-    def ran(self, seconds: float) -> None:
-        """The request has taken a turn of the loop."""
-        self.use(CPU, seconds * _MS_PER_S)
-
-    def reserve(self, answer_bytes: int) -> None:
-        """Take some of the answer's bytes in advance, so that many reads at once do not all find
-        the quota unused."""
-        self._reserved = min(answer_bytes, limits.answer_reserved_bytes)
-        self._take(self._reserved)
+    def __init__(self, payer: Payer, reserved: int) -> None:
+        self._payer = payer
+        self._reserved = reserved
+        payer.take(READ_BYTES, reserved)
 
     def sent(self, size: int, body: Body) -> None:
-        """An answer or a part of it was sent, or an error instead."""
-        self.settle()
-        seqs = body.get("page", body).get("seqs")
-        self.use(READ_BYTES, size)
-        if seqs:
-            self.use(READ_RECORDS, len(seqs))
-
-    def settle(self) -> None:
-        """Give back what was taken in advance."""
+        """A frame of it was sent; 0: nothing more will be."""
         if self._reserved:
-            self._take(-self._reserved)
+            self._payer.take(READ_BYTES, -self._reserved)
             self._reserved = 0
+        if size:
+            count_answer(self._payer, size, body)
 
-    def pause_s(self) -> float:
-        """Seconds to wait before the next part of a long answer is made."""
-        now = self._clock()
-        refusals = (spender.refusal(_READ, now) for spender in self._spenders)
-        return max((found.retry_after_s for found in refusals if found), default=0.0)
 
-    def _take(self, amount: int) -> None:
-        now = self._clock()
-        for spender in self._spenders:
-            spender.reserve(READ_BYTES, amount, now)
+def count_answer(payer: Payer, size: int, body: Body) -> None:
+    """A frame of an answer was sent."""
+    payer.use(READ_BYTES, size)
+    seqs = body.get("page", body).get("seqs")
+    if seqs:
+        payer.use(READ_RECORDS, len(seqs))
+
+
+def pause_s(payer: Payer) -> float:
+    """Seconds to wait before the next part of a long answer is made."""
+    found = payer.refusal(_READ) if payer.is_limited else None
+    return 0.0 if found is None else found.retry_after_s
 
 
 class Gate:
@@ -131,7 +105,7 @@ class Gate:
         """A connection has ended."""
         spender = self._principals.pop(connection, None)
         if spender is not None:
-            spender.connections -= 1
+            self.quotas.left(spender)
 
     def image_changed(self) -> None:
         """The metadata may have changed."""
@@ -140,6 +114,13 @@ class Gate:
         self.quotas.learn(metadata.quotas)
         if self.quotas.has_many_tenants:
             self.quotas.keep_tenants({tenant_of(log.name) for log in metadata.logs.values()})
+
+    def applied(self, range_id: int, records: int, size: int) -> None:
+        """An entry that was proposed here was applied, with so many new records."""
+        tenant = self._tenant(range_id)
+        if tenant is not None:
+            tenant.used[APPEND_RECORDS] += records
+            tenant.used[APPEND_BYTES] += size
 
     def admit(self, request: Request) -> Payer | None:
         """Who pays for the request; None for one of a node, for which nobody pays.
@@ -150,31 +131,29 @@ class Gate:
         principal, share = self._principals.get(connection), connection.share
         if principal is None or share is None:
             return None
-        if share.on_spent is None:
-            share.on_spent = _cpu_of(principal, self.quotas.clock)
-        operation, body, clock = request.operation, request.body, self.quotas.clock
-        tenant = self._tenant(body)
-        spenders = (principal,) if tenant is None else (principal, tenant)
-        now = clock()
-        for spender in spenders:
-            if spender.is_limited:
-                refusal = spender.refusal(_kinds(operation), now)
-                if refusal is not None:
-                    raise _refused(refusal, principal, share)
-        for spender in spenders:
-            spender.use(REQUESTS, 1, now)
-        payer = Payer(spenders, share, clock)
+        operation, body = request.operation, request.body
+        range_id = body.get("range")
+        tenant = None if range_id is None else self._tenant(range_id)
+        payer = principal.payers.get(tenant) or self.quotas.payer(principal, tenant)
+        if payer.is_limited:
+            refusal = payer.refusal(_kinds(operation))
+            if refusal is not None:
+                payer.used[REFUSED] += 1
+                raise _refused(refusal, share)
+        payer.use(REQUESTS, 1)
         if operation is APPEND:
             payer.use(APPEND_BYTES, sum(map(len, body["batches"])))
         elif operation in _READS:
-            payer.reserve(request.weight)
-            request.on_sent = payer.sent
+            if payer.is_limited:
+                reserved = min(request.weight, limits.answer_reserved_bytes)
+                request.on_sent = _Answer(payer, reserved).sent
+            else:
+                request.on_sent = partial(count_answer, payer)
+        if share.on_spent is None:
+            share.on_spent = self.quotas.payer(principal, None).ran
         return payer
 
-    def _tenant(self, body: Body) -> Spender | None:
-        range_id = body.get("range")
-        if range_id is None:
-            return None
+    def _tenant(self, range_id: int) -> Spender | None:
         found = self._tenants.get(range_id)
         if found is None:
             metadata = self._metadata()
@@ -186,11 +165,6 @@ class Gate:
         return found
 
 
-def _cpu_of(spender: Spender, clock: Callable[[], float]) -> Callable[[float], None]:
-    """Charges a principal for the turns in which its frames are taken."""
-    return lambda seconds: spender.use(CPU, seconds * _MS_PER_S, clock())
-
-
 def _kinds(operation: Operation) -> tuple[int, ...]:
     """What an operation uses."""
     if operation is APPEND:
@@ -198,12 +172,9 @@ def _kinds(operation: Operation) -> tuple[int, ...]:
     return _READ if operation in _READS else _ANY
 
 
-def _refused(refusal: Refusal, principal: Spender, share: Share) -> Overloaded:
+def _refused(refusal: Refusal, share: Share) -> Overloaded:
     """The error; the principal is held back meanwhile."""
     spender, wait_s = refusal.spender, refusal.retry_after_s
-    principal.used[REFUSED] += 1
-    if spender is not principal:
-        spender.used[REFUSED] += 1
     share.hold_back(min(wait_s, _HELD_MAX_S))
     return Overloaded(
         f"{spender.label} {spender.name} has used its quota: {refusal.limit:,} {refusal.quota} a "

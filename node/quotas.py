@@ -21,7 +21,9 @@ from ..client.protocol.quotas import RATES
 APPEND_BYTES, APPEND_RECORDS, READ_BYTES, READ_RECORDS, REQUESTS, CPU = range(len(RATES))
 REFUSED: Final = len(RATES)
 """Requests that were refused for a quota; `requests` counts them too."""
+APPLIED: Final = (APPEND_BYTES, APPEND_RECORDS)
 COUNTERS: Final = (*RATES, "refused")
+MS_PER_S: Final = 1_000.0
 _COUNTERS: Final = len(COUNTERS)
 
 Limits = Mapping[str, int]
@@ -58,9 +60,11 @@ class Refusal(NamedTuple):
 
 
 class Spender:
-    """A principal or a tenant. `used` counts by `COUNTERS`, and is exact."""
+    """A principal or a tenant. `used` counts by `COUNTERS`, but for what its payers hold."""
 
-    __slots__ = ("buckets", "connections", "is_limited", "label", "name", "quota", "used")
+    __slots__ = (
+        "buckets", "connections", "is_limited", "label", "name", "payers", "quota", "used",
+    )  # fmt: skip
 
     def __init__(self, label: str, name: str, quota: str) -> None:
         self.label = label
@@ -70,6 +74,8 @@ class Spender:
         """The name of its quota."""
         self.connections = 0
         """Those that are open."""
+        self.payers: dict[Spender | None, Payer] = {}
+        """Of a principal, by tenant."""
         self.used = [0.0] * _COUNTERS
         self.buckets: list[Bucket | None] = [None] * len(RATES)
         self.is_limited = False
@@ -95,18 +101,78 @@ class Spender:
                     found = Refusal(self, RATES[kind], bucket.rate, wait_s)
         return found
 
-    def use(self, kind: int, amount: float, now: float) -> None:
-        """It has used so much: count that, and take it from the bucket."""
-        self.used[kind] += amount
+    def take(self, kind: int, amount: float, now: float) -> None:
+        """Take so much from the bucket, or give it back if it is below 0."""
         bucket = self.buckets[kind]
         if bucket is not None:
             bucket.take(amount, now)
 
-    def reserve(self, kind: int, amount: float, now: float) -> None:
-        """Take so much from the bucket for what will be used; below 0: give it back."""
-        bucket = self.buckets[kind]
-        if bucket is not None:
-            bucket.take(amount, now)
+    def total(self) -> list[float]:
+        """What a principal has used, by `COUNTERS`."""
+        used = (payer.used for payer in self.payers.values())
+        return [sum(column) for column in zip(self.used, *used, strict=True)]
+
+
+class Payer:
+    """Who pays for a request: a principal, and the tenant of the log that the request is about.
+
+    Counting costs the same without quotas as with many.
+    """
+
+    __slots__ = ("_clock", "is_limited", "principal", "tenant", "used")
+
+    def __init__(
+        self, principal: Spender, tenant: Spender | None, clock: Callable[[], float]
+    ) -> None:
+        self.principal = principal
+        self.tenant = tenant
+        self.used = [0.0] * _COUNTERS
+        """Not yet counted by the principal and the tenant themselves."""
+        self._clock = clock
+        self.is_limited = False
+        """Whether either has a quota."""
+        self.look()
+
+    def look(self) -> None:
+        """The quotas may have changed."""
+        tenant = self.tenant
+        self.is_limited = self.principal.is_limited or (tenant is not None and tenant.is_limited)
+
+    def use(self, kind: int, amount: float) -> None:
+        """So much was used: count it, and take it from the buckets."""
+        self.used[kind] += amount
+        if self.is_limited:
+            self.take(kind, amount)
+
+    def ran(self, seconds: float) -> None:
+        """A turn of the loop was used."""
+        self.used[CPU] += seconds * MS_PER_S
+        if self.is_limited:
+            self.take(CPU, seconds * MS_PER_S)
+
+    def take(self, kind: int, amount: float) -> None:
+        """Take so much from the buckets, for what will be used; below 0: give it back."""
+        now = self._clock()
+        self.principal.take(kind, amount, now)
+        if self.tenant is not None:
+            self.tenant.take(kind, amount, now)
+
+    def refusal(self, kinds: Iterable[int]) -> Refusal | None:
+        """Why nothing of these kinds may begin now."""
+        now = self._clock()
+        found = self.principal.refusal(kinds, now)
+        if found is None and self.tenant is not None:
+            found = self.tenant.refusal(kinds, now)
+        return found
+
+    def fold(self) -> None:
+        """Let principal and tenant count what was used. What is appended counts for a tenant where
+        it is applied: once, however often it was sent."""
+        used, self.used = self.used, [0.0] * _COUNTERS
+        for kind, amount in enumerate(used):
+            self.principal.used[kind] += amount
+            if self.tenant is not None and kind not in APPLIED:
+                self.tenant.used[kind] += amount
 
 
 class Quotas:
@@ -128,6 +194,9 @@ class Quotas:
         self._known, now = dict(known), self.clock()
         for spender in (*self.principals.values(), *self.tenants.values()):
             spender.limit(self._known.get(spender.quota, {}), now)
+        for spender in self.principals.values():
+            for payer in spender.payers.values():
+                payer.look()
 
     def principal(self, name: str, quota: str) -> Spender:
         """The principal, whose class is `quota`."""
@@ -140,7 +209,31 @@ class Quotas:
         if found.quota != quota:
             found.quota = quota
             found.limit(self._known.get(quota, {}), self.clock())
+            for payer in found.payers.values():
+                payer.look()
         return found
+
+    def payer(self, principal: Spender, tenant: Spender | None) -> Payer:
+        """Who pays for what the principal does with logs of the tenant."""
+        found = principal.payers.get(tenant)
+        if found is None:
+            found = principal.payers[tenant] = Payer(principal, tenant, self.clock)
+        return found
+
+    def left(self, principal: Spender) -> None:
+        """A connection of the principal has ended. Without one, few numbers are kept."""
+        principal.connections -= 1
+        if not principal.connections:
+            for payer in list(principal.payers.values()):
+                payer.fold()
+                if payer.tenant is not None:
+                    del principal.payers[payer.tenant]
+
+    def fold(self) -> None:
+        """Bring the counters of all tenants up to date."""
+        for principal in self.principals.values():
+            for payer in principal.payers.values():
+                payer.fold()
 
     def tenant(self, name: str) -> Spender:
         """The tenant; the empty name stands for the logs of no tenant, which have no quota."""
@@ -157,6 +250,7 @@ class Quotas:
 
     def keep_tenants(self, names: Collection[str]) -> None:
         """Forget the other tenants, but not what they have used."""
+        self.fold()
         for name in self.tenants.keys() - set(names):
             gone = self.tenants.pop(name)
             self.others = [a + b for a, b in zip(self.others, gone.used, strict=True)]

@@ -338,6 +338,9 @@ class RangeReplica(Replica):
         if applied.keys and entry.index in self.proposals:
             self.load.appended(self.state.next_seq - next_seq, len(entry.command))
             self.services.metrics.appended_bytes.inc(len(entry.command))
+            self.services.on_appended(
+                self.gid.range_id, self.state.next_seq - next_seq, len(entry.command)
+            )
         if applied.keys and (self._keyed or self._spanning):
             self._tell(applied.keys)
         if self.state.sealed is not None and self.state.sealed.final_index == entry.index:

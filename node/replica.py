@@ -87,6 +87,8 @@ class Services:
     """The timestamp for what a leader proposes now."""
     liveness: Liveness | None
     """What lets groups rest; None: they never do."""
+    on_appended: Callable[[int, int, int], None]
+    """An entry of a range that was proposed here was applied: its new records, and its bytes."""
     on_leader: Callable[[GroupId, int, int], None]
     """A group's leader of a term is known, or, as NOBODY, has stepped down here."""
     on_broken: Callable[[BaseException], None]

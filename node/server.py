@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from ..client.acceptor import UNREAD, ServerConnection
@@ -13,9 +14,10 @@ from ..client.errors import (
     Unauthorized,
     Unsupported,
 )
+from ..client.fair_turns import Share
 from ..client.invariants import DiskFailure, InvariantError
 from ..client.principal import Principal, of_node
-from ..client.protocol import Operation, Sender, by_number
+from ..client.protocol import OPERATIONS, Operation, Sender, by_number
 from ..client.protocol.appends import APPEND, PRODUCER_CLOSE
 from ..client.protocol.peers import JOIN, RAFT
 from ..client.protocol.reads import FOLLOW
@@ -23,8 +25,9 @@ from ..client.request import Request, Room
 from ..client.wire import Hello, Welcome
 from .data_service import DataService
 from .follow import Follow, no_pause
-from .gate import Gate, Payer
+from .gate import Gate, pause_s
 from .metrics import Metrics
+from .quotas import Payer
 from .raft_in import RaftIn
 
 T = TypeVar("T")
@@ -73,6 +76,11 @@ class Server:
         self._join = join
         self._gate = gate
         self._metrics = metrics
+        self._answered = {
+            operation: metrics.requests.labels(operation.name, "OK")
+            for operation in OPERATIONS.values()
+        }
+        """Looking a label up takes longer than counting."""
         self._on_broken = on_broken
 
     # Handler.
@@ -125,10 +133,10 @@ class Server:
             )  # fmt: skip
 
     def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
-        payer = self._gate.admit(request)
-        if payer is not None:
-            return self._charged(request, payer)
-        return self._counted(request.operation, lambda: self._serve(request, None))
+        payer, share = self._gate.admit(request), request.connection.share
+        if payer is not None and share is not None:
+            return self._charged(request, share, payer)
+        return self._counted(request.operation, self._serve(request, None))
 
     def _serve(self, request: Request, payer: Payer | None) -> Coroutine[Any, None, Body | None]:
         """The work that a request is."""
@@ -176,28 +184,32 @@ class Server:
 
     # Parts.
 
-    async def _counted(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
+    async def _counted(self, operation: Operation, work: Awaitable[T]) -> T:
         try:
-            answer = await begin()
+            answer = await work
         except LognodeError as error:
             self._metrics.requests.labels(operation.name, error.code).inc()
             raise
-        self._metrics.requests.labels(operation.name, "OK").inc()
+        self._answered[operation].inc()
         return answer
 
-    async def _charged(self, request: Request, payer: Payer) -> Body | None:
+    async def _charged(self, request: Request, share: Share, payer: Payer) -> Body | None:
         """Serve a request of a client, in the turns of its principal."""
+        operation = request.operation
         try:
-            return await self._counted(
-                request.operation,
-                lambda: payer.share.run(lambda: self._serve(request, payer), payer.ran),
-            )
+            answer = await share.run(partial(self._serve, request, payer), payer.ran)
+        except LognodeError as error:
+            self._metrics.requests.labels(operation.name, error.code).inc()
+            raise
         finally:
-            payer.settle()
+            if payer.is_limited and request.on_sent is not None:
+                request.on_sent(0, {})
+        self._answered[operation].inc()
+        return answer
 
     async def _follow(self, request: Request, payer: Payer | None) -> None:
         replica = self._data.find(request.body)
-        follow = Follow(replica, request, no_pause if payer is None else payer.pause_s)
+        follow = Follow(replica, request, no_pause if payer is None else partial(pause_s, payer))
         if replica.leads:
             await replica.read_barrier()
         try:

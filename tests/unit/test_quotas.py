@@ -6,7 +6,7 @@ import pytest
 
 from lognode.client.errors import InvalidArgument, LimitExceeded, NotFound
 from lognode.client.protocol.quotas import RATES
-from lognode.node.quotas import APPEND_BYTES, REQUESTS, Bucket, Quotas
+from lognode.node.quotas import APPEND_BYTES, CPU, REQUESTS, Bucket, Quotas
 from lognode.partitions.quota import changed, existing, tenant_of
 
 
@@ -50,8 +50,8 @@ def test_the_refusal_names_the_quota_that_takes_longest() -> None:
     quotas = Quotas(lambda: 0.0)
     quotas.learn({"default": {"requests": 1, "append_bytes": 10}})
     spender = quotas.principal("10.0.0.1", "default")
-    spender.use(REQUESTS, 2, 0.0)
-    spender.use(APPEND_BYTES, 100, 0.0)
+    spender.take(REQUESTS, 2, 0.0)
+    spender.take(APPEND_BYTES, 100, 0.0)
     found = spender.refusal((REQUESTS, APPEND_BYTES), 0.0)
     assert found is not None
     assert (found.quota, found.limit) == ("append_bytes", 10)
@@ -62,10 +62,10 @@ def test_the_refusal_names_the_quota_that_takes_longest() -> None:
 def test_principals_of_a_class_have_a_quota_each_and_all_of_a_tenant_share_one() -> None:
     quotas = Quotas(lambda: 0.0)
     quotas.learn({"default": {"requests": 1}, "acme/": {"requests": 1}})
-    quotas.principal("a", "default").use(REQUESTS, 2, 0.0)
+    quotas.principal("a", "default").take(REQUESTS, 2, 0.0)
     assert quotas.principal("a", "default").refusal((REQUESTS,), 0.0)
     assert not quotas.principal("b", "default").refusal((REQUESTS,), 0.0)
-    quotas.tenant("acme/").use(REQUESTS, 2, 0.0)
+    quotas.tenant("acme/").take(REQUESTS, 2, 0.0)
     assert quotas.tenant("acme/").refusal((REQUESTS,), 0.0)
     assert not quotas.tenant("").is_limited
 
@@ -73,15 +73,17 @@ def test_principals_of_a_class_have_a_quota_each_and_all_of_a_tenant_share_one()
 def test_a_limit_that_changes_holds_at_once_and_one_that_stays_keeps_its_debt() -> None:
     quotas = Quotas(lambda: 0.0)
     spender = quotas.principal("a", "gold")
-    spender.use(REQUESTS, 100, 0.0)
-    assert not spender.is_limited
+    payer = quotas.payer(spender, None)
+    payer.use(REQUESTS, 100)
+    assert not payer.is_limited
     quotas.learn({"gold": {"requests": 10}})
-    spender.use(REQUESTS, 100, 0.0)
+    assert payer.is_limited
+    payer.use(REQUESTS, 100)
     quotas.learn({"gold": {"requests": 10, "cpu_ms": 5}})
     assert spender.refusal((REQUESTS,), 0.0)
     quotas.learn({})
-    assert not spender.is_limited
-    assert spender.used[REQUESTS] == 200
+    assert not payer.is_limited
+    assert spender.total()[REQUESTS] == 200
 
 
 def test_a_million_names_leave_a_bounded_number_of_principals() -> None:
@@ -96,8 +98,9 @@ def test_a_million_names_leave_a_bounded_number_of_principals() -> None:
 
 def test_what_forgotten_tenants_used_stays_counted() -> None:
     quotas = Quotas(lambda: 0.0, spenders_max=10)
+    someone = quotas.principal("someone", "default")
     for name in range(20):
-        quotas.tenant(f"{name}/").use(REQUESTS, 1, 0.0)
+        quotas.payer(someone, quotas.tenant(f"{name}/")).use(REQUESTS, 1)
     assert quotas.has_many_tenants
     quotas.keep_tenants({"3/", "4/"})
     assert quotas.tenants.keys() == {"3/", "4/"}
@@ -143,3 +146,37 @@ def test_the_number_of_quotas_is_bounded() -> None:
 def test_a_quota_that_is_not_there_is_not_found() -> None:
     with pytest.raises(NotFound):
         existing({}, "gold")
+
+
+def test_a_request_is_counted_once_by_its_principal_and_once_by_its_tenant() -> None:
+    quotas = Quotas(lambda: 0.0)
+    alice, bob = quotas.principal("alice", "default"), quotas.principal("bob", "default")
+    acme = quotas.tenant("acme/")
+    for principal, tenant, times in ((alice, acme, 3), (alice, None, 4), (bob, acme, 5)):
+        principal.connections = 1
+        for _ in range(times):
+            quotas.payer(principal, tenant).use(REQUESTS, 1)
+            quotas.payer(principal, tenant).ran(0.25)
+    for _ in range(2):  # whenever it is read, and after it was read
+        assert alice.total()[REQUESTS] == 7
+        quotas.fold()
+        assert acme.used[REQUESTS] == 8
+    quotas.left(bob)
+    assert bob.total()[REQUESTS] == 5
+    assert (acme.used[REQUESTS], acme.used[CPU]) == (8, 2_000)
+
+
+def test_who_pays_for_a_tenant_is_refused_by_the_quota_of_either() -> None:
+    quotas = Quotas(lambda: 0.0)
+    quotas.learn({"default": {"requests": 10}, "acme/": {"requests": 2}})
+    alice, bob = quotas.principal("alice", "default"), quotas.principal("bob", "default")
+    acme = quotas.tenant("acme/")
+    quotas.payer(alice, acme).use(REQUESTS, 3)
+    found = quotas.payer(bob, acme).refusal((REQUESTS,))
+    assert found is not None
+    assert found.spender is acme
+    assert not quotas.payer(bob, None).refusal((REQUESTS,))
+    quotas.payer(alice, None).use(REQUESTS, 8)
+    found = quotas.payer(alice, None).refusal((REQUESTS,))
+    assert found is not None
+    assert found.spender is alice
