@@ -1,7 +1,7 @@
 """What operators ask of a cluster: `client.admin`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from .protocol.cluster import (
     RANGE_SPLIT,
     RANGE_TRANSFER,
 )
-from .protocol.quotas import QUOTA_DELETE, QUOTA_LIST, QUOTA_SET
+from .protocol.quotas import COUNTERS, QUOTA_DELETE, QUOTA_LIST, QUOTA_SET, USAGE
 
 _RANGE_FIELDS: Final = ("start", "end", "generation", "members", "leader", "state")
 _LOOKS_SHARE: Final = 0.05
@@ -325,6 +325,32 @@ class AsyncAdmin:
         found: list[dict[str, Any]] = answer["quotas"]
         return found
 
+    async def usage(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """What was used of all nodes, each since it started: `tenants` and `principals`, rows with
+        a `name` and counters.
+
+        The counters: `append_bytes`, `append_records`, `read_bytes`, `read_records`, `requests`,
+        `cpu_ms` (milliseconds of event loops) and `refused`, requests refused for a quota. A tenant
+        is the part of a log name up to its first slash: what is appended counts for it when it is
+        applied, once, however often it was sent. `silent`: nodes that did not answer.
+        Raises Unavailable, Timeout.
+        """
+        deadline = self._deadline(timeout)
+        answer = await self._cluster.refresh(None, deadline)
+        silent, found = [], []
+        for node in answer["nodes"]:
+            if node["state"] == "REMOVED":
+                continue
+            try:
+                found.append(await self._cluster.ask_node(node["id"], USAGE, {}, deadline))
+            except (Timeout, Unavailable):
+                silent.append(node["id"])
+        return {
+            "tenants": _summed(row for each in found for row in each["tenants"]),
+            "principals": _summed(row for each in found for row in each["principals"]),
+            "silent": silent,
+        }
+
     async def _after(self, operation: int, range_id: int, deadline: float) -> Body:
         """The range once the operation no longer holds it."""
         async for looked in self._looks(deadline):
@@ -358,6 +384,16 @@ class AsyncAdmin:
 
     def _deadline(self, timeout: float | None) -> float:
         return self._cluster.now() + (self._timeout if timeout is None else timeout)
+
+
+def _summed(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row of each name, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        known = found.setdefault(row["name"], {"name": row["name"]} | dict.fromkeys(COUNTERS, 0))
+        for counter in COUNTERS:
+            known[counter] += row[counter]
+    return [found[name] for name in sorted(found)]
 
 
 def _drained_so_far(node: int, metadata: Body) -> dict[str, Any]:

@@ -207,6 +207,8 @@ quota_max: Final = 1 << 53
 spenders_max: Final = 10_000
 """Principals whose use a node remembers, and tenants, unless more have logs. More than
 `connections_max`."""
+usage_rows_max: Final = 1_000
+"""Principals of which a node says what they have used: those that used most of its time."""
 answer_reserved_bytes: Final = 64 * KIB
 """What a read takes of its quota before the size of its answer is known."""
 

@@ -11,18 +11,18 @@ have no connection, are forgotten first. A forgotten principal begins with full 
 as many as the logs allow; what a tenant without logs has used stays counted when it is forgotten.
 """
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ..client import limits
-from ..client.protocol.quotas import RATES
+from ..client.protocol.quotas import COUNTERS, RATES
 
 APPEND_BYTES, APPEND_RECORDS, READ_BYTES, READ_RECORDS, REQUESTS, CPU = range(len(RATES))
 REFUSED: Final = len(RATES)
 """Requests that were refused for a quota; `requests` counts them too."""
 APPLIED: Final = (APPEND_BYTES, APPEND_RECORDS)
-COUNTERS: Final = (*RATES, "refused")
 MS_PER_S: Final = 1_000.0
 _COUNTERS: Final = len(COUNTERS)
 
@@ -184,6 +184,8 @@ class Quotas:
         self.tenants: dict[str, Spender] = {}
         self.others = [0.0] * _COUNTERS
         """What the tenants have used that were forgotten."""
+        self._forgotten = [0.0] * _COUNTERS
+        """What the principals have used that were forgotten."""
         self._max = spenders_max
         self._known: Mapping[str, Limits] = {}
 
@@ -235,6 +237,18 @@ class Quotas:
             for payer in principal.payers.values():
                 payer.fold()
 
+    def sum_of(self, kind: int) -> float:
+        """What all principals together have used, also those that were forgotten."""
+        return self._forgotten[kind] + sum(
+            spender.used[kind] + sum(payer.used[kind] for payer in spender.payers.values())
+            for spender in self.principals.values()
+        )
+
+    def largest(self, count: int) -> list[Spender]:
+        """The principals that have used most of the loop's time."""
+        principals = self.principals.values()
+        return heapq.nlargest(count, principals, key=lambda each: each.total()[CPU])
+
     def tenant(self, name: str) -> Spender:
         """The tenant; the empty name stands for the logs of no tenant, which have no quota."""
         found = self.tenants.get(name)
@@ -260,5 +274,7 @@ class Quotas:
         for _ in range(len(self.principals) - self._max):
             for name, spender in self.principals.items():
                 if not spender.connections:
+                    for kind, amount in enumerate(spender.total()):
+                        self._forgotten[kind] += amount
                     del self.principals[name]
                     break

@@ -198,3 +198,15 @@ class Admin:
     def quotas(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """All quotas, by name: the `name` and its `limits`. See `set_quota`."""
         return self._loop.call(self._twin.quotas(timeout=timeout))
+
+    def usage(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """What was used of all nodes, each since it started: `tenants` and `principals`, rows with
+        a `name` and counters.
+
+        The counters: `append_bytes`, `append_records`, `read_bytes`, `read_records`, `requests`,
+        `cpu_ms` (milliseconds of event loops) and `refused`, requests refused for a quota. A tenant
+        is the part of a log name up to its first slash: what is appended counts for it when it is
+        applied, once, however often it was sent. `silent`: nodes that did not answer.
+        Raises Unavailable, Timeout.
+        """
+        return self._loop.call(self._twin.usage(timeout=timeout))

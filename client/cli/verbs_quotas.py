@@ -1,8 +1,8 @@
-"""`lognode quota set`, `quota list` and `quota delete`."""
+"""`lognode quota set`, `quota list`, `quota delete` and `usage`."""
 
 from typing import Any
 
-from ..protocol.quotas import RATES
+from ..protocol.quotas import COUNTERS, RATES
 from ..types import UNCHANGED
 from .parser import Parser, UsageError, rate
 from .verb import Call, Verb
@@ -60,6 +60,19 @@ async def _delete(call: Call) -> None:
     await call.client.admin.delete_quota(name)
 
 
+def _usage_arguments(parser: Parser) -> None:
+    parser.add_argument("--principals", action="store_true", help="of principals, not of tenants")
+
+
+async def _usage(call: Call) -> None:
+    used = await call.client.admin.usage()
+    if used["silent"]:
+        nodes = ", ".join(map(str, used["silent"]))
+        call.note(f"note: without what was used of nodes {nodes}, which do not answer")
+    rows = used["principals" if call.options.principals else "tenants"]
+    call.printer.rows(rows, ("name", *COUNTERS))
+
+
 def _row(quota: dict[str, Any]) -> dict[str, Any]:
     return {"name": quota["name"]} | {kind: quota["limits"].get(kind) for kind in RATES}
 
@@ -69,4 +82,5 @@ VERBS = (
          writes=True),
     Verb("quota list", "all quotas", _list, _nothing),
     Verb("quota delete", "delete a quota", _delete, _name, writes=True),
+    Verb("usage", "what tenants have used since their nodes started", _usage, _usage_arguments),
 )  # fmt: skip

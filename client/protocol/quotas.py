@@ -6,12 +6,15 @@ from .. import limits
 from .common import EMPTY, LOG_NAME, SMALL_BYTES, WHOLE_BYTES
 from .kinds import Array, Integer, Nullable, Table, Text
 from .operation import Operation, Permission, Retry, Sender
-from .record import Record
+from .record import Optional, Record
 
 RATES: Final = (
     "append_bytes", "append_records", "read_bytes", "read_records", "requests", "cpu_ms",
 )  # fmt: skip
 """What is limited per second, on each node. `cpu_ms` are milliseconds of the node's event loop."""
+
+COUNTERS: Final = (*RATES, "refused")
+"""What a node counts: what is limited, and requests that were refused for a quota."""
 
 _QUOTA: Final = Record({"name": LOG_NAME, "limits": Table(Text(32), Integer(1), 16)}, loose=True)
 
@@ -35,5 +38,19 @@ QUOTA_LIST: Final = Operation(
     Sender.OPERATOR, Permission.DESCRIBE, Retry.SAFE, EMPTY,
     Record({"quotas": Array(_QUOTA, limits.quotas_max)}, loose=True), WHOLE_BYTES,
 )  # fmt: skip
+_USED: Final = Record(
+    {"name": Text(512), **{counter: Optional(Integer(), 0) for counter in COUNTERS}}, loose=True
+)
+USAGE: Final = Operation(
+    "usage", 87,
+    "Return what tenants and principals have used of this node since it started.",
+    Sender.OPERATOR, Permission.DESCRIBE, Retry.SAFE, EMPTY,
+    Record({
+        "since_ms": Integer(),
+        "tenants": Array(_USED, limits.frame_array_max),
+        "principals": Array(_USED, limits.usage_rows_max),
+    }, loose=True),
+    WHOLE_BYTES,
+)  # fmt: skip
 
-QUOTAS: Final = (QUOTA_SET, QUOTA_DELETE, QUOTA_LIST)
+QUOTAS: Final = (QUOTA_SET, QUOTA_DELETE, QUOTA_LIST, USAGE)
