@@ -88,6 +88,11 @@ def abused(shared: testing.LocalCluster, client: lognode.Client, kind: str) -> f
             abuser.kill()
 
 
+def _latest(client: lognode.Client, count: int) -> None:
+    for _ in range(count):
+        client.log(LOG).latest(KEY, timeout=0.5)
+
+
 def _used(client: lognode.Client, name: str) -> int:
     """Requests of a principal that were answered or refused."""
     rows = client.admin.usage()["principals"]
@@ -158,8 +163,7 @@ def test_a_tenant_has_one_quota_and_others_are_free(
     client.create_log("free", ranges=1)
     client.log("free").append("k", b"v")
     with pytest.raises(lognode.LognodeError, match="tenant acme/ has used its quota"):
-        for _ in range(20):
-            client.log(LOG).latest(KEY, timeout=1.0)
+        _latest(client, 20)
     began = time.monotonic()
     for _ in range(20):
         client.log("free").append("k", b"v")
@@ -188,12 +192,12 @@ def test_quotas_from_the_command_line_survive_a_restart(
 ) -> None:
     def run(*words: str) -> Any:
         done = subprocess.run(
-            [sys.executable, "-m", "lognode", *words, "--server", shared.servers, "--format",
-             "json", "--yes"], capture_output=True, text=True, check=False,
+            [sys.executable, "-m", "lognode.node.main", *words, "--server", shared.servers,
+             "--format", "json", "--yes"], capture_output=True, text=True, check=False,
         )  # fmt: skip
-        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+        return done.returncode, json.loads(done.stdout or "null"), done.stderr
 
-    code, [told], _ = run("quota", "set", "gold", "--append-bytes", "10MB/s", "--requests", "500/s")
+    code, told, _ = run("quota", "set", "gold", "--append-bytes", "10MB/s", "--requests", "500/s")
     assert code == 0
     assert (told["append_bytes"], told["requests"], told["cpu_ms"]) == (10_000_000, 500, None)
     assert run("quota", "set", "gold")[0] == 2
@@ -201,6 +205,7 @@ def test_quotas_from_the_command_line_survive_a_restart(
     run("quota", "set", "gold", "--requests", "none", "--read-bytes", "1MiB")
     shared.nodes[0].kill()
     shared.nodes[0].start()
+    shared.nodes[0].wait_ready()
     code, rows, _ = run("quota", "list")
     assert (code, [row["name"] for row in rows]) == (0, ["gold"])
     assert (rows[0]["requests"], rows[0]["read_bytes"]) == (None, 1 << 20)
