@@ -40,7 +40,7 @@ from ..raft.types import GroupId
 from ..statemachine import commands
 from . import fields, lease
 from .metrics import Metrics
-from .quotas import APPEND_RECORDS, Payer
+from .quotas import Payer
 from .range_replica import RangeReplica
 from .reads import READS, Read, show
 from .slices import InOrder
@@ -49,6 +49,9 @@ _READ_TIMEOUT_MAX_MS = 60_000
 _LAG_WAIT_S = 0.5
 """How long a prefix read waits for a replica that is behind its session: others may not be."""
 _LOOK_S = 0.25
+_SMALL_BYTES = 64 * limits.KIB
+"""One batch of so few bytes is checked at once, which takes 4 ms at most. So are several batches
+that have so few bytes packed, and unpacked."""
 
 Body = dict[str, Any]
 Handler = Callable[[Body], Coroutine[Any, None, Body]]
@@ -137,11 +140,14 @@ class DataService:
         started = time.monotonic()
         replica = self.find(body)
         batches = body["batches"]
-        first = _opened(batches[0])
-        producer = first.producer if isinstance(first, PackedBatch) else 0
-        waiting = await self._in_order.stepped(
-            (replica.gid, producer), _append_steps(replica, first, batches[1:], payer)
-        )
+        waiting = None
+        if self._in_order.idle and sum(map(len, batches)) <= _SMALL_BYTES:
+            waiting = _append_small(replica, batches, payer)
+        if waiting is None:
+            first = _opened(batches[0])
+            producer = first.producer if isinstance(first, PackedBatch) else 0
+            steps = _append_steps(replica, first, batches[1:], payer)
+            waiting = await self._in_order.stepped((replica.gid, producer), steps)
         results = []
         for item in waiting:
             if isinstance(item, LognodeError):
@@ -280,11 +286,29 @@ class DataService:
 
 
 def _opened(data: bytes) -> PackedBatch | LognodeError:
-    """A batch none of whose columns is unpacked, or what is wrong with it."""
+    """Return the batch with its columns still packed, or the error of the batch."""
     try:
         return open_batch(data)
     except CorruptData as error:
         return CorruptData(error.message, outcome="not_applied")
+
+
+def _append_small(
+    replica: RangeReplica, batches: Sequence[bytes], payer: Payer | None
+) -> list["asyncio.Future[Body] | LognodeError"] | None:
+    """Give batches of few bytes to the replica at once; return None where that may take long."""
+    opened: Sequence[bytes | PackedBatch | LognodeError] = batches
+    if len(batches) > 1:
+        opened = list(map(_opened, batches))
+        if sum(each.values_size for each in opened if isinstance(each, PackedBatch)) > _SMALL_BYTES:
+            return None
+    waiting: list[asyncio.Future[Body] | LognodeError] = []
+    for each in opened:
+        try:
+            waiting.append(each if isinstance(each, LognodeError) else replica.append(each, payer))
+        except LognodeError as error:
+            waiting.append(error)
+    return waiting
 
 
 def _append_steps(
@@ -293,7 +317,7 @@ def _append_steps(
     others: Sequence[bytes],
     payer: Payer | None,
 ) -> Generator[None, None, list["asyncio.Future[Body] | LognodeError"]]:
-    """Give the batches to the replica, in steps: the future of each reply, or why there is none.
+    """Give the batches to the replica in steps. Return the future of each reply, or an error.
 
     Raises LimitExceeded before any column of any batch is unpacked.
     """
@@ -301,26 +325,20 @@ def _append_steps(
     for data in others:
         opened.append(_opened(data))
         yield
-    whole = [each for each in opened if isinstance(each, PackedBatch)]
-    declared = sum(each.values_size for each in whole)
+    declared = sum(each.values_size for each in opened if isinstance(each, PackedBatch))
     if declared > limits.values_bytes_max:
         raise LimitExceeded(
             f"append of batches whose values have {declared} bytes uncompressed; at most "
             f"{limits.values_bytes_max} are allowed: send them in several requests",
             limit="values_bytes_max", value=declared, allowed=limits.values_bytes_max,
         )  # fmt: skip
-    name = "" if payer is None else payer.principal.name
-    if payer is not None:
-        payer.use(
-            APPEND_RECORDS, sum(min(each.records, limits.batch_records_max) for each in whole)
-        )
     waiting: list[asyncio.Future[Body] | LognodeError] = []
     for each in opened:
         if isinstance(each, LognodeError):
             waiting.append(each)
             continue
         try:
-            waiting.append((yield from replica.append_steps(each, name)))
+            waiting.append((yield from replica.append_steps(each, payer)))
         except LognodeError as error:
             waiting.append(error)
         yield

@@ -9,13 +9,13 @@ from typing import Any
 
 from ..client import limits
 from ..client.errors import InvalidArgument, LognodeError, Overloaded, Sealed
-from ..client.records import PackedBatch
+from ..client.records import Batch, PackedBatch
 from ..partitions.load_sample import HotKey, Sample
 from ..partitions.model import Descriptor
 from ..raft.group_log import GroupLog
 from ..raft.types import LogEntry
 from ..statemachine import commands
-from ..statemachine.admission import admit_steps, finished
+from ..statemachine.admission import admit, admit_steps
 from ..statemachine.range_state import Ahead, Base, RangeState
 from ..statemachine.turns import NotPrepared, TurnOver, Turns
 from .cooling import Cooling
@@ -23,6 +23,7 @@ from .gathered import Gathered, Waiting
 from .load import LoadMeter
 from .prepare import prepare
 from .producer_use import ProducerUse, retire_at_once_max
+from .quotas import APPEND_RECORDS, Payer
 from .replica import Replica, Services
 
 Reply = dict[str, Any]
@@ -93,37 +94,48 @@ class RangeReplica(Replica):
 
     # Appends.
 
-    def append(self, data: bytes) -> "asyncio.Future[Reply]":
+    def append(
+        self, data: bytes | PackedBatch, payer: Payer | None = None
+    ) -> "asyncio.Future[Reply]":
         """Take one client batch into the next round. The future has the reply of apply.
+
+        Batches of different principals share the rounds.
 
         Raises NotLeader, Sealed, Overloaded, or what `admit` found wrong; nothing was appended.
         """
-        return finished(self.append_steps(data))
-
-    def append_steps(
-        self, data: bytes | PackedBatch, principal: str = ""
-    ) -> Generator[None, None, "asyncio.Future[Reply]"]:
-        """The same as `append` in steps of at most a few milliseconds; yields between them.
-
-        Batches of different principals share the rounds.
-        """
-        self._check_takes(principal)
+        self._check_takes(payer)
         packed = data.data if isinstance(data, PackedBatch) else data
         _check_size(packed)
-        batch = yield from admit_steps(data, self.state.start, self.state.end)
-        self._check_takes(principal)  # other work may have run between the steps
+        return self._gather(packed, admit(data, self.state.start, self.state.end), payer)
+
+    def append_steps(
+        self, packed: PackedBatch, payer: Payer | None = None
+    ) -> Generator[None, None, "asyncio.Future[Reply]"]:
+        """Do the same as `append` in steps of at most a few milliseconds."""
+        self._check_takes(payer)
+        _check_size(packed.data)
+        batch = yield from admit_steps(packed, self.state.start, self.state.end)
+        self._check_takes(payer)  # again: other work may have run between the steps
+        return self._gather(packed.data, batch, payer)
+
+    def _gather(self, data: bytes, batch: Batch, payer: Payer | None) -> "asyncio.Future[Reply]":
+        """Keep a batch that was admitted for the next round."""
         if batch.producer:
             self._producer_use.used(batch.producer)
         if self.sample is not None:
             self.sample.appended(batch.keys, together=batch.atomic)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.services.memory.brought.add(principal, len(packed))
-        self._gathered.add(principal, Waiting(packed, batch.count, future))
+        principal = _name(payer)
+        if payer is not None:
+            payer.use(APPEND_RECORDS, batch.count)
+        self.services.memory.brought.add(principal, len(data))
+        self._gathered.add(principal, Waiting(data, batch.count, future))
         self.services.rounds.gather(self)
         return future
 
-    def _check_takes(self, principal: str) -> None:
-        """Raise why this replica takes no append now."""
+    def _check_takes(self, payer: Payer | None) -> None:
+        """Raise the reason why this replica takes no append now, if there is a reason."""
+        principal = _name(payer)
         if not self.leads and not self.resigning:
             raise self.not_leader()
         if self.is_sealed or self._seal_proposed:
@@ -424,6 +436,11 @@ class RangeReplica(Replica):
 def brim(hard_bytes: int) -> int:
     """Where nobody's appends are taken any more, for a bound above which most are refused."""
     return hard_bytes + hard_bytes // 4
+
+
+def _name(payer: Payer | None) -> str:
+    """The principal who appends; nobody has the empty name."""
+    return "" if payer is None else payer.principal.name
 
 
 def _check_size(data: bytes) -> None:
