@@ -18,7 +18,6 @@ from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..client.meter import NodeBudgets
 from ..client.protocol import peers as protocol
-from ..client.protocol.quotas import USAGE
 from ..client.request import Room, no_room
 from ..partitions import commands
 from ..partitions.facts import Facts
@@ -75,7 +74,6 @@ from .merges import Merges
 from .metrics import Metrics
 from .peers import PeerLinks
 from .pings import Pings
-from .quotas import Quotas
 from .raft_in import Boot, RaftIn
 from .rate import TokenBucket
 from .recoveries import Recoveries
@@ -89,7 +87,6 @@ from .status import status
 from .sync_thread import SyncThread
 from .tls import NodeTls
 from .turn_ends import TurnEnds
-from .usage import Usage
 from .view import View
 
 _REPORT_TIMEOUT_S = 5.0
@@ -415,10 +412,8 @@ class Node:
             node_id=identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection,
         )  # fmt: skip
-        quotas = Quotas(time.monotonic)
-        self._gate = Gate(quotas, lambda: self._view.metadata)
-        self._usage = Usage(quotas, self._clocks.wall_ms())
-        self._metrics.watch_use(quotas)
+        self._gate = Gate(lambda: self._view.metadata, time.monotonic, self._clocks.wall_ms())
+        self._metrics.watch_use(self._gate.quotas)
         self._cluster = ClusterService(
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection, status=self._status, rng=self._rng,
@@ -461,7 +456,7 @@ class Node:
             raft_in=self._raft_in,
             data=data,
             handlers=cluster.handlers,
-            paid_handlers={**cluster.paid_handlers, USAGE: self._usage.serve},
+            paid_handlers={**cluster.paid_handlers, **self._gate.handlers},
             join=cluster.join,
             peer_handlers={
                 protocol.BASE: bases.describe,

@@ -24,6 +24,7 @@ from ..client.fair_turns import Share
 from ..client.principal import Principal
 from ..client.protocol import Operation
 from ..client.protocol.appends import APPEND
+from ..client.protocol.quotas import USAGE
 from ..client.protocol.reads import READS
 from ..client.request import Request
 from ..partitions.metadata import Metadata
@@ -41,6 +42,7 @@ from .quotas import (
     Refusal,
     Spender,
 )
+from .usage import Usage
 
 _ANY = (REQUESTS, CPU)
 _APPEND = (*_ANY, APPEND_BYTES, APPEND_RECORDS)
@@ -86,10 +88,14 @@ def pause_s(payer: Payer) -> float:
 
 
 class Gate:
-    """See the module. `metadata` gives the newest metadata that the node knows."""
+    """See the module. `metadata` gives the newest metadata that the node knows, `clock` seconds;
+    the node has started at `started_ms` of the wall clock."""
 
-    def __init__(self, quotas: Quotas, metadata: Callable[[], Metadata]) -> None:
-        self.quotas = quotas
+    def __init__(
+        self, metadata: Callable[[], Metadata], clock: Callable[[], float], started_ms: int
+    ) -> None:
+        self.quotas = Quotas(clock)
+        self.handlers = {USAGE: Usage(self.quotas, started_ms).serve}
         self._metadata = metadata
         self._principals: dict[ServerConnection, Spender] = {}
         self._tenants: dict[int, Spender] = {}
