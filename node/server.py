@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from ..client.acceptor import UNREAD, ServerConnection
+from ..client.acceptor import UNREAD, Believed, ServerConnection
+from ..client.access import Access
 from ..client.errors import (
     CorruptData,
     InvalidArgument,
@@ -23,6 +24,7 @@ from ..client.protocol.peers import JOIN, RAFT
 from ..client.protocol.reads import FOLLOW
 from ..client.request import Request, Room
 from ..client.wire import Hello, Welcome
+from .access import Accesses, Shown
 from .data_service import DataService
 from .follow import Follow, no_pause
 from .gate import Gate, pause_s
@@ -37,6 +39,8 @@ Handler = Callable[[Body], Answer]
 PaidHandler = Callable[[Body, Room], Answer]
 """Waits for the room for its answer itself, just before the answer is made."""
 PeerHandler = Callable[[int, Body], Answer]
+Visible = Callable[[Operation, Access, Body], Body]
+"""What of an answer may be seen by whom."""
 
 log = logging.getLogger("lognode.server")
 
@@ -59,6 +63,9 @@ class Server:
         handlers: Mapping[Operation, Handler],
         paid_handlers: Mapping[Operation, PaidHandler],
         join: Handler,
+        accesses: Accesses,
+        proves_nodes: bool,
+        visible: Visible,
         peer_handlers: Mapping[Operation, PeerHandler],
         gate: Gate,
         metrics: Metrics,
@@ -75,6 +82,10 @@ class Server:
         self._peer_handlers = peer_handlers
         self._join = join
         self._gate = gate
+        self._accesses = accesses
+        self._proves_nodes = proves_nodes
+        """Whether a node proves that it is one, by a secret or a certificate."""
+        self._visible = visible
         self._metrics = metrics
         self._answered = {
             operation: metrics.requests.labels(operation.name, "OK")
@@ -92,7 +103,7 @@ class Server:
             raise RemoteProtocolError("a node that does not say which, or of which cluster")
         return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
 
-    def believe(self, hello: Hello) -> None:
+    def believe(self, connection: ServerConnection, hello: Hello) -> Believed:
         cluster, _ = self._who()
         if hello.cluster is not None and hello.cluster != cluster:
             if hello.role == "node":
@@ -101,6 +112,19 @@ class Server:
                 f"this node belongs to cluster {cluster}, the other side to {hello.cluster}: "
                 "check the address"
             )
+        if hello.role == "client":
+            return self._accesses.of_client(
+                Shown(
+                    hello.token, connection.certificate, connection.address,
+                    private=connection.is_private,
+                )
+            )  # fmt: skip
+        if self._accesses.is_on and not self._proves_nodes:
+            raise Unauthorized(
+                "this cluster has tokens and cannot tell its nodes from others; start every node "
+                "with --secret-file, or with TLS"
+            )
+        return None
 
     def operation(self, connection: ServerConnection, number: int) -> Operation:
         operation = by_number(number)
@@ -117,12 +141,16 @@ class Server:
     def opened(self, connection: ServerConnection) -> Principal | None:
         self._metrics.connections.labels(_role(connection)).inc()
         hello = connection.hello
-        if hello is None or hello.role != "node":
-            self._gate.opened(connection, connection.principal)
-            return None
-        return of_node(hello.node)
+        if hello is not None and hello.role == "node":
+            return of_node(hello.node)
+        self._accesses.opened(connection)
+        access = connection.access
+        principal = connection.principal if access is None else access.principal
+        self._gate.opened(connection, principal)
+        return principal
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
+        self._accesses.closed(connection)
         self._metrics.connections.labels(_role(connection)).dec()
         self._gate.closed(connection)
         if error.fields.get("reason") == UNREAD:
@@ -142,7 +170,7 @@ class Server:
         """The work that a request is."""
         operation, body = request.operation, request.body
         if operation is APPEND:
-            return self._data.append(body, payer)
+            return self._data.append(body, request.keys, payer)
         if operation is FOLLOW:
             return self._follow(request, payer)
         if operation is JOIN:
@@ -152,7 +180,7 @@ class Server:
             return self._join(seen)
         paid = self._paid_handlers.get(operation)
         if paid is not None:
-            return paid(body, request.room)
+            return self._paid(request, paid)
         handler = self._handlers.get(operation)
         if handler is not None:
             return handler(body)
@@ -206,6 +234,11 @@ class Server:
                 request.on_sent(0, {})
         self._answered[operation].inc()
         return answer
+
+    async def _paid(self, request: Request, paid: PaidHandler) -> Body:
+        answer = await paid(request.body, request.room)
+        rights = request.connection.access
+        return self._visible(request.operation, rights, answer) if rights is not None else answer
 
     async def _follow(self, request: Request, payer: Payer | None) -> None:
         replica = self._data.find(request.body)
