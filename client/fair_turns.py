@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 connection_s: Final = 0.002
-clients_s: Final = 0.004
+clients_s: Final = 0.002
 slice_s: Final = 0.0005
 light_s: Final = 0.001
 held_every_s: Final = 0.002

@@ -184,7 +184,7 @@ def test_requests_of_many_turns_share_the_time_by_principal() -> None:
         ended = True
         await asyncio.gather(*tasks)
         assert 0.7 < served["one"] / served["many"] < 1.4
-        assert max(took) < 5 * clients_s  # until it is known what a turn takes
+        assert max(took) < 8 * clients_s  # until it is known what a turn takes
         assert max(took[20:]) < 2 * clients_s
 
     asyncio.run(main())
