@@ -17,7 +17,7 @@ from .certificate import Certificate
 from .errors import LognodeError, RemoteProtocolError, Timeout, Unauthorized, Unavailable
 from .frame import Frame
 from .protocol import Operation, frames, name_of
-from .tls import DialTls
+from .tls import Channel, DialTls
 from .transport import FrameTransport
 from .wire import Hello, Welcome
 
@@ -392,12 +392,12 @@ async def dial(
 ) -> Connection:
     """Connect and shake hands, inside TLS where `tls` is given.
 
-    Raises Unavailable when nobody answers at that address within `timeout_s`, Unauthorized when
+    Raises Unavailable when nobody answers at that address within `timeout_s` or the address cannot
+    be encoded, Unauthorized when
     one side refuses the other's certificate, does not hold the other's secret or is of another
     cluster, RemoteProtocolError when what answers is no lognode or does not speak TLS, Unsupported
     when no protocol version is common.
     """
-    loop = asyncio.get_running_loop()
     hello = Hello(
         role=role, nonce=entropy(wire.nonce_bytes), cluster=cluster, node=node,
         incarnation=incarnation,
@@ -405,7 +405,7 @@ async def dial(
     channel = None if tls is None else tls.channel(host)
     try:
         async with asyncio.timeout(timeout_s):
-            _, transport = await loop.create_connection(lambda: FrameTransport(channel), host, port)
+            transport = await _connected(host, port, channel)
             welcome = await _shake_hands(_Greeting(transport), hello, secret)
     except TimeoutError:
         reason = f"no answer within {timeout_s:g} s"
@@ -417,6 +417,17 @@ async def dial(
         raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
     transport.trust()
     return Connection(transport, hello, welcome)
+
+
+async def _connected(host: str, port: int, channel: Channel | None) -> FrameTransport:
+    """Open a TCP connection. Raises OSError; Unavailable for an address that cannot be encoded."""
+    loop = asyncio.get_running_loop()
+    try:
+        _, transport = await loop.create_connection(lambda: FrameTransport(channel), host, port)
+    except (ValueError, OverflowError) as error:  # of the resolver; UnicodeError is a ValueError
+        reason = f"the address cannot be encoded: {error}"
+        raise Unavailable(f"{host!r} port {port}: {reason}", reason=reason) from None
+    return transport
 
 
 async def _shake_hands(greeting: "_Greeting", hello: Hello, secret: bytes | None) -> Welcome:

@@ -254,15 +254,18 @@ def to_wire(error: LognodeError) -> dict[str, Any]:
     }
 
 
-def from_wire(body: Mapping[str, Any]) -> LognodeError:
-    """The error that `to_wire` packed; of an unknown code, a LognodeError."""
-    code = body.get("code", "ERROR")
-    cls = BY_CODE.get(code, LognodeError)
-    outcome: Outcome = "unknown"
-    if body.get("outcome") == "not_applied":
-        outcome = "not_applied"
-    elif body.get("outcome") == "applied":
-        outcome = "applied"
-    fields = body.get("fields") or {}
-    message = str(body.get("message") or code)
-    return cls(message, outcome=outcome, **{str(k): v for k, v in fields.items()})
+def from_wire(body: Mapping[Any, Any]) -> LognodeError:
+    """The error that `to_wire` packed; of an unknown code, a LognodeError.
+
+    Of a body that is no error, with fields of any type, a LognodeError of outcome `unknown`: the
+    other side may have sent anything, and this call never raises.
+    """
+    code = body.get("code")
+    cls = BY_CODE.get(code, LognodeError) if isinstance(code, str) else LognodeError
+    told = body.get("outcome")
+    outcome: Outcome = told if told in ("not_applied", "applied") else "unknown"
+    error = cls(str(body.get("message") or code or cls.code), outcome=outcome)
+    fields = body.get("fields")
+    if isinstance(fields, Mapping):
+        error.fields = {str(name): value for name, value in fields.items()}
+    return error

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..client import acceptor
@@ -63,6 +64,7 @@ from .host import Host
 from .hot import HotRanges
 from .http import HttpServer
 from .joining import found, join, registration
+from .known_peers import KnownPeers
 from .large import LargeRanges
 from .lead_balance import LeadBalance
 from .loads import Loads
@@ -83,6 +85,7 @@ from .scrub import Scrub
 from .segment_repair import SegmentRepair
 from .server import Server
 from .status import status
+from .supervision import supervised
 from .sync_thread import SyncThread
 from .tls import NodeTls
 from .turn_ends import TurnEnds
@@ -197,16 +200,20 @@ class Node:
         if self._host.controller is not None:
             self._controller_began(self._host.controller)
         for part in (
-            self._duties.run(), self._heartbeat.run(), self._maintenance.run(),
-            self._memtables.watch(), self._memtables.build(), self._merges.run(),
-            self._removals.run(),
-            self._changes.run(), self._membership.register(), self._disk_watch.run(),
-            self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
-            self._hot.run(), Garbage(lambda: not self._view.metadata.operations).run(),
+            self._duties.run(), self._maintenance.run(), self._memtables.watch(),
+            self._memtables.build(), self._merges.run(), self._removals.run(),
+            self._changes.run(), self._disk_watch.run(), self._scrub.run(),
+            Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
+        for name, begin in (
+            ("heartbeat", self._heartbeat.run), ("registration", self._membership.register),
+            ("loads", self._loads.run), ("draining", self._draining.run),
+            ("large", self._large.run), ("hot", self._hot.run),
+        ):  # fmt: skip
+            self._spawn(supervised(name, begin, self._metrics))
         if config.balance == "on":
-            self._spawn(self._leads.run())
+            self._spawn(supervised("leads", self._leads.run, self._metrics))
         if self._tls is not None:
             self._spawn(self._tls.run())
         self._repair.begin()
@@ -471,6 +478,7 @@ class Node:
                 protocol.HAND_OVER: self._handover.hand_over,
                 protocol.GIVE_LEAD: self._handover.give,
             },
+            known_peers=KnownPeers(lambda: self._view.metadata.nodes, self._metrics),
             metrics=self._metrics,
             on_stranger=self._stranger,
             on_broken=self._fail,
@@ -545,7 +553,7 @@ class Node:
 
     def _controller_began(self, replica: ControllerReplica) -> None:
         self._view.follow_replica(replica.metadata)
-        self._spawn(self._driver.run(replica))
+        self._spawn(supervised("driver", partial(self._driver.run, replica), self._metrics))
         if not replica.metadata.cluster_id:
             self._spawn(self._found(replica))
 
@@ -569,7 +577,9 @@ class Node:
         await connection.request(protocol.REPORT, report, deadline=deadline)
 
     async def _take_report(self, node: int, report: dict[str, Any]) -> dict[str, Any]:
-        self._facts.take(node, report, asyncio.get_running_loop().time())
+        replica = self._host.controller
+        under_way = () if replica is None else replica.metadata.operations
+        self._facts.take(node, report, asyncio.get_running_loop().time(), under_way)
         self._driver.wake()
         return {}
 
@@ -590,9 +600,11 @@ class Node:
             return f"the controller has not answered for {silent_s:.0f} s"
         return None
 
-    def _registered_boot(self, node: int) -> Boot:
+    def _registered_boot(self, node: int) -> Boot | None:
         known = self._view.metadata.nodes.get(node)
-        return (0, 0) if known is None else (known.boot, known.process)
+        if known is None or known.state == "REMOVED":
+            return None
+        return known.boot, known.process
 
     def _read_again(self) -> None:
         """SIGHUP: the dial map and the TLS files may have changed; bad ones change nothing."""

@@ -157,8 +157,8 @@ class RangeReplica(Replica):
                 records += count
                 batches.append(data)
                 futures.append(future)
-            command = commands.encode(commands.APPEND, self.services.stamp_ms(), batches)
             try:
+                command = commands.proposal(commands.APPEND, self.services.stamp_ms(), batches)
                 self.propose(command, futures, records=records)
             except LognodeError as error:
                 for future in futures:
@@ -177,7 +177,7 @@ class RangeReplica(Replica):
         """End this generation, if this member leads and has not done so yet (idempotent)."""
         if self.leads and self.state.sealed is None and not self._seal_proposed:
             self.propose_gathered()
-            self.propose(commands.encode(commands.SEAL, self.services.stamp_ms(), operation), ())
+            self.propose(commands.proposal(commands.SEAL, self.services.stamp_ms(), operation), ())
             self._seal_proposed = True
 
     def propose_freeze(self) -> None:
@@ -187,7 +187,7 @@ class RangeReplica(Replica):
         if self.is_sealed or self._seal_proposed:
             return  # the end of the generation is where everybody flushes
         with contextlib.suppress(LognodeError):  # not now: the next turn asks again
-            command = commands.encode(commands.FREEZE, self.services.stamp_ms(), None)
+            command = commands.proposal(commands.FREEZE, self.services.stamp_ms(), None)
             self._freeze_index = self.propose(command, ())
 
     @property
@@ -209,7 +209,7 @@ class RangeReplica(Replica):
         if self.is_sealed or self._seal_proposed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.propose(commands.encode(kind, self.services.stamp_ms(), payload), (future,))
+        self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), (future,))
         return await future
 
     def propose_in_passing(self, kind: int, payload: Any) -> bool:
@@ -217,7 +217,7 @@ class RangeReplica(Replica):
         if not self.leads or self.resigning or self.is_sealed or self._seal_proposed:
             return False
         try:
-            self.propose(commands.encode(kind, self.services.stamp_ms(), payload), ())
+            self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), ())
         except LognodeError:
             return False
         return True
@@ -240,7 +240,7 @@ class RangeReplica(Replica):
         """Forget producers that nobody uses. Raises NotLeader."""
         self.propose_gathered()
         if not self._seal_proposed:
-            command = commands.encode(
+            command = commands.proposal(
                 commands.RETIRE_PRODUCERS, self.services.stamp_ms(), producers
             )
             self.propose(command, ())

@@ -22,6 +22,7 @@ from ..client.request import Request, Room
 from ..client.wire import Hello, Welcome
 from .data_service import DataService
 from .follow import Follow
+from .known_peers import KnownPeers
 from .metrics import Metrics
 from .raft_in import RaftIn
 
@@ -54,6 +55,7 @@ class Server:
         paid_handlers: Mapping[Operation, PaidHandler],
         join: Handler,
         peer_handlers: Mapping[Operation, PeerHandler],
+        known_peers: KnownPeers,
         metrics: Metrics,
         on_stranger: Callable[[str], None],
         on_broken: Callable[[BaseException], None],
@@ -67,6 +69,7 @@ class Server:
         self._paid_handlers = {**data.reads, **paid_handlers}
         self._peer_handlers = peer_handlers
         self._join = join
+        self._known_peers = known_peers
         self._metrics = metrics
         self._on_broken = on_broken
 
@@ -135,7 +138,7 @@ class Server:
         peer_handler = self._peer_handlers.get(operation)
         if peer_handler is None:
             raise Unsupported(f"a node of a cluster does not serve {operation}")
-        node = _node(request.connection)
+        node = self._known_peers.asker(request.connection.hello, operation)
         return self._counted(
             operation, lambda: _with_room(request.room, lambda: peer_handler(node, body))
         )
@@ -143,7 +146,7 @@ class Server:
     def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         try:
             if operation is RAFT:
-                self._raft_in.take(_node(connection), body)
+                self._raft_in.take(self._known_peers.speaker(connection.hello), body)
             elif operation is PRODUCER_CLOSE:
                 self._data.producer_close(body)
         except InvalidArgument as error:

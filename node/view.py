@@ -5,18 +5,23 @@ image older than one that was acted on is never taken (executions 1.3).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..client import limits
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE
 from ..partitions.planner import Damage
 from ..partitions.policy import Policy
+from ..partitions.received import received
 from ..raft.types import GroupId
 from ..statemachine.meta import MetaStore
-from . import leaders, rows
+from . import rows
 from .leaders import NOBODY, Leaders, Told
 from .sync_thread import SyncThread
+
+_NEW_RANGES_MAX = 4 * limits.ranges_per_log_max
+"""Ranges that others know of and this node does not know yet, at most."""
 
 
 class View:
@@ -66,9 +71,13 @@ class View:
         mine = (self.metadata.controller.generation, self.metadata.version)
         return (metadata.controller.generation, metadata.version) > mine
 
-    async def take(self, image: dict[str, Any]) -> None:
-        """Act on an image from elsewhere, once it is stored."""
-        metadata = Metadata.from_image(image)
+    async def take(self, image: Any) -> None:
+        """Act on an image from elsewhere, once it is stored.
+
+        Raises RemoteProtocolError for what is no image, Conflict for one that contradicts what this
+        node knows.
+        """
+        metadata = received(image, self.metadata)
         if not self._is_newer(metadata):
             return
         await self._sync.run(lambda: self._meta.commit({rows.IMAGE: image}))
@@ -114,10 +123,30 @@ class View:
         """What a replica of this node knows of its leader."""
         self.leaders.learn(gid.range_id, Told(gid.generation, term, leader))
 
-    def learn_leaders(self, told: Mapping[Any, Any]) -> None:
-        """What another node says of leaders. Raises InvalidArgument, having learnt nothing."""
-        for range_id, leader in leaders.from_wire(told).items():
-            self.leaders.learn(range_id, leader)
+    def learn_leaders(self, told: Mapping[int, Sequence[int]]) -> None:
+        """Learn what another node says of leaders: generation, term, node by range.
+
+        A statement that cannot be true is left out: the statement of the highest term holds, and
+        would hold against every true statement.
+        """
+        for range_id, row in told.items():
+            leader = Told(*row)
+            if self._may_lead(range_id, leader):
+                self.leaders.learn(range_id, leader)
+
+    def _may_lead(self, range_id: int, told: Told) -> bool:
+        """Whether a node could lead the range: a member does, of a generation that there may be.
+        The image of who says so may be newer than this node's."""
+        metadata = self.metadata
+        if range_id == CONTROLLER_RANGE:
+            range_ = metadata.controller
+        elif range_id in metadata.ranges:
+            range_ = metadata.ranges[range_id]
+        else:
+            return range_id < metadata.next_ids["range"] + _NEW_RANGES_MAX
+        if told.generation == range_.generation:
+            return told.node == NOBODY or told.node in range_.members
+        return told.generation - range_.generation <= limits.generation_jump_max
 
     def forget_controller_leader(self) -> None:
         """It did not answer, or says that it does not lead."""

@@ -1,0 +1,125 @@
+"""A program that speaks to nodes as if it were a node: what it was told, and under any name."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lognode.client import acceptor
+from lognode.client.acceptor import Listener, Request, ServerConnection
+from lognode.client.address import split_address
+from lognode.client.connection import Connection, dial
+from lognode.client.errors import LognodeError
+from lognode.client.wire import Hello, Welcome
+from lognode.partitions.metadata import Metadata
+from lognode.partitions.model import Descriptor
+from lognode.testing import LocalNode
+
+Body = dict[str, Any]
+
+
+class Intruder:
+    """Joins the cluster of these nodes, listens, and answers whatever `answer` gives.
+
+    By joining it gets the image of the metadata, with which it can name any node's incarnation.
+    """
+
+    def __init__(self, nodes: list[LocalNode], *, secret: bytes | None = None) -> None:
+        self.nodes = nodes
+        self.secret = secret
+        self.number = 0
+        self.cluster = ""
+        self.incarnation = random.randrange(1 << 62)
+        self.metadata = Metadata()
+        self.answer: Callable[[Request], Any] = lambda request: {}
+        self.asked: dict[str, int] = {}
+        self._listener: Listener | None = None
+
+    async def join(self) -> None:
+        """Become a registered node, at an address of its own."""
+        self._listener = await acceptor.serve(self, "127.0.0.1", 0, secret=self.secret)
+        body = {**self.registration(), "address": f"127.0.0.1:{self._listener.port}"}
+        answer = await self.ask(await self.fresh(self.nodes[0]), "join", body)
+        assert isinstance(answer, dict), answer
+        self.cluster, self.number = answer["cluster"], answer["node"]
+        self.metadata = Metadata.from_image(answer["image"])
+
+    async def leave(self) -> None:
+        if self._listener is not None:
+            await self._listener.close()
+
+    def registration(self, **more: Any) -> Body:
+        return {"node": None, "incarnation": self.incarnation, "boot": 0, "process": 7,
+                "address": "127.0.0.1:9", "http": "127.0.0.1:9", "zone": "", **more}  # fmt: skip
+
+    # Asking.
+
+    async def fresh(self, node: LocalNode) -> Connection:
+        """As a node that is of no cluster yet."""
+        host, port = split_address(node.address)
+        return await dial(host, port, role="node", incarnation=1, secret=self.secret)
+
+    async def as_node(
+        self, node: LocalNode, number: int | None = None, incarnation: int | None = None
+    ) -> Connection:
+        """As the node of that number, by default its own; with the incarnation it registered."""
+        host, port = split_address(node.address)
+        number = self.number if number is None else number
+        if incarnation is None:
+            record = self.metadata.nodes.get(number)
+            incarnation = 1 if record is None else record.incarnation
+        return await dial(
+            host, port, role="node", cluster=self.cluster, node=number, incarnation=incarnation,
+            secret=self.secret,
+        )  # fmt: skip
+
+    async def ask(self, connection: Connection, op: str, body: Body) -> Body | LognodeError:
+        """The answer, or the error that was the answer."""
+        deadline = asyncio.get_running_loop().time() + 15
+        try:
+            return await connection.request(op, body, deadline=deadline)
+        except LognodeError as error:
+            return error
+
+    async def refresh(self) -> None:
+        """The image as it is now."""
+        connection = await self.as_node(self.nodes[0])
+        answer = await self.ask(connection, "known_image", {"generation": 0, "version": 0})
+        connection.close()
+        assert isinstance(answer, dict), answer
+        self.metadata = Metadata.from_image(answer["image"])
+
+    def frame(self, number: int, messages: list[Any] | None = None, **more: Any) -> Body:
+        """A body of the message `raft` in the name of a node, in its registered boot."""
+        record = self.metadata.nodes[number]
+        return {"messages": messages or [], "boot": record.boot, "process": record.process,
+                "clock": int(time.time() * 1000), "ping": [0, 0, []], **more}  # fmt: skip
+
+    # Being asked: `client.acceptor.Handler`.
+
+    def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
+        return Welcome(
+            nonce=nonce, version=1, cluster=self.cluster or None, node=self.number or None
+        )
+
+    def request(self, request: Request) -> Any:
+        self.asked[request.op] = self.asked.get(request.op, 0) + 1
+        return self.answer(request)
+
+    def opened(self, connection: ServerConnection) -> None:
+        """A node has dialled it."""
+
+    def closed(self, connection: ServerConnection, error: LognodeError) -> None:
+        """A node has gone."""
+
+    def message(self, connection: ServerConnection, op: str, body: Body) -> None:
+        """Frames of Raft messages."""
+
+    def failed(self, op: str, error: Exception) -> None:
+        raise AssertionError(f"{op}: {error!r}")
+
+
+def item(range_: Descriptor, message: list[Any]) -> list[Any]:
+    """One Raft message of a group, as frames have it."""
+    return [range_.range_id, range_.generation, range_.fingerprint(), message]
