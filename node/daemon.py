@@ -15,7 +15,7 @@ from typing import Any
 
 from ..client import acceptor
 from ..client.address import split_address
-from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
+from ..client.errors import InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..client.meter import NodeBudgets
 from ..client.protocol import peers as protocol
@@ -63,7 +63,7 @@ from .heartbeat import Heartbeat
 from .host import Host
 from .hot import HotRanges
 from .http import HttpServer
-from .joining import found, join, registration
+from .joining import found, founded_anew, join, registration
 from .known_peers import KnownPeers
 from .large import LargeRanges
 from .lead_balance import LeadBalance
@@ -537,12 +537,7 @@ class Node:
         is empty still, its directory is not the one that it is known by (executions 1.24)."""
         metadata = self._view.metadata
         if self._founding and len(metadata.nodes) <= 1 and not metadata.logs:
-            error = Conflict(
-                f"a node of cluster {cluster} has asked for {self._config.advertised}, "
-                f"and this node has just founded cluster {self.identity.cluster_id} in "
-                f"{self._config.data}: is that the right directory, and its volume mounted?"
-            )
-            self._fail(error)
+            self._fail(founded_anew(self._config, self.identity.cluster_id, cluster))
 
     def _replica_changed(self) -> None:
         controller = self._host.controller
