@@ -12,16 +12,19 @@ from typing import Any
 
 import pytest
 from intruder import Intruder, item
+from loose_operations import loosened
 from metrics_page import metric
 
 import lognode
 from lognode import testing
 from lognode.client import limits
-from lognode.client.acceptor import Request
 from lognode.client.address import split_address
 from lognode.client.connection import dial
 from lognode.client.errors import LognodeError
 from lognode.client.frame import encode
+from lognode.client.protocol import OPERATIONS, frames
+from lognode.client.protocol.peers import RAFT
+from lognode.client.request import Request
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Descriptor
 
@@ -168,7 +171,7 @@ def test_who_is_not_registered_or_names_another_directory_is_served_nothing(
             for op, body in PEER_OPS.items():
                 assert code(await intruder.ask(stranger, op, body)) == "UNAVAILABLE", op
                 assert code(await intruder.ask(liar, op, body)) == "UNAUTHORIZED", op
-            stranger.send("raft", {"messages": [], "boot": 1, "process": 1, "clock": BIG >> 1,
+            stranger.send(loosened(RAFT), {"messages": [], "boot": 1, "process": 1, "clock": BIG >> 1,
                                    "ping": [0, 0, []]})  # fmt: skip
             stranger.close()
             liar.close()
@@ -193,12 +196,12 @@ def test_x11_made_up_nodes_and_clocks_move_no_timestamp(cluster: testing.LocalCl
                     connection = await intruder.as_node(node, number)
                     body = {"messages": [], "boot": 1, "process": 1, "clock": clock,
                             "ping": [0, 0, []]}  # fmt: skip
-                    connection.send("raft", body)
+                    connection.send(loosened(RAFT), body)
                     connection.close()
         connection = await intruder.as_node(cluster.nodes[0])
         for clock in (1 << 63, BIG, -1):  # which is no number here: the connection ends
             connection = await intruder.as_node(cluster.nodes[0])
-            connection.send("raft", intruder.frame(intruder.number, clock=clock))
+            connection.send(loosened(RAFT), intruder.frame(intruder.number, clock=clock))
             await lost(connection)
 
     attack(cluster, how)
@@ -219,7 +222,7 @@ def test_x2_24_impossible_boots_shut_no_node_out(cluster: testing.LocalCluster) 
             for number in (1, 2, 3):
                 connection = await intruder.as_node(node, number)
                 for boot in (limits.boot_max, 1 << 62, (1 << 63) - 1):
-                    connection.send("raft", intruder.frame(number, boot=boot))
+                    connection.send(loosened(RAFT), intruder.frame(number, boot=boot))
                 connection.close()
         await asyncio.sleep(2.0)  # longer than an election timeout
 
@@ -255,7 +258,7 @@ def test_raft_messages_that_no_member_sends_cost_their_group_nothing(
             for group in (range_, intruder.metadata.controller):
                 for message in messages:
                     connection = await intruder.as_node(node, number)
-                    connection.send("raft", intruder.frame(number, [item(group, message)]))
+                    connection.send(loosened(RAFT), intruder.frame(number, [item(group, message)]))
                     connection.close()
 
     attack(cluster, how)
@@ -369,12 +372,12 @@ def test_a_listener_that_answers_a_hello_by_anything_ends_nobody(
 ) -> None:
     """An error with a field of the name `message`: TypeError ended the link, and the node."""
     hellos = [
-        encode(0, "error", {"code": "UNAVAILABLE", "message": "x", "fields": {"message": 1}}),
-        encode(0, "error", {"code": [1], "message": {}, "fields": [1]}),
-        encode(0, "error", {}),
-        encode(0, "welcome", {}),
-        encode(0, "welcome", {"version": BIG, "nonce": 5}),
-        encode(0, "ok", {"a": 1}),
+        encode(0, frames.ERROR, {"code": "UNAVAILABLE", "message": "x", "fields": {"message": 1}}),
+        encode(0, frames.ERROR, {"code": [1], "message": {}, "fields": [1]}),
+        encode(0, frames.ERROR, {}),
+        encode(0, frames.WELCOME, {}),
+        encode(0, frames.WELCOME, {"version": BIG, "nonce": 5}),
+        encode(0, frames.OK, {"a": 1}),
         b"HTTP/1.1 200 OK\r\n\r\n",
         b"",
     ]
@@ -454,7 +457,7 @@ def test_numbers_over_63_bits_are_refused_before_they_are_proposed(
                 ("node_drain", {"node": number}),
             ):
                 with pytest.raises(lognode.InvalidArgument):
-                    await link.request(op, body)
+                    await link.request(loosened(OPERATIONS[op]), body)
         link.close()
 
     asyncio.run(main())

@@ -6,11 +6,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from loose_operations import loosened
+
 from lognode.client import acceptor
-from lognode.client.acceptor import Listener, Request, ServerConnection
+from lognode.client.acceptor import Listener, ServerConnection
 from lognode.client.address import split_address
 from lognode.client.connection import Connection, dial
 from lognode.client.errors import LognodeError
+from lognode.client.protocol import OPERATIONS, Operation, by_number
+from lognode.client.request import Request
 from lognode.client.wire import Hello, Welcome
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Descriptor
@@ -78,7 +82,7 @@ class Intruder:
         """The answer, or the error that was the answer."""
         deadline = asyncio.get_running_loop().time() + 15
         try:
-            return await connection.request(op, body, deadline=deadline)
+            return await connection.request(loosened(OPERATIONS[op]), body, deadline=deadline)
         except LognodeError as error:
             return error
 
@@ -100,11 +104,25 @@ class Intruder:
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(
-            nonce=nonce, version=1, cluster=self.cluster or None, node=self.number or None
-        )
+            nonce=nonce, version=hello.agreed_version(), cluster=self.cluster or None,
+            node=self.number or None,
+        )  # fmt: skip
+
+    def believe(self, hello: Hello) -> None:
+        """Anybody is welcome."""
+
+    def operation(self, connection: ServerConnection, number: int) -> Operation:
+        """Whatever is asked, the intruder serves."""
+        operation = by_number(number)
+        assert operation is not None
+        return loosened(operation)
+
+    def refused(self, number: int, error: LognodeError) -> None:
+        """Nothing is refused."""
 
     def request(self, request: Request) -> Any:
-        self.asked[request.op] = self.asked.get(request.op, 0) + 1
+        name = request.operation.name
+        self.asked[name] = self.asked.get(name, 0) + 1
         return self.answer(request)
 
     def opened(self, connection: ServerConnection) -> None:
@@ -113,11 +131,11 @@ class Intruder:
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         """A node has gone."""
 
-    def message(self, connection: ServerConnection, op: str, body: Body) -> None:
+    def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         """Frames of Raft messages."""
 
-    def failed(self, op: str, error: Exception) -> None:
-        raise AssertionError(f"{op}: {error!r}")
+    def failed(self, number: int, error: Exception) -> None:
+        raise AssertionError(f"operation {number}: {error!r}")
 
 
 def item(range_: Descriptor, message: list[Any]) -> list[Any]:
