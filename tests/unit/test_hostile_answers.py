@@ -1,278 +1,278 @@
-"""Answers of other nodes that are none: each costs what was asked for, and ends nothing.
+"""A hostile or broken node costs its caller a LognodeError and nothing worse.
 
-A fake member, or one of another version, may answer anything. Each of these ended the node that had
-asked: its part raised KeyError or TypeError, which nobody expects.
+The node here answers each request with something else than the request asked for, on a real
+socket. Every method of the SDK ends in time, with an error of lognode.
 """
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
+import contextlib
+import math
+import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from lognode.client import connection
-from lognode.client.cluster import _address_of
-from lognode.client.errors import (
-    InvalidArgument,
-    LognodeError,
-    NotLeader,
-    Overloaded,
-    RemoteProtocolError,
-    Unavailable,
-    from_wire,
-    to_wire,
-)
-from lognode.client.frame import encode
-from lognode.client.protocol import Operation
-from lognode.client.protocol.peers import BOOTSTRAP, JOIN
-from lognode.node.base_transfer import BaseFetcher, _pause_s
-from lognode.node.heartbeat import Heartbeat
-from lognode.node.joining import _taken_in
-from lognode.node.lead_balance import LeadBalance
-from lognode.node.leaders import Told
-from lognode.node.sync_thread import SyncThread
-from lognode.node.view import View
-from lognode.partitions.facts import Facts
-from lognode.partitions.leads import Given
-from lognode.partitions.metadata import Metadata
-from lognode.partitions.model import CONTROLLER_RANGE, NodeRecord
-from lognode.raft.types import GroupId
-from lognode.statemachine.meta import LmdbMeta
+from lognode import AsyncClient
+from lognode.client import acceptor, errors, progress
+from lognode.client.acceptor import ServerConnection
+from lognode.client.errors import LognodeError, Overloaded, RemoteProtocolError, Unsupported
+from lognode.client.pages import read_page
+from lognode.client.protocol import Operation, by_number, frames
+from lognode.client.protocol.cluster import METADATA
+from lognode.client.protocol.reads import SCAN
+from lognode.client.request import Request
+from lognode.client.retry import Attempts
+from lognode.client.routing import Range
+from lognode.client.wire import Hello, Welcome
 
-BIG = (1 << 64) - 1
-STRANGE: tuple[Any, ...] = (
-    None, True, -1, 1 << 63, BIG, 1.5, float("inf"), float("nan"), "text", b"bytes", [], [None],
-    [[1, 2, 3]], [1, 2], {}, {"a": 1}, {1: [2]}, {BIG: [1, 1, 1]}, {0: [BIG, BIG, 9]}, [[]],
-    {2: [[1, 2, 3]]}, {2: [[float("inf"), 1, "x"]]}, {2: -1}, [[1, 2, float("inf")]],
+WRONG: tuple[Any, ...] = (
+    None, -1, 1 << 63, 1.5, math.nan, True, "text", b"bytes", [], [[]], {}, {"a": 1}, {1: {2: 3}},
+    [None], [1], ["x"], [b"k"], [{}], [[1, 2, 3, 4]], {b"k": b"v"}, "x" * 100_000,
 )  # fmt: skip
+"""Of all types, one behind the other: no field of an answer may be all of these."""
+
+CLUSTER: dict[str, Any] = {
+    "cluster": "c", "version": 1,
+    "nodes": [{"id": 1, "address": "", "http": "h:1", "zone": "", "state": "ACTIVE"}],
+    "logs": [{"id": 1, "name": "orders", "policy": {}}],
+    "ranges": [{"id": 1, "generation": 1, "log": 1, "start": b"", "end": None, "members": [1],
+                "leader": 1, "state": "ACTIVE", "operation": 0}],
+}  # fmt: skip
+PAGE: dict[str, Any] = {
+    "keys": [b"k"], "seqs": [1], "timestamps": [1], "values": [b"v"], "headers": {0: {b"a": b"b"}},
+    "snapshots": [0], "next": 2, "more": False, "applied": 1, "end_key": None,
+}  # fmt: skip
+CHUNK: list[Any] = [
+    1, 1, 1, b"\1\0", None, b"k", b"\0\0\0\0", b"\0\0\0\0", b"\1\0\0\0", b"v", None, None
+]  # fmt: skip
+ANSWERS: dict[str, dict[str, Any]] = {
+    "metadata": CLUSTER,
+    "append": {"results": [{"status": "ok", "first_seq": 1, "timestamp_ms": 1}]},
+    "producer_open": {"id": 1, "epoch": 1},
+    "scan": PAGE, "latest": PAGE, "read_span": PAGE,
+    "follow": {"page": PAGE, "caught_up": True, "next": 2, "applied": 1, "end_key": None},
+    "count": {"count": 1},
+    "keys": {"keys": [b"k"], "more": False, "after": b"k"},
+    "resolve": {"seq": 1, "more": False, "end_key": None},
+    "export": {"chunks": [CHUNK], "position": None, "end_key": None, "applied": 1},
+    "lease": {"end_key": None, "expires_ms": 1},
+    "fence": {}, "trim": {}, "delete_keys": {}, "release": {},
+}  # fmt: skip
 
 
-def variants(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Nothing at all; each field missing; each field of every strange value."""
-    yield {}
-    for name in body:
-        yield {other: value for other, value in body.items() if other != name}
-        for value in STRANGE:
-            yield {**body, name: value}
+def mutated(value: Any, rng: random.Random) -> Any:
+    """The answer with one thing in it of another type, out of bounds, or gone."""
+    if isinstance(value, dict) and value and rng.random() < 0.85:
+        name = rng.choice(list(value))
+        if rng.random() < 0.1:
+            return {each: value[each] for each in value if each != name}
+        return {**value, name: mutated(value[name], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.7:
+        at = rng.randrange(len(value))
+        return [*value[:at], mutated(value[at], rng), *value[at + 1 :]]
+    return rng.choice(WRONG)
 
 
-def test_an_error_from_elsewhere_is_always_one() -> None:
-    """`dial` raised TypeError for a hello that was answered so."""
-    sound = {"code": "NOT_LEADER", "message": "m", "outcome": "unknown", "fields": {"hint": 3}}
-    assert from_wire(sound).fields == {"hint": 3}
-    fields = {"message": 1, "outcome": 2, "self": 3, 5: 6, "code": 7}
-    error = from_wire({**sound, "fields": fields})
-    assert isinstance(error, NotLeader)
-    assert error.fields == {"message": 1, "outcome": 2, "self": 3, "5": 6, "code": 7}
-    for body in variants(sound):
-        error = from_wire(body)
-        assert isinstance(error, LognodeError)
-        assert error.outcome in ("unknown", "applied", "not_applied")
-        to_wire(error)
+class Node:
+    """Answers `op` by `answer`, and all else as it should."""
+
+    def __init__(self) -> None:
+        self.op = ""
+        self.answer: Any = {}
+        self.error: Any = None
+        self.port = 0
+
+    def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
+        return Welcome(nonce=nonce, cluster="c", node=1)
+
+    def believe(self, hello: Hello) -> None: ...
+    def opened(self, connection: ServerConnection) -> None: ...
+    def closed(self, connection: ServerConnection, error: LognodeError) -> None: ...
+    def refused(self, number: int, error: LognodeError) -> None: ...
+    def message(
+        self, connection: ServerConnection, operation: Operation, body: dict[str, Any]
+    ) -> None: ...
+
+    def operation(self, connection: ServerConnection, number: int) -> Operation:
+        operation = by_number(number)
+        if operation is None:
+            raise Unsupported(f"no operation {number}")
+        return operation
+
+    def request(self, request: Request) -> None:
+        name = request.operation.name
+        answer = ANSWERS.get(name, {})
+        if name == "metadata":
+            answer = {**CLUSTER, "nodes": [{**CLUSTER["nodes"][0], "address": self.address}]}
+        if name == self.op:
+            if self.error is not None:
+                request.connection._send(request.request_id, frames.ERROR, self.error)
+                request.connection._finished(request)
+                return
+            answer = self.answer
+        if name == "follow":
+            request.push(answer if isinstance(answer, dict) else {})
+            return
+        request.reply(answer)
+
+    def failed(self, number: int, error: Exception) -> None:
+        raise AssertionError(number) from error
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+Call = Callable[[AsyncClient], Awaitable[Any]]
+
+
+async def _all(iterator: Any, most: int = 20) -> list[Any]:
+    found = []
+    async for each in iterator:
+        found.append(each)
+        if len(found) == most:
+            break
+    return found
+
+
+async def _followed(client: AsyncClient) -> Any:
+    async with client.log("orders").follow(start="earliest", timeout=0.3) as feed:
+        with contextlib.suppress(TimeoutError):  # a push without entries is none
+            return await asyncio.wait_for(anext(feed), 0.5)
+
+
+async def _produced(client: AsyncClient) -> Any:
+    async with client.log("orders").producer(timeout=0.3) as producer:
+        return await (await producer.submit("k", b"v")).result()
+
+
+async def _snapshot(client: AsyncClient) -> Any:
+    snapshot = await client.log("orders").snapshot(timeout=0.3)
+    return await _all(snapshot.read())
+
+
+CALLS: dict[str, tuple[str, Call]] = {
+    "metadata": ("metadata", lambda c: c.log("orders").describe(timeout=0.3)),
+    "ranges": ("metadata", lambda c: c.log("orders").append("k", b"v", timeout=0.3)),
+    "append": ("append", lambda c: c.log("orders").append("k", b"v", timeout=0.3)),
+    "append_many": ("append", lambda c: c.log("orders").append_many([("k", b"v")], timeout=0.3)),
+    "producer_open": ("producer_open", _produced),
+    "producer": ("append", _produced),
+    "scan": ("scan", lambda c: _all(c.log("orders").scan("k", timeout=0.3))),
+    "latest": ("latest", lambda c: c.log("orders").latest("k", timeout=0.3)),
+    "count": ("count", lambda c: c.log("orders").count("k", timeout=0.3)),
+    "keys": ("keys", lambda c: _all(c.log("orders").keys(timeout=0.3))),
+    "resolve": ("resolve", lambda c: _all(c.log("orders").scan("k", start="latest", timeout=0.3))),
+    "follow": ("follow", _followed),
+    "ends": ("resolve", _snapshot),
+    "lease": ("lease", _snapshot),
+    "export": ("export", _snapshot),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_whatever_a_node_answers_the_caller_gets_an_error_of_ours(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lognode.client.cluster.metadata_timeout_s", 0.3)
+    op, call = CALLS[name]
+    rng = random.Random(name)
+    broken: list[Any] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: broken.append(context))
+        node = Node()
+        listener = await acceptor.serve(node, "127.0.0.1", 0)
+        node.port = listener.port
+        for attempt in range(15):
+            node.op, node.answer, node.error = op, mutated(ANSWERS[op], rng), None
+            if not isinstance(node.answer, dict):
+                node.answer = {"unknown": node.answer}
+            if attempt % 5 == 4:  # an error that is none
+                node.error = mutated(errors.to_wire(Overloaded("full", retry_after=0.1)), rng)
+                node.error = node.error if isinstance(node.error, dict) else {"code": node.error}
+            client = AsyncClient(node.address, timeout=0.3)
+            try:
+                await asyncio.wait_for(call(client), 5)
+            except LognodeError as error:
+                print(type(error).__name__, str(error)[:100])
+            finally:
+                await client.close(0.1)
+        await listener.close()
+
+    asyncio.run(main())
+    assert broken == []
 
 
 @pytest.mark.parametrize(
-    ("host", "port"),
-    [("a..b", 1), ("x" * 64, 1), ("a\0b", 1), ("\udcff", 1), ("localhost", 1 << 70),
-     ("localhost", -1), ("localhost", 1 << 31)],
+    "body",
+    [None, 5, [], "x", {}, {"code": []}, {"code": {}}, {"code": "OVERLOADED", "fields": [1]},
+     {"code": 5, "message": "m"}, {"code": "NOT_FOUND", "fields": "text"}],
 )  # fmt: skip
-def test_an_address_that_cannot_be_encoded_is_unavailable(host: str, port: int) -> None:
-    async def main() -> None:
-        with pytest.raises(Unavailable) as caught:
-            await connection.dial(host, port, timeout_s=5.0)
-        assert caught.value.retryable
-
-    asyncio.run(main())
+def test_an_error_that_is_none_is_an_error_of_the_protocol(body: Any) -> None:
+    error = errors.from_wire(body)
+    assert isinstance(error, RemoteProtocolError)
+    assert error.outcome == "unknown"
 
 
-def test_a_text_that_is_no_unicode_is_not_sent() -> None:
-    with pytest.raises(InvalidArgument, match="is not valid Unicode"):
-        encode(1, JOIN.number, {"zone": "\udcff"})
-
-
-@pytest.mark.parametrize("address", ["a..b:4600", "h", "", None, 5, "h:1\n"])
-def test_clients_pass_over_a_node_that_nobody_can_dial(address: Any) -> None:
-    """One such record, and no client got any metadata."""
-    assert _address_of({"id": 3, "address": address, "state": "ACTIVE"}) is None
-    assert _address_of({"id": 3, "address": "h:1", "state": "REMOVED"}) is None
-    assert _address_of({"id": 3, "address": "h:1", "state": "DEAD"}) == ("h", 1)
-
-
-class Peer:
-    """A connection on which every request is answered so."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-        self.lost = None
-
-    async def request(self, operation: Operation, body: Any, *, deadline: float) -> Any:
-        """As a connection does: the table checks the answer."""
-        if isinstance(self.answer, LognodeError):
-            raise self.answer
-        return operation.check_answer(self.answer)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-@pytest.fixture
-def view(tmp_path: Path) -> Iterator[View]:
-    sync = SyncThread("files")
-    meta = LmdbMeta(tmp_path / "meta", map_bytes=1 << 20)
-    view = View(meta, sync, on_change=lambda: None, present=lambda _: True)
-    metadata = Metadata()
-    metadata.controller = replace(metadata.controller, generation=4, members=(2, 3, 5))
-    metadata.nodes = {n: NodeRecord(n, "", "", "", n, 1, "ACTIVE") for n in (1, 2, 3, 5)}
-    metadata.next_ids["node"] = 6
-    view.metadata = metadata
-    yield view
-    sync.close()
-    meta.close()
-
-
-def heartbeat(view: View, answer: Any) -> Heartbeat:
-    parts: dict[str, Any] = {
-        "node_id": 1, "view": view, "facts": Facts(),
-        "host": SimpleNamespace(controller=None, damaged={}), "connection": lambda _: Peer(answer),
-        "room": SimpleNamespace(level=0, free=0, others={}),
-        "draining": SimpleNamespace(leads_left=None),
-        "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
-        "handover": SimpleNamespace(wishes=lambda _: []),
+def test_an_error_has_the_fields_that_came_with_it_whatever_their_names() -> None:
+    body = {
+        "code": "OVERLOADED", "message": "m" * 10**6, "outcome": [],
+        "fields": {"message": 1, "outcome": 2, "retry_after": 0.5, 7: 8, b"k": 1},
     }  # fmt: skip
-    return Heartbeat(**parts)
+    error = errors.from_wire(body)
+    assert type(error) is Overloaded
+    assert error.message == "m" * errors.message_chars_max
+    assert error.outcome == "unknown"
+    assert error.fields == {"message": 1, "outcome": 2, "retry_after": 0.5}
+    assert errors.from_wire(errors.to_wire(error)).fields == error.fields
 
 
-ANSWER = {"image": None, "leaders": {0: [4, 7, 2]}, "seen": [4, 7, 90], "damaged": {2: []},
-          "short": {3: 10}}  # fmt: skip
+@pytest.mark.parametrize("told", [math.nan, -math.inf, -1, "1", None, [], True, 10**400])
+def test_a_time_to_wait_that_is_none_is_not_waited_for(told: Any) -> None:
+    attempts = Attempts("call", 1e9, writes=False)
+    step = attempts.failed(Overloaded("full", retry_after=told), 0.0)
+    assert 0 < step.delay_s <= 5
 
 
-def test_an_answer_to_a_heartbeat_that_is_none_is_an_error_of_its_own(view: View) -> None:
-    async def main() -> None:
-        told = 0
-        for body in variants(ANSWER):
-            try:
-                await heartbeat(view, body)._ask()
-            except LognodeError:
-                told += 1
-            assert view.metadata.controller.generation == 4
-            assert set(map(type, view.damaged)) <= {int}
-        assert told > 70
-
-    asyncio.run(main())
+@pytest.mark.parametrize(
+    "change",
+    [{"id": -1}, {"id": None}, {"start": None}, {"start": "a"}, {"end": 5}, {"members": []},
+     {"members": None}, {"members": [None]}, {"members": "12"}, {"leader": "1"}, {"log": {}},
+     {"start": b"b", "end": b"a"}, {"generation": True}],
+)  # fmt: skip
+def test_a_descriptor_that_is_none_is_refused(change: dict[str, Any]) -> None:
+    body = {**CLUSTER, "ranges": [{**CLUSTER["ranges"][0], **change}]}
+    with pytest.raises(RemoteProtocolError):
+        list(map(Range.from_wire, METADATA.check_answer(body)["ranges"]))
 
 
-def test_a_refusal_of_a_heartbeat_may_hint_at_anything(view: View) -> None:
-    async def main() -> None:
-        for hint in (*STRANGE, 99, 1):
-            with pytest.raises(LognodeError):
-                await heartbeat(view, NotLeader("not me", hint=hint))._ask()
-            assert view.controller_leader() is None
-        with pytest.raises(NotLeader):
-            await heartbeat(view, NotLeader("not me", hint=3))._ask()
-        assert view.controller_leader() == 3
-
-    asyncio.run(main())
+@pytest.mark.parametrize("column", ["keys", "seqs", "timestamps", "values", "headers", "next"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_page_with_a_column_of_another_type_is_refused(column: str, wrong: Any) -> None:
+    allowed = {"keys": [b"bytes", [b"k"]], "seqs": [[1]], "timestamps": [[1]],
+               "values": [[None], [b"k"]], "headers": [None, {}], "next": [1 << 63]}  # fmt: skip
+    if wrong in allowed[column]:
+        return
+    with pytest.raises(RemoteProtocolError):
+        read_page(SCAN.check_answer({**PAGE, column: wrong}))
 
 
-def test_who_cannot_lead_is_not_learnt(view: View) -> None:
-    """The statement of the highest term holds: one that is false would hold for ever."""
-    view.learn_leaders(
-        {
-            CONTROLLER_RANGE: Told(4, 1 << 62, 99),  # no member
-            7: Told(1 << 62, 1, 2),
-            1 << 62: Told(1, 1, 2),
-        }
-    )
-    assert view.controller_leader() is None
-    view.learn_leaders({CONTROLLER_RANGE: Told(4 + (1 << 25), 1, 3)})
-    view.learn(GroupId(CONTROLLER_RANGE, 4), 3, 5)
-    assert view.controller_leader() == 5
-    view.learn_leaders({n: Told(1, 1, 2) for n in range(1, 100_000)})
-    assert len(view.leaders.range_ids()) < 20_000, "they are kept: there are not so many ranges"
-
-
-def test_an_image_that_is_none_is_not_stored(view: View) -> None:
-    async def main() -> None:
-        before = view.metadata
-        for image in (*STRANGE, {**before.image(), "version": 9, "producers": []}):
-            with pytest.raises(LognodeError):
-                await view.take(image)
-        assert view.metadata is before
-        assert view._meta.get("image") is None
-
-    asyncio.run(main())
-
-
-def test_a_base_that_is_none_is_an_error_of_its_own(tmp_path: Path) -> None:
-    """It ended the node that wanted to copy it."""
-    sound = {"base": 1, "bytes": 9, "data": b"not packed", "tail_bytes": 5}
-
-    async def main() -> None:
-        told = 0
-        host: Any = SimpleNamespace(pinned={})
-        unused: Any = None
-        for body in variants(sound):
-            peer: Any = Peer(body)
-
-            async def dial(_: int, p: Any = peer) -> Any:
-                return p
-
-            fetcher = BaseFetcher(
-                host=host, store=unused, tmp=tmp_path, sync=unused, connection=lambda _, p=peer: p,
-                dial=dial, bucket=unused,
-            )  # fmt: skip
-            try:
-                await fetcher.fetch(2, GroupId(1, 1), pin="pin")
-            except LognodeError:
-                told += 1
-        assert told >= 2 * len(STRANGE) - 6
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("wanted", [*STRANGE, 1e300])
-def test_a_pause_that_a_peer_asks_for_is_bounded(wanted: Any) -> None:
-    assert 0.0 <= _pause_s(Overloaded("later", retry_after=wanted)) <= 30.0
-
-
-@pytest.mark.parametrize("answer", [{}, {"given": None}, {"given": 5}, {"given": [True]}])
-def test_a_lead_that_is_not_said_to_be_given_is_not(answer: Any) -> None:
-    async def main() -> None:
-        facts = Facts()
-        unused: Any = None
-        peer: Any = Peer(answer)
-        leads = LeadBalance(
-            node_id=1, host=unused, view=unused, facts=facts, connection=lambda _: peer,
-            handover=unused,
-        )  # fmt: skip
-        await leads._give(Given(range_id=7, generation=1, from_node=2, to_node=3, reason="why"))
-        assert facts.keepers(0.0) == {7: 2}
-
-    asyncio.run(main())
-
-
-def test_what_a_node_that_starts_is_told_by_others() -> None:
-    sound = {"members": ["a:1", "b:1"], "joins": None}
-    assert BOOTSTRAP.check_answer(sound)["members"] == ["a:1", "b:1"]
-    for body in variants(sound):
-        try:
-            heard = BOOTSTRAP.check_answer(body)
-        except RemoteProtocolError:
-            continue
-        ", ".join(sorted(heard["members"]))
-
-
-def test_an_answer_to_a_join_takes_this_node_in_or_is_none() -> None:
-    metadata = Metadata()
-    metadata.apply(1, 1, {"op": "found", "cluster": "c", "node": 1})
-    for incarnation in (5, 7):
-        register = {"op": "register", "incarnation": incarnation, "address": "h:1"}
-        assert "ok" in metadata.apply(2, 1, register)
-    sound = {"cluster": "c", "node": 2, "image": metadata.image()}
-    assert _taken_in(sound, 7).node_id == 2
-    for body in (*variants(sound), {**sound, "node": 1}, {**sound, "cluster": "d"}):
+def test_an_answer_that_does_not_go_on_is_refused() -> None:
+    answer = {"next": 5, "after": b"k", "end_key": b"k"}
+    assert progress.higher(answer, "next", 4) == progress.lower(answer, "next", 6) == 5
+    assert progress.lower(answer, "next", None) == 5
+    assert progress.later_key(answer, "after", b"j") == progress.later_key(answer, "after", None)
+    assert progress.end_key(answer, b"j") == b"k"
+    assert progress.end_key({"end_key": None}, b"j") is None
+    for wrong in (
+        lambda: progress.higher(answer, "next", 5),
+        lambda: progress.lower(answer, "next", 5),
+        lambda: progress.later_key(answer, "after", b"k"),
+        lambda: progress.later_key({"after": None}, "after", b"k"),
+        lambda: progress.end_key(answer, b"k"),
+    ):
         with pytest.raises(RemoteProtocolError):
-            _taken_in(JOIN.check_answer(body), 7)
+            wrong()
