@@ -44,7 +44,10 @@ class Intruder:
         """Become a registered node, at an address of its own."""
         self._listener = await acceptor.serve(self, "127.0.0.1", 0, secret=self.secret)
         body = {**self.registration(), "address": f"127.0.0.1:{self._listener.port}"}
-        answer = await self.ask(await self.fresh(self.nodes[0]), "join", body)
+        connection = await self.fresh(self.nodes[0])
+        answer = await self.ask(connection, "join", body)
+        connection.close()
+        await connection.wait_closed()
         assert isinstance(answer, dict), answer
         self.cluster, self.number = answer["cluster"], answer["node"]
         self.metadata = Metadata.from_image(answer["image"])
