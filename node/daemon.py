@@ -18,6 +18,7 @@ from ..client.address import split_address
 from ..client.errors import InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..client.meter import NodeBudgets
+from ..client.protocol import Operation
 from ..client.protocol import peers as protocol
 from ..client.request import Room, no_room
 from ..partitions import commands
@@ -35,7 +36,7 @@ from . import logs, rows
 from .base_server import BaseServer
 from .base_transfer import BaseFetcher
 from .bootstrap import Found, agree
-from .bugs import is_bug
+from .bugs import advice, is_bug
 from .clocks import Clocks
 from .cluster_service import ClusterService
 from .config import Config
@@ -55,6 +56,7 @@ from .disk_room import DiskRoom
 from .disk_watch import DiskWatch
 from .draining import Draining
 from .duties import Duties
+from .entrance import Entrance
 from .flush import Flusher
 from .garbage import Garbage, only_the_young
 from .given_files import read_dial_map, read_secret
@@ -63,7 +65,7 @@ from .heartbeat import Heartbeat
 from .host import Host
 from .hot import HotRanges
 from .http import HttpServer
-from .joining import found, founded_anew, join, registration
+from .joining import found, join, registration
 from .known_peers import KnownPeers
 from .large import LargeRanges
 from .lead_balance import LeadBalance
@@ -75,23 +77,24 @@ from .merges import Merges
 from .metrics import Metrics
 from .peers import PeerLinks
 from .pings import Pings
-from .raft_in import Boot, RaftIn
+from .raft_in import RaftIn
 from .rate import TokenBucket
 from .recoveries import Recoveries
 from .removals import Removals
 from .replica import Memory, Services
+from .reports import Reports
 from .rounds import Rounds
 from .scrub import Scrub
 from .segment_repair import SegmentRepair
-from .server import Server
+from .server import PeerHandler, Server
 from .status import status
+from .strangers import Strangers
 from .supervision import supervised
 from .sync_thread import SyncThread
 from .tls import NodeTls
 from .turn_ends import TurnEnds
 from .view import View
 
-_REPORT_TIMEOUT_S = 5.0
 _SILENT_S = 5.0
 _STOP_S = 9.5
 _HANDOVER_S = 3.0
@@ -190,6 +193,7 @@ class Node:
         self._view.load()
         if self._tls is not None:
             self._tls.learn(self._view.metadata.nodes)
+        self._entrance.check()
         await self._disk_watch.look()
         await self._host.recover()
         if self._founding and self._host.controller is None:
@@ -202,7 +206,7 @@ class Node:
         for part in (
             self._duties.run(), self._maintenance.run(), self._memtables.watch(),
             self._memtables.build(), self._merges.run(), self._removals.run(),
-            self._changes.run(), self._disk_watch.run(), self._scrub.run(),
+            self._changes.run(), self._disk_watch.run(), self._scrub.run(), self._entrance.run(),
             Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
@@ -234,7 +238,8 @@ class Node:
             await self._store_rows({**identity_row(identity), rows.IMAGE: image})
         elif identity is None:
             identity = found()
-            await self._store_rows(identity_row(identity))
+            auth = {rows.AUTH: True} if config.auth == "on" else {}
+            await self._store_rows({**identity_row(identity), **auth})
         elif config.join:
             log.info("this directory has joined before; --join is ignored")
         self.identity = Identity(
@@ -364,9 +369,13 @@ class Node:
             room=self._room, places=places, host=self._host, handover=self._handover,
             on_change=self._replica_changed, metrics=self._metrics,
         )  # fmt: skip
+        self._reports = Reports(
+            node_id=node_id, host=self._host, view=self._view, connection=self._links.connection,
+            facts=self._facts, on_news=lambda: self._driver.wake(),
+        )  # fmt: skip
         self._duties = Duties(
             node_id=node_id, host=self._host, view=self._view, flusher=self._flusher,
-            fetcher=fetcher, sync=self._files, report=self._report, room=self._room,
+            fetcher=fetcher, sync=self._files, report=self._reports.send, room=self._room,
             on_broken=self._fail,
         )  # fmt: skip
         self._maintenance = Maintenance(
@@ -413,6 +422,7 @@ class Node:
     def _assemble_cluster(self) -> None:
         """What replicas call back into as soon as they are recovered."""
         identity = self.identity
+        self._known_peers = KnownPeers(lambda: self._view.metadata.nodes, self._metrics)
         self._recoveries = Recoveries(
             node_id=identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection,
@@ -421,6 +431,16 @@ class Node:
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection, status=self._status, rng=self._rng,
             handover=self._handover, recoveries=self._recoveries, room=self._room,
+            wall_ms=self._clocks.wall_ms,
+        )  # fmt: skip
+        self._entrance = Entrance(
+            config=self._config, secret=self._secret, tls=self._tls,
+            metadata=lambda: self._view.metadata, command=self._cluster.command,
+            refresh=self._cluster.refresh, wall_ms=self._clocks.wall_ms, metrics=self._metrics,
+            was_on=self._meta.get(rows.AUTH) is not None,
+            keep=lambda: self._store_rows({rows.AUTH: True}), on_end=self._fail,
+            is_fresh=lambda: self._known_peers.boot(identity.node_id)
+            == (identity.boot, self._process),
         )  # fmt: skip
         body = registration(
             self._config, identity.incarnation, identity.boot, self._process, identity.node_id,
@@ -450,7 +470,7 @@ class Node:
         )  # fmt: skip
         self._raft_in = RaftIn(
             replica=self._host.groups.get, confirmations=self._confirmations,
-            pings=self._pings, registered=self._registered_boot, clocks=self._clocks,
+            pings=self._pings, registered=self._known_peers.boot, clocks=self._clocks,
             metrics=self._metrics,
         )  # fmt: skip
 
@@ -458,29 +478,22 @@ class Node:
             who=lambda: (identity.cluster_id, identity.node_id),
             raft_in=self._raft_in,
             data=data,
-            handlers=cluster.handlers,
+            handlers={**cluster.handlers, **self._entrance.handlers},
+            accesses=self._entrance.accesses,
+            proves_nodes=self._entrance.proves_nodes,
+            visible=self._entrance.visible,
             paid_handlers=cluster.paid_handlers,
             join=cluster.join,
-            peer_handlers={
-                protocol.BASE: bases.describe,
-                protocol.BASE_PIECE: bases.base_piece,
-                protocol.FILE: bases.piece,
-                protocol.FILE_CHECK: bases.check,
-                protocol.HEARTBEAT: self._heartbeat.serve,
-                protocol.KNOWN_IMAGE: self._heartbeat.known_image,
-                protocol.REPORT: self._take_report,
-                protocol.COMMAND: cluster.peer_command,
-                protocol.IMAGE: cluster.peer_image,
-                protocol.LOADS: self._loads.serve,
-                protocol.REPLICA_END: self._recoveries.serve,
-                protocol.CONTROLLER_INSTALL: self._changes.install,
-                protocol.TAKE_OVER: self._handover.take_over,
-                protocol.HAND_OVER: self._handover.hand_over,
-                protocol.GIVE_LEAD: self._handover.give,
-            },
-            known_peers=KnownPeers(lambda: self._view.metadata.nodes, self._metrics),
+            peer_handlers=self._for_peers(bases),
+            known_peers=self._known_peers,
             metrics=self._metrics,
-            on_stranger=self._stranger,
+            on_stranger=Strangers(
+                cluster=identity.cluster_id,
+                config=self._config,
+                founding=self._founding,
+                metadata=lambda: self._view.metadata,
+                on_end=self._fail,
+            ).met,
             on_broken=self._fail,
         )
         host, port = split_address(self._config.listen, "listen")
@@ -499,8 +512,29 @@ class Node:
         self._http = HttpServer(
             host=http_host, port=http_port, metrics=self._metrics, not_ready=self._not_ready,
             status=self._status, tls=None if self._tls is None else self._tls.http_context,
+            guard=self._entrance.guard, visible=self._entrance.visible,
         )  # fmt: skip
         await self._http.start()
+
+    def _for_peers(self, bases: BaseServer) -> dict[Operation, PeerHandler]:
+        """Who serves the operations of nodes."""
+        return {
+            protocol.BASE: bases.describe,
+            protocol.BASE_PIECE: bases.base_piece,
+            protocol.FILE: bases.piece,
+            protocol.FILE_CHECK: bases.check,
+            protocol.HEARTBEAT: self._heartbeat.serve,
+            protocol.KNOWN_IMAGE: self._heartbeat.known_image,
+            protocol.REPORT: self._reports.take,
+            protocol.COMMAND: self._cluster.peer_command,
+            protocol.IMAGE: self._cluster.peer_image,
+            protocol.LOADS: self._loads.serve,
+            protocol.REPLICA_END: self._recoveries.serve,
+            protocol.CONTROLLER_INSTALL: self._changes.install,
+            protocol.TAKE_OVER: self._handover.take_over,
+            protocol.HAND_OVER: self._handover.hand_over,
+            protocol.GIVE_LEAD: self._handover.give,
+        }
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -522,6 +556,7 @@ class Node:
         metadata = self._view.metadata
         if self._tls is not None:
             self._tls.learn(metadata.nodes)
+        self._entrance.image_changed()
         self._membership.look(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {
@@ -531,13 +566,6 @@ class Node:
             }
         )
         self._duties.wake()
-
-    def _stranger(self, cluster: str) -> None:
-        """A node takes this one for one of another cluster. Where it has founded one, and that
-        is empty still, its directory is not the one that it is known by (executions 1.24)."""
-        metadata = self._view.metadata
-        if self._founding and len(metadata.nodes) <= 1 and not metadata.logs:
-            self._fail(founded_anew(self._config, self.identity.cluster_id, cluster))
 
     def _replica_changed(self) -> None:
         controller = self._host.controller
@@ -555,28 +583,11 @@ class Node:
     async def _found(self, replica: ControllerReplica) -> None:
         """The first command of all; done again until it is in the log."""
         command = {"op": commands.FOUND, "cluster": self.identity.cluster_id, "node": 1}
+        command |= await self._files.run(self._entrance.founding)
         while not replica.metadata.cluster_id and not replica.stopped:
             with contextlib.suppress(LognodeError):
                 await replica.command(command)
             await asyncio.sleep(0.02)
-
-    async def _report(self, report: dict[str, Any]) -> None:
-        node = self._view.controller_leader()
-        if node == self.identity.node_id:
-            await self._take_report(node, report)
-            return
-        connection = None if node is None else self._links.connection(node)
-        if connection is None:
-            raise Unavailable("no link to the controller's leader")
-        deadline = asyncio.get_running_loop().time() + _REPORT_TIMEOUT_S
-        await connection.request(protocol.REPORT, report, deadline=deadline)
-
-    async def _take_report(self, node: int, report: dict[str, Any]) -> dict[str, Any]:
-        replica = self._host.controller
-        under_way = () if replica is None else replica.metadata.operations
-        self._facts.take(node, report, asyncio.get_running_loop().time(), under_way)
-        self._driver.wake()
-        return {}
 
     async def _status(self, room: Room = no_room) -> dict[str, Any]:
         return await status(
@@ -594,12 +605,6 @@ class Node:
         if silent_s > _SILENT_S:
             return f"the controller has not answered for {silent_s:.0f} s"
         return None
-
-    def _registered_boot(self, node: int) -> Boot | None:
-        known = self._view.metadata.nodes.get(node)
-        if known is None or known.state == "REMOVED":
-            return None
-        return known.boot, known.process
 
     def _read_again(self) -> None:
         """SIGHUP: the dial map and the TLS files may have changed; bad ones change nothing."""
@@ -639,7 +644,8 @@ class Node:
         if isinstance(error, DiskFailure) or is_bug(error):
             # Nothing may be written or said any more: not even an orderly stop.
             log.critical(
-                "node stops at once: %s: %s; %s", type(error).__name__, error, self._advice(error),
+                "node stops at once: %s: %s; %s", type(error).__name__, error,
+                advice(error, self._config.data),
                 exc_info=None if isinstance(error, DiskFailure) else error,
             )  # fmt: skip
             _end(1)
@@ -652,15 +658,6 @@ class Node:
         error = context.get("exception")
         if isinstance(error, InvariantError):
             self._fail(error)
-
-    def _advice(self, error: BaseException) -> str:
-        if not isinstance(error, DiskFailure):
-            return "this is a bug: report it with the log"
-        return (
-            "nothing is tried again, since after a failed write or fsync nobody knows what is on "
-            f"the disk; free space in {self._config.data} or replace the disk, then start the node "
-            "again: whatever it acknowledged is on the disks of a majority"
-        )
 
     async def _stop(self) -> None:
         log.info("node stops")

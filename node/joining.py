@@ -6,7 +6,7 @@ from typing import Any
 
 from ..client.address import split_address
 from ..client.connection import dial
-from ..client.errors import Conflict, LognodeError, RemoteProtocolError, Unavailable
+from ..client.errors import LognodeError, RemoteProtocolError, Unavailable
 from ..client.protocol.peers import JOIN
 from ..partitions.metadata import Metadata
 from ..partitions.received import received
@@ -104,12 +104,3 @@ def registration(
         "zone": config.zone,
         "key": key,
     }
-
-
-def founded_anew(config: Config, own: str, other: str) -> Conflict:
-    """Return the error that ends a founder which a node of another cluster asks for."""
-    return Conflict(
-        f"a node of cluster {other} has asked for {config.advertised}, and this node has just "
-        f"founded cluster {own} in {config.data}: is that the right directory, and its volume "
-        "mounted?"
-    )

@@ -31,6 +31,13 @@ class KnownPeers:
         self._nodes = nodes
         self._refused = metrics.refused_peers
 
+    def boot(self, node: int) -> tuple[int, int] | None:
+        """Return the boot and process of a node; None where nobody is registered, or removed."""
+        known = self._nodes().get(node)
+        if known is None or known.state == "REMOVED":
+            return None
+        return known.boot, known.process
+
     def asker(self, hello: Hello | None, operation: Operation) -> int:
         """The node that asks for an operation. Raises Unauthorized; Unavailable for a node that is
         not known here yet, and may be in a moment."""

@@ -38,6 +38,7 @@ _BOOT: Final = Integer(0, limits.boot_max)
 _MEMBERS: Final = Array(Integer(), limits.nodes_max)
 _AT: Final = Optional(Integer())
 _OPERATION: Final = Record({"operation": Integer()})
+_TOKEN: Final = Record({**cluster.TOKEN_CREATE.request.shape, "at_ms": _AT})
 _REASON: Final = Optional(Text(4 * REASON_CHARS_MAX, lines=True), "")
 
 
@@ -46,7 +47,9 @@ def _of_node(**more: Kind | Optional) -> Record:
 
 
 _RECORDS: Final[Mapping[str, Record]] = {
-    commands.FOUND: _of_node(cluster=Text(limits.cluster_id_bytes_max, 1)),
+    commands.FOUND: _of_node(
+        cluster=Text(limits.cluster_id_bytes_max, 1), token=Optional(_TOKEN)
+    ),
     commands.REGISTER: Record(
         {**peers.JOIN.request.shape, "node": Optional(NODE), "boot": _BOOT,
          "key": Optional(Text(128), "")}
@@ -59,6 +62,8 @@ _RECORDS: Final[Mapping[str, Record]] = {
     commands.ALTER_LOG: cluster.ALTER_LOG.request,
     commands.DELETE_LOG: cluster.DELETE_LOG.request,
     commands.OPEN_PRODUCER: cluster.PRODUCER_OPEN.request,
+    commands.CREATE_TOKEN: _TOKEN,
+    commands.REVOKE_TOKEN: cluster.TOKEN_REVOKE.request,
     commands.PLAN: Record({
         "kind": _KIND,
         "inputs": Array(Row(range=Integer(), generation=Integer()), _INPUTS_MAX, 1),

@@ -16,6 +16,7 @@ from lognode.client import wire
 from lognode.client.address import split_address
 from lognode.client.connection import dial
 from lognode.client.ports import free_ports
+from lognode.client.private_files import write_private
 from lognode.node.dev import LocalNode
 
 pytestmark = pytest.mark.cluster
@@ -126,7 +127,7 @@ def test_x1_24_a_fresh_founder_that_others_know_by_another_cluster_ends(
     The others prove that they hold the secret, and are believed. Without one nobody can prove
     anything: the founder says what it was told, and refuses them.
     """
-    (tmp_path / "secret").write_bytes(b"the secret of this very cluster")
+    write_private(tmp_path / "secret", b"the secret of this very cluster")
     flags = ("--secret-file", str(tmp_path / "secret")) if secret else ()
     with testing.cluster(tmp_path, 2, flags=flags) as cluster:
         testing.wait_healthy(cluster)
@@ -148,7 +149,7 @@ def test_x1_24_a_fresh_founder_that_others_know_by_another_cluster_ends(
 
 def test_x1_24_a_hello_of_another_cluster_ends_no_fresh_founder(tmp_path: Path) -> None:
     """One frame of anybody who could reach the port ended a node just founded."""
-    (tmp_path / "secret").write_bytes(b"the secret of this very cluster")
+    write_private(tmp_path / "secret", b"the secret of this very cluster")
     for at, flags in enumerate(((), ("--secret-file", str(tmp_path / "secret")))):
         with testing.cluster(tmp_path / str(at), 1, flags=flags) as cluster:
             (founder,) = cluster.nodes
@@ -157,7 +158,7 @@ def test_x1_24_a_hello_of_another_cluster_ends_no_fresh_founder(tmp_path: Path) 
                 client.create_log("orders").append(b"k", b"v")
             assert founder.running
             lines = founder.log_path.read_text().splitlines()
-            told = [line for line in lines if "has asked for" in line]
+            told = [line for line in lines if "another cluster has asked" in line]
             assert len(told) <= 2, "a line in ten seconds at most"
 
 

@@ -20,8 +20,13 @@ REGISTER = {
     "op": commands.REGISTER, "node": 2, "incarnation": 7, "boot": 1, "process": 9,
     "address": "h:1", "http": "h:2", "zone": "a", "key": "",
 }  # fmt: skip
+SCOPE = [["read"], "orders", b"*"]
+TOKEN = {
+    "id": "0" * 16, "digest": bytes(32), "certificate": None, "principal": "ann",
+    "scopes": [SCOPE], "expires_ms": None, "quota_class": "default", "at_ms": 5,
+}  # fmt: skip
 SOUND: dict[str, dict[str, Any]] = {
-    commands.FOUND: {"cluster": "c" * 32, "node": 1},
+    commands.FOUND: {"cluster": "c" * 32, "node": 1, "token": None},
     commands.REGISTER: REGISTER,
     commands.NODE_STATE: {"node": 1, "state": "DEAD"},
     commands.DRAIN_NODE: {"node": 1, "undo": False},
@@ -35,6 +40,8 @@ SOUND: dict[str, dict[str, Any]] = {
     commands.ALTER_LOG: {"name": "orders", "changes": {"retention_ms": None, "split_rate": 500}},
     commands.DELETE_LOG: {"name": "orders"},
     commands.OPEN_PRODUCER: {"name": "writer"},
+    commands.CREATE_TOKEN: TOKEN,
+    commands.REVOKE_TOKEN: {"id": "0" * 16},
     commands.PLAN: {
         "kind": "expand", "inputs": [[1, 1]], "outputs": [{"range": 1, "members": [1, 2]}],
         "reason": "why",
