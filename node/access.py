@@ -111,6 +111,11 @@ class Accesses:
         """Whether clients need to say who they are."""
         return self._wants_auth or self._metadata().has_auth
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether this node knows who may use it."""
+        return not self.is_on or self._is_fresh()
+
     # A client comes.
 
     def of_client(self, shown: Shown) -> "Rights | OpenAccess | Awaitable[Rights | OpenAccess]":
@@ -119,7 +124,7 @@ class Accesses:
         A token of which this node has not heard yet may be new: the node asks for news first.
         Raises Unauthorized, and Unavailable while the node does not know who may use it.
         """
-        if self.is_on and not self._is_fresh():
+        if not self.is_ready:
             # What the node remembers of tokens may be long past.
             raise Unavailable(
                 "this node has not heard from the controller since its start, and does not know "

@@ -599,7 +599,7 @@ class Node:
     def _not_ready(self) -> str | None:
         if self._stopping.is_set():
             return "stopping"
-        if not self._membership.registered:
+        if not (self._membership.registered and self._entrance.accesses.is_ready):
             return "not registered with the controller yet"
         silent_s = time.monotonic() - self._heartbeat.last_answer_at
         if silent_s > _SILENT_S:

@@ -11,6 +11,7 @@ from .rights import Rights
 Body = dict[str, Any]
 _OF_RANGES = ("ranges", "replicas", "damaged", "operations")
 """Parts of a status whose rows are about ranges."""
+_TELL_KEYS = frozenset({"start", "end", "hot_key", "reason"})
 
 
 def visible(operation: Operation, access: Access, answer: Body, metadata: Metadata) -> Body:
@@ -35,33 +36,41 @@ def metadata_for(rights: Rights, answer: Body, metadata: Metadata) -> Body:
 
 def status_for(rights: Rights, status: Body, metadata: Metadata) -> Body:
     """Return the status without the logs of which the principal may not see the status, and
-    without the bounds of ranges whose keys it may not read."""
-    if rights.may_everywhere(Permission.DESCRIBE):
-        shown = dict(status)
-    else:
-        logs = {r.log_id for r in metadata.logs.values() if rights.may(Permission.DESCRIBE, r.name)}
-        ranges = {r.range_id for r in metadata.ranges.values() if r.log_id in logs}
-        shown = {
-            name: [row for row in part if _is_about(row, ranges)] if name in _OF_RANGES else part
-            for name, part in status.items()
-        }
+    without what tells keys of logs that it may not read: bounds of ranges, hot keys, reasons."""
+    shown = dict(status)
+    if not rights.may_everywhere(Permission.DESCRIBE):
+        ranges = _ranges_with(rights, Permission.DESCRIBE, metadata)
+        logs = {metadata.ranges[range_id].log_id for range_id in ranges}
+        for name in _OF_RANGES:
+            shown[name] = [row for row in status[name] if ranges.issuperset(_about(row))]
         shown["logs"] = [row for row in status["logs"] if row["id"] in logs]
-    shown["ranges"] = [
-        row if rights.may(Permission.READ, row["log"]) else _without_keys(row)
-        for row in shown["ranges"]
-    ]
+    if not rights.may_everywhere(Permission.READ):
+        readable = _ranges_with(rights, Permission.READ, metadata)
+        for name in _OF_RANGES:
+            shown[name] = [
+                row if readable.issuperset(_about(row)) else _without_keys(row)
+                for row in shown[name]
+            ]
     return shown
+
+
+def _ranges_with(rights: Rights, permission: Permission, metadata: Metadata) -> set[int]:
+    """The ranges of the logs for all of which the principal has the permission."""
+    logs = {r.log_id for r in metadata.logs.values() if rights.may(permission, r.name)}
+    return {range_id for range_id, r in metadata.ranges.items() if r.log_id in logs}
 
 
 def _logs_seen(rights: Rights, metadata: Metadata) -> set[int]:
     return {record.log_id for record in metadata.logs.values() if rights.sees(record.name)}
 
 
-def _is_about(row: Body, ranges: set[int]) -> bool:
-    """Whether the row is about some of the ranges alone."""
-    told = row["ranges"] if "ranges" in row else [row["range"] if "range" in row else row["id"]]
-    return ranges.issuperset(told)
+def _about(row: Body) -> list[int]:
+    """The ranges that the row is about."""
+    return list(row["ranges"]) if "ranges" in row else [row["range" if "range" in row else "id"]]
 
 
 def _without_keys(row: Body) -> Body:
-    return {name: value for name, value in row.items() if name not in ("start", "end")}
+    """The row without what tells a key."""
+    shown = {name: value for name, value in row.items() if name not in _TELL_KEYS}
+    last = row.get("last_operation")
+    return shown if last is None else {**shown, "last_operation": {**last, "reason": None}}

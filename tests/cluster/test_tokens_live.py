@@ -272,7 +272,7 @@ def test_http_answers_to_its_own_names_alone(
 
 
 def test_no_secret_is_to_be_seen(three: testing.LocalCluster, tmp_path: Path) -> None:
-    """Neither in logs, status, metrics, nor in the arguments of any process."""
+    """Neither in logs, status, metrics, nor in the arguments of any process; nor in open files."""
     token = create(three, "secret", "all")
     path = tmp_path / "token"
     write_private(path, token.encode())
@@ -291,10 +291,13 @@ def test_no_secret_is_to_be_seen(three: testing.LocalCluster, tmp_path: Path) ->
     for node in three.nodes:
         shown += [_http(node, "/metrics", **bearer)[1], _http(node, "/status.json", **bearer)[1]]
         shown += [node.log_path.read_text(), Path(f"/proc/{node.pid}/cmdline").read_text()]
-    secret = token.partition(".")[2]
-    assert not any(secret[:-1] in text for text in shown)
+        for path in (node.data, *node.data.rglob("*")):
+            assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
     assert three.token is not None
-    assert not any(three.token.partition(".")[2] in text for text in shown)
+    of_nodes = (three.root / "secret").read_text().strip()
+    for secret in (token.partition(".")[2][:-1], three.token.partition(".")[2], of_nodes):
+        assert len(secret) > 30
+        assert not any(secret in text for text in shown)
 
 
 def test_the_command_line_creates_lists_and_revokes(

@@ -1,5 +1,6 @@
 """What a token allows: every operation of the table, its log and its keys."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -248,30 +249,48 @@ def test_metadata_shows_the_logs_of_the_principal_alone(metadata: Metadata) -> N
 def test_status_shows_the_logs_of_the_principal_and_keys_that_it_may_read(
     metadata: Metadata,
 ) -> None:
+    def range_row(range_id: int, log: str, start: bytes, end: bytes | None) -> dict[str, Any]:
+        last = {"kind": "split", "reason": "at key m"} if range_id == 3 else None
+        return {"id": range_id, "log": log, "start": start, "end": end,
+                "hot_key": {"key": b"m"}, "last_operation": last}  # fmt: skip
+
     status = {
         "cluster": {"id": "c"},
         "nodes": [{"id": 1}],
         "logs": [{"id": r.log_id, "name": r.name} for r in metadata.logs.values()],
         "ranges": [
-            {"id": 0, "log": "", "start": b"", "end": None},
-            *({"id": r.range_id, "log": metadata.logs[r.log_id].name, "start": r.span.start,
-               "end": r.span.end} for r in metadata.ranges.values()),
+            range_row(0, "", b"", None),
+            *(
+                range_row(r.range_id, metadata.logs[r.log_id].name, *r.span)
+                for r in metadata.ranges.values()
+            ),
         ],
-        "operations": [{"id": 5, "ranges": [2]}, {"id": 6, "ranges": [4]}],
+        "operations": [
+            {"id": 5, "ranges": [2], "reason": "at key m"},
+            {"id": 6, "ranges": [4], "reason": "at key m"},
+        ],
         "replicas": [{"range": n} for n in (1, 2, 3, 4)],
-        "damaged": [{"range": 4}],
-    }  # fmt: skip
+        "damaged": [{"range": 4, "reason": "at key m"}],
+    }
+    before = copy.deepcopy(status)
     shown = visible(STATUS, rights(metadata, "describe acme/b"), status, metadata)
     assert [log["name"] for log in shown["logs"]] == ["acme/b"]
-    assert shown["ranges"] == [{"id": 2, "log": "acme/b"}, {"id": 3, "log": "acme/b"}]
+    assert shown["ranges"] == [
+        {"id": 2, "log": "acme/b", "last_operation": None},
+        {"id": 3, "log": "acme/b", "last_operation": {"kind": "split", "reason": None}},
+    ]
     assert shown["operations"] == [{"id": 5, "ranges": [2]}]
     assert shown["replicas"] == [{"range": 2}, {"range": 3}]
     assert (shown["damaged"], shown["nodes"]) == ([], [{"id": 1}])
     reader = visible(STATUS, rights(metadata, "describe,read acme/b"), status, metadata)
-    assert reader["ranges"][1]["start"] == b"m"
+    assert reader["ranges"] == status["ranges"][2:4]
+    assert reader["operations"] == status["operations"][:1]
     everything = visible(STATUS, rights(metadata, "describe", "read acme/b"), status, metadata)
     assert [log["id"] for log in everything["logs"]] == [1, 2, 3]
     assert [("start" in row) for row in everything["ranges"]] == [False, False, True, True, False]
+    assert ["reason" in row for row in everything["operations"]] == [True, False]
+    assert everything["damaged"] == [{"range": 4}]
+    of_keys = visible(STATUS, rights(metadata, "describe", "read acme/b x*"), status, metadata)
+    assert not any("start" in row for row in of_keys["ranges"])
     assert visible(STATUS, rights(metadata, "describe,read"), status, metadata) == status
-    assert len(status["ranges"]) == 5
-    assert "start" in status["ranges"][0]
+    assert status == before
