@@ -446,8 +446,11 @@ def test_numbers_over_63_bits_are_refused_before_they_are_proposed(
 ) -> None:
     async def main() -> None:
         async with lognode.AsyncClient(cluster.servers) as client:
-            status = await client.status()
-        row = next(r for r in status["ranges"] if r["log"] == "orders")
+            await client.log("orders").count(b"k")  # somebody leads the range
+            row: Any = {"leader": None}
+            while row["leader"] is None:
+                status = await client.status()
+                row = next(r for r in status["ranges"] if r["log"] == "orders")
         leader = cluster.nodes[row["leader"] - 1]
         link = await dial(*split_address(leader.address))
         place = {"range": row["id"], "generation": row["generation"]}
