@@ -137,6 +137,8 @@ class Heartbeat:
             self._view.forget_controller_leader()
             raise
         self.last_answer_at = time.monotonic()
+        if answer["image"] is not None:  # first: leaders are learnt of generations that it has
+            await self._view.take(answer["image"])
         self._view.learn_leaders(answer["leaders"])
         self._seen = answer["seen"]
         generation, term, _ = self._seen
@@ -151,8 +153,6 @@ class Heartbeat:
         self._room.others = {
             node: free for node, free in (answer["short"] or {}).items() if node != self._node_id
         }
-        if answer["image"] is not None:
-            await self._view.take(answer["image"])
 
     def _next_to_ask(self) -> int | None:
         """While nobody is known to lead: the controller's members and, since they may be others by

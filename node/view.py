@@ -20,9 +20,6 @@ from . import rows
 from .leaders import NOBODY, Leaders, Told
 from .sync_thread import SyncThread
 
-_NEW_RANGES_MAX = 4 * limits.ranges_per_log_max
-"""Ranges that others know of and this node does not know yet, at most."""
-
 
 class View:
     """The image and soft state. `on_change` is called after the image was replaced; `present`
@@ -135,18 +132,19 @@ class View:
                 self.leaders.learn(range_id, leader)
 
     def _may_lead(self, range_id: int, told: Told) -> bool:
-        """Whether a node could lead the range: a member does, of a generation that there may be.
-        The image of who says so may be newer than this node's."""
+        """Whether the statement can be true: of a member, of a generation that the image has, and
+        of a term in reach. Metadata comes before the statements that need the metadata."""
         metadata = self.metadata
+        range_ = metadata.ranges.get(range_id)
         if range_id == CONTROLLER_RANGE:
             range_ = metadata.controller
-        elif range_id in metadata.ranges:
-            range_ = metadata.ranges[range_id]
-        else:
-            return range_id < metadata.next_ids["range"] + _NEW_RANGES_MAX
-        if told.generation == range_.generation:
-            return told.node == NOBODY or told.node in range_.members
-        return told.generation - range_.generation <= limits.generation_jump_max
+        if range_ is None or told.generation > range_.generation:
+            return False
+        known = self.leaders[range_id]
+        term = known.term if known is not None and known.generation == told.generation else 0
+        if told.term - term > limits.term_jump_max:
+            return False
+        return told.generation < range_.generation or told.node in (NOBODY, *range_.members)
 
     def forget_controller_leader(self) -> None:
         """It did not answer, or says that it does not lead."""

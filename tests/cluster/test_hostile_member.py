@@ -117,7 +117,7 @@ def test_a_join_with_a_value_that_nobody_could_use_is_refused(
             answer = await intruder.ask(connection, "join", intruder.registration(**{name: value}))
             assert code(answer) in ("INVALID_ARGUMENT", "LIMIT_EXCEEDED"), answer
             assert len(str(answer)) < 600
-            connection.close()
+        await intruder.leave()
 
     before = {row["id"] for row in cluster.nodes[0].status()["nodes"]}
     asyncio.run(main())
@@ -408,6 +408,7 @@ def test_a_listener_that_answers_a_hello_by_anything_ends_nobody(
             while len(given) < 6 * len(hellos):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         server.close()
+        await intruder.leave()
 
     asyncio.run(main())
 
@@ -448,9 +449,13 @@ def test_numbers_over_63_bits_are_refused_before_they_are_proposed(
         async with lognode.AsyncClient(cluster.servers) as client:
             await client.log("orders").count(b"k")  # somebody leads the range
             row: Any = {"leader": None}
-            while row["leader"] is None:
+            for _ in range(200):
                 status = await client.status()
                 row = next(r for r in status["ranges"] if r["log"] == "orders")
+                if row["leader"] is not None:
+                    break
+                await asyncio.sleep(0.05)
+            assert row["leader"] is not None, "the true leader is known"
         leader = cluster.nodes[row["leader"] - 1]
         link = await dial(*split_address(leader.address))
         place = {"range": row["id"], "generation": row["generation"]}

@@ -39,6 +39,7 @@ class Intruder:
         self.answer: Callable[[Request], Any] = lambda request: {}
         self.asked: dict[str, int] = {}
         self._listener: Listener | None = None
+        self._links: list[Connection] = []
 
     async def join(self) -> None:
         """Become a registered node, at an address of its own."""
@@ -53,6 +54,10 @@ class Intruder:
         self.metadata = Metadata.from_image(answer["image"])
 
     async def leave(self) -> None:
+        """Close everything that is open."""
+        for link in self._links:
+            link.close()
+        await asyncio.gather(*(link.wait_closed() for link in self._links))
         if self._listener is not None:
             await self._listener.close()
 
@@ -65,7 +70,9 @@ class Intruder:
     async def fresh(self, node: LocalNode) -> Connection:
         """As a node that is of no cluster yet."""
         host, port = split_address(node.address)
-        return await dial(host, port, role="node", incarnation=1, secret=self.secret)
+        link = await dial(host, port, role="node", incarnation=1, secret=self.secret)
+        self._links.append(link)
+        return link
 
     async def as_node(
         self, node: LocalNode, number: int | None = None, incarnation: int | None = None
@@ -76,10 +83,12 @@ class Intruder:
         if incarnation is None:
             record = self.metadata.nodes.get(number)
             incarnation = 1 if record is None else record.incarnation
-        return await dial(
+        link = await dial(
             host, port, role="node", cluster=self.cluster, node=number, incarnation=incarnation,
             secret=self.secret,
         )  # fmt: skip
+        self._links.append(link)
+        return link
 
     async def ask(self, connection: Connection, op: str, body: Body) -> Body | LognodeError:
         """The answer, or the error that was the answer."""
@@ -111,7 +120,7 @@ class Intruder:
             node=self.number or None,
         )  # fmt: skip
 
-    def believe(self, hello: Hello) -> None:
+    def believe(self, connection: ServerConnection, hello: Hello) -> None:
         """Anybody is welcome."""
 
     def operation(self, connection: ServerConnection, number: int) -> Operation:

@@ -1,5 +1,6 @@
 """Who leads what: which statement holds, and that only changes travel."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from lognode.node.leaders import NOBODY, Leaders, Told
@@ -78,6 +79,7 @@ def test_x29_whom_others_name_is_asked_and_not_taken_for_elected(tmp_path: Path)
     sync = SyncThread("files")
     meta = LmdbMeta(tmp_path / "meta", map_bytes=1 << 20)
     view = View(meta, sync, on_change=lambda: None, present=lambda node: node != 3)
+    view.metadata.controller = replace(view.metadata.controller, generation=2, members=(1, 2, 3))
     assert view.elected(CONTROLLER_RANGE, 2) is None
     view.learn_leaders({CONTROLLER_RANGE: Told(2, 0, 1)})
     assert view.leader(CONTROLLER_RANGE, 2) == 1
