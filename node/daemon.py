@@ -315,6 +315,7 @@ class Node:
             rng=self._rng, metrics=self._metrics, memory=self._memory,
             stamp_ms=self._clocks.stamp_ms,
             liveness=self._pings.liveness,
+            on_appended=lambda *appended: self._entrance.gate.applied(*appended),
             on_leader=lambda gid, term, leader: self._view.learn(gid, term, leader),
             on_broken=self._fail,
             on_damaged=lambda replica, error: self._repair.step_found(replica, error),
@@ -447,14 +448,10 @@ class Node:
             key="" if self._tls is None else self._tls.key,
         )  # fmt: skip
         self._membership = Membership(
-            identity=identity,
-            process=self._process,
-            body=body,
+            identity=identity, process=self._process, body=body,
             knows_cluster=lambda: bool(self._view.metadata.cluster_id),
-            command=self._cluster.command,
-            store=self._store_rows,
-            on_end=self._fail,
-        )
+            command=self._cluster.command, store=self._store_rows, on_end=self._fail,
+        )  # fmt: skip
 
     async def _listen(self) -> None:
         identity, cluster = self.identity, self._cluster
@@ -482,10 +479,11 @@ class Node:
             accesses=self._entrance.accesses,
             proves_nodes=self._entrance.proves_nodes,
             visible=self._entrance.visible,
-            paid_handlers=cluster.paid_handlers,
+            paid_handlers={**cluster.paid_handlers, **self._entrance.gate.handlers},
             join=cluster.join,
             peer_handlers=self._for_peers(bases),
             known_peers=self._known_peers,
+            gate=self._entrance.gate,
             metrics=self._metrics,
             on_stranger=Strangers(
                 cluster=identity.cluster_id,

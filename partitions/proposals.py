@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ..client import limits
 from ..client.errors import InvalidArgument, Unsupported
-from ..client.protocol import cluster, peers
+from ..client.protocol import cluster, peers, quotas
 from ..client.protocol.common import KEY, LOG_NAME, NODE
 from ..client.protocol.kinds import (
     Array,
@@ -62,6 +62,8 @@ _RECORDS: Final[Mapping[str, Record]] = {
     commands.ALTER_LOG: cluster.ALTER_LOG.request,
     commands.DELETE_LOG: cluster.DELETE_LOG.request,
     commands.OPEN_PRODUCER: cluster.PRODUCER_OPEN.request,
+    commands.SET_QUOTA: quotas.QUOTA_SET.request,
+    commands.DELETE_QUOTA: quotas.QUOTA_DELETE.request,
     commands.CREATE_TOKEN: _TOKEN,
     commands.REVOKE_TOKEN: cluster.TOKEN_REVOKE.request,
     commands.PLAN: Record({

@@ -40,6 +40,8 @@ SOUND: dict[str, dict[str, Any]] = {
     commands.ALTER_LOG: {"name": "orders", "changes": {"retention_ms": None, "split_rate": 500}},
     commands.DELETE_LOG: {"name": "orders"},
     commands.OPEN_PRODUCER: {"name": "writer"},
+    commands.SET_QUOTA: {"name": "gold", "limits": {"requests": 5}},
+    commands.DELETE_QUOTA: {"name": "gold"},
     commands.CREATE_TOKEN: TOKEN,
     commands.REVOKE_TOKEN: {"id": "0" * 16},
     commands.PLAN: {

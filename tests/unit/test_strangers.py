@@ -26,6 +26,9 @@ OPEN: Any = SimpleNamespace(
 """Authorisation is off."""
 
 
+GATE: Any = SimpleNamespace(opened=lambda _: None, closed=lambda _: None)
+
+
 class Founder:
     """A node that has just founded cluster `c1`, as far as its listener goes."""
 
@@ -43,7 +46,7 @@ class Founder:
         self.server = Server(
             who=lambda: ("c1", 1), raft_in=unused, data=data, handlers={}, paid_handlers={},
             join=unused, accesses=OPEN, proves_nodes=secret is not None, visible=unused,
-            peer_handlers={}, known_peers=unused, metrics=self.metrics,
+            peer_handlers={}, known_peers=unused, gate=GATE, metrics=self.metrics,
             on_stranger=strangers.met, on_broken=unused,
         )  # fmt: skip
 
