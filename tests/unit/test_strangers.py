@@ -26,7 +26,7 @@ OPEN: Any = SimpleNamespace(
 """Authorisation is off."""
 
 
-GATE: Any = SimpleNamespace(opened=lambda _: None, closed=lambda _: None)
+GATE: Any = SimpleNamespace(opened=lambda *_: None, closed=lambda _: None)
 
 
 class Founder:
