@@ -26,6 +26,24 @@ removal_keys_max: Final = 32
 """Keys or spans of one trim or delete: applying it is one step."""
 log_name_bytes_max: Final = 128
 producer_name_bytes_max: Final = 256
+number_max: Final = (1 << 63) - 1
+"""The largest integer in a request, a command or a record. The sum and the difference of two such
+numbers still fit the 64 bits that msgpack can carry."""
+timestamp_max_ms: Final = 253_402_300_799_999
+"""The end of the year 9999, in Unix time."""
+cluster_id_bytes_max: Final = 64
+boot_max: Final = (1 << 31) - 1
+"""Starts of one data directory: one a second for 68 years. Liveness shifts the number of the boot
+by 32 bits, and the result has 63 (`raft.liveness`)."""
+boot_jump_max: Final = 1 << 24
+"""Starts of a node that another node did not hear of. A start takes half a second at least, so that
+a node would have to crash in a loop for 97 days, unheard."""
+generation_jump_max: Final = 1 << 24
+"""Generations of a range that a node did not hear of. A change of generation takes a second or
+so: half a year of changes without a pause."""
+term_jump_max: Final = 1 << 24
+"""Terms of a group that a member did not hear of. A term takes an election, and an election
+timeout of 0.75 s at least: 145 days of elections without a pause."""
 
 # Tokens.
 tokens_max: Final = 4_096

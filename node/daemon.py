@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..client import acceptor
@@ -17,6 +18,7 @@ from ..client.address import split_address
 from ..client.errors import InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..client.meter import NodeBudgets
+from ..client.protocol import Operation
 from ..client.protocol import peers as protocol
 from ..client.request import Room, no_room
 from ..partitions import commands
@@ -33,7 +35,7 @@ from ..statemachine.segments import SegmentStore
 from . import logs, rows
 from .base_server import BaseServer
 from .base_transfer import BaseFetcher
-from .bootstrap import Found, agree, foreign_founder
+from .bootstrap import Found, agree
 from .bugs import advice, is_bug
 from .clocks import Clocks
 from .cluster_service import ClusterService
@@ -64,6 +66,7 @@ from .host import Host
 from .hot import HotRanges
 from .http import HttpServer
 from .joining import found, join, registration
+from .known_peers import KnownPeers
 from .large import LargeRanges
 from .lead_balance import LeadBalance
 from .loads import Loads
@@ -74,22 +77,24 @@ from .merges import Merges
 from .metrics import Metrics
 from .peers import PeerLinks
 from .pings import Pings
-from .raft_in import Boot, RaftIn
+from .raft_in import RaftIn
 from .rate import TokenBucket
 from .recoveries import Recoveries
 from .removals import Removals
 from .replica import Memory, Services
+from .reports import Reports
 from .rounds import Rounds
 from .scrub import Scrub
 from .segment_repair import SegmentRepair
-from .server import Server
+from .server import PeerHandler, Server
 from .status import status
+from .strangers import Strangers
+from .supervision import supervised
 from .sync_thread import SyncThread
 from .tls import NodeTls
 from .turn_ends import TurnEnds
 from .view import View
 
-_REPORT_TIMEOUT_S = 5.0
 _SILENT_S = 5.0
 _STOP_S = 9.5
 _HANDOVER_S = 3.0
@@ -199,17 +204,20 @@ class Node:
         if self._host.controller is not None:
             self._controller_began(self._host.controller)
         for part in (
-            self._duties.run(), self._heartbeat.run(), self._maintenance.run(),
-            self._memtables.watch(), self._memtables.build(), self._merges.run(),
-            self._removals.run(),
-            self._changes.run(), self._membership.register(), self._disk_watch.run(),
-            self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
-            self._hot.run(), self._entrance.run(),
+            self._duties.run(), self._maintenance.run(), self._memtables.watch(),
+            self._memtables.build(), self._merges.run(), self._removals.run(),
+            self._changes.run(), self._disk_watch.run(), self._scrub.run(), self._entrance.run(),
             Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
+        for name, begin in (
+            ("heartbeat", self._heartbeat.run), ("registration", self._membership.register),
+            ("loads", self._loads.run), ("draining", self._draining.run),
+            ("large", self._large.run), ("hot", self._hot.run),
+        ):  # fmt: skip
+            self._spawn(supervised(name, begin, self._metrics))
         if config.balance == "on":
-            self._spawn(self._leads.run())
+            self._spawn(supervised("leads", self._leads.run, self._metrics))
         if self._tls is not None:
             self._spawn(self._tls.run())
         self._repair.begin()
@@ -362,9 +370,13 @@ class Node:
             room=self._room, places=places, host=self._host, handover=self._handover,
             on_change=self._replica_changed, metrics=self._metrics,
         )  # fmt: skip
+        self._reports = Reports(
+            node_id=node_id, host=self._host, view=self._view, connection=self._links.connection,
+            facts=self._facts, on_news=lambda: self._driver.wake(),
+        )  # fmt: skip
         self._duties = Duties(
             node_id=node_id, host=self._host, view=self._view, flusher=self._flusher,
-            fetcher=fetcher, sync=self._files, report=self._report, room=self._room,
+            fetcher=fetcher, sync=self._files, report=self._reports.send, room=self._room,
             on_broken=self._fail,
         )  # fmt: skip
         self._maintenance = Maintenance(
@@ -411,6 +423,7 @@ class Node:
     def _assemble_cluster(self) -> None:
         """What replicas call back into as soon as they are recovered."""
         identity = self.identity
+        self._known_peers = KnownPeers(lambda: self._view.metadata.nodes, self._metrics)
         self._recoveries = Recoveries(
             node_id=identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection,
@@ -427,7 +440,7 @@ class Node:
             refresh=self._cluster.refresh, wall_ms=self._clocks.wall_ms, metrics=self._metrics,
             was_on=self._meta.get(rows.AUTH) is not None,
             keep=lambda: self._store_rows({rows.AUTH: True}), on_end=self._fail,
-            is_fresh=lambda: self._registered_boot(identity.node_id)
+            is_fresh=lambda: self._known_peers.boot(identity.node_id)
             == (identity.boot, self._process),
         )  # fmt: skip
         body = registration(
@@ -454,7 +467,7 @@ class Node:
         )  # fmt: skip
         self._raft_in = RaftIn(
             replica=self._host.groups.get, confirmations=self._confirmations,
-            pings=self._pings, registered=self._registered_boot, clocks=self._clocks,
+            pings=self._pings, registered=self._known_peers.boot, clocks=self._clocks,
             metrics=self._metrics,
         )  # fmt: skip
 
@@ -468,26 +481,17 @@ class Node:
             visible=self._entrance.visible,
             paid_handlers={**cluster.paid_handlers, **self._entrance.gate.handlers},
             join=cluster.join,
-            peer_handlers={
-                protocol.BASE: bases.describe,
-                protocol.BASE_PIECE: bases.base_piece,
-                protocol.FILE: bases.piece,
-                protocol.FILE_CHECK: bases.check,
-                protocol.HEARTBEAT: self._heartbeat.serve,
-                protocol.KNOWN_IMAGE: self._heartbeat.known_image,
-                protocol.REPORT: self._take_report,
-                protocol.COMMAND: cluster.peer_command,
-                protocol.IMAGE: cluster.peer_image,
-                protocol.LOADS: self._loads.serve,
-                protocol.REPLICA_END: self._recoveries.serve,
-                protocol.CONTROLLER_INSTALL: self._changes.install,
-                protocol.TAKE_OVER: self._handover.take_over,
-                protocol.HAND_OVER: self._handover.hand_over,
-                protocol.GIVE_LEAD: self._handover.give,
-            },
+            peer_handlers=self._for_peers(bases),
+            known_peers=self._known_peers,
             gate=self._entrance.gate,
             metrics=self._metrics,
-            on_stranger=self._stranger,
+            on_stranger=Strangers(
+                cluster=identity.cluster_id,
+                config=self._config,
+                founding=self._founding,
+                metadata=lambda: self._view.metadata,
+                on_end=self._fail,
+            ).met,
             on_broken=self._fail,
         )
         host, port = split_address(self._config.listen, "listen")
@@ -509,6 +513,26 @@ class Node:
             guard=self._entrance.guard, visible=self._entrance.visible,
         )  # fmt: skip
         await self._http.start()
+
+    def _for_peers(self, bases: BaseServer) -> dict[Operation, PeerHandler]:
+        """Who serves the operations of nodes."""
+        return {
+            protocol.BASE: bases.describe,
+            protocol.BASE_PIECE: bases.base_piece,
+            protocol.FILE: bases.piece,
+            protocol.FILE_CHECK: bases.check,
+            protocol.HEARTBEAT: self._heartbeat.serve,
+            protocol.KNOWN_IMAGE: self._heartbeat.known_image,
+            protocol.REPORT: self._reports.take,
+            protocol.COMMAND: self._cluster.peer_command,
+            protocol.IMAGE: self._cluster.peer_image,
+            protocol.LOADS: self._loads.serve,
+            protocol.REPLICA_END: self._recoveries.serve,
+            protocol.CONTROLLER_INSTALL: self._changes.install,
+            protocol.TAKE_OVER: self._handover.take_over,
+            protocol.HAND_OVER: self._handover.hand_over,
+            protocol.GIVE_LEAD: self._handover.give,
+        }
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -541,13 +565,6 @@ class Node:
         )
         self._duties.wake()
 
-    def _stranger(self, cluster: str) -> None:
-        """A node takes this one for one of another cluster. Where it has founded one, and that
-        is empty still, its directory is not the one that it is known by (executions 1.24)."""
-        metadata = self._view.metadata
-        if self._founding and len(metadata.nodes) <= 1 and not metadata.logs:
-            self._fail(foreign_founder(self._config, cluster, self.identity.cluster_id))
-
     def _replica_changed(self) -> None:
         controller = self._host.controller
         if controller is not None:
@@ -557,7 +574,7 @@ class Node:
 
     def _controller_began(self, replica: ControllerReplica) -> None:
         self._view.follow_replica(replica.metadata)
-        self._spawn(self._driver.run(replica))
+        self._spawn(supervised("driver", partial(self._driver.run, replica), self._metrics))
         if not replica.metadata.cluster_id:
             self._spawn(self._found(replica))
 
@@ -569,22 +586,6 @@ class Node:
             with contextlib.suppress(LognodeError):
                 await replica.command(command)
             await asyncio.sleep(0.02)
-
-    async def _report(self, report: dict[str, Any]) -> None:
-        node = self._view.controller_leader()
-        if node == self.identity.node_id:
-            await self._take_report(node, report)
-            return
-        connection = None if node is None else self._links.connection(node)
-        if connection is None:
-            raise Unavailable("no link to the controller's leader")
-        deadline = asyncio.get_running_loop().time() + _REPORT_TIMEOUT_S
-        await connection.request(protocol.REPORT, report, deadline=deadline)
-
-    async def _take_report(self, node: int, report: dict[str, Any]) -> dict[str, Any]:
-        self._facts.take(node, report, asyncio.get_running_loop().time())
-        self._driver.wake()
-        return {}
 
     async def _status(self, room: Room = no_room) -> dict[str, Any]:
         return await status(
@@ -602,10 +603,6 @@ class Node:
         if silent_s > _SILENT_S:
             return f"the controller has not answered for {silent_s:.0f} s"
         return None
-
-    def _registered_boot(self, node: int) -> Boot:
-        known = self._view.metadata.nodes.get(node)
-        return (0, 0) if known is None else (known.boot, known.process)
 
     def _read_again(self) -> None:
         """SIGHUP: the dial map and the TLS files may have changed; bad ones change nothing."""

@@ -98,6 +98,15 @@ class Metrics:
             "Uses of committed records that failed since nobody could use the record, by kind.",
             ("kind",), registry=registry,
         )  # fmt: skip
+        self.refused_peers = Counter(
+            "lognode_peer_requests_refused",
+            "Requests in the name of a node that this node does not serve, by reason.",
+            ("reason",), registry=registry,
+        )  # fmt: skip
+        self.restarted_parts = Counter(
+            "lognode_parts_restarted", "Parts of this node begun again after a bug, by name.",
+            ("part",), registry=registry,
+        )  # fmt: skip
         self.connections_ended = Counter(
             "lognode_connections_ended", "Connections that this node has ended, by reason.",
             ("reason",), registry=registry,

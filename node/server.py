@@ -28,6 +28,7 @@ from .access import Accesses, Shown
 from .data_service import DataService
 from .follow import Follow, no_pause
 from .gate import Gate, pause_s
+from .known_peers import KnownPeers
 from .metrics import Metrics
 from .quotas import Payer
 from .raft_in import RaftIn
@@ -67,20 +68,23 @@ class Server:
         proves_nodes: bool,
         visible: Visible,
         peer_handlers: Mapping[Operation, PeerHandler],
+        known_peers: KnownPeers,
         gate: Gate,
         metrics: Metrics,
-        on_stranger: Callable[[str], None],
+        on_stranger: Callable[[str, bool], None],
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self._who = who
         self._on_stranger = on_stranger
-        """Gets the cluster of a node that takes this one for one of it."""
+        """Gets the cluster of a dialler of another cluster, and whether the dialler has proved to
+        be a node."""
         self._raft_in = raft_in
         self._data = data
         self._handlers = {**data.handlers, **handlers}
         self._paid_handlers = {**data.reads, **paid_handlers}
         self._peer_handlers = peer_handlers
         self._join = join
+        self._known_peers = known_peers
         self._gate = gate
         self._accesses = accesses
         self._proves_nodes = proves_nodes
@@ -106,8 +110,8 @@ class Server:
     def believe(self, connection: ServerConnection, hello: Hello) -> Believed:
         cluster, _ = self._who()
         if hello.cluster is not None and hello.cluster != cluster:
-            if hello.role == "node":
-                self._on_stranger(hello.cluster)
+            proven = hello.role == "node" and self._proves_nodes
+            self._on_stranger(f"{hello.cluster:.64}", proven)
             raise Unauthorized(
                 f"this node belongs to cluster {cluster}, the other side to {hello.cluster}: "
                 "check the address"
@@ -187,13 +191,13 @@ class Server:
         peer_handler = self._peer_handlers.get(operation)
         if peer_handler is None:
             raise Unsupported(f"a node of a cluster does not serve {operation}")
-        node = _node(request.connection)
+        node = self._known_peers.asker(request.connection.hello, operation)
         return _with_room(request.room, lambda: peer_handler(node, body))
 
     def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         try:
             if operation is RAFT:
-                self._raft_in.take(_node(connection), body)
+                self._raft_in.take(self._known_peers.speaker(connection.hello), body)
             elif operation is PRODUCER_CLOSE:
                 self._data.producer_close(body)
         except InvalidArgument as error:

@@ -98,6 +98,13 @@ def test_lists_and_numbers_of_the_file(tmp_path: Path) -> None:
         ),
         ({"transfer_bytes_per_s": "1e6"}, "bad value '1e6' of flag --transfer-bytes-per-s"),
         ({"data": ""}, "bad value '' of flag --data"),
+        ({"advertise": "a..b:4600"}, "advertise 'a..b:4600' is not HOST:PORT"),
+        ({"join": f"h:1,{'x' * 64}:1"}, "has 64 characters; a label of a DNS name has at most 63"),
+        ({"http": "h:\u0663"}, "is not HOST:PORT"),
+        ({"zone": "z" * 129}, "text of 0 to 128 bytes of UTF-8"),
+        ({"zone": "a\nb"}, "without control characters"),
+        ({"zone": "\udcff"}, "`zone` is '\\udcff'"),
+        ({"scrub_bytes_per_s": "9" * 400}, "--scrub-bytes-per-s: give bytes a second, up to"),
     ],
 )
 def test_a_bad_value_is_one_line_that_says_where_it_is_from(

@@ -9,6 +9,7 @@ from typing import Any
 from lognode.client.protocol import Operation
 from lognode.client.protocol.peers import HEARTBEAT
 from lognode.node.heartbeat import Heartbeat
+from lognode.node.leaders import Told
 from lognode.node.sync_thread import SyncThread
 from lognode.node.view import View
 from lognode.partitions.metadata import Metadata
@@ -23,7 +24,7 @@ class Leader:
         self, op: Operation, body: dict[str, Any], *, deadline: float
     ) -> dict[str, Any]:
         assert op is HEARTBEAT
-        return {"image": None, "leaders": {}, "seen": [4, 7, 90]}
+        return op.check_answer({"image": None, "leaders": {}, "seen": [4, 7, 90]})
 
 
 def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_pat
     heartbeat = Heartbeat(**parts)
 
     async def run() -> None:
-        view.learn_leaders({CONTROLLER_RANGE: (4, 0, 2)})
+        view.learn_leaders({CONTROLLER_RANGE: Told(4, 0, 2)})
         assert view.elected(CONTROLLER_RANGE, 4) is None
         await heartbeat._ask()
         assert view.elected(CONTROLLER_RANGE, 4) == 2
