@@ -34,9 +34,12 @@ became of the write (`outcome`). Promise S11: `unknown` is never turned into `no
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 Outcome = Literal["not_applied", "applied", "unknown"]
+IDLE: Final = "idle"
+"""The `reason` of an UNAVAILABLE with which the acceptor ends a connection that had no request.
+It has read nothing that it did not answer: what the dialler has sent meanwhile is not applied."""
 
 
 class LognodeError(Exception):
