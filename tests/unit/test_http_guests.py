@@ -4,12 +4,15 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pki import pki
 
 from lognode.client import limits
 from lognode.client.ports import free_ports
+from lognode.client.tls import dial_context, listen_context
 from lognode.node.http import HttpServer
 from lognode.node.metrics import Metrics
 
@@ -20,15 +23,13 @@ GET = b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"
 class Rig:
     """A server with room for few connections."""
 
-    tls: ssl.SSLContext | None = None
-
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         (self.port,) = free_ports(1)
         self.told: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.server = HttpServer(
-            host="127.0.0.1", port=self.port, tls=self.tls, metrics=Metrics(),
+            host="127.0.0.1", port=self.port, tls=tls, metrics=Metrics(),
             not_ready=lambda: None, status=self._status, connections_max=4,
             on_closed=lambda reason, _: self.told.append(reason),
         )  # fmt: skip
@@ -38,8 +39,8 @@ class Rig:
         await self.gate.wait()
         return {"rows": []}
 
-    async def connect(self) -> Streams:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    async def connect(self, tls: ssl.SSLContext | None = None) -> Streams:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=tls)
         self.opened.append(writer)
         return reader, writer
 
@@ -54,8 +55,8 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
+async def rig(tls: ssl.SSLContext | None = None) -> AsyncIterator[Rig]:
+    made = Rig(tls)
     await made.server.start()
     try:
         async with asyncio.timeout(30):
@@ -67,9 +68,9 @@ async def rig() -> AsyncIterator[Rig]:
         await made.server.stop()
 
 
-def run(test: Callable[[Rig], Awaitable[None]]) -> None:
+def run(test: Callable[[Rig], Awaitable[None]], tls: ssl.SSLContext | None = None) -> None:
     async def main() -> None:
-        async with rig() as made:
+        async with rig(tls) as made:
             await test(made)
 
     asyncio.run(main())
@@ -94,6 +95,30 @@ def test_silent_connections_keep_nobody_from_an_answer() -> None:
         assert set(made.told) == {"http_displaced"}
 
     run(test)
+
+
+def test_who_does_not_shake_hands_for_tls_gives_way_and_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a place from its accept on, and no transport before the end of that handshake."""
+    monkeypatch.setattr("lognode.node.http.handshake_timeout_s", 1_000.0)
+    trust = pki(tmp_path)
+    node = trust.node("n1")
+
+    async def test(made: Rig) -> None:
+        silent = [await made.connect() for _ in range(50)]
+        context = dial_context(trust.ca, None, None)
+        assert await made.get(await made.connect(context)) == b"HTTP/1.1 200 OK"
+        for streams in silent[:45]:
+            assert await ends(streams) == b""
+        assert made.server.connections <= 4
+        assert set(made.told) == {"http_displaced"}
+        entrance = made.server._entrance
+        assert entrance is not None
+        while entrance.sockets > 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+    run(test, listen_context(trust.ca, node.cert, node.key, ssl.CERT_NONE))
 
 
 def test_who_is_being_served_is_not_displaced_and_the_next_is_refused() -> None:
