@@ -173,8 +173,9 @@ class Accepted(FrameTransport, asyncio.BufferedProtocol):
     @property
     def idle_since(self) -> float | None:
         """Loop time of the last request, as far as that was looked at; None while one is served,
-        or waits for its turn."""
-        if self._in_line or (self.connection is not None and self.connection.busy):
+        or waits for its turn or for room."""
+        waits = self._in_line or not self._wants_frames
+        if waits or (self.connection is not None and self.connection.busy):
             return None
         return max(self._came_s, self._busy_s)
 
