@@ -10,10 +10,14 @@ from typing import Any
 from aiohttp import web
 
 from ..client.acceptor import handshake_timeout_s
-from ..client.errors import Unavailable
+from ..client.access import Access
+from ..client.errors import Unauthorized, Unavailable
 from ..client.json_text import to_json
 from ..client.listening import Entrance
+from ..client.protocol import Operation
+from ..client.protocol.cluster import STATUS
 from .descriptors import SLACK
+from .http_guard import Handler, HttpGuard
 from .http_guests import Closed, HttpGuests
 from .metrics import Metrics
 from .slices import in_slices
@@ -41,6 +45,8 @@ class HttpServer:
         status: Callable[[], Awaitable[dict[str, Any]]],
         connections_max: int,
         on_closed: Closed,
+        guard: HttpGuard,
+        visible: Callable[[Operation, Access, dict[str, Any]], dict[str, Any]],
     ) -> None:
         self._host = host
         self._port = port
@@ -48,6 +54,8 @@ class HttpServer:
         self._metrics = metrics
         self._not_ready = not_ready
         self._status = status
+        self._guard = guard
+        self._visible = visible
         self._runner: web.AppRunner | None = None
         self._connections_max = connections_max
         self._on_closed = on_closed
@@ -106,9 +114,7 @@ class HttpServer:
         return 0 if self._guests is None else len(self._guests)
 
     @web.middleware
-    async def _watched(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def _watched(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.body_exists:
             raise web.HTTPRequestEntityTooLarge(0, -1, text="a request has no body here\n")
         guests = self._guests
@@ -116,6 +122,7 @@ class HttpServer:
             raise web.HTTPServiceUnavailable
         guests.begun(request.protocol)
         try:
+            self._guard.check_host(request)
             return await handler(request)
         finally:
             guests.served(request.protocol)
@@ -129,14 +136,21 @@ class HttpServer:
             return web.Response(text="ok\n")
         return web.Response(status=503, text=reason + "\n")
 
-    async def _serve_metrics(self, _: web.Request) -> web.Response:
+    async def _serve_metrics(self, request: web.Request) -> web.Response:
+        await self._guard.check_everything(request)
         return web.Response(
             body=self._metrics.exposition(),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
-    async def _serve_status(self, _: web.Request) -> web.Response:
-        pieces = await in_slices(_pieces(await self._status()))
+    async def _serve_status(self, request: web.Request) -> web.Response:
+        access = await self._guard.access(request)
+        try:
+            access.authorise(STATUS, {})
+        except Unauthorized as error:
+            raise web.HTTPForbidden(text=error.message + "\n") from None
+        status = self._visible(STATUS, access, await self._status())
+        pieces = await in_slices(_pieces(status))
         return web.Response(text="".join(pieces), content_type="application/json")
 
 

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from ..client import limits
-from ..client.acceptor import ServerConnection
+from ..client.acceptor import Believed, ServerConnection
 from ..client.errors import LognodeError, Unauthorized, Unavailable
+from ..client.principal import Principal
 from ..client.protocol import Operation
 from ..client.request import Request
 from ..client.wire import Hello, Welcome
@@ -57,13 +58,13 @@ class PeerServer:
             )
         return self._server.welcome(hello, nonce)
 
-    def believe(self, hello: Hello) -> None:
-        self._server.check_cluster(hello)
+    def believe(self, connection: ServerConnection, hello: Hello) -> Believed:
+        return self._server.recognise(connection, hello)
 
     def operation(self, connection: ServerConnection, number: int) -> Operation:
         return self._server.operation(connection, number)
 
-    def opened(self, connection: ServerConnection) -> str | None:
+    def opened(self, connection: ServerConnection) -> Principal | None:
         principal = self._server.opened(connection)
         node = _STRANGERS if connection.hello is None else connection.hello.node or _STRANGERS
         known = self._is_known(node)

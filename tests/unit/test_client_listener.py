@@ -99,7 +99,7 @@ async def rig(bounds: Bounds) -> AsyncIterator[Rig]:
         def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
             return Welcome(nonce=nonce, cluster="c", node=1)
 
-        def believe(self, hello: Hello) -> None: ...
+        def believe(self, connection: ServerConnection, hello: Hello) -> None: ...
 
         def operation(self, connection: ServerConnection, number: int) -> Operation:
             found = by_number(number)

@@ -13,8 +13,11 @@ from pki import pki
 from lognode.client import limits
 from lognode.client.ports import free_ports
 from lognode.client.tls import dial_context, listen_context
+from lognode.node.access import Accesses
 from lognode.node.http import HttpServer
+from lognode.node.http_guard import HttpGuard
 from lognode.node.metrics import Metrics
+from lognode.partitions.metadata import Metadata
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 GET = b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -32,8 +35,21 @@ class Rig:
             host="127.0.0.1", port=self.port, tls=tls, metrics=Metrics(),
             not_ready=lambda: None, status=self._status, connections_max=4,
             on_closed=lambda reason, _: self.told.append(reason),
+            guard=HttpGuard(self._accesses(), ["h"]), visible=lambda _, __, status: status,
         )  # fmt: skip
         self.opened: list[asyncio.StreamWriter] = []
+
+    @staticmethod
+    def _accesses() -> Accesses:
+        """Those of a node without tokens."""
+
+        async def refresh() -> None:
+            return
+
+        return Accesses(
+            metadata=Metadata, refresh=refresh, identity=str, wall_ms=lambda: 0,
+            wants_auth=False, is_fresh=lambda: True, metrics=Metrics(),
+        )  # fmt: skip
 
     async def _status(self) -> dict[str, Any]:
         await self.gate.wait()
