@@ -238,11 +238,12 @@ class Connection:
         if self._watch is not None:
             self._watch.cancel()
         pending, self._pending = self._pending, {}
+        idle = error.fields.get("reason") == errors.IDLE
         for waiting in pending.values():
             reason = Unavailable(
                 f"connection to {self.address} ended before the answer: {error}",
-                outcome="unknown",
-                reason=str(error),
+                outcome="not_applied" if idle else "unknown",
+                reason=errors.IDLE if idle else str(error),
             )
             waiting.fail(reason)
         self._wake()

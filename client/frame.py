@@ -121,8 +121,9 @@ class Decoder:
 
     @property
     def buffered(self) -> int:
-        """Bytes of an incomplete frame."""
-        return len(self._header) + len(self._buffer)
+        """Bytes of an incomplete frame that are here."""
+        header = len(self._header) if self._wanted is None else HEADER.size
+        return header + len(self._buffer)
 
     @property
     def pending(self) -> bool:

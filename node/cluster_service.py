@@ -492,5 +492,5 @@ def _is(value: object, *allowed: object) -> bool:
 
 def register_command(body: Body) -> Body:
     """The metadata command that registers a node."""
-    names = ("node", "incarnation", "boot", "process", "address", "http", "zone", "key")
+    names = ("node", "incarnation", "boot", "process", "address", "peer", "http", "zone", "key")
     return {"op": commands.REGISTER, **{name: body.get(name) for name in names}}

@@ -13,9 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..client import acceptor
 from ..client.address import split_address
-from ..client.errors import InvalidArgument, LognodeError, Unavailable
+from ..client.errors import InvalidArgument, LognodeError
 from ..client.invariants import InvariantError
 from ..client.meter import NodeBudgets
 from ..client.protocol import Operation
@@ -32,7 +31,7 @@ from ..statemachine.builder import Builder
 from ..statemachine.merge_process import Merger
 from ..statemachine.meta import LmdbMeta
 from ..statemachine.segments import SegmentStore
-from . import logs, rows
+from . import descriptors, logs, rows
 from .base_server import BaseServer
 from .base_transfer import BaseFetcher
 from .bootstrap import Found, agree
@@ -54,6 +53,7 @@ from .data_directory import (
 from .data_service import DataService
 from .disk_room import DiskRoom
 from .disk_watch import DiskWatch
+from .doors import Doors, client_bounds
 from .draining import Draining
 from .duties import Duties
 from .entrance import Entrance
@@ -75,6 +75,7 @@ from .membership import Membership, check_not_refused
 from .memtables import Memtables
 from .merges import Merges
 from .metrics import Metrics
+from .peer_server import PeerServer
 from .peers import PeerLinks
 from .pings import Pings
 from .raft_in import RaftIn
@@ -93,6 +94,7 @@ from .supervision import supervised
 from .sync_thread import SyncThread
 from .tls import NodeTls
 from .turn_ends import TurnEnds
+from .turned_away import TurnedAway
 from .view import View
 
 _SILENT_S = 5.0
@@ -141,6 +143,7 @@ class Node:
             log.info(
                 "node serves",
                 extra={"fields": {"node": self.identity.node_id, "listen": self._config.listen,
+                                  "peers": self._config.peer_listened,
                                   "http": self._config.http, "data": self._config.data}},
             )  # fmt: skip
             await self._stopping.wait()
@@ -160,6 +163,7 @@ class Node:
     async def _start(self) -> None:
         config = self._config
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
+        self._plan = descriptors.plan(descriptors.raise_limit())
         self._secret = read_secret(config.secret_file)
         self._tls = NodeTls.of(config, self._metrics)
         self._dial_map = read_dial_map(config.dial_map)
@@ -174,11 +178,12 @@ class Node:
         check_not_refused(self._meta)
         await self._become_somebody()
         self._wal = Wal.open(
-            OsDisk(self._directory.wal), entropy=os.urandom, file_bytes=config.wal_file_bytes
-        )
+            OsDisk(self._directory.wal, open_max=self._plan.wal), entropy=os.urandom,
+            file_bytes=config.wal_file_bytes,
+        )  # fmt: skip
         for note in self._wal.recovery.notes:
             log.warning("WAL: %s", note)
-        self._store = SegmentStore(self._directory.files)
+        self._store = SegmentStore(self._directory.files, open_max=self._plan.segments // 2)
         self._parts.callback(self._store.close)
         self._builder = Builder()
         self._parts.callback(self._builder.stop)
@@ -191,8 +196,10 @@ class Node:
         self._assemble_control()
         self._assemble_cluster()
         self._view.load()
+        nodes = self._view.metadata.nodes
+        self._plan.check_nodes(sum(node.state != "REMOVED" for node in nodes.values()))
         if self._tls is not None:
-            self._tls.learn(self._view.metadata.nodes)
+            self._tls.learn(nodes)
         self._entrance.check()
         await self._disk_watch.look()
         await self._host.recover()
@@ -257,8 +264,10 @@ class Node:
         async def store(cluster: str) -> None:
             await self._store_rows({rows.JOINS: cluster})
 
-        known = self._meta.get(rows.JOINS)
-        step = await agree(self._config, self._secret, self._tls, known, store)
+        step = await agree(
+            self._config, self._secret, self._tls, self._meta.get(rows.JOINS), store,
+            client_bounds(self._plan, self._config.idle_timeout),
+        )  # fmt: skip
         return replace(self._config, join=() if isinstance(step, Found) else step.addresses)
 
     async def _store_rows(self, puts: dict[str, Any]) -> None:
@@ -273,21 +282,16 @@ class Node:
         )  # fmt: skip
         self._links = PeerLinks(
             who=lambda: (identity.cluster_id, node_id, identity.incarnation),
-            secret=self._secret,
-            tls=self._tls,
+            secret=self._secret, tls=self._tls,
             resolve=lambda address: self._dial_map.get(address, address),
-            on_up=self._link_up,
-            on_down=self._link_down,
+            on_up=self._link_up, on_down=self._link_down,
             on_full=lambda peer: self._host.pause(peer),
             on_room=lambda peer: self._host.resume(peer),
-            on_broken=self._fail,
-            on_queued=self._turn_ends.schedule,
-            rng=self._rng,
-            boot=(identity.boot, self._process),
-            clock_ms=self._clocks.wall_ms,
-            ping_to=lambda peer: self._pings.ping(peer),
+            on_broken=self._fail, on_queued=self._turn_ends.schedule, rng=self._rng,
+            boot=(identity.boot, self._process), clock_ms=self._clocks.wall_ms,
+            ping_to=lambda peer: self._pings.ping(peer), check_nodes=self._plan.check_nodes,
             metrics=self._metrics,
-        )
+        )  # fmt: skip
         self._rounds = Rounds(
             self._wal, self._sync,
             on_synced=lambda gids: self._host.synced(gids),
@@ -473,6 +477,7 @@ class Node:
 
         server = Server(
             who=lambda: (identity.cluster_id, identity.node_id),
+            peer_address=self._config.peer_advertised,
             raft_in=self._raft_in,
             data=data,
             handlers={**cluster.handlers, **self._entrance.handlers},
@@ -494,25 +499,24 @@ class Node:
             ).met,
             on_broken=self._fail,
         )
-        host, port = split_address(self._config.listen, "listen")
-        try:
-            self._listener = await acceptor.serve(
-                server, host, port, secret=self._secret, tls=self._tls, budgets=self._budgets
-            )
-        except OSError as error:
-            raise Unavailable(
-                f"cannot listen on {self._config.listen}: {error.strerror or error}; "
-                "give another address with --listen"
-            ) from None
-        if self._tls is not None:
-            self._tls.rechecks += (self._listener.recheck, self._links.recheck)
-        http_host, http_port = split_address(self._config.http, "http")
-        self._http = HttpServer(
-            host=http_host, port=http_port, metrics=self._metrics, not_ready=self._not_ready,
-            status=self._status, tls=None if self._tls is None else self._tls.http_context,
+        told = TurnedAway(self._metrics)
+        peers = PeerServer(
+            server, is_known=self._links.is_peer, address=self._config.advertised, on_closed=told
+        )
+        host, port = split_address(self._config.http, "http")
+        http = HttpServer(
+            host=host, port=port, metrics=self._metrics, not_ready=self._not_ready,
+            tls=None if self._tls is None else self._tls.http_context,
+            status=self._status, connections_max=self._plan.http, on_closed=told,
             guard=self._entrance.guard, visible=self._entrance.visible,
         )  # fmt: skip
-        await self._http.start()
+        self._doors = Doors(
+            self._config, self._plan, secret=self._secret, tls=self._tls, budgets=self._budgets,
+            metrics=self._metrics, told=told,
+        )  # fmt: skip
+        if self._tls is not None:
+            self._tls.rechecks += (self._doors.recheck, self._links.recheck)
+        await self._doors.open(server, peers, http)
 
     def _for_peers(self, bases: BaseServer) -> dict[Operation, PeerHandler]:
         """Who serves the operations of nodes."""
@@ -558,7 +562,7 @@ class Node:
         self._membership.look(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {
-                node.node_id: node.address
+                node.node_id: node.peer_address
                 for node in metadata.nodes.values()
                 if node.node_id != self.identity.node_id and node.state != "REMOVED"
             }
@@ -592,6 +596,7 @@ class Node:
             node_id=self.identity.node_id, host=self._host, view=self._view, facts=self._facts,
             heartbeat=self._heartbeat, room=self._room, repair=self._repair,
             loads=self._loads, budgets=self._budgets, answer_room=room,
+            descriptors=self._doors.row(),
         )  # fmt: skip
 
     def _not_ready(self) -> str | None:
@@ -669,8 +674,7 @@ class Node:
             log.info("handed over", extra={"fields": {"still_led": left}})
         for task in list(self._tasks):
             task.cancel()
-        await self._listener.close()
-        await self._http.stop()
+        await self._doors.close()
         self._links.stop()
         self._host.stop()
         if self._failure is None:

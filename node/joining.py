@@ -100,6 +100,7 @@ def registration(
         "boot": boot,
         "process": process,
         "address": config.advertised,
+        "peer": config.peer_advertised,
         "http": config.advertised_http,
         "zone": config.zone,
         "key": key,

@@ -108,7 +108,8 @@ class Metrics:
             ("part",), registry=registry,
         )  # fmt: skip
         self.connections_ended = Counter(
-            "lognode_connections_ended", "Connections that this node has ended, by reason.",
+            "lognode_connections_ended",
+            "Connections that this node has ended or not let in, by reason.",
             ("reason",), registry=registry,
         )  # fmt: skip
         self.answer_bytes = Gauge(
@@ -123,6 +124,18 @@ class Metrics:
         )  # fmt: skip
         self.room_waits = Gauge(
             "lognode_room_waits", "Answers and frames of clients that wait for room.",
+            registry=registry,
+        )  # fmt: skip
+        self.client_connections_max = Gauge(
+            "lognode_client_connections_max", "Clients that may be connected at once.",
+            registry=registry,
+        )  # fmt: skip
+        self.descriptors_max = Gauge(
+            "lognode_descriptors_max", "Files and connections that the process may have open.",
+            registry=registry,
+        )  # fmt: skip
+        self.descriptors_open = Gauge(
+            "lognode_descriptors_open", "Files and connections that it has open; 0: unknown.",
             registry=registry,
         )  # fmt: skip
 

@@ -47,18 +47,19 @@ log = logging.getLogger("lognode.server")
 
 
 class Server:
-    """Implements `client.acceptor.Handler`.
+    """Implements `client.acceptor.Handler` for the port for clients.
 
-    `raft_in` takes the messages of members. `handlers` and `paid_handlers` serve the operations of
-    everybody; `peer_handlers` serve those of nodes, and get the asker's id. Each operation of the
-    table has one handler here, but for `follow`, one-way messages, and what a node without a
-    cluster answers.
+    `peer_address` is that of the port for peers (`peer_server.py`). `raft_in` takes the messages of
+    members. `handlers` and `paid_handlers` serve the operations of everybody; `peer_handlers` serve
+    those of nodes, and get the asker's id. Each operation of the table has one handler here, but
+    for `follow`, one-way messages, and what a node without a cluster answers.
     """
 
     def __init__(
         self,
         *,
         who: Callable[[], tuple[str, int]],
+        peer_address: str,
         raft_in: RaftIn,
         data: DataService,
         handlers: Mapping[Operation, Handler],
@@ -75,6 +76,7 @@ class Server:
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self._who = who
+        self._peer_address = peer_address
         self._on_stranger = on_stranger
         """Gets the cluster of a dialler of another cluster, and whether the dialler has proved to
         be a node."""
@@ -108,6 +110,16 @@ class Server:
         return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
 
     def believe(self, connection: ServerConnection, hello: Hello) -> Believed:
+        believed = self.recognise(connection, hello)
+        if hello.role == "node" and hello.node is not None:
+            raise Unauthorized(
+                f"this port is for clients; nodes of the cluster dial {self._peer_address}",
+                peer=self._peer_address,
+            )
+        return believed
+
+    def recognise(self, connection: ServerConnection, hello: Hello) -> Believed:
+        """Find out what somebody may ask for, at either port. Raises Unauthorized."""
         cluster, _ = self._who()
         if hello.cluster is not None and hello.cluster != cluster:
             proven = hello.role == "node" and self._proves_nodes

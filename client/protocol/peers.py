@@ -123,6 +123,7 @@ JOIN: Final = Operation(
         "boot": Integer(),
         "process": Integer(),
         "address": ADDRESS,
+        "peer": Optional(ADDRESS, ""),
         "http": Optional(ADDRESS, ""),
         "zone": Optional(ZONE, ""),
     }),
