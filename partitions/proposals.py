@@ -105,6 +105,9 @@ def checked(command: Mapping[Any, Any], nodes: Mapping[int, NodeRecord]) -> Comm
     if record is None:
         raise Unsupported(f"metadata command {shown(op)} is unknown to this node")
     given = dict(command)
+    if op == commands.REGISTER:
+        # Empty is the default of what a node need not have; and a command is checked twice.
+        given = {name: value for name, value in given.items() if value != ""}
     if type(given.get("reason")) is str:
         given["reason"] = _readable(given["reason"])
     found = {"op": op, **record.check(given)}

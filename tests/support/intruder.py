@@ -78,7 +78,7 @@ class Intruder:
         self, node: LocalNode, number: int | None = None, incarnation: int | None = None
     ) -> Connection:
         """As the node of that number, by default its own; with the incarnation it registered."""
-        host, port = split_address(node.address)
+        host, port = split_address(node.peer)
         number = self.number if number is None else number
         if incarnation is None:
             record = self.metadata.nodes.get(number)

@@ -18,7 +18,7 @@ from lognode.partitions.proposals import checked
 BIG = (1 << 64) - 1
 REGISTER = {
     "op": commands.REGISTER, "node": 2, "incarnation": 7, "boot": 1, "process": 9,
-    "address": "h:1", "http": "h:2", "zone": "a", "key": "",
+    "address": "h:1", "peer": "h:3", "http": "h:2", "zone": "a", "key": "",
 }  # fmt: skip
 SCOPE = [["read"], "orders", b"*"]
 TOKEN = {
@@ -139,6 +139,7 @@ def test_an_address_that_nobody_can_dial_is_not_registered(address: str | None) 
 def test_a_node_without_http_or_zone_is_registered() -> None:
     short = {name: value for name, value in REGISTER.items() if name not in ("http", "zone")}
     assert checked(short, {}) == {**REGISTER, "http": "", "zone": ""}
+    assert checked(checked(short, {}), {}) == {**REGISTER, "http": "", "zone": ""}
     assert checked({**REGISTER, "http": None, "zone": None}, {}) == {
         **REGISTER, "http": "", "zone": ""
     }  # fmt: skip
