@@ -13,6 +13,7 @@ from . import limits
 from .address import Address, split_address
 from .connection import Connection, Stream
 from .errors import (
+    IDLE,
     GenerationMismatch,
     InvalidArgument,
     LognodeError,
@@ -229,7 +230,8 @@ class Cluster:
         except (Timeout, Unavailable) as error:
             # That it answers that something else is unavailable does not make it a suspect.
             silent = isinstance(error, Timeout) or connection is None or connection.lost
-            if silent and node in self.nodes:
+            idle = error.fields.get("reason") == IDLE  # dialled anew, it answers
+            if silent and not idle and node in self.nodes:
                 self.pool.suspect(self.nodes[node])
             raise
 

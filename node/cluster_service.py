@@ -25,8 +25,9 @@ from ..client.errors import (
     Unavailable,
 )
 from ..client.protocol import Operation, cluster, peers, quotas
+from ..client.protocol.kinds import shown
 from ..client.request import Room
-from ..partitions import commands
+from ..partitions import commands, lifecycle, proposals
 from ..partitions.model import Descriptor
 from . import health
 from .disk_room import DiskRoom
@@ -367,7 +368,12 @@ class ClusterService:
     # The way to the controller.
 
     async def command(self, command: Body) -> Body:
-        """Have the controller commit a command, here or elsewhere. Raises what refused it."""
+        """Have the controller commit a command, here or elsewhere. Raises what refused it.
+
+        The command is checked here as well as by the controller's leader, which may be of a version
+        that checks less.
+        """
+        command = proposals.checked(command, self._view.metadata.nodes)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DEADLINE_S
         backoff_s = 0.05
@@ -382,7 +388,7 @@ class ClusterService:
                     raise
                 last = error
                 hint = error.fields.get("hint")
-                if hint is not None and hint not in tried:
+                if type(hint) is int and hint not in tried:
                     tried = [n for n in tried if n != hint]
                     self._prefer = hint
                 else:
@@ -420,14 +426,19 @@ class ClusterService:
         return await replica.command(commands.dated(command, self._wall_ms()))
 
     async def peer_command(self, sender: int, body: Body) -> Body:
-        """A command that another node forwarded. A node registers itself, or one that joins."""
+        """Commit a command that another node forwarded. A node registers itself, or a node that
+        joins. The controller checks the command before it proposes the command."""
         command = body["command"]
-        if command.get("op") not in _FORWARDED:
-            raise InvalidArgument(f"nobody forwards {command.get('op')!r}", what="command")
-        if command["op"] == commands.REGISTER:
-            peers.JOIN.request.check(command)  # what is committed has passed its validation
-            if command.get("node") not in (None, sender):
-                raise Unauthorized(f"node {sender} cannot register node {command['node']!r}")
+        op = command.get("op")
+        if not isinstance(op, str) or op not in _FORWARDED:
+            raise InvalidArgument(f"nobody forwards {shown(op)}", what="command")
+        if op != commands.REGISTER and lifecycle.is_removed(sender, self._view.metadata.nodes):
+            raise Unauthorized(f"node {sender} was removed from the cluster")
+        if op == commands.REGISTER and not _is(command.get("node"), None, sender):
+            raise Unauthorized(
+                f"node {sender} cannot register node {shown(command['node'])}; each node registers "
+                "itself"
+            )
         return await self.execute(command)
 
     async def refresh(self) -> None:
@@ -443,9 +454,9 @@ class ClusterService:
                 continue
             try:
                 answer = await connection.request(peers.IMAGE, {}, deadline=deadline)
+                await self._view.take(answer["image"])
             except LognodeError:
                 continue  # another one leads, or the heartbeat brings it
-            await self._view.take(answer["image"])
             return
 
     def _controllers(self) -> list[int]:
@@ -475,7 +486,12 @@ class ClusterService:
         return {"image": replica.metadata.image()}
 
 
+def _is(value: object, *allowed: object) -> bool:
+    """Whether the value is one of these, of the same type: True is not node 1."""
+    return any(type(value) is type(each) and value == each for each in allowed)
+
+
 def register_command(body: Body) -> Body:
     """The metadata command that registers a node."""
-    names = ("node", "incarnation", "boot", "process", "address", "http", "zone", "key")
+    names = ("node", "incarnation", "boot", "process", "address", "peer", "http", "zone", "key")
     return {"op": commands.REGISTER, **{name: body.get(name) for name in names}}

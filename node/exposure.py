@@ -1,7 +1,8 @@
 """The safe default: a node that other machines can reach has TLS, and knows its clients.
 
-A listener on loopback may be open to everybody. Any other listener needs TLS, and one of two ways
-to know a client: its certificate (`--tls-client-auth required`), or authorisation (`--auth`, or a
+A listener on loopback may be open to everybody. Any other listener needs TLS. With TLS, the port
+for peers requires the certificate of a node; the ports for clients and HTTP need one of two ways to
+know a client: its certificate (`--tls-client-auth required`), or authorisation (`--auth`, or a
 cluster that has tokens). Without these the node does not start, unless `--insecure` is given. From
 then on the node says in its log, its status and its metrics that it runs with `--insecure`.
 
@@ -22,7 +23,8 @@ from .config import Config
 from .data_directory import DataDirectory
 from .metrics import Metrics
 
-_LISTENERS: Final = ("listen", "http")
+_PEERS: Final = "peer_listen"
+_LISTENERS: Final = ("listen", _PEERS, "http")
 """Settings that name an address on which a node listens."""
 _WARN_EVERY_S: Final = 3_600.0
 
@@ -32,10 +34,10 @@ log = logging.getLogger("lognode.exposure")
 class Exposure:
     """What other machines can reach of a node, and whether `--insecure` allows that.
 
-    `open_listeners`: the listeners, as an error names them, that are not on loopback.
+    `open_listeners`: by setting the listeners that are not on loopback, as an error names them.
     """
 
-    def __init__(self, config: Config, open_listeners: tuple[str, ...]) -> None:
+    def __init__(self, config: Config, open_listeners: dict[str, str]) -> None:
         self.insecure = config.insecure == "on"
         """Whether the node was started with `--insecure`."""
         self.open_listeners = open_listeners
@@ -49,7 +51,8 @@ class Exposure:
         Raises InvalidArgument for settings that the safe default forbids, whatever the metadata
         says; Unavailable for a host name that does not resolve. Blocks while names are resolved.
         """
-        found = cls(config, tuple(filter(None, (_open(config, name) for name in _LISTENERS))))
+        told = {name: _open(config, name) for name in _LISTENERS}
+        found = cls(config, {name: text for name, text in told.items() if text})
         metrics.insecure.set(found.insecure)
         may_learn = bool(config.join) or DataDirectory(config.data).meta.exists()
         if found._has_tls or not _has_any_tls(config):  # some of the files: `NodeTls` refuses
@@ -63,9 +66,9 @@ class Exposure:
         """
         wrong = self._wrong(is_authorised=is_authorised)
         if wrong and not self.insecure:
+            given = " and ".join(self.open_listeners.values())
             raise InvalidArgument(
-                f"{' and '.join(self.open_listeners)}: other machines can reach this node, "
-                f"{wrong}. Without TLS and known clients a node listens on loopback only. Do one "
+                f"{given}: other machines can reach this node, {wrong}. Without TLS and known clients a node listens on loopback only. Do one "
                 "of three things: listen on 127.0.0.1 or [::1]; give --tls-cert, --tls-key and "
                 "--tls-ca, and know clients by certificates (--tls-client-auth required) or by "
                 "tokens (--auth when the cluster is founded, later `lognode token create`); or let "
@@ -78,7 +81,8 @@ class Exposure:
             return ""
         if not self._has_tls:
             return "and it has no TLS"
-        if self._client_auth == "required" or is_authorised:
+        for_clients = self.open_listeners.keys() - {_PEERS}
+        if not for_clients or self._client_auth == "required" or is_authorised:
             return ""
         return (
             f"and nothing tells it who its clients are: --tls-client-auth is {self._client_auth}, "
@@ -91,7 +95,9 @@ class Exposure:
             if self.insecure:
                 log.warning(
                     "this node runs with --insecure: it need not have TLS and know its clients",
-                    extra={"fields": {"open": list(self.open_listeners), "tls": self._has_tls}},
+                    extra={
+                        "fields": {"open": list(self.open_listeners.values()), "tls": self._has_tls}
+                    },
                 )
             await asyncio.sleep(_WARN_EVERY_S)
 
@@ -103,6 +109,8 @@ def _has_any_tls(config: Config) -> bool:
 def _open(config: Config, name: str) -> str:
     """Describe the listener of that setting for an error; "" for a listener on loopback."""
     address = str(getattr(config, name))
+    if not address:
+        return ""  # the port for peers, at the host of the port for clients
     host, port = split_address(address, name)
     flag = "--" + name.replace("_", "-")
     try:

@@ -102,8 +102,18 @@ class Metrics:
             "Uses of committed records that failed since nobody could use the record, by kind.",
             ("kind",), registry=registry,
         )  # fmt: skip
+        self.refused_peers = Counter(
+            "lognode_peer_requests_refused",
+            "Requests in the name of a node that this node does not serve, by reason.",
+            ("reason",), registry=registry,
+        )  # fmt: skip
+        self.restarted_parts = Counter(
+            "lognode_parts_restarted", "Parts of this node begun again after a bug, by name.",
+            ("part",), registry=registry,
+        )  # fmt: skip
         self.connections_ended = Counter(
-            "lognode_connections_ended", "Connections that this node has ended, by reason.",
+            "lognode_connections_ended",
+            "Connections that this node has ended or not let in, by reason.",
             ("reason",), registry=registry,
         )  # fmt: skip
         self.answer_bytes = Gauge(
@@ -118,6 +128,18 @@ class Metrics:
         )  # fmt: skip
         self.room_waits = Gauge(
             "lognode_room_waits", "Answers and frames of clients that wait for room.",
+            registry=registry,
+        )  # fmt: skip
+        self.client_connections_max = Gauge(
+            "lognode_client_connections_max", "Clients that may be connected at once.",
+            registry=registry,
+        )  # fmt: skip
+        self.descriptors_max = Gauge(
+            "lognode_descriptors_max", "Files and connections that the process may have open.",
+            registry=registry,
+        )  # fmt: skip
+        self.descriptors_open = Gauge(
+            "lognode_descriptors_open", "Files and connections that it has open; 0: unknown.",
             registry=registry,
         )  # fmt: skip
 

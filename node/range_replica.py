@@ -182,8 +182,8 @@ class RangeReplica(Replica):
             taken = self._gathered.take(most, limits.batch_records_max)
             batches = [each.data for each in taken]
             futures: list[asyncio.Future[Reply]] = [each.future for each in taken]
-            command = commands.encode(commands.APPEND, self.services.stamp_ms(), batches)
             try:
+                command = commands.proposal(commands.APPEND, self.services.stamp_ms(), batches)
                 self.propose(command, futures, records=sum(each.records for each in taken))
             except LognodeError as error:
                 for future in futures:
@@ -213,7 +213,7 @@ class RangeReplica(Replica):
         """End this generation, if this member leads and has not done so yet (idempotent)."""
         if self.leads and self.state.sealed is None and not self._seal_proposed:
             self.propose_gathered(all_of_it=True)
-            self.propose(commands.encode(commands.SEAL, self.services.stamp_ms(), operation), ())
+            self.propose(commands.proposal(commands.SEAL, self.services.stamp_ms(), operation), ())
             self._seal_proposed = True
 
     def propose_freeze(self) -> None:
@@ -223,7 +223,7 @@ class RangeReplica(Replica):
         if self.is_sealed or self._seal_proposed:
             return  # the end of the generation is where everybody flushes
         with contextlib.suppress(LognodeError):  # not now: the next turn asks again
-            command = commands.encode(commands.FREEZE, self.services.stamp_ms(), None)
+            command = commands.proposal(commands.FREEZE, self.services.stamp_ms(), None)
             self._freeze_index = self.propose(command, ())
 
     @property
@@ -245,7 +245,7 @@ class RangeReplica(Replica):
         if self.is_sealed or self._seal_proposed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.propose(commands.encode(kind, self.services.stamp_ms(), payload), (future,))
+        self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), (future,))
         return await future
 
     def propose_in_passing(self, kind: int, payload: Any) -> bool:
@@ -253,7 +253,7 @@ class RangeReplica(Replica):
         if not self.leads or self.resigning or self.is_sealed or self._seal_proposed:
             return False
         try:
-            self.propose(commands.encode(kind, self.services.stamp_ms(), payload), ())
+            self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), ())
         except LognodeError:
             return False
         return True
@@ -276,7 +276,7 @@ class RangeReplica(Replica):
         """Forget producers that nobody uses. Raises NotLeader."""
         self.propose_gathered()
         if not self._seal_proposed:
-            command = commands.encode(
+            command = commands.proposal(
                 commands.RETIRE_PRODUCERS, self.services.stamp_ms(), producers
             )
             self.propose(command, ())

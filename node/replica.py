@@ -127,6 +127,8 @@ class Replica:
         self.raft_log = raft_log
         self.services = services
         self.applied_index = applied_index
+        self._refusals: set[tuple[int, str]] = set()
+        """Members and reasons of refused messages that were logged."""
         self.group = self._new_group(applied_index)
         self._taken: deque[LogEntry] = deque()
         """Committed, and not applied yet."""
@@ -158,7 +160,19 @@ class Replica:
             options=self.services.options,
             gid=self.gid,
             liveness=self.services.liveness,
+            on_refused=self._refused,
         )
+
+    def _refused(self, sender: int, reason: str) -> None:
+        """A member's message that no sound member sends: dropped, counted, and told of once."""
+        self.services.metrics.raft_dropped.labels(reason).inc()
+        if (sender, reason) not in self._refusals:
+            self._refusals.add((sender, reason))
+            log.error(
+                "a message of a member cannot be true and is dropped",
+                extra={"fields": {"peer": sender, "range": self.gid.range_id,
+                                  "generation": self.gid.generation, "reason": reason}},
+            )  # fmt: skip
 
     # What the node calls.
 

@@ -28,6 +28,7 @@ from .access import Accesses, Shown
 from .data_service import DataService
 from .follow import Follow, no_pause
 from .gate import Gate, pause_s
+from .known_peers import KnownPeers
 from .metrics import Metrics
 from .quotas import Payer
 from .raft_in import RaftIn
@@ -46,18 +47,19 @@ log = logging.getLogger("lognode.server")
 
 
 class Server:
-    """Implements `client.acceptor.Handler`.
+    """Implements `client.acceptor.Handler` for the port for clients.
 
-    `raft_in` takes the messages of members. `handlers` and `paid_handlers` serve the operations of
-    everybody; `peer_handlers` serve those of nodes, and get the asker's id. Each operation of the
-    table has one handler here, but for `follow`, one-way messages, and what a node without a
-    cluster answers.
+    `peer_address` is that of the port for peers (`peer_server.py`). `raft_in` takes the messages of
+    members. `handlers` and `paid_handlers` serve the operations of everybody; `peer_handlers` serve
+    those of nodes, and get the asker's id. Each operation of the table has one handler here, but
+    for `follow`, one-way messages, and what a node without a cluster answers.
     """
 
     def __init__(
         self,
         *,
         who: Callable[[], tuple[str, int]],
+        peer_address: str,
         raft_in: RaftIn,
         data: DataService,
         handlers: Mapping[Operation, Handler],
@@ -67,20 +69,24 @@ class Server:
         proves_nodes: bool,
         visible: Visible,
         peer_handlers: Mapping[Operation, PeerHandler],
+        known_peers: KnownPeers,
         gate: Gate,
         metrics: Metrics,
-        on_stranger: Callable[[str], None],
+        on_stranger: Callable[[str, bool], None],
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self._who = who
+        self._peer_address = peer_address
         self._on_stranger = on_stranger
-        """Gets the cluster of a node that takes this one for one of it."""
+        """Gets the cluster of a dialler of another cluster, and whether the dialler has proved to
+        be a node."""
         self._raft_in = raft_in
         self._data = data
         self._handlers = {**data.handlers, **handlers}
         self._paid_handlers = {**data.reads, **paid_handlers}
         self._peer_handlers = peer_handlers
         self._join = join
+        self._known_peers = known_peers
         self._gate = gate
         self._accesses = accesses
         self._proves_nodes = proves_nodes
@@ -104,10 +110,20 @@ class Server:
         return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
 
     def believe(self, connection: ServerConnection, hello: Hello) -> Believed:
+        believed = self.recognise(connection, hello)
+        if hello.role == "node" and hello.node is not None:
+            raise Unauthorized(
+                f"this port is for clients; nodes of the cluster dial {self._peer_address}",
+                peer=self._peer_address,
+            )
+        return believed
+
+    def recognise(self, connection: ServerConnection, hello: Hello) -> Believed:
+        """Find out what somebody may ask for, at either port. Raises Unauthorized."""
         cluster, _ = self._who()
         if hello.cluster is not None and hello.cluster != cluster:
-            if hello.role == "node":
-                self._on_stranger(hello.cluster)
+            proven = hello.role == "node" and self._proves_nodes
+            self._on_stranger(f"{hello.cluster:.64}", proven)
             raise Unauthorized(
                 f"this node belongs to cluster {cluster}, the other side to {hello.cluster}: "
                 "check the address"
@@ -187,13 +203,13 @@ class Server:
         peer_handler = self._peer_handlers.get(operation)
         if peer_handler is None:
             raise Unsupported(f"a node of a cluster does not serve {operation}")
-        node = _node(request.connection)
+        node = self._known_peers.asker(request.connection.hello, operation)
         return _with_room(request.room, lambda: peer_handler(node, body))
 
     def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         try:
             if operation is RAFT:
-                self._raft_in.take(_node(connection), body)
+                self._raft_in.take(self._known_peers.speaker(connection.hello), body)
             elif operation is PRODUCER_CLOSE:
                 self._data.producer_close(body)
         except InvalidArgument as error:

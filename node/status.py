@@ -40,9 +40,10 @@ async def status(
     loads: Loads,
     budgets: NodeBudgets,
     answer_room: Room,
+    descriptors: Row,
 ) -> dict[str, Any]:
     """`cluster`, `nodes`, `logs`, `ranges`, `operations`, and of this node its `replicas`, its
-    `disk`, the `segments_in_doubt`, and the `budgets` of its connections."""
+    `disk`, its `descriptors`, the `segments_in_doubt`, and the `budgets` of its connections."""
     await answer_room()
     by_node = await loads.everywhere()
     replicas = await in_slices(_replicas(host))
@@ -66,6 +67,7 @@ async def status(
         "operations": _operations(metadata),
         "replicas": replicas,
         "disk": {"free": room.free, "reserve": room.reserve, "level": room.level.name},
+        "descriptors": descriptors,
         "segments_in_doubt": sorted(repair.in_doubt),
         "budgets": {
             "answers": _budget(budgets.clients.answers),
@@ -108,6 +110,7 @@ def _nodes(
         {
             "id": node.node_id,
             "address": node.address,
+            "peer": node.peer_address,
             "http": node.http,
             "zone": node.zone,
             "state": node.state,

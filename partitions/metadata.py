@@ -99,6 +99,7 @@ class Metadata(MetadataState):
         )
         address, http, zone = (_text(command, name) for name in ("address", "http", "zone"))
         key = _text(command, "key") and lifecycle.check_key(_text(command, "key"))
+        peer = "" if command.get("peer") is None else _text(command, "peer")
         node_id = None if command.get("node") is None else _number(command, "node")
         if node_id is None:
             for known in self.nodes.values():
@@ -141,6 +142,7 @@ class Metadata(MetadataState):
             state="DRAINING" if known_node and known_node.state == "DRAINING" else "ACTIVE",
             process=process,
             key=key,
+            peer=peer,
         )
         return {"cluster": self.cluster_id, "node": node_id}
 

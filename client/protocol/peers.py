@@ -79,7 +79,7 @@ _WISHES: Final = Array(
     Row(range=Integer(), node=Integer(), seconds_ago=Number(0, limits.lead_rests_s)),
     limits.rows_max,
 )
-_LINEAGE: Final = Row(
+LINEAGE: Final = Row(
     range=Integer(), generation=Integer(), final_index=Integer(), final_term=Integer(),
     next_seq=Integer(), last_timestamp_ms=Integer(), state_hash=Binary(64),
 )  # fmt: skip
@@ -123,6 +123,7 @@ JOIN: Final = Operation(
         "boot": Integer(),
         "process": Integer(),
         "address": ADDRESS,
+        "peer": Optional(ADDRESS, ""),
         "http": Optional(ADDRESS, ""),
         "zone": Optional(ZONE, ""),
     }),
@@ -193,7 +194,7 @@ REPORT: Final = _between_nodes(
     {
         "operation": Integer(),
         "kind": Text(0, among=("copied", "sealed", "prepared", "installed")),
-        "lineage": Optional(_LINEAGE),
+        "lineage": Optional(LINEAGE),
     },
     {}, retry=Retry.IDEMPOTENT,
 )  # fmt: skip

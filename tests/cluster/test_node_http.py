@@ -162,7 +162,8 @@ def test_status_json_is_the_status_that_clients_get(tmp_path: Path) -> None:
             assert found["cluster"]["id"] == node.node.identity.cluster_id
             assert found["cluster"]["insecure"] is False
             assert found["nodes"] == [
-                {"id": 1, "address": node.config.listen, "http": node.config.http, "zone": "",
+                {"id": 1, "address": node.config.listen, "peer": node.config.peer_listened,
+                 "http": node.config.http, "zone": "",
                  "state": "ACTIVE", "replicas": 3, "alive": True, "disk_short": False,
                  "insecure": False}
             ]  # fmt: skip
@@ -172,5 +173,9 @@ def test_status_json_is_the_status_that_clients_get(tmp_path: Path) -> None:
             )
             assert found["ranges"][1]["end"] == found["ranges"][2]["start"] == "m"
             assert found["damaged"] == []
+            told = found["descriptors"]
+            assert 0 < told["open"] < told["max"]
+            assert 1 <= told["clients"] <= told["clients_max"]
+            assert 1 <= told["http"] <= told["http_max"]
 
     asyncio.run(run())

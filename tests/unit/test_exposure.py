@@ -38,7 +38,7 @@ def starts(config: Config, *, authorised: bool) -> bool:
     return True
 
 
-ADDRESSES = (("listen", OPEN), ("http", OPEN), ("http", LOOPBACK))
+ADDRESSES = (("listen", OPEN), ("peer_listen", OPEN), ("http", OPEN), ("http", LOOPBACK))
 
 
 @pytest.mark.parametrize("joins", [False, True])
@@ -55,6 +55,7 @@ def test_every_combination(
             join=("n1:4600",) if joins else (), **{name: address}, **(TLS if tls else {}),
         )  # fmt: skip
         knows_clients = client_auth == "required" or auth == "on" or (joins and has_tokens)
+        knows_clients |= name == "peer_listen"  # whose port is for nodes with certificates alone
         safe = address == LOOPBACK or insecure == "on" or (tls and knows_clients)
         assert starts(config, authorised=has_tokens) is safe, (config, has_tokens)
 
@@ -70,7 +71,7 @@ def test_every_combination(
     ],
 )  # fmt: skip
 def test_which_addresses_are_open(address: str, is_open: bool, tmp_path: Path) -> None:
-    for name in ("listen", "http"):
+    for name in ("listen", "peer_listen", "http"):
         assert bool(exposed(tmp_path, insecure="on", **{name: address}).open_listeners) is is_open
 
 
@@ -88,7 +89,7 @@ def test_a_host_name_is_loopback_where_all_its_addresses_are(
 
     monkeypatch.setattr(exposure.socket, "getaddrinfo", resolve)
     if not is_open:
-        assert exposed(tmp_path, listen="db1:4600").open_listeners == ()
+        assert exposed(tmp_path, listen="db1:4600").open_listeners == {}
         return
     with pytest.raises(InvalidArgument, match=r"^listen is db1:4600, which means 10\.0\.0\.1, "):
         exposed(tmp_path, listen="db1:4600")
