@@ -68,11 +68,12 @@ class Exposure:
         if wrong and not self.insecure:
             given = " and ".join(self.open_listeners.values())
             raise InvalidArgument(
-                f"{given}: other machines can reach this node, {wrong}. Without TLS and known clients a node listens on loopback only. Do one "
-                "of three things: listen on 127.0.0.1 or [::1]; give --tls-cert, --tls-key and "
-                "--tls-ca, and know clients by certificates (--tls-client-auth required) or by "
-                "tokens (--auth when the cluster is founded, later `lognode token create`); or let "
-                "everybody in with --insecure", what="insecure",
+                f"{given}: other machines can reach this node, {wrong}. Without TLS and known "
+                "clients a node listens on loopback only. Do one of three things: listen on "
+                "127.0.0.1 or [::1]; give --tls-cert, --tls-key and --tls-ca, and know clients by "
+                "certificates (--tls-client-auth required) or by tokens (--auth when the cluster "
+                "is founded, later `lognode token create`); or let everybody in with --insecure",
+                what="insecure",
             )  # fmt: skip
 
     def _wrong(self, *, is_authorised: bool) -> str:
