@@ -625,6 +625,9 @@ class LateTurns:
     def later(self, step: Step) -> None:
         asyncio.get_running_loop().call_later(0.01, step, 0.0)
 
+    def spent(self, seconds: float) -> None:
+        """Nobody counts."""
+
 
 def test_what_came_before_the_end_of_tls_is_taken_though_it_waits_for_its_turn(
     trust: Pki,
