@@ -231,8 +231,9 @@ class AsyncAdmin:
         return planned
 
     async def nodes(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, and how many `replicas` each
-        has or is to get, the controller's counted. Raises Unavailable, Timeout."""
+        """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, how many `replicas` each
+        has or is to get, the controller's counted, and whether the node runs with `--insecure`
+        (`insecure`, None while nobody has heard from the node). Raises Unavailable, Timeout."""
         answer = await self._cluster.refresh(None, self._deadline(timeout))
         found: list[dict[str, Any]] = answer["nodes"]
         return sorted(found, key=lambda node: int(node["id"]))

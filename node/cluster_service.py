@@ -146,7 +146,8 @@ class ClusterService:
             "version": metadata.version,
             "nodes": [
                 {"id": n.node_id, "address": n.address, "http": n.http, "zone": n.zone,
-                 "state": n.state, **({} if held is None else {"replicas": held[n.node_id]})}
+                 "state": n.state, "insecure": self._view.insecure.get(n.node_id),
+                 **({} if held is None else {"replicas": held[n.node_id]})}
                 for n in metadata.nodes.values()
             ],
             "logs": [

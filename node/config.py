@@ -49,6 +49,8 @@ class Config:
     """Whether clients need a certificate: `none`, `optional` or `required`."""
     auth: str = "off"
     """`on`: the cluster that this node founds has tokens from the beginning."""
+    insecure: str = "off"
+    """`on`: the node may listen beyond loopback without TLS or without knowing its clients."""
     dial_map: Path | None = None
     log_level: str = "INFO"
     wal_file_bytes: int = limits.wal_file_bytes
@@ -149,6 +151,11 @@ _FLAGS = {
         "found a cluster whose clients need tokens; the first one is in DIR/admin.token "
         "(default off)",
     ),
+    "insecure": (
+        "on|off",
+        "let other machines reach this node without TLS or without knowing its clients "
+        "(default off)",
+    ),
     "dial_map": ("FILE", 'TOML of "advertised host:port" = "host:port to dial"'),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING or ERROR (default INFO)"),
     "wal_file_bytes": ("N", "size of a file of the write-ahead log (default 64 MiB)"),
@@ -183,7 +190,7 @@ _FLAGS = {
     ),
 }
 
-_BARE = frozenset({"auth"})
+_BARE = frozenset({"auth", "insecure"})
 """Switches whose flag alone turns them on."""
 
 
@@ -303,7 +310,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return _reserve(value)
         if name == "tls_client_auth" and value not in ("none", "optional", "required"):
             raise ValueError("give none, optional or required")
-        if name in ("balance", "auth"):
+        if name in ("balance", "auth", "insecure"):
             return _switch(value)
         if name == "zone":
             return ZONE.check(str(value), name)

@@ -57,6 +57,7 @@ from .doors import Doors, client_bounds
 from .draining import Draining
 from .duties import Duties
 from .entrance import Entrance
+from .exposure import Exposure
 from .flush import Flusher
 from .garbage import Garbage, only_the_young
 from .given_files import read_dial_map, read_secret
@@ -115,6 +116,7 @@ class Node:
         self._budgets = NodeBudgets()
         self._metrics = Metrics()
         self._metrics.watch(self._budgets)
+        self._exposure = Exposure.of(config, self._metrics)
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -211,9 +213,9 @@ class Node:
         if self._host.controller is not None:
             self._controller_began(self._host.controller)
         for part in (
-            self._duties.run(), self._maintenance.run(), self._memtables.watch(),
-            self._memtables.build(), self._merges.run(), self._removals.run(),
-            self._changes.run(), self._disk_watch.run(), self._scrub.run(), self._entrance.run(),
+            self._duties.run(), self._maintenance.run(), self._memtables.watch(), self._scrub.run(),
+            self._memtables.build(), self._merges.run(), self._removals.run(), self._changes.run(),
+            self._disk_watch.run(), self._entrance.run(), self._exposure.run(),
             Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
@@ -317,8 +319,7 @@ class Node:
             node_id=node_id, links=self._links, confirmations=self._confirmations,
             rounds=self._rounds, turn_ends=self._turn_ends, options=options,
             rng=self._rng, metrics=self._metrics, memory=self._memory,
-            stamp_ms=self._clocks.stamp_ms,
-            liveness=self._pings.liveness,
+            stamp_ms=self._clocks.stamp_ms, liveness=self._pings.liveness,
             on_appended=lambda *appended: self._entrance.gate.applied(*appended),
             on_leader=lambda gid, term, leader: self._view.learn(gid, term, leader),
             on_broken=self._fail,
@@ -409,7 +410,7 @@ class Node:
         self._heartbeat = Heartbeat(
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,
             connection=self._links.connection, room=self._room, draining=self._draining,
-            large=self._large, handover=self._handover, hot=self._hot,
+            large=self._large, handover=self._handover, hot=self._hot, exposure=self._exposure,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,
@@ -439,7 +440,7 @@ class Node:
             wall_ms=self._clocks.wall_ms,
         )  # fmt: skip
         self._entrance = Entrance(
-            config=self._config, secret=self._secret, tls=self._tls,
+            config=self._config, secret=self._secret, tls=self._tls, exposure=self._exposure,
             metadata=lambda: self._view.metadata, command=self._cluster.command,
             refresh=self._cluster.refresh, wall_ms=self._clocks.wall_ms, metrics=self._metrics,
             was_on=self._meta.get(rows.AUTH) is not None,

@@ -24,6 +24,7 @@ from . import visible
 from .access import Accesses
 from .config import Config
 from .data_directory import ADMIN_TOKEN
+from .exposure import Exposure
 from .gate import Gate
 from .http_guard import HttpGuard, hosts_of
 from .metrics import Metrics
@@ -48,6 +49,7 @@ class Entrance:
         config: Config,
         secret: bytes | None,
         tls: NodeTls | None,
+        exposure: Exposure,
         metadata: Callable[[], Metadata],
         command: Callable[[Body], Awaitable[Body]],
         refresh: Callable[[], Awaitable[None]],
@@ -58,6 +60,7 @@ class Entrance:
         on_end: Callable[[LognodeError], None],
         metrics: Metrics,
     ) -> None:
+        self._exposure = exposure
         self._kept, self._keep = was_on, keep
         self._learnt = asyncio.Event()
         self._on_end = on_end
@@ -104,7 +107,9 @@ class Entrance:
             expiry.cancel()
 
     def check(self) -> None:
-        """Raise InvalidArgument where authorisation is on and nodes prove nothing."""
+        """Raise InvalidArgument where authorisation is on and nodes prove nothing, and where it is
+        off and strangers could use this node."""
+        self._exposure.check(is_authorised=self.accesses.is_on)
         if self.accesses.is_on and not self.proves_nodes:
             raise InvalidArgument(
                 "clients need tokens here, and nodes prove nothing: whoever says that it is a "

@@ -23,6 +23,7 @@ from ..partitions.shrinking import Small
 from .controller_replica import ControllerReplica
 from .disk_room import DiskRoom
 from .draining import Draining
+from .exposure import Exposure
 from .handover import Handover
 from .host import Host
 from .hot import HotRanges
@@ -54,7 +55,9 @@ class Heartbeat:
         large: LargeRanges,
         handover: Handover,
         hot: HotRanges,
+        exposure: Exposure,
     ) -> None:
+        self._exposure = exposure
         self._room = room
         self._draining = draining
         self._large = large
@@ -120,6 +123,7 @@ class Heartbeat:
             "large": [list(told[:_LARGE]) for told in self._large.told],
             "busy": [list(told[:_LARGE]) for told in self._hot.told],
             "small": list(map(list, self._large.small)),
+            "insecure": self._exposure.insecure,
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
         try:
@@ -153,6 +157,8 @@ class Heartbeat:
         self._room.others = {
             node: free for node, free in (answer["short"] or {}).items() if node != self._node_id
         }
+        self._view.insecure = dict(answer["insecure"] or {})
+        self._view.insecure[self._node_id] = self._exposure.insecure
 
     def _next_to_ask(self) -> int | None:
         """While nobody is known to lead: the controller's members and, since they may be others by
@@ -202,6 +208,8 @@ class Heartbeat:
         self._keep(body["wishes"])
         self._facts.small[node] = [Small(*told) for told in body["small"]]
         self._room.told(node, body["disk_free"])
+        if body["insecure"] is not None:
+            self._view.insecure[node] = body["insecure"]
         self._facts.short = self._room.short.keys()
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
@@ -214,6 +222,7 @@ class Heartbeat:
             "seen": [*now_leads, table.number],
             "damaged": self._view.damaged,
             "short": self._room.short,
+            "insecure": self._view.insecure,
         }
 
     def _parting(self, replica: ControllerReplica, has: tuple[int, int]) -> Body:
@@ -237,6 +246,7 @@ class Heartbeat:
         self._facts.large[self._node_id] = self._large.told + self._hot.told
         self._facts.small[self._node_id] = self._large.small
         self._facts.short = self._room.short.keys()
+        self._view.insecure[self._node_id] = self._exposure.insecure
         self._keep(self._handover.wishes(LEAD_RESTS_S))
 
     def _keep(self, wishes: Iterable[tuple[int, int, float]]) -> None:

@@ -81,6 +81,10 @@ class Metrics:
         self._of_storage(registry)
 
     def _of_connections(self, registry: CollectorRegistry) -> None:
+        self.insecure = Gauge(
+            "lognode_insecure", "1: this node runs with --insecure, and may be open to everybody.",
+            registry=registry,
+        )  # fmt: skip
         self.clients_refused = Counter(
             "lognode_clients_refused", "Clients that were refused for lack of a valid token or "
             "certificate.", registry=self.registry,

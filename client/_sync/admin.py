@@ -131,8 +131,9 @@ class Admin:
         return self._loop.call(self._twin.merge(log, at=at, wait=wait, timeout=timeout))
 
     def nodes(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, and how many `replicas` each
-        has or is to get, the controller's counted. Raises Unavailable, Timeout."""
+        """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, how many `replicas` each
+        has or is to get, the controller's counted, and whether the node runs with `--insecure`
+        (`insecure`, None while nobody has heard from the node). Raises Unavailable, Timeout."""
         return self._loop.call(self._twin.nodes(timeout=timeout))
 
     def ranges(

@@ -164,6 +164,7 @@ HEARTBEAT: Final = _between_nodes(
         "large": Optional(_LARGE, ()),
         "busy": Optional(_LARGE, ()),
         "small": Optional(_SMALL, ()),
+        "insecure": Optional(Flag()),
     },
     {
         "image": Optional(_IMAGE),
@@ -171,6 +172,7 @@ HEARTBEAT: Final = _between_nodes(
         "seen": Row(generation=Integer(), term=Integer(), number=Integer()),
         "damaged": Optional(Table(Integer(), _DAMAGE, limits.nodes_max)),
         "short": Optional(Table(Integer(), Integer(), limits.nodes_max)),
+        "insecure": Optional(Table(Integer(), Flag(), limits.nodes_max)),
     },
     WHOLE_BYTES,
 )  # fmt: skip

@@ -160,10 +160,12 @@ def test_status_json_is_the_status_that_clients_get(tmp_path: Path) -> None:
             found = json.loads(text)
             assert found.keys() == (await client.status()).keys()
             assert found["cluster"]["id"] == node.node.identity.cluster_id
+            assert found["cluster"]["insecure"] is False
             assert found["nodes"] == [
                 {"id": 1, "address": node.config.listen, "peer": node.config.peer_listened,
                  "http": node.config.http, "zone": "",
-                 "state": "ACTIVE", "replicas": 3, "alive": True, "disk_short": False}
+                 "state": "ACTIVE", "replicas": 3, "alive": True, "disk_short": False,
+                 "insecure": False}
             ]  # fmt: skip
             assert [range_["id"] for range_ in found["ranges"]] == [0, 1, 2]
             assert {"id", "log", "start", "end", "generation", "members", "leader", "state"} <= (

@@ -77,7 +77,12 @@ BAD: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "half of TLS": (lambda p: ["--tls-cert", str(p / "x")], "--tls-key and --tls-ca is not given"),
     "no dial map": (lambda p: ["--dial-map", str(p / "x")], "cannot read dial map"),
     "bad dial map": (lambda p: ["--dial-map", a_file(p / "m", '"h:1" = "x"')], "not HOST:PORT"),
-    "no address of this machine": (lambda p: ["--listen", "192.0.2.1:4600"], "cannot listen on"),
+    "no address of this machine": (
+        lambda p: ["--listen", "192.0.2.1:4600", "--insecure"],
+        "cannot listen on",
+    ),
+    "no TLS": (lambda p: ["--listen", "192.0.2.1:4600"], "or let everybody in with --insecure"),
+    "no TLS for HTTP": (lambda p: ["--http", "0.0.0.0:4680"], "http is 0.0.0.0:4680 (flag --http)"),
     "no directory": (lambda p: ["--data", a_file(p / "f", "")], "cannot use data directory"),
 }
 
@@ -174,7 +179,7 @@ def test_a_node_on_every_interface_tells_others_the_advertised_host(tmp_path: Pa
         assert node.wait_end() == 1
         assert "listen is 0.0.0.0" in node.log_tail(1)
         assert not node.data.exists(), "nothing was founded"
-        node._flags = ("--advertise", advertised)
+        node._flags = ("--advertise", advertised, "--insecure")
         node.start()
         node.wait_ready()
         with lognode.Client(advertised) as client:

@@ -141,6 +141,7 @@ def heartbeat(view: View, answer: Any) -> Heartbeat:
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []),
+        "exposure": SimpleNamespace(insecure=False),
     }  # fmt: skip
     return Heartbeat(**parts)
 

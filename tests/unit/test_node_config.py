@@ -27,6 +27,7 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "tls_ca": ("a", "b", "c", Path("a")),
     "tls_client_auth": ("none", "optional", "required", "none"),
     "auth": ("on", "off", "on", "on"),
+    "insecure": ("on", "off", "on", "on"),
     "http_host": ("a,b", "c", "d", ("a", "b")),
     "dial_map": ("a", "b", "c", Path("a")),
     "log_level": ("debug", "info", "error", "DEBUG"),
