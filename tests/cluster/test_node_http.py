@@ -20,7 +20,7 @@ from lognode.client.protocol.reads import SCAN
 
 pytestmark = pytest.mark.cluster
 
-LABELS = {"op", "result", "role", "reason", "le", "level"}
+LABELS = {"op", "result", "role", "reason", "le", "level", "what"}
 """All that a metric may be divided by; never a key, a log or an address."""
 
 

@@ -44,7 +44,7 @@ class Founder:
         data: Any = SimpleNamespace(handlers={}, reads={})
         self.metrics = Metrics()
         self.server = Server(
-            who=lambda: ("c1", 1), raft_in=unused, data=data, handlers={}, paid_handlers={},
+            who=lambda: ("c1", 1), peer_address="h:2", raft_in=unused, data=data, handlers={}, paid_handlers={},
             join=unused, accesses=OPEN, proves_nodes=secret is not None, visible=unused,
             peer_handlers={}, known_peers=unused, gate=GATE, metrics=self.metrics,
             on_stranger=strangers.met, on_broken=unused,
@@ -123,6 +123,7 @@ def test_the_cluster_of_a_stranger_is_shown_in_short() -> None:
 
 def test_a_node_of_the_cluster_is_greeted_as_ever() -> None:
     founder = Founder(SECRET)
-    assert founder.meet(**{**NODE, "cluster": "c1"}, secret=SECRET) == ""
+    told = founder.meet(**{**NODE, "cluster": "c1"}, secret=SECRET)
+    assert told == "this port is for clients; nodes of the cluster dial h:2"
     assert founder.meet(cluster="c1") == ""
     assert founder.ended == []
