@@ -179,7 +179,8 @@ def peer_links(who: Any, broken: list[BaseException], metrics: Metrics) -> PeerL
     return PeerLinks(
         who=who, secret=None, tls=None, resolve=str, on_up=unused, on_down=unused, on_full=unused,
         on_room=unused, on_queued=lambda: None, on_broken=broken.append, rng=random.Random(1),
-        boot=(1, 1), clock_ms=lambda: 0, check_nodes=lambda _: None, ping_to=lambda _: [], metrics=metrics,
+        boot=(1, 1), clock_ms=lambda: 0, check_nodes=lambda _: None, ping_to=lambda _: [],
+        metrics=metrics,
     )  # fmt: skip
 
 
