@@ -164,6 +164,9 @@ class Entrance:
     def _made(self, protocol: asyncio.BaseProtocol, task: "asyncio.Task[Any]") -> None:
         self._making.discard(task)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        opened = self._held.get(protocol)
+        if task.cancelled() and opened is not None:  # maybe before anybody had the socket
+            opened.close()
         if error is not None:  # the socket is closed, and the protocol was not told of it yet
             protocol.connection_lost(error if isinstance(error, Exception) else None)
             self.gone(protocol)

@@ -63,6 +63,28 @@ def test_L4_who_is_accepted_while_the_entrance_closes_is_known(turns: int) -> No
         assert len(made) == 1
 
 
+def test_who_is_accepted_as_the_loop_ends_is_closed() -> None:
+    """The end of a loop cancels its tasks before they have begun."""
+
+    async def main() -> None:
+        door = entrance([])
+        await door.listen("127.0.0.1", 0)
+        with socket.create_connection(("127.0.0.1", door.port)):
+            door._accept(door._listening[0])
+            for task in door._making:
+                task.cancel()
+            for _ in range(4):
+                await asyncio.sleep(0)
+            assert door.sockets == 0
+            await door.close()
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+    assert not found, "nobody closed what was accepted"
+
+
 def test_no_more_sockets_are_held_than_allowed_and_those_who_wait_get_their_turn() -> None:
     async def main() -> None:
         made: list[asyncio.Transport] = []
