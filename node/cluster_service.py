@@ -1,4 +1,4 @@
-"""Operations on the cluster: metadata, logs, producers, joining; and the way to the controller.
+"""Operations on the cluster: logs, ranges, nodes, joining; and the way to the controller.
 
 A command goes to the controller's leader, wherever it is; this node forwards it when it is not
 the one. A refusal is final, a missing leader is waited for until the deadline.
@@ -6,6 +6,7 @@ the one. A refusal is final, a missing leader is waited for until the deadline.
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -28,19 +29,21 @@ from ..client.protocol import Operation, cluster, peers
 from ..client.request import Room
 from ..partitions import commands
 from ..partitions.model import Descriptor
-from . import health
+from ..partitions.producers import KEY_BYTES
+from . import health, images
 from .disk_room import DiskRoom
 from .handover import Handover
 from .host import Host
+from .images import Images
 from .recoveries import Recoveries
 from .view import View
 
 _DEADLINE_S = 10.0
-_VERSION_WAIT_S = 0.5
 _ONCE = frozenset(
     {
         commands.CREATE_LOG,
         commands.DELETE_LOG,
+        commands.DELETE_PRODUCER,
         commands.MOVE,
         commands.SPLIT,
         commands.MERGE,
@@ -49,7 +52,8 @@ _ONCE = frozenset(
 )
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
 _FORWARDED = frozenset(
-    {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
+    {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_NAMED,
+     commands.OPEN_ANONYMOUS, commands.DELETE_PRODUCER, commands.EXPIRE_PRODUCERS,
      commands.REGISTER, commands.MOVE, commands.SPLIT, commands.MERGE, commands.RECOVER,
      commands.DRAIN_NODE, commands.REMOVE_NODE, commands.REKEY_NODE}
 )  # fmt: skip
@@ -61,7 +65,7 @@ PaidHandler = Callable[[Body, Room], Awaitable[Body]]
 
 
 class ClusterService:
-    """See the module. `status` gives the dict of /status.json, once there is room for it.
+    """See the module. `status` gives a page of the status, once there is room for it.
 
     `paid_handlers` have answers that grow with the cluster, and are given a `Room`.
     """
@@ -73,19 +77,24 @@ class ClusterService:
         host: Host,
         view: View,
         connection: Callable[[int], Connection | None],
-        status: Callable[[Room], Awaitable[Body]],
+        status: PaidHandler,
         rng: random.Random,
         handover: Handover,
         recoveries: Recoveries,
         room: DiskRoom,
+        images: Images,
+        wall_ms: Callable[[], int],
+        entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        self._wall_ms = wall_ms
+        self._entropy = entropy
         self._room = room
+        self._images = images
         self._recoveries = recoveries
         self._node_id = node_id
         self._host = host
         self._view = view
         self._connection = connection
-        self._status = status
         self._rng = rng
         self._handover = handover
         self._prefer: int | None = None
@@ -93,7 +102,6 @@ class ClusterService:
             cluster.CREATE_LOG: self.create_log,
             cluster.ALTER_LOG: self.alter_log,
             cluster.DELETE_LOG: self.delete_log,
-            cluster.PRODUCER_OPEN: self.producer_open,
             cluster.RANGE_TRANSFER: self.range_transfer,
             cluster.RANGE_MOVE: self.range_move,
             cluster.RANGE_SPLIT: self.range_split,
@@ -105,84 +113,27 @@ class ClusterService:
             cluster.NODE_REKEY: self.node_rekey,
         }
         self.paid_handlers: dict[Operation, PaidHandler] = {
-            cluster.METADATA: self.metadata,
-            cluster.STATUS: self.status,
+            cluster.STATUS: status,
             cluster.HEALTH: self.health,
         }
 
     # Operations.
 
-    async def metadata(self, body: Body, room: Room) -> Body:
-        """The cluster as a client needs it: nodes, logs, ranges with their leaders.
-
-        At least as new as `at_least` if that can be had soon; the answer says how new it is. Of
-        all logs it also says how many replicas each node has.
-        """
-        name = body["log"]
-        at_least = body["at_least"]
-        if self._view.metadata.version < at_least:
-            await self._wait_version(at_least)
-        metadata = self._view.metadata
-        logs = list(metadata.logs.values())
-        if name is not None:
-            if all(record.name != name for record in logs):
-                await self._refresh()
-                metadata = self._view.metadata
-            logs = [metadata.log_named(name)]
-        await room()
-        wanted = {record.log_id for record in logs}
-        held = metadata.replicas_by_node() if name is None else None
-        return {
-            "cluster": metadata.cluster_id,
-            "version": metadata.version,
-            "nodes": [
-                {"id": n.node_id, "address": n.address, "http": n.http, "zone": n.zone,
-                 "state": n.state, **({} if held is None else {"replicas": held[n.node_id]})}
-                for n in metadata.nodes.values()
-            ],
-            "logs": [
-                {"id": r.log_id, "name": r.name, "policy": r.policy.to_body()} for r in logs
-            ],
-            "ranges": [
-                self.describe(range_)
-                for range_ in metadata.ranges.values()
-                if range_.log_id in wanted
-            ],
-        }  # fmt: skip
-
-    def describe(self, range_: Descriptor) -> Body:
-        """A descriptor with the leader last heard of."""
-        leader = self._view.leader(range_.range_id, range_.generation)
-        return {**range_.to_wire(), "leader": leader}
-
-    def describe_range(self, range_id: int) -> list[Body]:
-        """What this node knows of the span of a range: the range itself, and those that came of
-        it when it last changed."""
-        return list(map(self.describe, self._view.metadata.descendants(range_id)))
-
     async def create_log(self, body: Body) -> Body:
         """Create a log; the answer has its id once this node knows it."""
         answer = await self.command({"op": commands.CREATE_LOG, **body})
-        await self._refresh()
+        await self.refresh()
         return answer
 
     async def alter_log(self, body: Body) -> Body:
         """Change a log's policy; the answer has the whole of it as it is from now on."""
         answer = await self.command({"op": commands.ALTER_LOG, **body})
-        await self._refresh()
+        await self.refresh()
         return answer
 
     async def delete_log(self, body: Body) -> Body:
         """Delete a log and all its entries."""
         return await self.command({"op": commands.DELETE_LOG, **body})
-
-    async def producer_open(self, body: Body) -> Body:
-        """A producer id: of a name, with its epoch raised, or a block of anonymous ones."""
-        return await self.command({"op": commands.OPEN_PRODUCER, **body})
-
-    async def status(self, _: Body, room: Room) -> Body:
-        """The dict of /status.json."""
-        return await self._status(room)
 
     async def health(self, body: Body, room: Room) -> Body:
         """Whether the cluster is as it should be, and if not, why."""
@@ -303,7 +254,7 @@ class ClusterService:
         try:
             return self._view.metadata.descriptor(range_id)
         except RangeNotFound:
-            await self._refresh()  # it may be new
+            await self.refresh()  # it may be new
         try:
             return self._view.metadata.descriptor(range_id)
         except RangeNotFound as error:
@@ -325,19 +276,33 @@ class ClusterService:
             raise Conflict(f"node {node} is {record.state}: choose one of the other members")
 
     async def join(self, body: Body) -> Body:
-        """A node that wants to join: its id, and the image to begin with.
+        """A node that wants to join: its id. As a node of the cluster it asks for the image then.
 
         Raises Unavailable before the founder has registered: the id would be the founder's."""
         if not self._view.metadata.nodes:
             raise Unavailable("the cluster is being founded", reason="founding")
         answer = await self.command(register_command({**body, "node": None}))
-        await self._refresh()
-        return {**answer, "image": self._view.metadata.image()}
+        await self.refresh()
+        return answer
 
     # The way to the controller.
 
     async def command(self, command: Body) -> Body:
         """Have the controller commit a command, here or elsewhere. Raises what refused it."""
+        once = command.get("op") in _ONCE
+        return await self._at_controller(
+            peers.COMMAND, {"command": command}, lambda _: self.execute(command), once=once
+        )
+
+    async def at_leader(self, operation: Operation, body: Body, here: Handler) -> Body:
+        """Ask the controller's leader, with `here` where this node may be that. Raises what
+        refused it."""
+        return await self._at_controller(operation, body, here, once=False)
+
+    async def _at_controller(
+        self, operation: Operation, body: Body, here: Handler, *, once: bool
+    ) -> Body:
+        """`once`: an unknown outcome is told and not tried again."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DEADLINE_S
         backoff_s = 0.05
@@ -346,9 +311,14 @@ class ClusterService:
         while loop.time() < deadline:
             node = self._next_controller_node(tried)
             try:
-                return await self._command_at(node, command, deadline)
+                if node == self._node_id():
+                    return await here(body)
+                connection = self._connection(node)
+                if connection is None:
+                    raise Unavailable(f"no link to controller member {node}")
+                return await connection.request(operation, body, deadline=deadline)
             except (NotLeader, Sealed, Unavailable, Timeout) as error:
-                if error.outcome != "not_applied" and command.get("op") in _ONCE:
+                if once and error.outcome != "not_applied":
                     raise
                 last = error
                 hint = error.fields.get("hint")
@@ -373,21 +343,20 @@ class ClusterService:
             fresh = list(members)
         return fresh[0]
 
-    async def _command_at(self, node: int, command: Body, deadline: float) -> Body:
-        if node == self._node_id():
-            return await self.execute(command)
-        connection = self._connection(node)
-        if connection is None:
-            raise Unavailable(f"no link to controller member {node}")
-        return await connection.request(peers.COMMAND, {"command": command}, deadline=deadline)
-
     async def execute(self, command: Body) -> Body:
         """Commit a command here. Raises NotLeader when this node does not lead the controller."""
         replica = self._host.controller
         if replica is None:
             leader = self._view.controller_leader()
             raise NotLeader("this node is no controller member", hint=leader)
-        return await replica.command(command)
+        if command.get("op") in commands.GROWING:
+            no_room = self._room.growth_refusal(replica.members)
+            if no_room is not None:
+                raise no_room
+        complete = commands.dated(command, self._wall_ms())
+        if command.get("op") == commands.OPEN_NAMED:
+            complete["key"] = self._entropy(KEY_BYTES)
+        return await replica.command(complete)
 
     async def peer_command(self, sender: int, body: Body) -> Body:
         """A command that another node forwarded. A node registers itself, or one that joins."""
@@ -400,22 +369,20 @@ class ClusterService:
                 raise Unauthorized(f"node {sender} cannot register node {command['node']!r}")
         return await self.execute(command)
 
-    async def _refresh(self) -> None:
+    async def refresh(self) -> None:
         """Let the image catch up with the controller's leader, for what was just decided."""
         replica = self._host.controller
         if replica is not None and replica.leads:
             self._view.follow_replica(replica.metadata)
             return
-        deadline = asyncio.get_running_loop().time() + 2.0
         for node in self._controllers():
             connection = self._connection(node)
             if connection is None:
                 continue
             try:
-                answer = await connection.request(peers.IMAGE, {}, deadline=deadline)
+                await self._images.pull(connection, images.NEWEST)
             except LognodeError:
                 continue  # another one leads, or the heartbeat brings it
-            await self._view.take(answer["image"])
             return
 
     def _controllers(self) -> list[int]:
@@ -423,26 +390,6 @@ class ClusterService:
         leader = self._view.controller_leader()
         others = set(self._view.metadata.controller.members) - {self._node_id()}
         return sorted(others, key=lambda node: (node != leader, node))
-
-    async def _wait_version(self, version: int) -> None:
-        """Return when the image is that new, or after half a second."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _VERSION_WAIT_S
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._refresh()
-                while self._view.metadata.version < version:
-                    await self._view.changed(_VERSION_WAIT_S)
-        except TimeoutError:
-            return  # the answer tells its version
-
-    async def peer_image(self, _: int, __: Body) -> Body:
-        """The controller leader's image, confirmed by a quorum round (executions 1.29)."""
-        replica = self._host.controller
-        if replica is None:
-            raise NotLeader("this node is no controller member", hint=None)
-        await replica.ready()
-        return {"image": replica.metadata.image()}
 
 
 def register_command(body: Body) -> Body:

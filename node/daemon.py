@@ -50,7 +50,7 @@ from .data_directory import (
     new_incarnation,
 )
 from .data_service import DataService
-from .disk_room import DiskRoom
+from .disk_room import DiskRoom, reserve_bytes
 from .disk_watch import DiskWatch
 from .draining import Draining
 from .duties import Duties
@@ -62,6 +62,7 @@ from .heartbeat import Heartbeat
 from .host import Host
 from .hot import HotRanges
 from .http import HttpServer
+from .images import Images
 from .joining import found, join, registration
 from .large import LargeRanges
 from .lead_balance import LeadBalance
@@ -70,9 +71,11 @@ from .maintenance import Maintenance
 from .membership import Membership, check_not_refused
 from .memtables import Memtables
 from .merges import Merges
+from .metadata_service import MetadataService
 from .metrics import Metrics
 from .peers import PeerLinks
 from .pings import Pings
+from .producer_service import ProducerService
 from .raft_in import Boot, RaftIn
 from .rate import TokenBucket
 from .recoveries import Recoveries
@@ -82,7 +85,7 @@ from .rounds import Rounds
 from .scrub import Scrub
 from .segment_repair import SegmentRepair
 from .server import Server
-from .status import status
+from .status import Status
 from .sync_thread import SyncThread
 from .tls import NodeTls
 from .turn_ends import TurnEnds
@@ -187,6 +190,7 @@ class Node:
         self._view.load()
         if self._tls is not None:
             self._tls.learn(self._view.metadata.nodes)
+        self._disk_watch.check_size()
         await self._disk_watch.look()
         await self._host.recover()
         if self._founding and self._host.controller is None:
@@ -202,7 +206,8 @@ class Node:
             self._removals.run(),
             self._changes.run(), self._membership.register(), self._disk_watch.run(),
             self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
-            self._hot.run(), Garbage(lambda: not self._view.metadata.operations).run(),
+            self._hot.run(), self._producers.expire(),
+            Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
         if config.balance == "on":
@@ -224,7 +229,7 @@ class Node:
                 config = await self._agree()
         if identity is None and config.join:
             identity, image = await join(config, self._secret, self._tls, self._process)
-            await self._store_rows({**identity_row(identity), rows.IMAGE: image})
+            await self._store_rows({**identity_row(identity), **image})
         elif identity is None:
             identity = found()
             await self._store_rows(identity_row(identity))
@@ -285,7 +290,9 @@ class Node:
         )  # fmt: skip
         self._parts.callback(self._rounds.stop)
         options = RaftOptions()
-        self._room = DiskRoom(node_id, self._config.disk_reserve_bytes)
+        self._room = DiskRoom(
+            node_id, reserve_bytes(self._config.disk_reserve_bytes, self._config.wal_file_bytes)
+        )
         self._confirmations = Confirmations(
             links=self._links, replica=lambda gid: self._host.groups.get(gid), options=options,
             on_broken=self._fail,
@@ -325,6 +332,7 @@ class Node:
             self._meta, self._files, on_change=self._image_changed,
             present=lambda n: n == node_id or not self._pings.liveness.missing(n),
         )  # fmt: skip
+        self._images = Images(self._host, self._view)
         self._flusher = Flusher(
             builder=self._builder, tmp=self._directory.tmp, store=self._store, meta=self._meta,
             sync=self._files, rounds=self._rounds, memory=self._memory, metrics=self._metrics,
@@ -355,7 +363,8 @@ class Node:
         places = (self._directory.root, self._directory.wal, self._directory.files)
         self._disk_watch = DiskWatch(
             room=self._room, places=places, host=self._host, handover=self._handover,
-            on_change=self._replica_changed, metrics=self._metrics,
+            on_change=self._replica_changed, wal=self._wal, sync=self._files,
+            metrics=self._metrics,
         )  # fmt: skip
         self._duties = Duties(
             node_id=node_id, host=self._host, view=self._view, flusher=self._flusher,
@@ -388,7 +397,7 @@ class Node:
         self._heartbeat = Heartbeat(
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,
             connection=self._links.connection, room=self._room, draining=self._draining,
-            large=self._large, handover=self._handover, hot=self._hot,
+            large=self._large, handover=self._handover, hot=self._hot, images=self._images,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,
@@ -410,10 +419,21 @@ class Node:
             node_id=identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection,
         )  # fmt: skip
+        self._status = Status(
+            node_id=identity.node_id, host=self._host, view=self._view, facts=self._facts,
+            heartbeat=self._heartbeat, room=self._room, repair=self._repair, loads=self._loads,
+            budgets=self._budgets,
+        )  # fmt: skip
         self._cluster = ClusterService(
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
-            connection=self._links.connection, status=self._status, rng=self._rng,
+            connection=self._links.connection, status=self._status.page, rng=self._rng,
             handover=self._handover, recoveries=self._recoveries, room=self._room,
+            images=self._images, wall_ms=self._clocks.wall_ms,
+        )  # fmt: skip
+        self._catalog = MetadataService(self._view, self._cluster.refresh)
+        self._producers = ProducerService(
+            host=self._host, command=self._cluster.command, at_leader=self._cluster.at_leader,
+            wall_ms=self._clocks.wall_ms,
         )  # fmt: skip
         body = registration(
             self._config, identity.incarnation, identity.boot, self._process, identity.node_id,
@@ -437,7 +457,7 @@ class Node:
         )  # fmt: skip
         data = DataService(
             node_id=identity.node_id, replica=self._host.serving,
-            describe=cluster.describe_range, metrics=self._metrics,
+            describe=self._catalog.describe_range, metrics=self._metrics,
             damaged=self._host.refusal, for_good=self._host.damaged.__contains__,
             on_damaged=self._repair.read_found,
         )  # fmt: skip
@@ -451,8 +471,12 @@ class Node:
             who=lambda: (identity.cluster_id, identity.node_id),
             raft_in=self._raft_in,
             data=data,
-            handlers=cluster.handlers,
-            paid_handlers=cluster.paid_handlers,
+            handlers={**cluster.handlers, **self._producers.handlers},
+            paid_handlers={
+                **cluster.paid_handlers,
+                **self._catalog.paid_handlers,
+                **self._producers.paid_handlers,
+            },
             join=cluster.join,
             peer_handlers={
                 protocol.BASE: bases.describe,
@@ -460,10 +484,10 @@ class Node:
                 protocol.FILE: bases.piece,
                 protocol.FILE_CHECK: bases.check,
                 protocol.HEARTBEAT: self._heartbeat.serve,
-                protocol.KNOWN_IMAGE: self._heartbeat.known_image,
+                protocol.IMAGE_PAGE: self._images.serve,
                 protocol.REPORT: self._take_report,
                 protocol.COMMAND: cluster.peer_command,
-                protocol.IMAGE: cluster.peer_image,
+                protocol.PRODUCERS_PAGE: self._producers.peer_page,
                 protocol.LOADS: self._loads.serve,
                 protocol.REPLICA_END: self._recoveries.serve,
                 protocol.CONTROLLER_INSTALL: self._changes.install,
@@ -490,7 +514,7 @@ class Node:
         http_host, http_port = split_address(self._config.http, "http")
         self._http = HttpServer(
             host=http_host, port=http_port, metrics=self._metrics, not_ready=self._not_ready,
-            status=self._status, tls=None if self._tls is None else self._tls.http_context,
+            status=self._status.whole, tls=None if self._tls is None else self._tls.http_context,
         )  # fmt: skip
         await self._http.start()
 
@@ -572,13 +596,6 @@ class Node:
         self._facts.take(node, report, asyncio.get_running_loop().time())
         self._driver.wake()
         return {}
-
-    async def _status(self, room: Room = no_room) -> dict[str, Any]:
-        return await status(
-            node_id=self.identity.node_id, host=self._host, view=self._view, facts=self._facts,
-            heartbeat=self._heartbeat, room=self._room, repair=self._repair,
-            loads=self._loads, budgets=self._budgets, answer_room=room,
-        )  # fmt: skip
 
     def _not_ready(self) -> str | None:
         if self._stopping.is_set():

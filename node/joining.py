@@ -8,9 +8,11 @@ from ..client.address import split_address
 from ..client.connection import dial
 from ..client.errors import LognodeError, Unavailable
 from ..client.protocol.peers import JOIN
-from ..partitions.metadata import Metadata
+from . import images, rows
 from .config import Config
 from .data_directory import Identity, new_cluster_id, new_incarnation
+from .image_pages import START
+from .image_rows import ImageRows, packed_of
 from .tls import NodeTls
 
 _RETRY_S = 0.3
@@ -28,8 +30,8 @@ async def join(
 ) -> tuple[Identity, dict[str, Any]]:
     """Ask the nodes of `config.join` in turn until one has registered this node.
 
-    Returns the identity and the metadata image to begin with. Raises the last error after
-    `join_timeout` seconds, or at once what waiting cannot mend.
+    Returns the identity, and the rows of the metadata image to begin with. Raises the last error
+    after `join_timeout` seconds, or at once what waiting cannot mend.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.join_timeout
@@ -67,8 +69,20 @@ async def _ask(
         answer = await connection.request(JOIN, body, deadline=deadline)
     finally:
         connection.close()
-    Metadata.from_image(answer["image"])
-    return Identity(answer["cluster"], answer["node"], incarnation, 0), answer["image"]
+    cluster, node = answer["cluster"], answer["node"]
+    connection = await dial(
+        host, port, role="node", cluster=cluster, node=node, incarnation=incarnation, secret=secret,
+        tls=None if tls is None else tls.dialling(None),
+    )  # fmt: skip
+    try:
+        image = await images.ask(connection, images.KNOWN, START)
+    finally:
+        connection.close()
+    if image is None or not image.full:
+        raise Unavailable(f"{address} knows no metadata of cluster {cluster} yet")
+    stored = ImageRows(rows.IMAGE_BUCKETS)
+    head, puts = stored.all(image.version, packed_of(image.parts))
+    return Identity(cluster, node, incarnation, 0), {**puts, rows.IMAGE: head}
 
 
 def registration(

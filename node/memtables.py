@@ -79,7 +79,7 @@ class Memtables:
         most = max((replica.state.frozen_bytes for replica in replicas), default=0)
         self._memory.scarce = most > limits.frozen_scarce_bytes or held > limits.memtables_bytes_max
         self._memory.full = held > limits.memtables_hard_bytes_max
-        self._relieve(replicas, held - limits.memtables_bytes_max)
+        self._relieve(replicas, held - self._room.memtables_bytes_max)
         if self._next(now) is not None:
             self._frozen.set()
 

@@ -114,6 +114,7 @@ class RangeReplica(Replica):
             self._producer_use.used(batch.producer)
         if self.sample is not None:
             self.sample.appended(batch.keys, together=batch.atomic)
+        self.services.room.spent(len(packed))
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._gathered.append((packed, batch.count, future))
         self._gathered_bytes += len(packed)
@@ -269,6 +270,9 @@ class RangeReplica(Replica):
 
     # Replica.
 
+    def has_room(self) -> Callable[[], bool]:
+        return self.services.room.takes_entries
+
     @property
     def is_sealed(self) -> bool:
         # Who goes on alone after its peers are lost does so for the seal only, and serves nobody.
@@ -320,6 +324,8 @@ class RangeReplica(Replica):
         if applied.keys and entry.index in self.proposals:
             self.load.appended(self.state.next_seq - next_seq, len(entry.command))
             self.services.metrics.appended_bytes.inc(len(entry.command))
+        elif applied.keys:
+            self.services.room.spent(len(entry.command))
         if applied.keys and (self._keyed or self._spanning):
             self._tell(applied.keys)
         if self.state.sealed is not None and self.state.sealed.final_index == entry.index:

@@ -152,6 +152,7 @@ class Replica:
             options=self.services.options,
             gid=self.gid,
             liveness=self.services.liveness,
+            accepts=self.has_room(),
         )
 
     # What the node calls.
@@ -374,6 +375,10 @@ class Replica:
 
     # What subclasses define.
 
+    def has_room(self) -> Callable[[], bool]:
+        """What tells whether this node has room for entries of the group."""
+        return _always
+
     @property
     def is_sealed(self) -> bool:
         """Whether the generation's last entry is applied here."""
@@ -516,6 +521,10 @@ class Replica:
             self._tell_group(self.group.tick)
         else:
             self._set_timer()
+
+
+def _always() -> bool:
+    return True
 
 
 def _fail(waiter: "asyncio.Future[Any]", error: LognodeError) -> None:

@@ -22,8 +22,10 @@ from ..client.request import Request, Room
 from ..client.wire import Hello, Welcome
 from .data_service import DataService
 from .follow import Follow
+from .follows import Follows
 from .metrics import Metrics
 from .raft_in import RaftIn
+from .range_replica import RangeReplica
 
 T = TypeVar("T")
 Body = dict[str, Any]
@@ -63,6 +65,8 @@ class Server:
         """Gets the cluster of a node that takes this one for one of it."""
         self._raft_in = raft_in
         self._data = data
+        self._follows = Follows()
+        metrics.follows.set_function(lambda: self._follows.count)
         self._handlers = {**data.handlers, **handlers}
         self._paid_handlers = {**data.reads, **paid_handlers}
         self._peer_handlers = peer_handlers
@@ -173,6 +177,11 @@ class Server:
 
     async def _follow(self, request: Request) -> None:
         replica = self._data.find(request.body)
+        keys = request.body["keys"] or ()
+        with self._follows.one_more(request.connection, len(keys)):
+            await self._follow_on(replica, request)
+
+    async def _follow_on(self, replica: RangeReplica, request: Request) -> None:
         follow = Follow(replica, request)
         if replica.leads:
             await replica.read_barrier()

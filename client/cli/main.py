@@ -17,6 +17,7 @@ from . import (
     verbs_cluster,
     verbs_logs,
     verbs_nodes,
+    verbs_producers,
     verbs_ranges,
     verbs_read,
     verbs_recover,
@@ -30,7 +31,8 @@ VERBS = {
     verb.name: verb
     for verb in (
         *verbs_logs.VERBS, *verbs_write.VERBS, *verbs_read.VERBS, *verbs_ranges.VERBS,
-        *verbs_recover.VERBS, *verbs_nodes.VERBS, *verbs_cluster.VERBS, *verbs_bench.VERBS,
+        *verbs_recover.VERBS, *verbs_nodes.VERBS, *verbs_producers.VERBS, *verbs_cluster.VERBS,
+        *verbs_bench.VERBS,
     )
 }  # fmt: skip
 

@@ -13,6 +13,8 @@ class Controller:
     def __init__(self) -> None:
         self.metadata = Metadata()
         self.log: list[bytes] = []
+        self.over: set[tuple[int, int]] = set()
+        """Generations whose replicas might have gone."""
 
     def do(self, op: str, **fields: Any) -> dict[str, Any]:
         data = encode({"op": op, **fields})
@@ -24,7 +26,23 @@ class Controller:
         if "error" in answer:
             assert self.metadata.image() == before, "a refused command changed something"
         assert Metadata.from_image(self.metadata.image()).image() == self.metadata.image()
+        self._check_over()
         return answer
+
+    def _check_over(self) -> None:
+        """Nothing is over that still serves, or that an operation takes or makes; and what is over
+        stays so (executions 2.17)."""
+        metadata = self.metadata
+        needed = {(range_.range_id, range_.generation) for range_ in metadata.ranges.values()}
+        for operation in metadata.operations.values():
+            needed.update(operation.inputs)
+            needed.update((output.range_id, output.generation) for output in operation.outputs)
+        assert not [gid for gid in needed if metadata.is_done(*gid)]
+        assert all(metadata.is_done(*gid) for gid in self.over)
+        known = ((range_id, g) for range_id in range(12) for g in range(1, 6))
+        self.over.update(gid for gid in known if metadata.is_done(*gid))
+        assert not metadata.is_done(0, 1)
+        assert not metadata.is_done(metadata.next_ids["range"], 1)
 
     def nodes(self, count: int) -> "Controller":
         self.do("found", cluster="c", node=1)

@@ -257,7 +257,10 @@ class Net:
         delay_s: float = 0.002,
         new_log: Callable[[int], Any] = lambda node_id: MemoryLog(),
         idle: bool = False,
+        accepts: Callable[[int], bool] = lambda node_id: True,
     ) -> None:
+        self.accepts = accepts
+        """Whether a node has room for entries."""
         self.now = 100.0
         self.seed = seed
         self.closed = closed
@@ -300,6 +303,7 @@ class Net:
             closed=self.closed,
             gid=GID,
             liveness=liveness,
+            accepts=lambda: self.accepts(node_id),
         )
         rounds = ReadRounds(
             clock=lambda: self.now,
