@@ -14,16 +14,21 @@ from .errors import (
     Timeout,
     Unavailable,
 )
+from .protocol import Operation
 from .protocol.cluster import (
+    METADATA,
     NODE_DRAIN,
     NODE_REKEY,
     NODE_REMOVE,
+    PRODUCER_DELETE,
+    PRODUCERS,
     RANGE_MERGE,
     RANGE_MOVE,
     RANGE_RECOVER,
     RANGE_RECOVERY,
     RANGE_SPLIT,
     RANGE_TRANSFER,
+    RANGES,
 )
 
 _RANGE_FIELDS: Final = ("start", "end", "generation", "members", "leader", "state")
@@ -343,7 +348,9 @@ class AsyncAdmin:
             outcome="unknown",
         )
 
-    async def _looks(self, operation: Operation, body: Body, deadline: float) -> AsyncIterator[Body]:
+    async def _looks(
+        self, operation: Operation, body: Body, deadline: float
+    ) -> AsyncIterator[Body]:
         """A page of metadata, now and whenever that has changed, until the deadline. Of what takes
         long it is asked for less often: where many ranges are, something changes all the time."""
         began, newer = self._cluster.now(), False

@@ -35,6 +35,8 @@ from .disk_room import DiskRoom
 from .handover import Handover
 from .host import Host
 from .images import Images
+from .metadata_service import MetadataService
+from .producer_service import ProducerService
 from .recoveries import Recoveries
 from .view import View
 
@@ -67,7 +69,8 @@ PaidHandler = Callable[[Body, Room], Awaitable[Body]]
 class ClusterService:
     """See the module. `status` gives a page of the status, once there is room for it.
 
-    `paid_handlers` have answers that grow with the cluster, and are given a `Room`.
+    `handlers` and `paid_handlers` are also those of the `catalog` and of the `producers`. Answers
+    that grow with the cluster have paid handlers, which are given a `Room`.
     """
 
     def __init__(
@@ -98,7 +101,12 @@ class ClusterService:
         self._rng = rng
         self._handover = handover
         self._prefer: int | None = None
+        self.catalog = MetadataService(view, self.refresh)
+        self.producers = ProducerService(
+            host=host, command=self.command, at_leader=self.at_leader, wall_ms=wall_ms
+        )
         self.handlers: dict[Operation, Handler] = {
+            **self.producers.handlers,
             cluster.CREATE_LOG: self.create_log,
             cluster.ALTER_LOG: self.alter_log,
             cluster.DELETE_LOG: self.delete_log,
@@ -113,6 +121,8 @@ class ClusterService:
             cluster.NODE_REKEY: self.node_rekey,
         }
         self.paid_handlers: dict[Operation, PaidHandler] = {
+            **self.catalog.paid_handlers,
+            **self.producers.paid_handlers,
             cluster.STATUS: status,
             cluster.HEALTH: self.health,
         }

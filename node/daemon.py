@@ -18,7 +18,6 @@ from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..client.meter import NodeBudgets
 from ..client.protocol import peers as protocol
-from ..client.request import Room, no_room
 from ..partitions import commands
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
@@ -71,11 +70,9 @@ from .maintenance import Maintenance
 from .membership import Membership, check_not_refused
 from .memtables import Memtables
 from .merges import Merges
-from .metadata_service import MetadataService
 from .metrics import Metrics
 from .peers import PeerLinks
 from .pings import Pings
-from .producer_service import ProducerService
 from .raft_in import Boot, RaftIn
 from .rate import TokenBucket
 from .recoveries import Recoveries
@@ -206,7 +203,7 @@ class Node:
             self._removals.run(),
             self._changes.run(), self._membership.register(), self._disk_watch.run(),
             self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
-            self._hot.run(), self._producers.expire(),
+            self._hot.run(), self._cluster.producers.expire(),
             Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
@@ -430,11 +427,6 @@ class Node:
             handover=self._handover, recoveries=self._recoveries, room=self._room,
             images=self._images, wall_ms=self._clocks.wall_ms,
         )  # fmt: skip
-        self._catalog = MetadataService(self._view, self._cluster.refresh)
-        self._producers = ProducerService(
-            host=self._host, command=self._cluster.command, at_leader=self._cluster.at_leader,
-            wall_ms=self._clocks.wall_ms,
-        )  # fmt: skip
         body = registration(
             self._config, identity.incarnation, identity.boot, self._process, identity.node_id,
             key="" if self._tls is None else self._tls.key,
@@ -457,7 +449,7 @@ class Node:
         )  # fmt: skip
         data = DataService(
             node_id=identity.node_id, replica=self._host.serving,
-            describe=self._catalog.describe_range, metrics=self._metrics,
+            describe=cluster.catalog.describe_range, metrics=self._metrics,
             damaged=self._host.refusal, for_good=self._host.damaged.__contains__,
             on_damaged=self._repair.read_found,
         )  # fmt: skip
@@ -471,12 +463,8 @@ class Node:
             who=lambda: (identity.cluster_id, identity.node_id),
             raft_in=self._raft_in,
             data=data,
-            handlers={**cluster.handlers, **self._producers.handlers},
-            paid_handlers={
-                **cluster.paid_handlers,
-                **self._catalog.paid_handlers,
-                **self._producers.paid_handlers,
-            },
+            handlers=cluster.handlers,
+            paid_handlers=cluster.paid_handlers,
             join=cluster.join,
             peer_handlers={
                 protocol.BASE: bases.describe,
@@ -487,7 +475,7 @@ class Node:
                 protocol.IMAGE_PAGE: self._images.serve,
                 protocol.REPORT: self._take_report,
                 protocol.COMMAND: cluster.peer_command,
-                protocol.PRODUCERS_PAGE: self._producers.peer_page,
+                protocol.PRODUCERS_PAGE: cluster.producers.peer_page,
                 protocol.LOADS: self._loads.serve,
                 protocol.REPLICA_END: self._recoveries.serve,
                 protocol.CONTROLLER_INSTALL: self._changes.install,

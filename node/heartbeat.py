@@ -14,7 +14,7 @@ from typing import Any
 
 from ..client.connection import Connection
 from ..client.errors import InvalidArgument, LognodeError, NotLeader
-from ..client.protocol.peers import HEARTBEAT, KNOWN_IMAGE
+from ..client.protocol.peers import HEARTBEAT
 from ..partitions.facts import Facts
 from ..partitions.leads import LEAD_RESTS_S
 from ..partitions.model import CONTROLLER_RANGE

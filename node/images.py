@@ -69,9 +69,7 @@ async def ask(
 
     async def page(body: Body) -> Body:
         deadline = loop.time() + _PAGE_TIMEOUT_S
-        answer = await connection.request(
-            IMAGE_PAGE, {**body, "source": source}, deadline=deadline
-        )
+        answer = await connection.request(IMAGE_PAGE, {**body, "source": source}, deadline=deadline)
         found: Body = answer["page"] or {}
         return found
 

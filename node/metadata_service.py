@@ -53,7 +53,7 @@ class MetadataService:
         if name is not None:
             record = metadata.log_named(name)
             ranges_of = metadata.ranges_of(record.log_id)
-            found, following = range_page(ranges_of, body["start_key"], body["limit"])
+            found, following = range_page(ranges_of, body["start_key"], _limit(body))
             ranges = list(map(self.describe, found))
             return {**answer, "logs": [_log(record)], "ranges": ranges, "next_key": following}
         return {**answer, **self._logs(metadata, body)}
@@ -75,7 +75,7 @@ class MetadataService:
             found = [metadata.ranges[wanted]] if wanted in metadata.ranges else []
             following = None
         else:
-            found, following = ranges_after(metadata, body["after"], body["limit"])
+            found, following = ranges_after(metadata, body["after"], _limit(body))
         ranges = list(map(self.describe, found))
         return {"version": metadata.version, "ranges": ranges, "next": following}
 
@@ -116,6 +116,11 @@ class MetadataService:
                     await self._view.changed(_VERSION_WAIT_S)
         except TimeoutError:
             return
+
+
+def _limit(body: Body) -> int:
+    """How many ranges a page may have."""
+    return min(int(body["limit"]), limits.ranges_page_max)
 
 
 def range_page(

@@ -72,7 +72,7 @@ class ProducerService:
 
     async def page(self, body: Body) -> Body:
         """The names that come after a number. Raises NotLeader where this node does not lead."""
-        after, limit = body["after"], body["limit"]
+        after, limit = body["after"], min(body["limit"], limits.producers_page_max)
         replica = self._host.controller
         if replica is None:
             raise NotLeader("this node is no controller member", hint=None)

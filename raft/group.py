@@ -69,9 +69,8 @@ class Group:
 
         `members` are all node ids of the generation, `node_id` among them. `closed`: tests and
         the canary leave out holes of the library to see what happens. `liveness` is the node's,
-        and knows this group as `gid`; without it the group never rests. `accepts`: whether a
-        follower has room for entries.
-        """
+        and knows this group as `gid`; without it the group never rests. `accepts`: a follower has
+        room for entries."""
         invariant(node_id in members and len(set(members)) == len(members), "bad members")
         invariant(
             log.base_index <= max(applied_index, SENTINEL_INDEX) <= log.last_index,

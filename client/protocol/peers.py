@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from .. import limits
 from ..address import split_address
-from .common import EMPTY, GROUP, KEY, REASON, SMALL_BYTES, WHOLE_BYTES
 from .cluster import PRODUCERS_ASKED, PRODUCERS_BYTES, PRODUCERS_TOLD
+from .common import EMPTY, GROUP, KEY, REASON, SMALL_BYTES, WHOLE_BYTES
 from .kinds import (
     Array,
     Binary,
@@ -284,5 +284,6 @@ FILE_CHECK: Final = _between_nodes(
 
 PEERS: Final = (
     BOOTSTRAP, JOIN, RAFT, HEARTBEAT, IMAGE_PAGE, COMMAND, PRODUCERS_PAGE, REPORT, LOADS,
-    REPLICA_END, CONTROLLER_INSTALL, TAKE_OVER, HAND_OVER, GIVE_LEAD, BASE, BASE_PIECE, FILE, FILE_CHECK,
+    REPLICA_END, CONTROLLER_INSTALL, TAKE_OVER, HAND_OVER, GIVE_LEAD, BASE, BASE_PIECE, FILE,
+    FILE_CHECK,
 )  # fmt: skip

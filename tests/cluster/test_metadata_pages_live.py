@@ -175,7 +175,7 @@ def test_S8_names_of_producers_are_listed_deleted_and_forgotten_and_go_on(
             # Nobody opens a name for 7 days.
             monkeypatch.setattr(limits, "producer_name_expiry_ms", -1_000)
             leading = next(each for each in cluster.nodes if each.host.controller.leads)
-            await leading.node._producers.expire_once()
+            await leading.node._cluster.producers.expire_once()
             assert await client.admin.producers() == []
             await (await again.submit(b"k", b"4", number=4)).result()
             with contextlib.suppress(LognodeError):

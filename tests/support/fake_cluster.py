@@ -51,6 +51,7 @@ from lognode.client.protocol.cluster import (
     RANGE_RECOVER,
     RANGE_RECOVERY,
     RANGE_SPLIT,
+    RANGES,
     STATUS,
 )
 from lognode.client.protocol.reads import (
@@ -409,7 +410,7 @@ class FakeNode:
         )
         first = 0
         if len(ranges) > size:
-            before = [known for known in ranges if known.start <= body.get("start_key", b"")]
+            before = [known for known in ranges if known.start <= body["start_key"]]
             first = len(before) - 1
         page, rest = ranges[first : first + size], ranges[first + size :]
         return {

@@ -9,8 +9,8 @@ import pytest
 from fake_cluster import FakeCluster, FakeNode, fake_cluster
 
 import lognode
-from lognode.client import wire
-from lognode.client.acceptor import Request
+from lognode.client.protocol.cluster import METADATA, RANGES
+from lognode.client.request import Request
 from lognode.client.routing import Range, RangeTable
 
 SPLITS = tuple(b"%02d" % n for n in range(1, 40))
@@ -34,7 +34,7 @@ def test_a_whole_log_comes_in_as_many_pages_as_it_takes() -> None:
         ranges = (await client.log("log").describe())["ranges"]
         assert [row["start"] for row in ranges] == [b"", *SPLITS]
         assert [row["end"] for row in ranges] == [*SPLITS, None]
-        assert cluster.count(wire.METADATA) == 6
+        assert cluster.count(METADATA) == 6
         rows = await client.admin.ranges()
         assert [row["log"] for row in rows] == ["log"] * 40 + ["other"]
         assert len((await client.metadata())["ranges"]) == 41
@@ -47,11 +47,11 @@ def test_one_key_costs_one_page() -> None:
     async def test(cluster: FakeCluster, client: lognode.AsyncClient) -> None:
         log = client.log("log")
         assert await log.count(b"20") == 0
-        assert cluster.count(wire.METADATA) == 1
+        assert cluster.count(METADATA) == 1
         assert await log.count(b"22x") == 0
-        assert cluster.count(wire.METADATA) == 1, "it came with the page"
+        assert cluster.count(METADATA) == 1, "it came with the page"
         assert await log.count(b"05") == 0
-        assert cluster.count(wire.METADATA) == 2
+        assert cluster.count(METADATA) == 2
 
     run(test)
 
@@ -62,9 +62,9 @@ def test_many_keys_at_once_ask_one_question_after_the_other() -> None:
     async def test(cluster: FakeCluster, client: lognode.AsyncClient) -> None:
         log = client.log("log")
         await asyncio.gather(*(log.count(b"20%d" % n) for n in range(200)))
-        assert cluster.count(wire.METADATA) == 1
+        assert cluster.count(METADATA) == 1
         await asyncio.gather(*(log.count(b"%02d" % n) for n in range(40)))
-        assert cluster.count(wire.METADATA) <= 1 + 6
+        assert cluster.count(METADATA) <= 1 + 6
 
     run(test)
 
@@ -143,16 +143,16 @@ def test_the_end_of_an_operation_is_seen_without_the_other_ranges(gone: bool) ->
             cluster.version += 1
 
         ending = asyncio.ensure_future(end())
-        before = cluster.count(wire.METADATA)
+        before = cluster.count(METADATA)
         if gone:
             with pytest.raises(lognode.NotFound):
                 await client.admin.split("log", at=b"20x")
         else:
             assert (await client.admin.split("log", at=b"20x"))["range"] == known.range_id
         await ending
-        asked = [body for _, op, body in cluster.requests if op == wire.RANGES]
+        asked = [body for _, op, body in cluster.requests if op == RANGES]
         assert asked
         assert all(body["range"] == known.range_id for body in asked)
-        assert cluster.count(wire.METADATA) == before
+        assert cluster.count(METADATA) == before
 
     run(test)

@@ -9,7 +9,8 @@ import pytest
 from metadata_log import Controller
 
 from lognode.client import limits
-from lognode.client.errors import CorruptData, InvalidArgument
+from lognode.client.errors import CorruptData, InvalidArgument, RemoteProtocolError
+from lognode.client.protocol.peers import CONTROLLER_INSTALL, HEARTBEAT, IMAGE_PAGE
 from lognode.node import image_pages
 from lognode.node.image_pages import Assembly, Image
 from lognode.partitions import buckets
@@ -99,7 +100,7 @@ def test_x3_whoever_takes_all_pages_has_the_newest_version(
 
 def test_what_has_changed_is_little_however_much_there_is() -> None:
     """One change of 12,288 ranges went to every node as the whole image: over a megabyte."""
-    controller = Controller().nodes(1)
+    controller = Controller().nodes(3)
     for name in "abc":
         command = {"op": "create_log", "name": name, "ranges": 4_096, "replicas": 1}
         assert "ok" in controller.metadata.apply(1, 1, command)
@@ -202,7 +203,10 @@ def test_a_page_that_is_none_is_refused(change: dict[str, Any]) -> None:
     page = {"begins": True, "full": True, "generation": 1, "version": 5, "buckets": [],
             "next": None, **change}  # fmt: skip
     with pytest.raises(InvalidArgument):
-        asyncio.run(Assembly().add(page))
+        CONTROLLER_INSTALL.request.check({"descriptor": {}, "applied": [1, 0], "page": page})
+    for operation in (IMAGE_PAGE, HEARTBEAT):
+        with pytest.raises(RemoteProtocolError):
+            operation.check_answer({"leaders": {}, "seen": [1, 1, 1], "page": page})
 
 
 def test_an_image_beyond_all_bounds_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
