@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from . import limits
 from .address import Address, split_address
 from .connection import Connection, Stream
 from .errors import (
@@ -27,7 +28,8 @@ from .errors import (
 )
 from .pool import Pool, shared
 from .protocol import Operation
-from .protocol.cluster import METADATA, RANGES
+from .protocol.cluster import METADATA, RANGE, RANGES
+from .protocol.kinds import Array
 from .retry import Attempts, Next
 from .routing import Range, RangeTable
 from .session import Session
@@ -35,6 +37,7 @@ from .tls import ClientTls
 
 T = TypeVar("T")
 Body = dict[str, Any]
+_RANGES: Final = Array(RANGE, limits.frame_array_max)
 metadata_timeout_s: Final = 1.0
 _PAGES_BEGUN_MAX: Final = 20
 """How often the pages of a log are begun anew when its ranges change in between."""
@@ -187,7 +190,7 @@ class Cluster:
             except LogNotFound as error:
                 last = error  # or that node has not heard of it yet: ask the others too
                 continue
-            if answer.get("version", 0) < self.version:
+            if answer["version"] < self.version:
                 continue
             self._learn(name, answer)
             return answer
@@ -199,18 +202,15 @@ class Cluster:
 
     def _learn(self, name: str | None, answer: Mapping[Any, Any]) -> None:
         """Take from a page what it has: the nodes, and with `name` ranges of that log."""
-        try:
-            self.version = max(self.version, answer["version"])
-            for node in answer.get("nodes", ()):
-                address = _address_of(node)
-                if address is None:
-                    self.nodes.pop(node["id"], None)
-                else:
-                    self.nodes[node["id"]] = address
-            ids = {log["name"]: log["id"] for log in answer.get("logs", ())}
-            ranges = [Range.from_wire(body) for body in answer["ranges"]]
-        except (KeyError, TypeError) as error:
-            raise RemoteProtocolError(f"metadata that is none: {error!r}") from None
+        ids = {log["name"]: log["id"] for log in answer.get("logs", ())}
+        ranges = [Range.from_wire(body) for body in answer["ranges"]]
+        self.version = max(self.version, answer["version"])
+        for node in answer.get("nodes", ()):
+            address = _address_of(node)
+            if address is None:
+                self.nodes.pop(node["id"], None)
+            else:
+                self.nodes[node["id"]] = address
         if self.pool.cluster is None:
             self.pool.cluster = answer.get("cluster")
         log_id = None if name is None else ids.get(name)
@@ -333,10 +333,7 @@ class Cluster:
             if type(hint) is int and hint != tried:
                 log.table.lead(known, hint)
         elif isinstance(error, GenerationMismatch):
-            bodies = error.fields.get("ranges") or ()
-            log.table.insert_all(
-                Range.from_wire(body) for body in bodies if body.get("log") == log.log_id
-            )
+            log.table.insert_all(known for known in _told(error) if known.log_id == log.log_id)
         return isinstance(error, (GenerationMismatch, Sealed)) and log.table.is_newer(known)
 
     async def prepare(
@@ -423,7 +420,8 @@ class Cluster:
                 if isinstance(error, OperationInProgress) and not waits:
                     raise attempts.settle(error) from None
                 if isinstance(error, NotLeader):
-                    hint = self.nodes.get(error.fields.get("hint") or 0)
+                    told = error.fields.get("hint")
+                    hint = self.nodes.get(told) if type(told) is int else None
                 step = attempts.failed(error, loop.time())
             if step.delay_s:
                 await asyncio.sleep(step.delay_s)
@@ -459,6 +457,16 @@ def _retrieve(task: "asyncio.Task[Body]") -> None:
     """Whoever waited got the exception; when nobody did, it is not a warning."""
     if not task.cancelled():
         task.exception()
+
+
+def _told(error: GenerationMismatch) -> list[Range]:
+    """The ranges that the node of the error knows; none where it tells of them wrongly: the client
+    then asks for metadata."""
+    try:
+        rows = _RANGES.check(error.fields.get("ranges") or [], "ranges")
+        return list(map(Range.from_wire, rows))
+    except (InvalidArgument, RemoteProtocolError):
+        return []
 
 
 def _after(members: Sequence[int], tried: int) -> int:

@@ -22,7 +22,7 @@ PUBLIC: Final = frozenset(
 )
 """Tables that every node gets."""
 ALL: Final = frozenset(MetadataState().tables)
-_BAD: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError)
+_BAD: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class Part(NamedTuple):

@@ -259,7 +259,7 @@ class MetadataState:
         metadata = cls()
         try:
             metadata._read_image(image)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise CorruptData(f"a metadata image that is none: {error!r}") from None
         metadata.settle()
         metadata.changes.floor = metadata.version
