@@ -307,6 +307,7 @@ class Heard:
             "large": SimpleNamespace(told=[], small=[]),
             "hot": SimpleNamespace(told=[]),
             "handover": SimpleNamespace(wishes=lambda _: self.wishes),
+            "images": SimpleNamespace(first_page=nothing),
         }  # fmt: skip
         self.heartbeat = Heartbeat(**parts)
 
@@ -357,6 +358,8 @@ def test_a_wish_that_has_come_true_already_is_kept_too() -> None:
         "handover": SimpleNamespace(wish=lambda *wish: wishes.append(wish)),
         "recoveries": SimpleNamespace(report=None),
         "room": None,
+        "images": None,
+        "wall_ms": None,
     }
     service = ClusterService(**parts)
     answer = asyncio.run(service.range_transfer({"range": 1, "node": 1}))
