@@ -101,6 +101,7 @@ def test_L1_a_follower_whose_disk_is_full_takes_no_entries_and_the_others_go_on(
     with testing.cluster(tmp_path, 3, flags=FLAGS, start=False) as cluster:
         victim = cluster.nodes[2]
         victim.data = disk_of_200_mb / "data"
+        other = fill(disk_of_200_mb, leave=120 * MIB).rename(disk_of_200_mb / "of another program")
         cluster.start()
         testing.wait_healthy(cluster)
         with lognode.Client(cluster.servers, timeout=30) as client:
@@ -118,8 +119,9 @@ def test_L1_a_follower_whose_disk_is_full_takes_no_entries_and_the_others_go_on(
                 count += 1
             assert victim.running, victim.log_tail(2_000)
             assert count > 20, "the others go on"
-            filler.unlink()
             client.alter_log("orders", retention_bytes=MIB)
+            filler.unlink()
+            other.unlink()  # what retention removes it is told with entries: it needs other room
             testing.eventually(
                 lambda: says("entries of other leaders are taken again"), what="it has room"
             )
