@@ -50,6 +50,7 @@ _ONCE = frozenset(
         commands.SPLIT,
         commands.MERGE,
         commands.RECOVER,
+        commands.REVOKE_TOKEN,
     }
 )
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
@@ -57,7 +58,8 @@ _FORWARDED = frozenset(
     {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_NAMED,
      commands.OPEN_ANONYMOUS, commands.DELETE_PRODUCER, commands.EXPIRE_PRODUCERS,
      commands.REGISTER, commands.MOVE, commands.SPLIT, commands.MERGE, commands.RECOVER,
-     commands.DRAIN_NODE, commands.REMOVE_NODE, commands.REKEY_NODE}
+     commands.DRAIN_NODE, commands.REMOVE_NODE, commands.REKEY_NODE, commands.CREATE_TOKEN,
+     commands.REVOKE_TOKEN}
 )  # fmt: skip
 
 log = logging.getLogger("lognode.cluster")

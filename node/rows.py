@@ -11,6 +11,7 @@ image                           version and number of the rows that hold the new
                                 this node has acted on
 image/...                       those rows
 clean                           true after an orderly stop, until the next start
+auth                            true: clients need tokens here, for ever
 refused                         why the cluster refuses this directory, for good
 joins                           the cluster that this directory, of none yet, is about to join
 sound/<content id>              true: the segment file was read from the disk, and was sound
@@ -32,6 +33,7 @@ CONTROLLER_BUCKETS = "metadata/"
 IMAGE = "image"
 IMAGE_BUCKETS = "image/"
 CLEAN = "clean"
+AUTH = "auth"
 REFUSED = "refused"
 JOINS = "joins"
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 import msgpack
 
 from ..client import limits
-from ..client.errors import CorruptData
+from ..client.errors import CorruptData, InvalidArgument
 from .metadata import Metadata
 from .metadata_state import MetadataState
 from .tables import Bucket, bucket_of
@@ -22,7 +22,9 @@ PUBLIC: Final = frozenset(
 )
 """Tables that every node gets."""
 ALL: Final = frozenset(MetadataState().tables)
-_BAD: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_BAD: Final = (
+    ArithmeticError, AttributeError, InvalidArgument, LookupError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class Part(NamedTuple):

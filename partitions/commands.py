@@ -26,6 +26,8 @@ OPEN_ANONYMOUS: Final = "open_anonymous"
 OPEN_NAMED: Final = "open_named"
 DELETE_PRODUCER: Final = "delete_producer"
 EXPIRE_PRODUCERS: Final = "expire_producers"
+CREATE_TOKEN: Final = "create_token"
+REVOKE_TOKEN: Final = "revoke_token"
 PLAN: Final = "plan"
 MOVE: Final = "move_range"
 SPLIT: Final = "split_range"
@@ -39,8 +41,8 @@ DONE: Final = "done"
 ABORT: Final = "abort"
 SEAL_CONTROLLER: Final = "seal_controller"
 
-_DATED: Final = frozenset({INSTALLED, DONE, ABORT, SEAL_CONTROLLER, OPEN_NAMED})
-"""Those that may end an operation, and those that open a name."""
+_DATED: Final = frozenset({INSTALLED, DONE, ABORT, SEAL_CONTROLLER, OPEN_NAMED, CREATE_TOKEN})
+"""Those that may end an operation, and those that keep when they were given."""
 QUIET: Final = frozenset({OPEN_ANONYMOUS, OPEN_NAMED, DELETE_PRODUCER, EXPIRE_PRODUCERS})
 """Those that change nothing but what the members of the controller alone hold: the version, which
 tells the other nodes of a change, stays."""

@@ -7,6 +7,7 @@ is stored in buckets, see `buckets`.
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final, Self
 
@@ -31,6 +32,7 @@ from .model import (
 from .policy import Policy
 from .producers import PRODUCER_IDS, Named
 from .records import (
+    ACCESS,
     DONE,
     HEAD,
     LAST_OPERATIONS,
@@ -42,6 +44,7 @@ from .records import (
     Ranges,
 )
 from .tables import Changes, Table
+from .tokens import TokenRecord
 
 _BUCKETS_MIN: Final = 1 << 14
 """With fewer buckets nobody looks for empty ones."""
@@ -65,14 +68,17 @@ class MetadataState:
         """Per range that there is, the highest generation whose replicas may go; see `is_done`."""
         self.producers = Producers(self.changes)
         self.producer_ids: Table[str, Any] = Table(PRODUCER_IDS, self.changes)
+        self.access: Table[str, Any] = Table(ACCESS, self.changes)
         self.tables: dict[str, Table[Any, Any]] = {
             table.kind.name: table
             for table in (self.head, self.next_ids, self.nodes, self.logs, self.ranges,
                           self.operations, self.last_operations, self.done, self.producers,
-                          self.producer_ids)
+                          self.producer_ids, self.access)
         }  # fmt: skip
         self._buckets_max = _BUCKETS_MIN
         self.cluster_id = ""
+        self.tokens = {}
+        self.tokens_version = 0
         self.controller = Descriptor(CONTROLLER_RANGE, 1, 0, Span(b"", None), ())
         self.sealed = False
         for kind in ("node", "log", "range", "operation"):
@@ -113,7 +119,32 @@ class MetadataState:
     def sealed(self, value: bool) -> None:
         self.head["sealed"] = value
 
+    @property
+    def tokens(self) -> Mapping[str, TokenRecord]:
+        """The tokens by id. A change puts another map in its place."""
+        found: Mapping[str, TokenRecord] = self.access["tokens"]
+        return found
+
+    @tokens.setter
+    def tokens(self, value: Mapping[str, TokenRecord]) -> None:
+        self.access["tokens"] = value
+
+    @property
+    def tokens_version(self) -> int:
+        """The version of the metadata in which the tokens last changed; 0: there never was one."""
+        found: int = self.access["version"]
+        return found
+
+    @tokens_version.setter
+    def tokens_version(self, value: int) -> None:
+        self.access["version"] = value
+
     # Reading.
+
+    @property
+    def has_auth(self) -> bool:
+        """Whether clients need a token or certificate; for ever once it is true."""
+        return self.tokens_version > 0
 
     def log_named(self, name: str) -> LogRecord:
         """The log of that name. Raises LogNotFound."""
@@ -251,7 +282,15 @@ class MetadataState:
             "next_ids": dict(self.next_ids),
             "controller": self.controller.to_wire(),
             "sealed": self.sealed,
+            **self._access_image(),
         }
+
+    def _access_image(self) -> dict[str, Any]:
+        """Without tokens as nodes of before had it."""
+        if not self.has_auth:
+            return {}
+        tokens = [record.to_image() for record in self.tokens.values()]
+        return {"tokens_version": self.tokens_version, "tokens": tokens}
 
     @classmethod
     def from_image(cls, image: dict[str, Any]) -> Self:
@@ -259,7 +298,14 @@ class MetadataState:
         metadata = cls()
         try:
             metadata._read_image(image)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            InvalidArgument,
+        ) as error:
             raise CorruptData(f"a metadata image that is none: {error!r}") from None
         metadata.settle()
         metadata.changes.floor = metadata.version
@@ -288,6 +334,8 @@ class MetadataState:
             if kind != "producer":
                 self.next_ids[kind] = value
         self._read_producers(image)
+        self.tokens_version = image.get("tokens_version", 0)
+        self.tokens = {body["id"]: TokenRecord.from_image(body) for body in image.get("tokens", ())}
 
     def _read_producers(self, image: dict[str, Any]) -> None:
         for counter, value in image.get("producer_ids", {}).items():

@@ -7,8 +7,10 @@ from .model import Descriptor, LastOperation, LogRecord, NodeRecord, Operation
 from .policy import Policy
 from .producers import NAMED, Named
 from .tables import Changes, Kind, Table
+from .tokens import TokenRecord
 
 _CONTROLLER: Final = "controller"
+_TOKENS: Final = "tokens"
 
 
 def _write_head(key: str, value: Any) -> Any:
@@ -23,6 +25,17 @@ def _read_head(told: Any) -> tuple[str, Any]:
 def _read_log(told: Any) -> tuple[int, LogRecord]:
     log_id = int(told["log_id"])
     return log_id, LogRecord(log_id, told["name"], Policy(**told["policy"]))
+
+
+def _write_access(key: str, value: Any) -> Any:
+    return [key, [record.to_image() for record in value.values()] if key == _TOKENS else value]
+
+
+def _read_access(told: Any) -> tuple[str, Any]:
+    key, value = told
+    if key == _TOKENS:
+        return key, {body["id"]: TokenRecord.from_image(body) for body in value}
+    return str(key), int(value)
 
 
 def _read_number(told: Any) -> tuple[int, int]:
@@ -53,6 +66,8 @@ OPERATIONS: Final = Kind("operations", lambda _, operation: asdict(operation),
                          lambda told: (int(told["operation_id"]), Operation.from_image(told)),
                          )  # fmt: skip
 LAST_OPERATIONS: Final = Kind("last_operations", lambda key, last: [key, list(last)], _read_last)
+ACCESS: Final = Kind("access", _write_access, _read_access, is_numbered=False)
+"""`tokens`, all together, and the `version` in which they changed last."""
 DONE: Final = Kind("done", lambda key, value: [key, value], _read_number)
 
 
