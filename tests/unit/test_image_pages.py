@@ -224,3 +224,29 @@ def test_an_image_beyond_all_bounds_is_not_kept(monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(CorruptData, match="over 1000 bytes"):
         asyncio.run(run())
+
+
+def test_a_page_has_a_bounded_number_of_buckets_also_where_they_are_empty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Buckets of deleted logs have no bytes: a page of them would have no end."""
+    monkeypatch.setattr(limits, "image_page_buckets_max", 7)
+    controller = Controller().nodes(1)
+    command = {"op": "create_log", "name": "a", "ranges": 1_024, "replicas": 1}
+    assert "ok" in controller.metadata.apply(1, 1, command)
+    since = controller.metadata.version
+    assert "ok" in controller.metadata.apply(1, 1, {"op": "delete_log", "name": "a"})
+
+    async def run() -> None:
+        assembly, after, pages = Assembly(since), None, 0
+        image = None
+        while image is None:
+            page = await image_pages.page_of(
+                controller.metadata, since, after, tables=buckets.PUBLIC
+            )
+            assert len(page["buckets"]) <= 7
+            image, after, pages = await assembly.add(page), page["next"], pages + 1
+        assert pages > 4
+        assert len(image.parts) > 32
+
+    asyncio.run(run())
