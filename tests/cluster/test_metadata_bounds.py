@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from test_attacks import rss_mib
 
 import lognode
 from lognode import testing
@@ -20,6 +19,14 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 NAMES = 38_000
 AT_ONCE = 256
 _OPEN_S = 60.0
+
+
+def rss_mib(node: testing.LocalNode) -> float:
+    """The node's resident memory."""
+    for line in Path(f"/proc/{node.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("the node has no memory")
 
 
 async def open_names(node: testing.LocalNode) -> tuple[int, set[str]]:
