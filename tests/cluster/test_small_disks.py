@@ -101,7 +101,6 @@ def test_L1_a_follower_whose_disk_is_full_takes_no_entries_and_the_others_go_on(
     with testing.cluster(tmp_path, 3, flags=FLAGS, start=False) as cluster:
         victim = cluster.nodes[2]
         victim.data = disk_of_200_mb / "data"
-        other = fill(disk_of_200_mb, leave=120 * MIB).rename(disk_of_200_mb / "of another program")
         cluster.start()
         testing.wait_healthy(cluster)
         with lognode.Client(cluster.servers, timeout=30) as client:
@@ -112,21 +111,47 @@ def test_L1_a_follower_whose_disk_is_full_takes_no_entries_and_the_others_go_on(
                 return what in victim.log_path.read_text()
 
             load(log, lambda: says("entries of other leaders are not taken"))
-            filler = fill(disk_of_200_mb, leave=0)
-            began, count = time.monotonic(), 0
-            while time.monotonic() < began + 10:
-                log.append_many(RECORDS)  # each is acknowledged: two of three have room
-                count += 1
+            fill(disk_of_200_mb, leave=0)
+            others_go_on(log)
             assert victim.running, victim.log_tail(2_000)
-            assert count > 20, "the others go on"
-            client.alter_log("orders", retention_bytes=MIB)
+
+
+def others_go_on(log: lognode.Log) -> None:
+    """Appends for ten seconds, each of which is acknowledged: two of three have room."""
+    began, count = time.monotonic(), 0
+    while time.monotonic() < began + 10:
+        log.append_many(RECORDS[:4])
+        count += 1
+    assert count > 20, "the others go on"
+
+
+def test_L1_a_follower_whose_disk_another_program_filled_catches_up_when_there_is_room(
+    disk_of_200_mb: Path, tmp_path: Path
+) -> None:
+    with testing.cluster(tmp_path, 3, flags=FLAGS, start=False) as cluster:
+        victim = cluster.nodes[2]
+        victim.data = disk_of_200_mb / "data"
+        cluster.start()
+        testing.wait_healthy(cluster)
+        with lognode.Client(cluster.servers, timeout=30) as client:
+            log = client.create_log("orders", retention_bytes=8 * MIB)
+            testing.wait_healthy(cluster)
+            log.append_many(RECORDS)
+
+            def says(what: str) -> bool:
+                return what in victim.log_path.read_text()
+
+            filler = fill(disk_of_200_mb, leave=0)
+            testing.eventually(
+                lambda: says("entries of other leaders are not taken"), what="it has no room"
+            )
+            others_go_on(log)
+            assert victim.running, victim.log_tail(2_000)
             filler.unlink()
-            other.unlink()  # what retention removes it is told with entries: it needs other room
             testing.eventually(
                 lambda: says("entries of other leaders are taken again"), what="it has room"
             )
             last = log.append(b"after", b"value")
-            # It has lost too much for the log, and fetches a base.
             testing.wait_healthy(cluster)
             testing.eventually(
                 lambda: has(log, victim.number, last.seq), what="it has caught up", timeout_s=60
