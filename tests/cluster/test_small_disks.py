@@ -117,12 +117,9 @@ def test_L1_a_follower_whose_disk_is_full_takes_no_entries_and_the_others_go_on(
 
 
 def others_go_on(log: lognode.Log) -> None:
-    """Appends for ten seconds, each of which is acknowledged: two of three have room."""
-    began, count = time.monotonic(), 0
-    while time.monotonic() < began + 10:
+    """200 appends, of 13 MB together, each of which is acknowledged: two of three have room."""
+    for _ in range(200):
         log.append_many(RECORDS[:4])
-        count += 1
-    assert count > 20, "the others go on"
 
 
 def test_L1_a_follower_whose_disk_another_program_filled_catches_up_when_there_is_room(
