@@ -33,6 +33,7 @@ from .errors import (
     Unsupported,
     to_wire,
 )
+from .fair_turns import OWN_TURNS, Share
 from .frame import Frame
 from .listening import end_listening
 from .loopback import is_loopback
@@ -134,6 +135,8 @@ class ServerConnection:
         self._loop = asyncio.get_running_loop()
         self._welcome: Welcome | None = None
         self._open = False
+        self.share: Share | None = None
+        """The principal's share of the time of the loop; None for a node of the cluster."""
         self.access: Access | None = None
         """What the other side may ask for; None: everything."""
         self._principal: Principal | None = None
@@ -328,6 +331,7 @@ class ServerConnection:
             self._transport, self._budgets.clients, self.host, clock=self._loop.time,
             on_room=self._read_on,
         )  # fmt: skip
+        self._take_share(self.host)
 
     def gone(self) -> None:
         """The socket is closed, and nothing is queued in it any more."""
@@ -340,11 +344,16 @@ class ServerConnection:
         self._transport.on_frame = self._frame
         self._principal = self._handler.opened(self)
         is_peer = self.hello is not None and self.hello.role == "node"
-        if not is_peer:
-            self._transport.turns = self._budgets.turns
+        if is_peer:
+            self.share, self._transport.turns = None, OWN_TURNS
+        else:
+            self._take_share(self.principal.name)
         self._meter.move(
             self._budgets.peers if is_peer else self._budgets.clients, self.principal.name
         )
+
+    def _take_share(self, name: str) -> None:
+        self._transport.turns = self.share = self._budgets.turns.share(name)
 
     def _late(self) -> None:
         self.refuse(Unauthorized(f"no handshake within {handshake_timeout_s:g} s"))

@@ -309,6 +309,11 @@ class Cluster:
         full = {"range": known.range_id, "generation": known.generation, **body}
         return await connection.stream(operation, full, credit_bytes=credit_bytes)
 
+    async def ask_node(self, node: int, operation: Operation, body: Body, deadline: float) -> Body:
+        """One attempt at a node of the metadata. Raises what it answered, Timeout, Unavailable."""
+        connection = await self._connect(node, deadline)
+        return await connection.request(operation, body, deadline=deadline)
+
     async def _connect(self, node: int, deadline: float) -> Connection:
         address = self.nodes.get(node)
         if address is None:

@@ -168,7 +168,7 @@ class OutOfOrder(Routing):
 
 
 class Overloaded(LognodeError):
-    """Field: `retry_after`, seconds."""
+    """Fields: `retry_after`, seconds; `quota`, what is used up, where a quota is the reason."""
 
     code = "OVERLOADED"
     retryable = True

@@ -131,8 +131,19 @@ memtables_bytes_max: Final = 512 * MIB
 """Of a node, frozen ones included; above it the largest are frozen, however small."""
 memtables_hard_bytes_max: Final = 1024 * MIB
 """Of a node: above it appends are refused."""
+append_light_bytes: Final = MIB
+"""Who has appended no more lately (half of it counts a second later) goes on above the hard bounds,
+by a quarter of them: others are why segments are missing."""
 append_queue_bytes_max: Final = 32 * MIB
-"""Bytes of appends a range holds that are not yet committed; above it OVERLOADED."""
+"""Bytes of a principal's appends that a range holds and that are not yet committed, with all that
+are under way; above it OVERLOADED."""
+append_queues_bytes_max: Final = 64 * MIB
+"""The same, of all principals."""
+proposed_bytes_max: Final = 2 * MIB
+"""Bytes of appends of a range that are under way to the members, besides one entry. The others
+wait, and principals share what goes next."""
+proposed_scarce_bytes_max: Final = 256 * KIB
+"""The same, while segments are not built as fast as entries come."""
 log_cache_bytes_max: Final = 32 * MIB
 """Newest Raft entries kept in memory per group; older ones are read back from the WAL."""
 group_window_bytes_max: Final = 8 * MIB
@@ -233,6 +244,19 @@ host_label_chars_max: Final = 63
 address_bytes_max: Final = 300
 """`host:port` with a host name of 253 bytes at most."""
 zone_bytes_max: Final = 128
+
+# Quotas.
+quotas_max: Final = 1_000
+"""Classes and tenants with a quota."""
+quota_max: Final = 1 << 53
+"""The largest limit of a quota."""
+spenders_max: Final = 10_000
+"""Principals whose use a node remembers, and tenants, unless more have logs. More than
+`connections_max`."""
+usage_rows_max: Final = 1_000
+"""Principals of which a node says what they have used: those that used most of its time."""
+answer_reserved_bytes: Final = 64 * KIB
+"""What a read takes of its quota before the size of its answer is known."""
 
 # Clients.
 client_retry_backoff_first_s: Final = 0.05

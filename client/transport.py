@@ -238,6 +238,12 @@ class FrameTransport(asyncio.Protocol):
 
     def _hand_over(self, until: float) -> None:
         """Decode frames and hand them over, until there are none, or this turn is over."""
+        began = self.turns.clock()
+        self._hand_over_some(until)
+        self.turns.spent(self.turns.clock() - began)
+        self._read()
+
+    def _hand_over_some(self, until: float) -> None:
         while self._wants_frames and self.lost is None and not self._closing:
             event = self._decoder.next()
             if isinstance(event, Frame):
@@ -247,11 +253,10 @@ class FrameTransport(asyncio.Protocol):
                 return
             elif not self._decoder.in_steps:
                 self.on_decoded(self._decoder.incomplete)
-                break
+                return
             if self._decoder.pending and self.turns.clock() > until:
                 self._stand_in_line()
-                break
-        self._read()
+                return
 
     def _stand_in_line(self) -> None:
         self._in_line = True

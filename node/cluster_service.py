@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..client.connection import Connection
@@ -25,7 +25,7 @@ from ..client.errors import (
     Unauthorized,
     Unavailable,
 )
-from ..client.protocol import Operation, cluster, peers
+from ..client.protocol import Operation, cluster, peers, quotas
 from ..client.request import Room
 from ..partitions import commands
 from ..partitions.model import Descriptor
@@ -50,6 +50,7 @@ _ONCE = frozenset(
         commands.SPLIT,
         commands.MERGE,
         commands.RECOVER,
+        commands.DELETE_QUOTA,
         commands.REVOKE_TOKEN,
     }
 )
@@ -59,13 +60,13 @@ _FORWARDED = frozenset(
      commands.OPEN_ANONYMOUS, commands.DELETE_PRODUCER, commands.EXPIRE_PRODUCERS,
      commands.REGISTER, commands.MOVE, commands.SPLIT, commands.MERGE, commands.RECOVER,
      commands.DRAIN_NODE, commands.REMOVE_NODE, commands.REKEY_NODE, commands.CREATE_TOKEN,
-     commands.REVOKE_TOKEN}
+     commands.REVOKE_TOKEN, commands.SET_QUOTA, commands.DELETE_QUOTA}
 )  # fmt: skip
 
 log = logging.getLogger("lognode.cluster")
 Body = dict[str, Any]
-Handler = Callable[[Body], Awaitable[Body]]
-PaidHandler = Callable[[Body, Room], Awaitable[Body]]
+Handler = Callable[[Body], Coroutine[Any, None, Body]]
+PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 
 
 class ClusterService:
@@ -121,12 +122,15 @@ class ClusterService:
             cluster.NODE_DRAIN: self.node_drain,
             cluster.NODE_REMOVE: self.node_remove,
             cluster.NODE_REKEY: self.node_rekey,
+            quotas.QUOTA_SET: self.quota_set,
+            quotas.QUOTA_DELETE: self.quota_delete,
         }
         self.paid_handlers: dict[Operation, PaidHandler] = {
             **self.catalog.paid_handlers,
             **self.producers.paid_handlers,
             cluster.STATUS: status,
             cluster.HEALTH: self.health,
+            quotas.QUOTA_LIST: self.quota_list,
         }
 
     # Operations.
@@ -255,6 +259,27 @@ class ClusterService:
         answer = await self.command({"op": commands.REKEY_NODE, **asked})
         log.info("node bound to another key", extra={"fields": asked})
         return answer
+
+    async def quota_set(self, body: Body) -> Body:
+        """Change limits of a quota; answered with all its limits. Raises InvalidArgument,
+        LimitExceeded."""
+        asked = {"name": body["name"], "limits": body["limits"]}
+        answer = await self.command({"op": commands.SET_QUOTA, **asked})
+        log.info("quota set", extra={"fields": answer})
+        return answer
+
+    async def quota_delete(self, body: Body) -> Body:
+        """Delete a quota. Raises NotFound."""
+        answer = await self.command({"op": commands.DELETE_QUOTA, "name": body["name"]})
+        log.info("quota deleted", extra={"fields": {"name": body["name"]}})
+        return answer
+
+    async def quota_list(self, _: Body, room: Room) -> Body:
+        """All quotas, as new as the controller's leader has them."""
+        await self.refresh()
+        await room()
+        found = self._view.metadata.quotas
+        return {"quotas": [{"name": name, "limits": dict(found[name])} for name in sorted(found)]}
 
     async def _of_node(self, op: str, body: Body, option: str) -> Body:
         asked = {"node": body["node"], option: body[option]}

@@ -290,9 +290,8 @@ class Node:
         )  # fmt: skip
         self._parts.callback(self._rounds.stop)
         options = RaftOptions()
-        self._room = DiskRoom(
-            node_id, reserve_bytes(self._config.disk_reserve_bytes, self._config.wal_file_bytes)
-        )
+        reserve = reserve_bytes(self._config.disk_reserve_bytes, self._config.wal_file_bytes)
+        self._room = DiskRoom(node_id, reserve)
         self._confirmations = Confirmations(
             links=self._links, replica=lambda gid: self._host.groups.get(gid), options=options,
             on_broken=self._fail,
@@ -310,6 +309,7 @@ class Node:
             rng=self._rng, metrics=self._metrics, memory=self._memory,
             stamp_ms=self._clocks.stamp_ms,
             liveness=self._pings.liveness,
+            on_appended=lambda *appended: self._entrance.gate.applied(*appended),
             on_leader=lambda gid, term, leader: self._view.learn(gid, term, leader),
             on_broken=self._fail,
             on_damaged=lambda replica, error: self._repair.step_found(replica, error),
@@ -475,7 +475,7 @@ class Node:
             accesses=self._entrance.accesses,
             proves_nodes=self._entrance.proves_nodes,
             visible=self._entrance.visible,
-            paid_handlers=cluster.paid_handlers,
+            paid_handlers={**cluster.paid_handlers, **self._entrance.gate.handlers},
             join=cluster.join,
             peer_handlers={
                 protocol.BASE: bases.describe,
@@ -494,6 +494,7 @@ class Node:
                 protocol.HAND_OVER: self._handover.hand_over,
                 protocol.GIVE_LEAD: self._handover.give,
             },
+            gate=self._entrance.gate,
             metrics=self._metrics,
             on_stranger=self._stranger,
             on_broken=self._fail,

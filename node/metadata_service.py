@@ -7,7 +7,7 @@ log fit together at a key, and whoever finds that two pages do not asks again fr
 import asyncio
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from ..client import limits
@@ -22,7 +22,7 @@ _IDS_A_PAGE: Final = 10_000
 """Ids that one page goes through, those of ranges that are gone included."""
 
 Body = dict[str, Any]
-PaidHandler = Callable[[Body, Room], Awaitable[Body]]
+PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 
 
 class MetadataService:

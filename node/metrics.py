@@ -1,9 +1,13 @@
 """The node's Prometheus metrics, in a registry of their own; labels are bounded, never by key."""
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from ..client.budget import Budget
 from ..client.meter import NodeBudgets
+from ..client.protocol.quotas import COUNTERS
+from .quotas import Quotas
 
 _LATENCY_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -120,6 +124,19 @@ class Metrics:
         _show(self.answer_bytes, clients.answers, peers.answers)
         _show(self.request_bytes, clients.requests, peers.requests)
         self.room_waits.set_function(lambda: clients.answers.tickets + clients.requests.tickets)
+
+    def watch_use(self, quotas: Quotas) -> None:
+        """Show what all principals together have used, which is bounded however many there are."""
+        used = Gauge(
+            "lognode_used", "What clients have used since the node started, by what is limited.",
+            ("what",), registry=self.registry,
+        )  # fmt: skip
+        for at, counter in enumerate(COUNTERS):
+            used.labels(counter).set_function(partial(quotas.sum_of, at))
+        principals = Gauge(
+            "lognode_principals", "Principals that the node remembers.", registry=self.registry
+        )
+        principals.set_function(lambda: len(quotas.principals))
 
     def _of_ranges(self, registry: CollectorRegistry) -> None:
         self.operations = Gauge(

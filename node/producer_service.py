@@ -6,7 +6,7 @@ whoever is asked passes the question on to the leader.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from ..client import limits
@@ -24,8 +24,8 @@ _EXPIRED_AT_ONCE: Final = 1_000
 
 log = logging.getLogger("lognode.producers")
 Body = dict[str, Any]
-Handler = Callable[[Body], Awaitable[Body]]
-PaidHandler = Callable[[Body, Room], Awaitable[Body]]
+Handler = Callable[[Body], Coroutine[Any, None, Body]]
+PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 
 
 class ProducerService:
@@ -37,7 +37,7 @@ class ProducerService:
         *,
         host: Host,
         command: Callable[[Body], Awaitable[Body]],
-        at_leader: Callable[[Operation, Body, Callable[[Body], Awaitable[Body]]], Awaitable[Body]],
+        at_leader: Callable[[Operation, Body, Handler], Awaitable[Body]],
         wall_ms: Callable[[], int],
     ) -> None:
         self._host = host

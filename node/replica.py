@@ -12,7 +12,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -31,6 +31,7 @@ from ..raft.liveness import Liveness
 from ..raft.read_rounds import Asker
 from ..raft.readindex import ReadQuestion
 from ..raft.types import GroupId, LogEntry, Message, NotLeaderError, RaftOptions
+from .brought import Brought
 from .disk_room import DiskRoom
 from .leaders import NOBODY
 from .metrics import Metrics
@@ -64,6 +65,9 @@ class Memory:
     """Segments are not built as fast as entries come: they are not to wait for anything else."""
     full: bool = False
     """The bound of the node is reached: appends are refused until segments are built."""
+    brim: bool = False
+    """So is the room that is kept for principals that append little: nobody's are taken."""
+    brought: Brought = field(default_factory=lambda: Brought(time.monotonic))
 
 
 @dataclass(slots=True)
@@ -83,6 +87,8 @@ class Services:
     """The timestamp for what a leader proposes now."""
     liveness: Liveness | None
     """What lets groups rest; None: they never do."""
+    on_appended: Callable[[int, int, int], None]
+    """An entry of a range that was proposed here was applied: its new records, and its bytes."""
     on_leader: Callable[[GroupId, int, int], None]
     """A group's leader of a term is known, or, as NOBODY, has stepped down here."""
     on_broken: Callable[[BaseException], None]

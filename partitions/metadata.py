@@ -33,6 +33,7 @@ from . import (
     log_names,
     placement,
     producers,
+    quota,
     tokens,
 )
 from .command_fields import number as _number
@@ -288,6 +289,20 @@ class Metadata(MetadataState):
     def _revoke_token(self, command: Command, *_: int) -> Answer:
         return tokens.revoke(self, command)
 
+    # Quotas.
+
+    def _set_quota(self, command: Command, *_: int) -> Answer:
+        """Doing it twice is doing it once."""
+        name = command["name"]
+        self.quotas[name] = quota.changed(self.quotas, name, command["limits"])
+        return {"name": name, "limits": dict(self.quotas[name])}
+
+    def _delete_quota(self, command: Command, *_: int) -> Answer:
+        name = _text(command, "name")
+        quota.existing(self.quotas, name)
+        del self.quotas[name]
+        return {}
+
     def _homes(self) -> placement.Homes:
         """Active nodes, those with the fewest replicas first."""
         nodes = self.active_nodes()
@@ -330,6 +345,8 @@ class Metadata(MetadataState):
         commands.ALTER_LOG: _alter_log,
         commands.DELETE_LOG: _delete_log,
         commands.OPEN_PRODUCER: _open_producer,
+        commands.SET_QUOTA: _set_quota,
+        commands.DELETE_QUOTA: _delete_quota,
         commands.CREATE_TOKEN: _create_token,
         commands.REVOKE_TOKEN: _revoke_token,
         commands.SEAL_CONTROLLER: _seal_controller,

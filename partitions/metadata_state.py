@@ -19,7 +19,7 @@ from ..client.errors import (
     RangeNotFound,
 )
 from ..client.invariants import invariant
-from . import lifecycle
+from . import lifecycle, quota
 from .model import (
     CONTROLLER_RANGE,
     Descriptor,
@@ -39,6 +39,7 @@ from .records import (
     NEXT_IDS,
     NODES,
     OPERATIONS,
+    QUOTAS,
     Logs,
     Producers,
     Ranges,
@@ -69,11 +70,13 @@ class MetadataState:
         self.producers = Producers(self.changes)
         self.producer_ids: Table[str, Any] = Table(PRODUCER_IDS, self.changes)
         self.access: Table[str, Any] = Table(ACCESS, self.changes)
+        self.quotas: Table[str, quota.Limits] = Table(QUOTAS, self.changes)
+        """The limits of classes of principals and of tenants, by name."""
         self.tables: dict[str, Table[Any, Any]] = {
             table.kind.name: table
             for table in (self.head, self.next_ids, self.nodes, self.logs, self.ranges,
                           self.operations, self.last_operations, self.done, self.producers,
-                          self.producer_ids, self.access)
+                          self.producer_ids, self.access, self.quotas)
         }  # fmt: skip
         self._buckets_max = _BUCKETS_MIN
         self.cluster_id = ""
@@ -278,6 +281,7 @@ class MetadataState:
             },
             "named": [list(named) for _, named in sorted(self.producers.items())],
             "producer_ids": dict(self.producer_ids),
+            "quotas": {name: dict(found) for name, found in sorted(self.quotas.items())},
             "done": dict(sorted(self.done.items())),
             "next_ids": dict(self.next_ids),
             "controller": self.controller.to_wire(),
@@ -334,6 +338,8 @@ class MetadataState:
             if kind != "producer":
                 self.next_ids[kind] = value
         self._read_producers(image)
+        for name, found in quota.of_image(image.get("quotas", {})).items():
+            self.quotas[name] = found
         self.tokens_version = image.get("tokens_version", 0)
         self.tokens = {body["id"]: TokenRecord.from_image(body) for body in image.get("tokens", ())}
 

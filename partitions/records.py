@@ -38,6 +38,11 @@ def _read_access(told: Any) -> tuple[str, Any]:
     return str(key), int(value)
 
 
+def _read_quota(told: Any) -> tuple[str, dict[str, int]]:
+    name, found = told
+    return str(name), {str(kind): int(limit) for kind, limit in found.items()}
+
+
 def _read_number(told: Any) -> tuple[int, int]:
     key, value = told
     return int(key), int(value)
@@ -68,6 +73,8 @@ OPERATIONS: Final = Kind("operations", lambda _, operation: asdict(operation),
 LAST_OPERATIONS: Final = Kind("last_operations", lambda key, last: [key, list(last)], _read_last)
 ACCESS: Final = Kind("access", _write_access, _read_access, is_numbered=False)
 """`tokens`, all together, and the `version` in which they changed last."""
+QUOTAS: Final = Kind("quotas", lambda name, found: [name, dict(found)], _read_quota,
+                     is_numbered=False)  # fmt: skip
 DONE: Final = Kind("done", lambda key, value: [key, value], _read_number)
 
 

@@ -75,7 +75,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "range_recover": {"from": 1}, "node_drain": {"node": 1}, "node_remove": {"node": 1},
     "node_rekey": {"node": 1, "key": "k"}, "producer_delete": {"name": "import"},
     "token_create": {"id": "0" * 16, "principal": "p", "scopes": [[["read"], "*", b"*"]]},
-    "token_revoke": {"id": "0" * 16},
+    "token_revoke": {"id": "0" * 16}, "quota_set": {"name": "gold", "limits": {"requests": 5}},
+    "quota_delete": {"name": "gold"},
 }  # fmt: skip
 
 
