@@ -31,6 +31,7 @@ from .errors import (
 from .frame import Frame
 from .listening import end_listening
 from .meter import CHUNK_BYTES, Meter, NodeBudgets
+from .principal import Principal, anonymous
 from .protocol import Operation, frames, name_of
 from .request import Request
 from .tls import Channel
@@ -63,7 +64,7 @@ class Handler(Protocol):
         Raises Unsupported for a number that the handler does not know, Unauthorized.
         """
 
-    def opened(self, connection: "ServerConnection") -> str | None:
+    def opened(self, connection: "ServerConnection") -> Principal | None:
         """The handshake is done. Return the principal whose budget pays for the connection; None:
         the address it comes from."""
 
@@ -125,6 +126,7 @@ class ServerConnection:
         self._loop = asyncio.get_running_loop()
         self._welcome: Welcome | None = None
         self._open = False
+        self._principal: Principal | None = None
         self._requests: dict[int, Request] = {}
         self._backlog: deque[tuple[Frame, int]] = deque()
         """What was received and waits for room; and what it costs."""
@@ -152,6 +154,11 @@ class ServerConnection:
         """The verified certificate of the other side; None without TLS or without certificate."""
         channel = self._transport.channel
         return None if channel is None else channel.certificate
+
+    @property
+    def principal(self) -> Principal:
+        """Who is at the other side; anonymous until the handshake is done."""
+        return self._principal or anonymous(self._host)
 
     @property
     def lost(self) -> LognodeError | None:
@@ -277,11 +284,13 @@ class ServerConnection:
         self._open = True
         self._transport.trust()
         self._transport.on_frame = self._frame
-        principal = self._handler.opened(self) or self._host
+        self._principal = self._handler.opened(self)
         is_peer = self.hello is not None and self.hello.role == "node"
         if not is_peer:
             self._transport.turns = self._budgets.turns
-        self._meter.move(self._budgets.peers if is_peer else self._budgets.clients, principal)
+        self._meter.move(
+            self._budgets.peers if is_peer else self._budgets.clients, self.principal.name
+        )
 
     def _late(self) -> None:
         self.refuse(Unauthorized(f"no handshake within {handshake_timeout_s:g} s"))

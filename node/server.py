@@ -14,6 +14,7 @@ from ..client.errors import (
     Unsupported,
 )
 from ..client.invariants import DiskFailure, InvariantError
+from ..client.principal import Principal, of_node
 from ..client.protocol import Operation, Sender, by_number
 from ..client.protocol.appends import PRODUCER_CLOSE
 from ..client.protocol.peers import JOIN, RAFT
@@ -101,12 +102,12 @@ class Server:
             raise Unauthorized(f"{operation} is for nodes of the cluster")
         return operation
 
-    def opened(self, connection: ServerConnection) -> str | None:
+    def opened(self, connection: ServerConnection) -> Principal | None:
         self._metrics.connections.labels(_role(connection)).inc()
         hello = connection.hello
         if hello is None or hello.role != "node":
-            return None  # its address, until clients have names
-        return f"node {hello.node}"
+            return None
+        return of_node(hello.node)
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         self._metrics.connections.labels(_role(connection)).dec()

@@ -15,6 +15,7 @@ from lognode.client.acceptor import Listener, ServerConnection
 from lognode.client.errors import LognodeError, Unavailable
 from lognode.client.limits import KIB, MIB
 from lognode.client.meter import NodeBudgets
+from lognode.client.principal import Principal
 from lognode.client.protocol import Operation, frames
 from lognode.client.protocol.operation import Weight
 from lognode.client.readers import Reader
@@ -51,10 +52,10 @@ class Server:
     def refused(self, number: int, error: LognodeError) -> None:
         raise error
 
-    def opened(self, connection: ServerConnection) -> str | None:
+    def opened(self, connection: ServerConnection) -> Principal | None:
         self.connections.append(connection)
         assert connection.hello is not None
-        return connection.hello.nonce[:1].hex()
+        return Principal(connection.hello.nonce[:1].hex())
 
     def request(self, request: Request) -> Any:
         return self.serve(request)
