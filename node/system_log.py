@@ -1,39 +1,38 @@
-"""A log that a node writes for the cluster: records wait here until the log has them.
+"""A log that nodes write for the cluster: records wait here until the log has them.
 
 The log is an ordinary log, replicated and with a retention of its own; its name begins with `_`.
-Records are appended by an idempotent producer of the node's own client. While the log cannot be
-written, at most `_WAITING_MAX` records wait; the oldest make room for newer ones, and are counted:
-the next record that is written says in `lost` how many are missing before it.
+While the log cannot be written, at most `WAITING_MAX` records wait. Then the oldest record makes
+room for the newest, and is counted: the next record that is written says in `lost` how many are
+missing before it.
 """
 
 import asyncio
 import json
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from ..client import limits
-from ..client.client import AsyncClient
 from ..client.errors import LognodeError
 
-_WAITING_MAX: Final = 10_000
+WAITING_MAX: Final = 10_000
 _BATCH: Final = 500
 _RETRY_S: Final = 2.0
 _LINGER_S: Final = 0.1
-_TIMEOUT_S: Final = 20.0
 
 Record = dict[str, Any]
+Append = Callable[[Sequence[tuple[bytes, bytes]]], Awaitable[None]]
 log = logging.getLogger("lognode.system_log")
 
 
 class SystemLog:
-    """Records on their way to one log. All calls on the loop's thread."""
+    """Records on their way to one log. `append` takes some; it is called again when it raised a
+    LognodeError. All calls on the loop's thread."""
 
-    def __init__(self, name: str, *, retention_ms: int, connect: Callable[[], AsyncClient]) -> None:
+    def __init__(self, name: str, append: Append) -> None:
         self._name = name
-        self._retention_ms = retention_ms
-        self._connect = connect
+        self._append = append
         self._waiting: deque[tuple[bytes, Record]] = deque()
         self._wake = asyncio.Event()
         self._lost = 0
@@ -46,55 +45,42 @@ class SystemLog:
 
     @property
     def lost(self) -> int:
-        """Records that were dropped since the last one that was written."""
+        """Records dropped since the last one that the log got."""
         return self._lost
 
     def put(self, key: bytes, record: Record) -> None:
-        """Have the log get the record, as JSON, behind those of the same key."""
-        if len(self._waiting) >= _WAITING_MAX:
+        """Have the log get the record, as JSON, behind the earlier records of the same key."""
+        if len(self._waiting) >= WAITING_MAX:
             self._waiting.popleft()
             self._lost += 1
         self._waiting.append((key[: limits.key_bytes_max], record))
         self._wake.set()
 
     async def run(self) -> None:
-        """Write for ever; a log that cannot be written is tried again every two seconds."""
+        """Write for ever; what could not be written is tried again every two seconds."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             await asyncio.sleep(_LINGER_S)
             try:
-                async with self._connect() as client:
-                    await self._write_all(client)
+                while self._waiting:
+                    await self._write()
                 self._told = ""
             except LognodeError as error:
                 self._tell(error)
                 await asyncio.sleep(_RETRY_S)
                 self._wake.set()
 
-    async def _write_all(self, client: AsyncClient) -> None:
-        target = await client.create_log(
-            self._name, ranges=1, retention_ms=self._retention_ms, exist_ok=True
-        )
-        async with target.producer(timeout=_TIMEOUT_S) as producer:
-            while self._waiting:
-                some = list(self._waiting)[:_BATCH]
-                lost, dropped = self._lost, self._lost
-                tickets = []
-                for key, record in some:
-                    body = {**record, "lost": lost} if lost else record
-                    lost = 0
-                    tickets.append(await producer.submit(key, json.dumps(body).encode()))
-                for ticket in tickets:
-                    await ticket.result()
-                self._written(some, dropped)
-
-    def _written(self, some: list[tuple[bytes, Record]], told_lost: int) -> None:
-        """These records are in the log; some of them may have been dropped meanwhile."""
-        dropped_meanwhile = self._lost - told_lost
-        for _ in range(max(0, len(some) - dropped_meanwhile)):
+    async def _write(self) -> None:
+        some = [self._waiting[at] for at in range(min(_BATCH, len(self._waiting)))]
+        lost = self._lost
+        key, first = some[0]
+        told = [(key, {**first, "lost": lost}), *some[1:]] if lost else some
+        await self._append([(key, json.dumps(record).encode()) for key, record in told])
+        dropped = self._lost - lost  # while the append was under way, from its own records first
+        for _ in range(len(some) - dropped):
             self._waiting.popleft()
-        self._lost = max(0, dropped_meanwhile - len(some))
+        self._lost = max(0, dropped - len(some))
 
     def _tell(self, error: LognodeError) -> None:
         if str(error) != self._told:
