@@ -279,20 +279,15 @@ def _acks(first_seq: int, count: int, timestamp_ms: int | None) -> list[Ack | Lo
     return list(map(tuple.__new__, repeat(Ack), fields))
 
 
-def check_reply(batch: AppendBatch, reply: Any) -> None:
-    """Raises RemoteProtocolError unless the reply says of every record what became of it."""
-    if isinstance(reply, dict):
-        first_seq, seqs = reply.get("first_seq"), reply.get("seqs")
-        if type(first_seq) is int:
-            return
-        refused, actual = reply.get("refused") or [], reply.get("actual") or []
-        if (
-            type(seqs) is list and len(seqs) == len(batch)
-            and type(refused) is list and type(actual) is list and len(refused) == len(actual)
-            and all(type(at) is int and batch.has_condition(at) for at in refused)
-        ):  # fmt: skip
-            return
-    raise RemoteProtocolError("an append was answered without what became of its records")
+def check_reply(batch: AppendBatch, reply: Mapping[str, Any]) -> None:
+    """Raise RemoteProtocolError unless the reply says of every record what became of it."""
+    seqs, refused, actual = (reply.get(name) or () for name in ("seqs", "refused", "actual"))
+    if reply.get("first_seq") is not None:
+        fits = not refused and not reply.get("duplicates")
+    else:
+        fits = len(seqs) == len(batch) and len(refused) == len(actual)
+    if not fits or not all(map(batch.has_condition, refused)):
+        raise RemoteProtocolError("an append was answered without what became of its records")
 
 
 class AsyncTicket:

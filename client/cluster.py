@@ -9,6 +9,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from . import limits
 from .address import Address, split_address
 from .connection import Connection, Stream
 from .errors import (
@@ -26,13 +27,15 @@ from .errors import (
 )
 from .pool import Pool, shared
 from .protocol import Operation
-from .protocol.cluster import METADATA
+from .protocol.cluster import METADATA, RANGE
+from .protocol.kinds import Array
 from .retry import Attempts, Next
 from .routing import Range, RangeTable
 from .session import Session
 from .tls import ClientTls
 
 Body = dict[str, Any]
+_RANGES: Final = Array(RANGE, limits.frame_array_max)
 metadata_timeout_s: Final = 1.0
 
 
@@ -132,7 +135,7 @@ class Cluster:
             except LogNotFound as error:
                 last = error  # or that node has not heard of it yet: ask the others too
                 continue
-            if answer.get("version", 0) < self.version:
+            if answer["version"] < self.version:
                 continue
             self._learn(name, answer)
             return answer
@@ -143,20 +146,17 @@ class Cluster:
         return sorted(known, key=self.pool.rank)
 
     def _learn(self, name: str | None, answer: Mapping[Any, Any]) -> None:
-        try:
-            self.version = max(self.version, answer["version"])
-            for node in answer["nodes"]:
-                address = _address_of(node)
-                if address is None:
-                    self.nodes.pop(node["id"], None)
-                else:
-                    self.nodes[node["id"]] = address
-            ids = {log["name"]: log["id"] for log in answer["logs"]}
-            ranges = [Range.from_wire(body) for body in answer["ranges"]]
-        except (KeyError, TypeError) as error:
-            raise RemoteProtocolError(f"metadata that is none: {error!r}") from None
+        ids = {log["name"]: log["id"] for log in answer["logs"]}
+        ranges = [Range.from_wire(body) for body in answer["ranges"]]
+        self.version = max(self.version, answer["version"])
+        for node in answer["nodes"]:
+            address = _address_of(node)
+            if address is None:
+                self.nodes.pop(node["id"], None)
+            else:
+                self.nodes[node["id"]] = address
         if self.pool.cluster is None:
-            self.pool.cluster = answer.get("cluster")
+            self.pool.cluster = answer["cluster"]
         for log in [self.log(name)] if name is not None else list(self._logs.values()):
             log_id = ids.get(log.name)
             if log_id is None:
@@ -272,10 +272,7 @@ class Cluster:
             if type(hint) is int and hint != tried:
                 log.table.lead(known, hint)
         elif isinstance(error, GenerationMismatch):
-            bodies = error.fields.get("ranges") or ()
-            log.table.insert_all(
-                Range.from_wire(body) for body in bodies if body.get("log") == log.log_id
-            )
+            log.table.insert_all(known for known in _told(error) if known.log_id == log.log_id)
         return isinstance(error, (GenerationMismatch, Sealed)) and log.table.is_newer(known)
 
     async def prepare(
@@ -362,7 +359,8 @@ class Cluster:
                 if isinstance(error, OperationInProgress) and not waits:
                     raise attempts.settle(error) from None
                 if isinstance(error, NotLeader):
-                    hint = self.nodes.get(error.fields.get("hint") or 0)
+                    told = error.fields.get("hint")
+                    hint = self.nodes.get(told) if type(told) is int else None
                 step = attempts.failed(error, loop.time())
             if step.delay_s:
                 await asyncio.sleep(step.delay_s)
@@ -392,6 +390,16 @@ def _address_of(node: Mapping[str, Any]) -> Address | None:
         return split_address(node["address"])
     except InvalidArgument:
         return None
+
+
+def _told(error: GenerationMismatch) -> list[Range]:
+    """The ranges that the node of the error knows; none where it tells of them wrongly: the client
+    then asks for metadata."""
+    try:
+        rows = _RANGES.check(error.fields.get("ranges") or [], "ranges")
+        return list(map(Range.from_wire, rows))
+    except (InvalidArgument, RemoteProtocolError):
+        return []
 
 
 def _after(members: Sequence[int], tried: int) -> int:

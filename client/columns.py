@@ -1,10 +1,10 @@
-"""Columns of scalars that somebody else has packed, unpacked without room for anything else.
+"""Unpack columns of scalars that another process packed.
 
-A column, an array of scalars, is read as a stream behind its header by an unpacker that has no
-room for containers. Reading ends at the first one: no more is made than was announced. A column of
-few elements in few bytes is unpacked as it is, which is faster, and harmless (see `packed`).
+A stream reads a column behind its header with an unpacker that has no room for containers. So the
+reading ends at the first container, and no more is made than the header announced. A column of few
+elements in few bytes is unpacked at once: that is faster and does no harm (see `packed`).
 
-All of this is C code; no Python runs for an element.
+All of this is C code. No Python runs for an element.
 """
 
 from itertools import chain, islice
@@ -24,23 +24,23 @@ from .packed import (
     wrong,
 )
 
-_SLICE_BYTES: Final = 64 * limits.KIB
-"""Bytes that a stream's unpacker is fed at a time."""
+_SLICE_BYTES: Final = 56 * limits.KIB
+"""Bytes that a stream gives its unpacker at a time."""
 few_max: Final = 1_024
 few_bytes_max: Final = 64 * limits.KIB
-"""So few elements in so few bytes reserve 8 MB at most, and take 1 ms, whatever they are."""
+"""A column with at most so many elements and bytes reserves 8 MB at most and takes 1 ms at most."""
 _FLAT_MEMORY_MAX: Final = 6 * container_bytes + (4 * few_max + 16) * element_bytes
-"""Of a batch of few bytes, which has four lists, each of few elements, among its fields."""
+"""A batch of few bytes has four lists, each of few elements, among its fields."""
 _FIELDS_MAX: Final = 15
 _LARGE: Final = 64
-"""So few elements are looked at one by one, in 15 us."""
+"""A column of at most 64 elements is looked at element by element, in 15 us."""
 _BYTES: Final = frozenset({bytes})
 
 
 def column(data: bytes, count: int, *, none: bool = False) -> list[Any]:
-    """Unpack an array of `count` bytes objects, or `none` for them. Raises ValueError.
+    """Unpack an array of `count` bytes objects. With `none` an element may be None.
 
-    Reading ends at the first container: no more is made than was announced.
+    Raises ValueError.
     """
     few = count <= few_max and len(data) <= few_bytes_max
     if len(data) <= direct_bytes_max or few or (count <= _LARGE and is_short(data, count + 1)):
@@ -57,8 +57,8 @@ def column(data: bytes, count: int, *, none: bool = False) -> list[Any]:
 
 
 def all_are(kind: type, elements: list[Any], *, none: bool = False) -> bool:
-    """Whether the elements are of exactly this type, or `none`."""
-    kinds = list(map(type, elements))  # to count in a list is the fastest way to tell
+    """Whether each element is of exactly this type. With `none` an element may be None."""
+    kinds = list(map(type, elements))  # counting in a list is the fastest way to tell
     found = kinds.count(kind)
     return found == len(kinds) or (none and found + kinds.count(type(None)) == len(kinds))
 
@@ -66,7 +66,7 @@ def all_are(kind: type, elements: list[Any], *, none: bool = False) -> bool:
 class HeaderColumn:
     """The headers of a batch: an array of `count` elements, each nil or a map of bytes to bytes.
 
-    Unpacked a step at a time: a MiB of headers at once would hold the event loop for 30 ms.
+    A caller unpacks a column in steps. A MiB of headers at once would hold the loop for 30 ms.
     """
 
     step_records: Final = 256
@@ -74,14 +74,14 @@ class HeaderColumn:
     def __init__(self, data: bytes, count: int) -> None:
         self.count = count
         self.maps: list[dict[bytes, bytes] | None] = []
-        """What was unpacked so far."""
+        """The elements that were unpacked so far."""
         self._data = data
         self._stream: Scalars | None = None
 
     def step(self) -> list[dict[bytes, bytes]]:
-        """Unpack the next `step_records` elements, or what is left, and return the maps.
+        """Unpack at most `step_records` more elements and return the maps among them.
 
-        Raises ValueError; the column is of no use then.
+        Raises ValueError. After an error the column must not be used any more.
         """
         if self._stream is None:
             self._stream = Scalars(
@@ -106,25 +106,25 @@ class HeaderColumn:
 
 
 class Scalars:
-    """A stream of values none of which is an array with elements, or of what `options` allow."""
+    """A stream of values. No value is a container with elements, unless `options` allow that."""
 
     def __init__(self, data: bytes, begin: int, end: int | None = None, **options: Any) -> None:
         room: dict[str, Any] = {"max_array_len": 0, "max_map_len": 0, "max_ext_len": 0}
         self._view = memoryview(data)[begin:end]
         self._fed = 0
-        # Its buffer stays in the processor's cache: of one as large as the data each page that is
-        # touched costs more than copying it.
+        # A small buffer stays in the processor's cache. In a buffer as large as the data the first
+        # touch of each page costs more than the copy.
         size = min(len(self._view), 2 * _SLICE_BYTES) or 1
         self._unpacker = msgpack.Unpacker(read_size=size, **{**room, **options})
 
     @property
     def position(self) -> int:
-        """Bytes of the values taken."""
+        """Bytes of the values that were taken."""
         found: int = self._unpacker.tell()
         return found
 
     def take(self, count: int) -> list[Any]:
-        """The next `count` values, fewer at the end. Raises ValueError."""
+        """Return the next `count` values, fewer at the end. Raises ValueError."""
         unpacker, view = self._unpacker, self._view
         try:
             found = list(islice(unpacker, count))
@@ -134,18 +134,21 @@ class Scalars:
                 found += islice(unpacker, count - len(found))
         except ValueError:
             raise
-        except Exception as error:  # msgpack raises half a dozen unrelated classes
+        except Exception as error:  # msgpack raises many unrelated classes
             raise wrong(error) from None
         return found
 
     def check_end(self) -> None:
-        """Raises ValueError when something is left."""
+        """Raise ValueError when bytes are left."""
         if self.position != len(self._view):
             raise ValueError("there are bytes behind its end")
 
 
 def array_header(data: bytes, at: int = 0) -> tuple[int, int]:
-    """How many elements the array at that place claims, and where they begin. Raises ValueError."""
+    """Return how many elements the array at that place claims, and where the elements begin.
+
+    Raises ValueError.
+    """
     _, length_bytes, holds = form_at(data, at)
     first = data[at] if at < len(data) else 0xC1
     begin = at + 1 + length_bytes
@@ -157,8 +160,11 @@ def array_header(data: bytes, at: int = 0) -> tuple[int, int]:
 
 
 def fields(data: bytes, *, width_min: int, array_max: int) -> list[Any]:
-    """Unpack an array of `width_min` to 15 fields, each of which is a number, nil, binary data,
-    or an array of at most `array_max` scalars. Raises ValueError for anything else."""
+    """Unpack an array of `width_min` to 15 fields.
+
+    A field is a number, nil, a short string, binary data, or an array of at most `array_max`
+    scalars. Raises ValueError for anything else.
+    """
     width, at = array_header(data)
     if not width_min <= width <= _FIELDS_MAX:
         raise ValueError(f"it has {width} fields")
@@ -183,7 +189,10 @@ def fields(data: bytes, *, width_min: int, array_max: int) -> list[Any]:
 
 
 def unpack_flat(data: bytes, array_max: int) -> list[Any]:
-    """Unpack an array that has few bytes, or few elements, and no map with elements in it."""
+    """Unpack an array of few bytes or few elements. Raises ValueError.
+
+    The array has no map with elements inside. The caller checks the types of the elements.
+    """
     try:
         found = msgpack.unpackb(
             data, list_hook=None if len(data) <= direct_bytes_max else Census(_FLAT_MEMORY_MAX),
@@ -191,7 +200,7 @@ def unpack_flat(data: bytes, array_max: int) -> list[Any]:
         )  # fmt: skip
     except ValueError:
         raise
-    except Exception as error:  # msgpack raises half a dozen unrelated classes
+    except Exception as error:  # msgpack raises many unrelated classes
         raise wrong(error) from None
     if type(found) is not list:
         raise ValueError("it is no array")
@@ -199,12 +208,12 @@ def unpack_flat(data: bytes, array_max: int) -> list[Any]:
 
 
 def _singles(data: bytes, begin: int, end: int, count: int) -> list[Any]:
-    """The numbers and constants between two places."""
+    """Return the numbers and constants between two places."""
     return unpack_flat(bytes((0x90 | count,)) + data[begin:end], count) if count else []
 
 
 def _field(data: bytes, at: int, array_max: int) -> tuple[Any, int]:
-    """The binary data or the array of scalars at that place, and where it ends."""
+    """Return the binary data or the array of scalars at that place, and where it ends."""
     if data[at] in (0xC4, 0xC5, 0xC6):
         begin = at + 1 + form_at(data, at)[1]
         end = begin + int.from_bytes(data[at + 1 : begin], "big")

@@ -34,8 +34,10 @@ became of the write (`outcome`). Promise S11: `unknown` is never turned into `no
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
+message_chars_max: Final = 4_096
+"""Characters of the text of an error from another process. The text is shown and logged."""
 Outcome = Literal["not_applied", "applied", "unknown"]
 
 
@@ -254,15 +256,22 @@ def to_wire(error: LognodeError) -> dict[str, Any]:
     }
 
 
-def from_wire(body: Mapping[str, Any]) -> LognodeError:
-    """The error that `to_wire` packed; of an unknown code, a LognodeError."""
-    code = body.get("code", "ERROR")
-    cls = BY_CODE.get(code, LognodeError)
+def from_wire(body: Any) -> LognodeError:
+    """Return the error that `to_wire` packed. An unknown code gives a LognodeError.
+
+    A body that is not an error gives a RemoteProtocolError. The text is cut to `message_chars_max`.
+    """
+    if type(body) is not dict:
+        return RemoteProtocolError("an error that is not a map")
+    code, message, fields = body.get("code"), body.get("message"), body.get("fields") or {}
+    if type(code) is not str or type(fields) is not dict:
+        return RemoteProtocolError("an error without a code, or whose fields are not a map")
     outcome: Outcome = "unknown"
     if body.get("outcome") == "not_applied":
         outcome = "not_applied"
     elif body.get("outcome") == "applied":
         outcome = "applied"
-    fields = body.get("fields") or {}
-    message = str(body.get("message") or code)
-    return cls(message, outcome=outcome, **{str(k): v for k, v in fields.items()})
+    text = message if type(message) is str and message else code
+    error = BY_CODE.get(code, LognodeError)(text[:message_chars_max], outcome=outcome)
+    error.fields = {name: value for name, value in fields.items() if type(name) is str}
+    return error

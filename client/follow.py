@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from . import limits
+from . import limits, progress
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
-from .errors import InvalidArgument, LognodeError, RemoteProtocolError, Unavailable
+from .errors import InvalidArgument, LognodeError, Unavailable
 from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
 from .pages import read_page
 from .protocol.reads import FOLLOW, RESOLVE
@@ -191,14 +191,14 @@ class AsyncFeed:
 
         async def one(key: bytes) -> int:
             async with gate:
-                body = {"key": key, "start": start}
+                body, end = {"key": key, "start": start}, None
                 while True:
                     answer, _ = await self._cluster.call(
                         self._log, key, RESOLVE, body, deadline=deadline
                     )
-                    if not answer.get("more"):
+                    if not answer["more"]:
                         return int(answer["seq"])
-                    body["end"] = answer["seq"]
+                    body["end"] = end = progress.lower(answer, "seq", end)
 
         return dict(zip(keys, await asyncio.gather(*map(one, keys)), strict=True))
 
@@ -234,10 +234,7 @@ class AsyncFeed:
             )
         body = {"key": None, "start": how, "start_key": key, "end_key": end_key}
         answer, _ = await self._cluster.call(self._log, key, RESOLVE, body, deadline=deadline)
-        until = answer.get("end_key")
-        if until is not None and (type(until) is not bytes or not key < until):
-            raise RemoteProtocolError("a position up to a key that it cannot end at")
-        return int(answer["seq"]), until
+        return answer["seq"], progress.end_key(answer, key)
 
     # Reading.
 
@@ -314,6 +311,9 @@ class AsyncFeed:
                 except LognodeError as final:
                     await self._queue.put(final)
                     return
+            except Exception as error:  # a bug: the reader of the feed must not wait for ever
+                await self._queue.put(LognodeError(f"internal error: {error!r}"))
+                raise
 
     def _fresh_attempts(self) -> Attempts:
         return Attempts(f"follow of log {self._log.name!r}", float("inf"), writes=False)
@@ -333,17 +333,14 @@ class AsyncFeed:
         )
         try:
             async for push in stream:
-                page = read_page(push.get("page") or {})
-                self._narrow(span, push.get("end_key"))
+                page = read_page(push["page"])
+                self._narrow(span, progress.end_key(push, span.start))
                 self._cluster.remember(self._log, known, push)
-                following = push.get("next", span.next)
+                following = push["next"]
                 if type(following) is dict:  # per key: what the entries say as well
                     following = span.next
-                elif type(following) is not int:
-                    raise RemoteProtocolError("a push without a position")
-                caught_up = bool(push.get("caught_up"))
                 entries = span.fresh(page.entries)
-                made = Push(span, len(span.rests), entries, following, caught_up)
+                made = Push(span, len(span.rests), entries, following, push["caught_up"])
                 await self._queue.put(made)
                 span.next = following
                 if span.keys is not None:
@@ -352,14 +349,10 @@ class AsyncFeed:
             stream.cancel()
         raise Unavailable(f"{known} ended the follow", reason="ended")
 
-    def _narrow(self, span: FollowSpan, end_key: object) -> None:
+    def _narrow(self, span: FollowSpan, end_key: bytes | None) -> None:
         """The range, merged of others, is read in the order of seq up to this key only: entries
         from before the merge have seqs of their own there."""
-        if end_key is None:
-            return
-        if type(end_key) is not bytes or not span.start < end_key:
-            raise RemoteProtocolError("a push that ends at a key that it cannot end at")
-        if span.end is None or end_key < span.end:
+        if end_key is not None and (span.end is None or end_key < span.end):
             self._divided(span.cut_at(end_key))
 
 

@@ -5,10 +5,10 @@ msgpack array `[request_id, kind, body]`; `protocol` has the numbers of the kind
 returns what the bytes completed; what is not the protocol ends the stream with one `Broken` event,
 after which nothing is decoded: past a bad frame no byte can be trusted to be a frame's first.
 
-The length is checked before a byte of the payload is kept. A payload small on the wire but large
-in memory (millions of empty arrays, a column that claims more elements than it has) is refused by
-bounds on the number, size and depth of containers. A payload that may take long to unpack is
-unpacked in steps of at most a few milliseconds (`packed`): `Decoder.next` does one of them.
+The decoder checks the length before it keeps a byte of the payload. It refuses a payload that is
+small on the wire and large in memory (millions of empty arrays, an array that claims more elements
+than it has) by bounds on the memory and the depth of containers. It unpacks a long payload in steps
+of at most a few milliseconds (see `packed`), one for each call of `next`.
 """
 
 import struct
@@ -28,8 +28,8 @@ HEADER: Final = struct.Struct(">II")
 
 
 class Frame(NamedTuple):
-    """One message. `size` is its length on the wire, header included; `weight` is about how many
-    bytes of memory it takes."""
+    """One message. `size` is the length on the wire with the header. `weight` is about the memory
+    that the message takes, in bytes."""
 
     request_id: int
     kind: int
@@ -72,8 +72,8 @@ def encode(request_id: int, kind: int, body: Any) -> bytes:
 class Decoder:
     """Incremental decoder of one direction of one connection.
 
-    `put` takes bytes, `next` returns the messages in them one by one. Until `trust`, which is for
-    when the other side has proved who it is, frames are small and hold few containers.
+    `put` takes bytes, and `next` returns the messages in these bytes one by one. The owner calls
+    `trust` when the other side has proved who it is. Before that, frames must be small.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class Decoder:
     ) -> None:
         self.broken = False
         self.in_steps = False
-        """Whether `next` returned None though there was more to do: call it again."""
+        """Whether `next` did one step of a long message and returned None: call `next` again."""
         self._frame_bytes_max = frame_bytes_max
         self._memory_max = memory_max
         self._data = b""
         self._at = 0
-        """How much of the data was taken."""
+        """Bytes of the data that were taken."""
         self._header = b""
         """An incomplete header."""
         self._wanted: tuple[int, int] | None = None
@@ -97,13 +97,13 @@ class Decoder:
         self._buffer = bytearray()
         """The incomplete payload."""
         self._checksum = 0
-        """Of what there is of it."""
+        """The checksum of the incomplete payload."""
         self._steps: Generator[None, None, Frame] | None = None
-        """A large frame that is being unpacked."""
+        """The steps of the long message that is being unpacked."""
 
     @classmethod
     def of_stranger(cls) -> "Decoder":
-        """The decoder of a connection before its handshake."""
+        """Return the decoder of a connection before the handshake."""
         return cls(
             frame_bytes_max=limits.handshake_bytes_max,
             memory_max=limits.handshake_memory_max,
@@ -130,7 +130,7 @@ class Decoder:
         return 0 if self._wanted is None else HEADER.size + self._wanted[0]
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take the next bytes of the stream; return all frames that they complete."""
+        """Take the next bytes of the stream and return all messages that these bytes complete."""
         self.put(data)
         events: list[Event] = []
         while (event := self.next()) is not None or self.in_steps:
@@ -146,7 +146,7 @@ class Decoder:
         self._at = 0
 
     def next(self) -> Event | None:
-        """Return the next message, or None: more bytes are needed, or, while `in_steps`, calls."""
+        """Return the next message. None: more bytes, or while `in_steps` more calls, are needed."""
         if self._steps is not None:
             return self._step()
         data, at = self._data, self._at
@@ -163,7 +163,7 @@ class Decoder:
         return self._open(payload, checksum == google_crc32c.value(payload))
 
     def _complete(self) -> Event | None:
-        """Add to the incomplete frame; the message, once it is complete."""
+        """Add bytes to the incomplete frame. Return its message when the frame is complete."""
         if self._wanted is None:
             self._header += self._taken(HEADER.size - len(self._header))
             if len(self._header) < HEADER.size:
@@ -182,7 +182,7 @@ class Decoder:
         return self._open(memoryview(payload), is_sound)
 
     def _taken(self, count: int) -> bytes:
-        """The next bytes of the data, at most `count`."""
+        """Return the next bytes of the data, at most `count`."""
         found = self._data[self._at : self._at + count]
         self._at += len(found)
         return found
@@ -204,7 +204,7 @@ class Decoder:
             return self._break(_reason(error))
 
     def _step(self) -> Event | None:
-        """One step of the frame that is being unpacked; the message after the last one."""
+        """Do one step of the long message. Return the message after the last step."""
         self.in_steps = False
         if self._steps is None:
             return None
@@ -233,14 +233,13 @@ class Decoder:
 
 
 _SHORT_VALUES: Final = 64
-"""Numbers, strings and containers, and as many more as the payload has KiB, that are unpacked at
-once, however long the payload is."""
+"""A payload of at most so many values, and one more for each KiB, is unpacked at once."""
 _SHORT_MAX: Final = 1_024
 _TOO_DEEP: Final = f"frame nested deeper than {limits.frame_nesting_max}"
 
 
 class _NoMessageError(ValueError):
-    """A payload that is one msgpack value, and not a message."""
+    """The payload is a msgpack value and not a message."""
 
 
 def _is_short(payload: bytes | memoryview) -> bool:
@@ -262,7 +261,7 @@ def _depth_steps(message: Any) -> Generator[None, None, None]:
 
 
 def _frame(message: Any, size: int, census: Census, *, deep: bool = True) -> Frame:
-    """The message, checked; `deep`: how deep it is nested as well. Raises ValueError."""
+    """Check the message and return it. `deep`: check the depth as well. Raises ValueError."""
     if type(message) is not list or len(message) < 3:
         raise _NoMessageError("frame that is not a message")
     request_id, kind, body = message[:3]
@@ -272,7 +271,7 @@ def _frame(message: Any, size: int, census: Census, *, deep: bool = True) -> Fra
         raise _NoMessageError(f"frame whose kind is not an integer of 1 to {KIND_MAX}")
     if type(body) is not dict:
         raise _NoMessageError("frame whose body is not a map")
-    # As many containers as levels at most: only a frame with more of them needs the walk.
+    # A payload has at least as many containers as levels, so few containers need no walk.
     if deep and census.containers > limits.frame_nesting_max:
         for _ in _depth_steps(message):
             pass
@@ -285,4 +284,6 @@ def _reason(error: ValueError) -> str:
         return str(error)
     if isinstance(error, msgpack.StackError):
         return _TOO_DEEP
+    if "max_ext_len" in str(error):
+        return "frame with an extension type, of which lognode has none"
     return f"frame that does not unpack: {error}"

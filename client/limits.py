@@ -19,7 +19,8 @@ header_bytes_max: Final = 4 * KIB
 batch_bytes_max: Final = MIB
 """Keys, values and headers of a batch, uncompressed; a single larger record travels alone."""
 values_bytes_max: Final = batch_bytes_max + value_bytes_max + 64 * KIB
-"""Values of a batch, and of all batches of one append request, packed and uncompressed."""
+"""Bytes of the packed and uncompressed values of a batch, and of all batches of one append
+request together."""
 batch_records_max: Final = 10_000
 removal_keys_max: Final = 32
 """Keys or spans of one trim or delete: applying it is one step."""
@@ -36,11 +37,10 @@ frame_array_max: Final = 1 << 17
 rows_max: Final = 1 << 16
 """Rows of one list in a message between nodes."""
 frame_memory_max: Final = 32 * MIB
-"""Memory that the arrays and maps of one frame take, with their elements, besides the bytes that
-they are on the wire: one byte on the wire makes 72 and more in memory. As `packed` counts, enough
-for 131,072 arrays and maps."""
+"""Memory of the arrays and maps of one frame with their elements, beside the bytes on the wire. One
+byte on the wire may take 72 bytes of memory. The limit allows 131,072 small arrays and maps."""
 handshake_memory_max: Final = 16 * KIB
-"""The same, before the other side has shown who it is."""
+"""The same limit before the other side has shown who it is."""
 handshake_bytes_max: Final = 64 * KIB
 """The largest frame before the other side has shown who it is."""
 requests_in_flight_max: Final = 1_024

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
-from . import limits
+from . import limits, progress
 from .appends import (
     AppendBatch,
     Columns,
@@ -220,9 +220,9 @@ class AsyncLog:
             if not page.more:
                 return
             if reverse:
-                high = page.next
+                high = progress.lower(answer, "next", high)
             else:
-                low = page.next
+                low = progress.higher(answer, "next", low)
 
     async def latest(
         self,
@@ -258,9 +258,7 @@ class AsyncLog:
         high = await self._resolve_end(wanted, end, timeout, consistency, node)
         body = {"key": wanted, "start": low, "end": high}
         answer = await self._read(COUNT_ENTRIES, wanted, body, timeout, consistency, node, through)
-        count = answer.get("count")
-        if type(count) is not int:
-            raise RemoteProtocolError("a count that is none")
+        count: int = answer["count"]
         return count
 
     async def keys(
@@ -289,18 +287,13 @@ class AsyncLog:
                  self._timeout)},
                 deadline=deadline, node=node, any_replica=consistency == "prefix",
             )  # fmt: skip
-            found = answer.get("keys")
-            if type(found) is not list:
-                raise RemoteProtocolError("a list of keys that is none")
+            found = answer["keys"]
             for key in found:
                 yield key
             if left is not None:
                 left -= len(found)
-            if answer.get("more"):  # there may be more though the page is short, or empty
-                last = answer.get("after")
-                if type(last) is not bytes:
-                    raise RemoteProtocolError("a list of keys without its end")
-                at = after = last
+            if answer["more"]:  # there may be more though the page is short, or empty
+                at = after = progress.later_key(answer, "after", after)
             elif known.end is None or (end is not None and known.end >= end):
                 return
             else:
@@ -381,7 +374,9 @@ class AsyncLog:
     async def describe(self, *, timeout: float | None = None) -> dict[str, Any]:
         """`id`, `name`, `policy` and `ranges` of the log, as the cluster's metadata has them."""
         answer = await self._cluster.refresh(self._name, self._deadline(timeout))
-        log = next(each for each in answer["logs"] if each["name"] == self._name)
+        log = next((each for each in answer["logs"] if each["name"] == self._name), None)
+        if log is None:
+            raise RemoteProtocolError(f"metadata of log {self._name!r} does not have the log")
         ranges = [
             {name: body.get(name) for name in _RANGE_FIELDS}
             for body in answer["ranges"]
@@ -440,12 +435,12 @@ class AsyncLog:
                 "Timestamp",
                 what="start",
             )
-        body = {"key": key, "start": how}
+        body, end = {"key": key, "start": how}, None
         while True:
             answer = await self._read(RESOLVE, key, body, timeout, consistency, node, None)
-            if not answer.get("more"):
+            if not answer["more"]:
                 return int(answer["seq"])
-            body["end"] = answer["seq"]
+            body["end"] = end = progress.lower(answer, "seq", end)
 
     async def _resolve_end(
         self, key: bytes, end: End, timeout: float | None, consistency: Consistency,

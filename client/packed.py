@@ -1,19 +1,17 @@
-"""Bounded unpacking of msgpack that somebody else has packed.
+"""Unpack msgpack that another process packed, within bounds of memory and time.
 
-An unpacker believes the header of an array: it reserves 8 bytes for each element that the header
-claims, at each of 1,024 levels, before it has seen an element. Five bytes a level are enough to
-have it reserve as much as it may. And one byte on the wire, an empty array, becomes an object of
-56 bytes. So nothing that came over the network is unpacked without one of these rules:
+An unpacker believes the header of an array. It reserves 8 bytes for each element that the header
+claims, at each of 1,024 levels, before it has seen an element: 5 bytes a level are enough. And an
+empty array has 1 byte on the wire and 72 bytes in memory. So a program unpacks bytes from the
+network by one of these rules only:
 
-- Up to `direct_bytes_max` bytes are unpacked as they are: they reserve and make little.
-- A column, an array of scalars, is read as a stream behind its header by an unpacker that has no
-  room for containers (`column`, `HeaderColumn`). Reading ends at the first container.
-- Any other value is first passed over in C, without making an object (`check_whole`). Then every
-  container has as many elements as its header claims, and unpacking reserves no more than 8 bytes
-  for each byte that is there. The memory that they take is added up meanwhile (`Census`).
+- Up to `direct_bytes_max` bytes are unpacked at once. They reserve little and make little.
+- A column is an array of scalars. `columns` reads a column as a stream without room for containers.
+- Of any other value `check_whole` first skips all bytes, in C and without an object. Afterwards
+  each container is known to have as many elements as its header claims, so unpacking reserves at
+  most 8 bytes for each byte of the value. A `Census` adds up the memory of the containers.
 
-What may take longer than a few milliseconds comes as a generator of steps as well, each of which
-takes less. No Python runs for an element of a column.
+Work that may take longer than a few milliseconds is a generator of steps: each step takes less.
 """
 
 from collections.abc import Generator
@@ -26,31 +24,31 @@ from . import limits
 
 Data = bytes | memoryview
 Steps = Generator[None, None, Any]
-"""Work in steps of at most a few milliseconds: yields between them, returns the result."""
+"""Work in steps of at most a few milliseconds. It yields between steps and returns the result."""
 
 container_bytes: Final = 256
 element_bytes: Final = 48
-"""Memory that a container of few elements takes, and an element with its place in it."""
+"""Memory of a container with few elements, and of an element with its place in a container."""
 text_bytes_max: Final = 64 * limits.KIB
-"""Of a string."""
+"""The longest string."""
 direct_bytes_max: Final = 2 * limits.KIB
-"""An unpacker reserves 11 MB at most for so few bytes, whatever they claim."""
+"""For 2 KiB an unpacker reserves 11 MB at most, whatever the headers claim."""
 step_bytes_max: Final = 12 * limits.KIB
-"""Bytes unpacked in a step: as many empty arrays take 2 ms."""
+"""Bytes that one step unpacks. 12 Ki empty arrays take 2 ms."""
 _SKIP_BYTES: Final = 256 * limits.KIB
-"""Bytes passed over in a step: 262,144 of the smallest values take 1 ms."""
+"""Bytes that one step skips. 256 Ki of the smallest values take 1 ms."""
 _LONG_FROM: Final = 1 << 16
-"""From so many bytes on the length of a string or of binary data takes 4 bytes."""
+"""The length of a string or of binary data has 4 bytes from this length on."""
 _SHORT: Final = 32
-"""So few numbers, strings and containers are looked at one by one: that copies nothing."""
+"""`unpack` looks at up to 32 values one by one, which copies nothing."""
 _WALK_ELEMENTS: Final = 4_096
-"""Elements looked at in a step."""
+"""Elements that one step looks at."""
 _CONTAINERS: Final = frozenset({list, dict})
 
 
 Form = tuple[int, int, int]
 NO_FORM: Final[Form] = (1 << 62, 0, 0)
-"""Of what is not allowed: it is never whole."""
+"""The form of extension types and of missing bytes: longer than any data."""
 _FORMS: Final[dict[int, Form]] = {
     **dict.fromkeys((*range(0x80), *range(0xE0, 0x100), 0xC0, 0xC2, 0xC3), (1, 0, 0)),
     **{0x80 + n: (1, 0, 2 * n) for n in range(16)},
@@ -62,17 +60,15 @@ _FORMS: Final[dict[int, Form]] = {
     0xD9: (1, 1, 0), 0xDA: (1, 2, 0), 0xDB: (1, 4, 0),
     0xDC: (0, 2, 1), 0xDD: (0, 4, 1), 0xDE: (0, 2, 2), 0xDF: (0, 4, 2),
 }  # fmt: skip
-"""How a value is made, by its first byte: the bytes that it takes, 0, the values in it. Or, where
-a number follows the first byte: the bytes that it takes besides for each that the number counts,
-the bytes of the number, the values in it for each."""
+"""The form of a value by its first byte. Without a length: (bytes of the value, 0, values inside).
+With a length: (bytes for each unit of the length, bytes of the length, values for each unit)."""
 
 
 class Census:
-    """Adds up the memory that containers and their elements take, while a value is unpacked.
+    """Adds up the memory of containers and their elements while a value is unpacked.
 
-    An instance is the `list_hook` and the `object_hook` of an unpacker. Raises ValueError once
-    they take more than `memory_max` bytes. The elements of a container count when the container
-    is complete.
+    A census is the `list_hook` and the `object_hook` of an unpacker. It counts a container with its
+    elements when the container is complete, and raises ValueError above `memory_max` bytes.
     """
 
     __slots__ = ("containers", "memory", "memory_max")
@@ -80,7 +76,7 @@ class Census:
     def __init__(self, memory_max: int) -> None:
         self.containers = 0
         self.memory = 0
-        """Bytes, beside those on the wire."""
+        """Bytes beside the bytes on the wire."""
         self.memory_max = memory_max
 
     def __call__(self, container: Any) -> Any:
@@ -92,14 +88,20 @@ class Census:
 
 
 def unpack(data: Data, census: Census, *, array_max: int) -> Any:
-    """Unpack one value. Arrays and maps have `array_max` elements at most. Raises ValueError."""
+    """Unpack one value whose arrays and maps have at most `array_max` elements.
+
+    Raises ValueError.
+    """
     if len(data) > direct_bytes_max and not is_short(data, _SHORT):
         check_whole(data)
     return unpack_checked(data, census, array_max)
 
 
 def unpack_checked(data: Data, census: Census, array_max: int) -> Any:
-    """Unpack one value of at most `direct_bytes_max` bytes, or one that was found to be whole."""
+    """Unpack one value that has at most `direct_bytes_max` bytes or was found to be whole.
+
+    Raises ValueError.
+    """
     try:
         return msgpack.unpackb(
             data, strict_map_key=False, list_hook=census, object_hook=census, max_ext_len=0,
@@ -107,12 +109,12 @@ def unpack_checked(data: Data, census: Census, array_max: int) -> Any:
         )  # fmt: skip
     except ValueError:
         raise
-    except Exception as error:  # msgpack raises half a dozen unrelated classes
+    except Exception as error:  # msgpack raises many unrelated classes
         raise wrong(error) from None
 
 
 def unpack_steps(data: Data, census: Census, *, array_max: int) -> Steps:
-    """The same as `unpack`, in steps. Raises ValueError."""
+    """Do the same as `unpack`, in steps. Raises ValueError."""
     yield from _skip_steps(data)
     unpacker = msgpack.Unpacker(
         read_size=2 * step_bytes_max, strict_map_key=False, list_hook=census, object_hook=census,
@@ -128,11 +130,11 @@ def unpack_steps(data: Data, census: Census, *, array_max: int) -> Steps:
             begin = unpacker.tell()
         except ValueError:
             raise
-        except Exception as error:  # msgpack raises half a dozen unrelated classes
+        except Exception as error:  # msgpack raises many unrelated classes
             raise wrong(error) from None
         if at - begin >= _LONG_FROM:
-            # It waits for the end of one long value, whose length stands before its first byte:
-            # up to there nothing else is made.
+            # The unpacker waits for the end of one long value. The 4 bytes before the value are its
+            # length, and the unpacker makes nothing else before that end.
             end = begin + int.from_bytes(view[begin - 4 : begin], "big")
             unpacker.feed(view[at : end - 1])
             at = max(at, end - 1)
@@ -143,16 +145,16 @@ def unpack_steps(data: Data, census: Census, *, array_max: int) -> Steps:
 def check_whole(data: Data) -> None:
     """Check that the data is one value whose containers have what their headers claim.
 
-    Takes about 3 ns for each number, string and container in it. Raises ValueError.
+    The check takes about 3 ns for each number, string and container. Raises ValueError.
     """
     for _ in _skip_steps(data):
         pass
 
 
 def is_short(data: Data, values_max: int) -> bool:
-    """Whether the data is whole, and made of at most `values_max` numbers, strings and containers.
+    """Whether the data is one whole value of at most `values_max` values, counting all levels.
 
-    To unpack it takes no time to speak of then, however long it is.
+    Numbers, strings and containers count. Few values are unpacked quickly, however long they are.
     """
     at, due, size = 0, 1, len(data)
     for _ in range(values_max):
@@ -173,7 +175,7 @@ def is_short(data: Data, values_max: int) -> bool:
 
 
 def depth_steps(value: Any, depth_max: int) -> Steps:
-    """Whether containers are nested deeper than `depth_max`, in steps."""
+    """Return whether containers are nested deeper than `depth_max`, in steps."""
     level: list[Any] = [value]
     for _ in range(depth_max):
         elements = chain.from_iterable(map(_elements, level))
@@ -189,11 +191,12 @@ def depth_steps(value: Any, depth_max: int) -> Steps:
 
 
 def form_at(data: Data, at: int) -> Form:
+    """Return the form of the value that begins at that place."""
     return _FORMS.get(data[at], NO_FORM) if at < len(data) else NO_FORM
 
 
 def _skip_steps(data: Data) -> Steps:
-    # A fresh unpacker: one that has only skipped holds no object, whatever it fails at.
+    # The unpacker is fresh and only skips, so it holds no object when it fails.
     unpacker = msgpack.Unpacker(read_size=min(len(data), _SKIP_BYTES) or 1)
     view = memoryview(data)
     for at in range(0, len(data), _SKIP_BYTES):
@@ -210,6 +213,7 @@ def _skip_steps(data: Data) -> Steps:
 
 
 def wrong(error: Exception) -> ValueError:
+    """Return the ValueError for an exception of another class that msgpack raised."""
     return ValueError(f"{type(error).__name__}: {error}")
 
 

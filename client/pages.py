@@ -19,41 +19,29 @@ class ReadPage:
 
 
 def read_page(page: Mapping[Any, Any]) -> ReadPage:
-    """The page that a read answered. Raises RemoteProtocolError for one that is none."""
-    entries = entries_of(page)
-    try:
-        return ReadPage(entries, int(page["next"]), bool(page["more"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise _no_page(error) from None
+    """Take a page that `protocol.common.PAGE` has checked. Raises as `entries_of`."""
+    return ReadPage(entries_of(page), page["next"], page["more"])
 
 
 def entries_of(page: Mapping[Any, Any]) -> list[Entry]:
-    """What a page has in its columns. Raises RemoteProtocolError for one that is none."""
-    try:
-        seqs = page["seqs"]
-        count = len(seqs)
-        keys = page["keys"]
-        column = repeat(keys, count) if type(keys) is bytes else keys
-        headers: Any = page.get("headers")
-        marks: Any = page.get("snapshots")
-        if not headers and not marks:
-            entries = list(
-                map(Entry, column, seqs, page["timestamps"], repeat(None, count), page["values"])
-            )
-        else:
-            headers, snapshots = headers or {}, frozenset(marks or ())
-            entries = [
-                Entry(key, seq, timestamp, headers.get(i), value, i in snapshots)
-                for i, (key, seq, timestamp, value) in enumerate(
-                    zip(column, seqs, page["timestamps"], page["values"], strict=True)
-                )
-            ]
-        if len(entries) != count:
-            raise ValueError("columns of different lengths")
-    except (KeyError, TypeError, ValueError) as error:
-        raise _no_page(error) from None
-    return entries
+    """Return the entries in the columns of a page.
 
-
-def _no_page(error: Exception) -> RemoteProtocolError:
-    return RemoteProtocolError(f"a page that is none: {error}")
+    Raises RemoteProtocolError where the columns have different lengths.
+    """
+    seqs, times, values, keys = page["seqs"], page["timestamps"], page["values"], page["keys"]
+    count = len(seqs)
+    column = repeat(keys, count) if type(keys) is bytes else keys
+    lengths = {len(times), len(values), count if type(keys) is bytes else len(keys)}
+    if lengths != {count}:
+        raise RemoteProtocolError("a page has columns of different lengths")
+    headers: Any = page.get("headers")
+    marks: Any = page.get("snapshots")
+    if not headers and not marks:
+        return list(map(Entry, column, seqs, times, repeat(None, count), values))
+    headers, snapshots = headers or {}, frozenset(marks or ())
+    return [
+        Entry(key, seq, timestamp, headers.get(i), value, i in snapshots)
+        for i, (key, seq, timestamp, value) in enumerate(
+            zip(column, seqs, times, values, strict=True)
+        )
+    ]

@@ -99,20 +99,20 @@ class Batch:
 
 
 class PackedBatch(NamedTuple):
-    """A batch in its fields, none of whose columns was unpacked: what a sender declares."""
+    """The fields of a batch, with all columns still packed: what the sender declares."""
 
     data: bytes
     fields: list[Any]
 
     @property
     def producer(self) -> int:
-        """The producer's id, 0 where there is none."""
+        """The id of the producer; 0: no producer."""
         producer: int = self.fields[2]
         return producer
 
     @property
     def values_size(self) -> int:
-        """Declared bytes of the values column when it is uncompressed."""
+        """The declared bytes of the values column, uncompressed."""
         size: int = self.fields[13]
         return size
 
@@ -164,7 +164,7 @@ def encode_batch(
 
 
 def open_batch(data: bytes) -> PackedBatch:
-    """Take a batch apart and check what its sender declares: types, counts, sizes.
+    """Take a batch apart and check what the sender declares: types, counts and sizes.
 
     Unpacks the lists of numbers and no column. Raises CorruptData for anything that
     `encode_batch` could not have made.
@@ -317,12 +317,25 @@ def check_limits(batch: Batch) -> None:
     Raises LimitExceeded, InvalidArgument or CorruptData; the batch is then not_applied. What
     passes here can always be applied and read (executions 1.22).
     """
-    for _ in limit_steps(batch):
-        pass
+    _check_numbers(batch)
+    _check_values(batch)
+    if batch.packed_headers is not None:
+        for _ in _checked_headers(batch.packed_headers, batch.count):
+            pass
 
 
 def limit_steps(batch: Batch) -> Iterator[None]:
-    """The checks of `check_limits` in steps of at most a few milliseconds; yields between them."""
+    """Do the checks of `check_limits` in steps of at most a few milliseconds."""
+    _check_numbers(batch)
+    yield
+    _check_values(batch)
+    if batch.packed_headers is not None:
+        yield
+        yield from _checked_headers(batch.packed_headers, batch.count)
+
+
+def _check_numbers(batch: Batch) -> None:
+    """Check the count, the keys and the numbers of the records."""
     if batch.count == 0 or batch.count > limits.batch_records_max:
         raise LimitExceeded(
             f"batch of {batch.count} records; 1 to {limits.batch_records_max} are allowed",
@@ -339,21 +352,25 @@ def limit_steps(batch: Batch) -> Iterator[None]:
         raise InvalidArgument(f"record numbers are 1 to {_NUMBER_MAX}", what="numbers")
     if batch.snapshots and max(batch.snapshots) >= batch.count:
         raise InvalidArgument("snapshot mark outside the batch", what="snapshots")
-    yield
+
+
+def _check_values(batch: Batch) -> None:
     values = batch.values()
     if batch.values_size > limits.value_bytes_max:  # else no value can be too long
         longest = max(map(len, filter(None, values)), default=0)
         if longest > limits.value_bytes_max:
             check_record(b"k", next(v for v in values if v is not None and len(v) == longest))
-    if batch.packed_headers is not None:
-        for found in header_steps(HeaderColumn(batch.packed_headers, batch.count)):
-            for headers in found:
-                check_headers(headers)
-            yield
+
+
+def _checked_headers(packed_headers: bytes, count: int) -> Iterator[None]:
+    for found in header_steps(HeaderColumn(packed_headers, count)):
+        for headers in found:
+            check_headers(headers)
+        yield
 
 
 def header_steps(column: HeaderColumn) -> Iterator[Sequence[Headers]]:
-    """Unpack what is left of the column; yields the headers of a few hundred records at a time.
+    """Unpack the rest of the column and yield the headers of a few hundred records at a time.
 
     Raises CorruptData.
     """
@@ -366,13 +383,13 @@ def header_steps(column: HeaderColumn) -> Iterator[Sequence[Headers]]:
 
 
 def _fields(data: bytes) -> list[Any]:
-    """The fields of a batch. None is an array of over `batch_records_max` elements, and none has
-    much of an array in it. Raises ValueError."""
+    """Return the fields of a batch. A field is a scalar, or an array of at most `batch_records_max`
+    elements. Raises ValueError."""
     if len(data) <= columns.few_bytes_max:
         try:
             found = columns.unpack_flat(data, min(len(data) // 2, columns.few_max))
         except ValueError:
-            pass  # it may still be long lists
+            pass  # a batch of few bytes may have longer lists than `unpack_flat` takes
         else:
             return found if len(found) >= _FIELDS else []
     return columns.fields(data, width_min=_FIELDS, array_max=limits.batch_records_max)

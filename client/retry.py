@@ -136,8 +136,9 @@ class Attempts:
             return Next(delay, refresh=True, drop=True)
         if isinstance(error, Overloaded):
             told = error.fields.get("retry_after")
-            wait = float(told) if isinstance(told, (int, float)) else self._pause()
-            return Next(max(0.0, min(wait, retry_after_max_s)))
+            if not isinstance(told, int | float) or not told >= 0:  # NaN is not
+                told = self._pause()
+            return Next(float(min(told, retry_after_max_s)))
         if isinstance(error, OutOfOrder):
             return Next(0.0 if self.failures == 1 else self._pause())
         if error.fields.get("reason") == "behind":

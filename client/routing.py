@@ -29,19 +29,24 @@ class Range:
 
     @classmethod
     def from_wire(cls, body: Mapping[Any, Any]) -> "Range":
-        """Raises RemoteProtocolError for a descriptor that is none."""
-        try:
-            return cls(
-                range_id=body["id"],
-                generation=body["generation"],
-                log_id=body["log"],
-                start=body["start"],
-                end=body["end"],
-                members=tuple(body["members"]),
-                leader=body.get("leader"),
+        """Take a descriptor that `protocol.cluster.RANGE` has checked.
+
+        Raises RemoteProtocolError for a descriptor without members or whose end is below its start.
+        """
+        start, end, members = body["start"], body["end"], body["members"]
+        if not members or (end is not None and end < start):
+            raise RemoteProtocolError(
+                f"the descriptor of range {body['id']} has no members, or ends before it starts"
             )
-        except (KeyError, TypeError) as error:
-            raise RemoteProtocolError(f"a range descriptor that is none: {error!r}") from None
+        return cls(
+            range_id=body["id"],
+            generation=body["generation"],
+            log_id=body["log"],
+            start=start,
+            end=end,
+            members=tuple(members),
+            leader=body["leader"],
+        )
 
     def contains(self, key: bytes) -> bool:
         """Whether the key lies in the range."""

@@ -134,7 +134,7 @@ class Sender:
 
     async def _open(self, deadline: float) -> tuple[int, int]:
         answer = await self._cluster.call_any(PRODUCER_OPEN, {"name": self.name}, deadline=deadline)
-        producer, epoch = int(answer["id"]), int(answer["epoch"])
+        producer, epoch = answer["id"], answer["epoch"]
         if self.name is not None:
             await self._fence(producer, epoch, deadline)
         return producer, epoch
@@ -683,7 +683,7 @@ def _result(batch: AppendBatch, result: Any) -> dict[Any, Any] | LognodeError:
     if type(result) is not dict:
         return RemoteProtocolError("an append was answered without its result")
     if result.get("status") == "error":
-        return errors.from_wire(result.get("error") or {})
+        return errors.from_wire(result.get("error"))
     try:
         check_reply(batch, result)
     except RemoteProtocolError as error:

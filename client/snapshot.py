@@ -13,7 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from . import chunks, limits
+from . import chunks, limits, progress
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
 from .durations import milliseconds
@@ -22,7 +22,6 @@ from .errors import (
     LimitExceeded,
     LognodeError,
     NotFound,
-    RemoteProtocolError,
 )
 from .follow import prefix_end
 from .pages import entries_of
@@ -124,7 +123,8 @@ class AsyncSnapshot:
             }  # fmt: skip
             page, _ = await self._ask(key, SCAN, body, timeout)
             yield page
-            at, more = _integer(page, "next"), bool(page.get("more"))
+            more = page["more"]
+            at = progress.higher(page, "next", at) if more else at
 
     async def _pages_of(self, part: Part, timeout: float | None) -> AsyncIterator[Body]:
         """Spans are cut where a range ends, or can be read in one pass only so far: what is cut off
@@ -139,7 +139,7 @@ class AsyncSnapshot:
                     "bytes": limits.page_bytes_max,
                 }  # fmt: skip
                 page, known = await self._ask(start, EXPORT, body, timeout)
-                edges = (end, known.end, page.get("end_key"))
+                edges = (end, known.end, progress.end_key(page, start))
                 until = min((edge for edge in edges if edge is not None), default=None)
                 if until != end and until is not None:
                     rest.append((until, end, position))
@@ -266,7 +266,7 @@ async def _ends(
         body = {"start": "latest", "start_key": at, "end_key": end}
         answer, known = await cluster.call(routes, at, RESOLVE, body, deadline=deadline)
         until = _least(known.end, end)
-        found.append(Part(at, until, _integer(answer, "seq") - 1))
+        found.append(Part(at, until, answer["seq"] - 1))
         at = until
     return found
 
@@ -278,7 +278,7 @@ async def _lease(
     """Take or renew the lease, everywhere; when it ends at the soonest."""
 
     async def one(part: Part) -> int:
-        expires_ms = []
+        expires_ms: list[int] = []
         at: bytes | None = part.start
         while at is not None and (part.end is None or at < part.end):
             body = {
@@ -286,11 +286,8 @@ async def _lease(
                 "through": part.through_seq, "lease_ms": lease_ms, "renew": renew,
             }  # fmt: skip
             answer, _ = await cluster.call(routes, at, LEASE_TAKE, body, deadline=deadline)
-            expires_ms.append(_integer(answer, "expires_ms"))
-            until = answer.get("end_key")
-            if until is not None and (type(until) is not bytes or until <= at):
-                raise RemoteProtocolError("a lease that is none")
-            at = until
+            expires_ms.append(answer["expires_ms"])
+            at = progress.end_key(answer, at)
         return min(expires_ms)
 
     return min(await _each(vector.parts, one))
@@ -328,10 +325,3 @@ async def _each(items: Iterable[Item], ask: Callable[[Item], Awaitable[Found]]) 
 
 def _least(one: bytes | None, other: bytes | None) -> bytes | None:
     return min((end for end in (one, other) if end is not None), default=None)
-
-
-def _integer(answer: Body, name: str) -> int:
-    value = answer.get(name)
-    if type(value) is not int:
-        raise RemoteProtocolError(f"an answer whose {name} is none")
-    return value

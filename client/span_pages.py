@@ -12,11 +12,11 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from . import limits
+from . import limits, progress
 from .chunks import Chunk, of_page
 from .cluster import Cluster, LogRoutes
 from .durations import milliseconds
-from .errors import NotFound, RemoteProtocolError
+from .errors import NotFound
 from .protocol.reads import EXPORT
 from .routing import Range
 from .types import Consistency
@@ -85,11 +85,9 @@ async def span_pages(
             "limit": limits.page_entries_max, "bytes": page_bytes,
         }  # fmt: skip
         page, known = await _ask(cluster, routes, span, key, body, consistency, timeout)
-        edges = (band.end, known.end, page.get("end_key"))
+        edges = (band.end, known.end, progress.end_key(page, key))
         until = min((edge for edge in edges if edge is not None), default=None)
         if until is not None and until != band.end:
-            if until <= key:
-                raise RemoteProtocolError("a page of a span that ends where it cannot")
             behind = band._replace(place=(until, 0), number=next(numbers))
             heappush(rest, behind)
         for first, last, place in _bands(page):
@@ -100,17 +98,10 @@ async def span_pages(
 
 
 def _bands(page: Body) -> list[tuple[int, int, Place]]:
-    """What is left of the bands that a page is of. Raises RemoteProtocolError."""
-    position = page.get("position")
-    try:
-        rows = [] if position is None else position[0]
-        found = [(first, last, (key, seq)) for first, last, key, seq in rows]
-    except (TypeError, ValueError, IndexError, KeyError):
-        raise RemoteProtocolError("a position that is none") from None
-    kinds = {(type(first), type(last), *map(type, place)) for first, last, place in found}
-    if kinds - {(int, int, bytes, int)}:
-        raise RemoteProtocolError("a position that is none")
-    return found
+    """Return what is left of the bands of the page."""
+    position = page["position"]
+    rows = [] if position is None else position[0]
+    return [(first, last, (key, seq)) for first, last, key, seq in rows]
 
 
 async def _ask(

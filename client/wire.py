@@ -17,14 +17,16 @@ from typing import Any, Final, Literal
 
 import msgpack
 
-from .errors import RemoteProtocolError, Unauthorized, Unsupported
+from .errors import InvalidArgument, RemoteProtocolError, Unauthorized, Unsupported
+from .protocol import frames
+from .protocol.record import Record
 
 MAGIC: Final = "lognode"
 VERSION_MIN: Final = 2
 VERSION_MAX: Final = 2
 """Version 1 named operations by texts; version 2 has the numbers of `protocol`."""
 COMPRESSIONS: Final = ("zstd",)
-nonce_bytes: Final = 32
+nonce_bytes: Final = frames.nonce_bytes
 
 Role = Literal["client", "node"]
 
@@ -57,27 +59,19 @@ class Hello:
 
     @classmethod
     def from_body(cls, body: Mapping[Any, Any]) -> "Hello":
-        """Raises RemoteProtocolError for a hello that is none."""
+        """Raises RemoteProtocolError for a hello that `frames.HELLO_BODY` forbids."""
         if body.get("magic") != MAGIC:
             raise RemoteProtocolError("this is a lognode listener; the other side speaks otherwise")
-        versions, role = body.get("versions"), body.get("role")
-        if (
-            type(versions) is not list
-            or len(versions) != 2
-            or set(map(type, versions)) != {int}
-            or role not in ("client", "node")
-        ):
-            raise RemoteProtocolError("hello without versions or role")
-        compressions = body.get("compressions") or ()
+        hello = _checked(frames.HELLO_BODY, "hello", body)
         return cls(
-            role=role,
-            nonce=_nonce(body),
-            cluster=_field(body, "cluster", str),
-            node=_field(body, "node", int),
-            incarnation=_field(body, "incarnation", int) or 0,
-            version_min=versions[0],
-            version_max=versions[1],
-            compressions=tuple(name for name in compressions if type(name) is str),
+            role=hello["role"],
+            nonce=hello["nonce"],
+            cluster=hello["cluster"],
+            node=hello["node"],
+            incarnation=hello["incarnation"],
+            version_min=hello["versions"][0],
+            version_max=hello["versions"][1],
+            compressions=tuple(hello["compressions"]),
         )
 
     def agreed_version(self) -> int:
@@ -114,16 +108,17 @@ class Welcome:
 
     @classmethod
     def from_body(cls, body: Mapping[Any, Any]) -> "Welcome":
-        """Raises RemoteProtocolError for a welcome that is none."""
-        version = body.get("version")
-        if type(version) is not int or not VERSION_MIN <= version <= VERSION_MAX:
+        """Raises RemoteProtocolError for a welcome that `frames.WELCOME_BODY` forbids, or of
+        another version."""
+        welcome = _checked(frames.WELCOME_BODY, "welcome", body)
+        if not VERSION_MIN <= welcome["version"] <= VERSION_MAX:
             raise RemoteProtocolError("welcome of a protocol version that was not offered")
         return cls(
-            nonce=_nonce(body),
-            version=version,
-            cluster=_field(body, "cluster", str),
-            node=_field(body, "node", int),
-            wants_proof=bool(_field(body, "wants_proof", bool)),
+            nonce=welcome["nonce"],
+            version=welcome["version"],
+            cluster=welcome["cluster"],
+            node=welcome["node"],
+            wants_proof=welcome["wants_proof"],
         )
 
 
@@ -166,15 +161,9 @@ def check_proof(
         )
 
 
-def _nonce(body: Mapping[Any, Any]) -> bytes:
-    nonce = body.get("nonce")
-    if type(nonce) is not bytes or len(nonce) != nonce_bytes:
-        raise RemoteProtocolError(f"handshake without a nonce of {nonce_bytes} bytes")
-    return nonce
-
-
-def _field(body: Mapping[Any, Any], name: str, kind: type) -> Any:
-    value = body.get(name)
-    if value is not None and type(value) is not kind:
-        raise RemoteProtocolError(f"handshake whose {name} is not of type {kind.__name__}")
-    return value
+def _checked(record: Record, kind: str, body: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the fields of a frame of the handshake. Raises RemoteProtocolError."""
+    try:
+        return record.check(body)
+    except InvalidArgument as error:
+        raise RemoteProtocolError(f"malformed {kind}: {error.message}") from None

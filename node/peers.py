@@ -35,8 +35,8 @@ _DRAIN_PERIOD_S = 0.02
 _FRAME_BYTES = limits.frame_bytes_max - limits.MIB
 _ITEM_WEIGHT = 64
 _FRAME_COST = 1_024
-"""What the messages of a frame cost who takes it, in a turn of its loop: an entry 1, a message 8
-besides. About 3 ms."""
+"""The cost of a frame for its receiver, which takes a frame in one turn of its loop. An entry
+costs 1 and a message costs 8 more. 1,024 are about 3 ms."""
 _ITEM_COST = 8
 _TOLD_CHARS = 500
 """Of what a peer answers, in the log."""
@@ -372,7 +372,7 @@ def _weight(message: Message) -> int:
 
 
 def _cost(message: Message) -> int:
-    """What a message costs who takes it; see `_FRAME_COST`."""
+    """Return the cost of a message for its receiver; see `_FRAME_COST`."""
     last = message[-1]
     return _ITEM_COST + (len(last) if isinstance(last, list) else 0)
 

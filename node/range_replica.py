@@ -10,13 +10,13 @@ from typing import Any
 
 from ..client import limits
 from ..client.errors import InvalidArgument, LognodeError, Overloaded, Sealed
-from ..client.records import PackedBatch
+from ..client.records import Batch, PackedBatch
 from ..partitions.load_sample import HotKey, Sample
 from ..partitions.model import Descriptor
 from ..raft.group_log import GroupLog
 from ..raft.types import LogEntry
 from ..statemachine import commands
-from ..statemachine.admission import admit_steps, finished
+from ..statemachine.admission import admit, admit_steps
 from ..statemachine.range_state import Ahead, Base, RangeState
 from ..statemachine.turns import NotPrepared, TurnOver, Turns
 from .cooling import Cooling
@@ -94,34 +94,38 @@ class RangeReplica(Replica):
 
     # Appends.
 
-    def append(self, data: bytes) -> "asyncio.Future[Reply]":
+    def append(self, data: bytes | PackedBatch) -> "asyncio.Future[Reply]":
         """Take one client batch into the next round. The future has the reply of apply.
 
         Raises NotLeader, Sealed, Overloaded, or what `admit` found wrong; nothing was appended.
         """
-        return finished(self.append_steps(data))
-
-    def append_steps(
-        self, data: bytes | PackedBatch
-    ) -> Generator[None, None, "asyncio.Future[Reply]"]:
-        """The same as `append` in steps of at most a few milliseconds; yields between them."""
         self._check_takes()
         packed = data.data if isinstance(data, PackedBatch) else data
         _check_size(packed)
-        batch = yield from admit_steps(data, self.state.start, self.state.end)
-        self._check_takes()  # other work may have run between the steps
+        return self._gather(packed, admit(data, self.state.start, self.state.end))
+
+    def append_steps(self, packed: PackedBatch) -> Generator[None, None, "asyncio.Future[Reply]"]:
+        """Do the same as `append` in steps of at most a few milliseconds."""
+        self._check_takes()
+        _check_size(packed.data)
+        batch = yield from admit_steps(packed, self.state.start, self.state.end)
+        self._check_takes()  # again: other work may have run between the steps
+        return self._gather(packed.data, batch)
+
+    def _gather(self, data: bytes, batch: Batch) -> "asyncio.Future[Reply]":
+        """Keep a batch that was admitted for the next round."""
         if batch.producer:
             self._producer_use.used(batch.producer)
         if self.sample is not None:
             self.sample.appended(batch.keys, together=batch.atomic)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._gathered.append((packed, batch.count, future))
-        self._gathered_bytes += len(packed)
+        self._gathered.append((data, batch.count, future))
+        self._gathered_bytes += len(data)
         self.services.rounds.gather(self)
         return future
 
     def _check_takes(self) -> None:
-        """Raise why this replica takes no append now."""
+        """Raise the reason why this replica takes no append now, if there is a reason."""
         if not self.leads and not self.resigning:
             raise self.not_leader()
         if self.is_sealed or self._seal_proposed:

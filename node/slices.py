@@ -22,8 +22,8 @@ async def in_slices(items: Iterable[T]) -> list[T]:
 
 
 async def stepped(steps: Generator[None, None, T]) -> T:
-    """The result of work that comes in steps. Does not suspend when the work takes less than a
-    slice."""
+    """Do the work that comes in steps and return its result. Work of less than one slice is done
+    without suspending."""
     until = time.perf_counter() + SLICE_S
     while True:
         try:
@@ -37,17 +37,22 @@ async def stepped(steps: Generator[None, None, T]) -> T:
 
 
 class InOrder:
-    """Does work of the same key one after another, in the order in which it came.
+    """Does the pieces of work of one key one after another, in the order of the calls.
 
-    Work that takes less than a slice, and finds no other of its key, is done without suspending.
+    A piece of work that takes less than one slice, and has no other before it, does not suspend.
     """
 
     def __init__(self) -> None:
         self._last: dict[Hashable, asyncio.Future[None]] = {}
-        """By key, the end of the work that came last."""
+        """The end of the last piece of work, by key."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether all work is done."""
+        return not self._last
 
     async def stepped(self, key: Hashable, steps: Generator[None, None, T]) -> T:
-        """The result of work that comes in steps."""
+        """Do the work that comes in steps and return its result."""
         before = self._last.get(key)
         end = self._last[key] = asyncio.get_running_loop().create_future()
         try:
@@ -59,5 +64,5 @@ class InOrder:
                 del self._last[key]
             if before is None or before.done():
                 end.set_result(None)
-            else:  # cancelled: what comes next waits for what was before
+            else:  # this work was cancelled: the next piece waits for the piece before
                 before.add_done_callback(lambda _: end.set_result(None))

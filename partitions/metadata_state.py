@@ -198,6 +198,6 @@ class MetadataState:
             metadata.next_ids = dict(image["next_ids"])
             metadata.controller = Descriptor.from_wire(image["controller"])
             metadata.sealed = image["sealed"]
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise CorruptData(f"a metadata image that is none: {error!r}") from None
         return metadata

@@ -1,12 +1,16 @@
 """What the leader checks before a batch is proposed, so that apply never meets a bad one."""
 
 from collections.abc import Generator
-from typing import TypeVar
 
 from ..client.errors import CorruptData, GenerationMismatch
-from ..client.records import Batch, PackedBatch, decode_batch, limit_steps, open_batch
-
-T = TypeVar("T")
+from ..client.records import (
+    Batch,
+    PackedBatch,
+    check_limits,
+    decode_batch,
+    limit_steps,
+    open_batch,
+)
 
 
 def admit(data: bytes | PackedBatch, start: bytes, end: bytes | None) -> Batch:
@@ -15,13 +19,19 @@ def admit(data: bytes | PackedBatch, start: bytes, end: bytes | None) -> Batch:
     Raises LimitExceeded, InvalidArgument, CorruptData or GenerationMismatch; nothing happened,
     and their outcome is `not_applied`.
     """
-    return finished(admit_steps(data, start, end))
+    try:
+        batch = decode_batch(data)
+        check_limits(batch)
+    except CorruptData as error:
+        raise CorruptData(error.message, outcome="not_applied") from None
+    _check_span(batch, start, end)
+    return batch
 
 
 def admit_steps(
     data: bytes | PackedBatch, start: bytes, end: bytes | None
 ) -> Generator[None, None, Batch]:
-    """The same as `admit` in steps of at most a few milliseconds; yields between them."""
+    """Do the same as `admit` in steps of at most a few milliseconds."""
     try:
         packed = data if isinstance(data, PackedBatch) else open_batch(data)
         yield
@@ -30,16 +40,10 @@ def admit_steps(
         yield from limit_steps(batch)
     except CorruptData as error:
         raise CorruptData(error.message, outcome="not_applied") from None
-    if min(batch.keys) < start or (end is not None and max(batch.keys) >= end):
-        raise GenerationMismatch("a key of the batch is outside the range's span", ranges=[])
+    _check_span(batch, start, end)
     return batch
 
 
-def finished(steps: Generator[None, None, T]) -> T:
-    """Do all steps at once and return their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            found: T = done.value
-            return found
+def _check_span(batch: Batch, start: bytes, end: bytes | None) -> None:
+    if min(batch.keys) < start or (end is not None and max(batch.keys) >= end):
+        raise GenerationMismatch("a key of the batch is outside the range's span", ranges=[])

@@ -44,19 +44,23 @@ PAGE_SIZE: Final[Shape] = {
     "limit": Optional(Integer(1, limits.page_entries_max), limits.page_entries_max),
     "bytes": Optional(Integer(1, limits.page_bytes_max), limits.page_bytes_default),
 }
+HEADERS: Final = Table(Integer(0, limits.page_entries_max), Table(
+    Binary(limits.header_bytes_max), Binary(limits.header_bytes_max), limits.headers_max,
+), limits.page_entries_max)  # fmt: skip
+"""Headers of entries by their positions in a page."""
+MARKS: Final = Column(int, limits.page_entries_max)
+"""Positions of logical snapshots in a page."""
 PAGE: Final[Shape] = {
     "keys": OneOf(KEY, Column(bytes, limits.page_entries_max, low=1, high=limits.key_bytes_max)),
     "seqs": Column(int, limits.page_entries_max),
     "timestamps": Column(int, limits.page_entries_max),
     "values": Column(bytes, limits.page_entries_max, high=limits.value_bytes_max, nil=True),
-    "headers": Optional(Table(Integer(0, limits.page_entries_max), Table(
-        Binary(limits.header_bytes_max), Binary(limits.header_bytes_max), limits.headers_max,
-    ), limits.page_entries_max)),
-    "snapshots": Optional(Column(int, limits.page_entries_max)),
+    "headers": Optional(HEADERS),
+    "snapshots": Optional(MARKS),
     "next": SEQ,
     "more": Flag(),
     "end_key": Optional(KEY),
-}  # fmt: skip
+}
 """Entries as columns. One key stands for all entries of one key. `headers` and `snapshots` are by
 position. `next` is where the following page begins."""
 

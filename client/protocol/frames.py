@@ -17,8 +17,8 @@ answers `[0, operation, body]`. An unknown operation gets the error UNSUPPORTED.
 
 from typing import Final
 
-from .kinds import Integer
-from .record import Record
+from .kinds import Array, Binary, Flag, Integer, Row, Text
+from .record import Optional, Record
 
 HELLO: Final = 1
 WELCOME: Final = 2
@@ -64,4 +64,25 @@ ABOUT: Final = {
     PING: "The acceptor answers at once with an empty OK.",
 }
 
+nonce_bytes: Final = 32
+_NONCE: Final = Binary(nonce_bytes, nonce_bytes)
+_VERSION: Final = Integer(0, 65_535)
+_CLUSTER_ID: Final = Text(256)
+HELLO_BODY: Final = Record({
+    "magic": Text(0, among=("lognode",)),
+    "versions": Row(min=_VERSION, max=_VERSION),
+    "role": Text(0, among=("client", "node")),
+    "cluster": Optional(_CLUSTER_ID),
+    "node": Optional(Integer()),
+    "incarnation": Optional(Integer(), 0),
+    "nonce": _NONCE,
+    "compressions": Optional(Array(Text(32), 16), ()),
+})  # fmt: skip
+WELCOME_BODY: Final = Record({
+    "version": _VERSION,
+    "cluster": Optional(_CLUSTER_ID),
+    "node": Optional(Integer()),
+    "nonce": _NONCE,
+    "wants_proof": Optional(Flag(), False),
+})  # fmt: skip
 CREDIT_BODY: Final = Record({"bytes": Integer(1)})

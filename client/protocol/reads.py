@@ -8,8 +8,10 @@ from .common import (
     COUNT,
     ENTRY_BYTES,
     GROUP,
+    HEADERS,
     KEY,
     LEASE,
+    MARKS,
     PAGE,
     PAGE_SIZE,
     READ,
@@ -18,12 +20,28 @@ from .common import (
     SMALL_BYTES,
     page_bytes,
 )
-from .kinds import Array, Column, Flag, Integer, OneOf, Opaque, Row, Table, Text
+from .kinds import Array, Binary, Column, Flag, Integer, Nullable, OneOf, Row, Table, Text
 from .operation import Operation, Permission, Retry, Sender, Weight
 from .record import Optional, Record, Shape
 
 _BAND: Final = Row(first=SEQ, end=SEQ, key=BOUND, seq=SEQ)
 _POSITION: Final = Row(bands=Array(_BAND, limits.export_bands_max), next=SEQ)
+_LONGS: Final = Binary(8 * limits.page_entries_max)
+CHUNK: Final = Row(
+    rows=Integer(1, limits.page_entries_max),
+    first_seq=SEQ,
+    first_ms=Integer(),
+    key_lengths=Binary(2 * limits.page_entries_max),
+    repeats=Nullable(Binary(4 * limits.page_entries_max)),
+    keys=Binary(limits.frame_bytes_max),
+    seqs=_LONGS,
+    timestamps=_LONGS,
+    value_lengths=Binary(4 * limits.page_entries_max),
+    values=Binary(limits.frame_bytes_max),
+    headers=Nullable(HEADERS),
+    snapshots=Nullable(MARKS),
+)
+"""Entries as packed columns; `client.chunks` describes the columns and how they fit together."""
 _START: Final = OneOf(
     Text(0, among=("earliest", "latest", "snapshot")),
     Row(how=Text(0, among=("ts", "tail")), value=Integer()),
@@ -85,7 +103,7 @@ EXPORT: Final = _read(
     "and below `end`, in the order of (key, seq), then all seqs from `next` on.",
     {**_SPAN, "position": Optional(_POSITION), **PAGE_SIZE, "as_of": Optional(LEASE)},
     Record({
-        "chunks": Opaque("client.chunks", list),
+        "chunks": Array(CHUNK, limits.page_entries_max),
         "position": Optional(_POSITION),
         "end_key": Optional(KEY),
         **READ_ANSWER,

@@ -11,6 +11,7 @@ from lognode.client import chunks
 from lognode.client.chunks import Chunk, joined
 from lognode.client.errors import RemoteProtocolError
 from lognode.client.pages import entries_of
+from lognode.client.protocol.reads import EXPORT
 from lognode.client.types import Entry
 from lognode.statemachine.portion import Portion
 from lognode.statemachine.segment_block import PLAIN, Block, Codec, Columns, encode_block
@@ -104,12 +105,17 @@ def test_values_that_are_absent_are_none_and_empty_ones_are_not() -> None:
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(broken: dict[str, Any]) -> None:
     chunk = Chunk.of([b"a", b"b"], [1, 2], [5, 5], [b"1", None], {}, [])
-    with pytest.raises(RemoteProtocolError, match="a chunk of entries that is none"):
-        chunks.of_page({"chunks": [list(chunk._replace(**broken))]})
+    with pytest.raises(RemoteProtocolError, match=r"that is none|breaks the protocol"):
+        answered([list(chunk._replace(**broken))])
 
 
 @pytest.mark.parametrize("page", [{}, {"chunks": None}, {"chunks": {}}, {"chunks": [7]},
                                   {"chunks": [[1, 2]]}])  # fmt: skip
 def test_a_page_without_chunks_is_refused(page: dict[str, Any]) -> None:
     with pytest.raises(RemoteProtocolError):
-        chunks.unpacked(page)
+        chunks.unpacked(EXPORT.check_answer(page))
+
+
+def answered(rows: list[Any]) -> list[Chunk]:
+    """The chunks of a page as a client takes it from a node."""
+    return chunks.of_page(EXPORT.check_answer({"chunks": rows}))

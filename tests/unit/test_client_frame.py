@@ -79,7 +79,7 @@ def test_a_wrong_checksum_ends_the_stream_after_the_frames_before_it() -> None:
             "arrays",
         ),
         (msgpack.packb([1, 40, {"a": [0] * (limits.frame_array_max + 1)}]), "unpack"),
-        (msgpack.packb([1, 40, msgpack.ExtType(5, b"x")]), "max_ext_len"),
+        (msgpack.packb([1, 40, msgpack.ExtType(5, b"x")]), "extension"),
         (msgpack.packb([1, 40, {}]) + b"\x00", "unpack"),
         (b"", "unpack"),
         (msgpack.packb({"a": 1}), "not a message"),

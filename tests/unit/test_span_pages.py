@@ -154,7 +154,7 @@ class Served:
             self.state.next_seq,
             limit=self.limit, bytes_max=body["bytes"], as_of=body["as_of"],
         )  # fmt: skip
-        answer = {**page.to_wire(), "position": following}
+        answer = EXPORT.check_answer({**page.to_wire(), "position": following})
         return msgpack.unpackb(msgpack.packb(answer), strict_map_key=False), Range(
             1, 1, 1, b"", None, (1,)
         )
