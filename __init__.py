@@ -47,6 +47,7 @@ from .client.errors import (
 from .client.follow import AsyncFeed
 from .client.log import AsyncLog
 from .client.producer import AsyncProducer
+from .client.scopes import Scope
 from .client.sender import Delivery
 from .client.snapshot import AsyncSnapshot
 from .client.tls import Tls
@@ -106,6 +107,7 @@ __all__ = [
     "ProtocolError",
     "RangeNotFound",
     "RemoteProtocolError",
+    "Scope",
     "Sealed",
     "SequenceMismatch",
     "Snapshot",

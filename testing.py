@@ -38,14 +38,16 @@ def cluster(
     flags: Sequence[str] = (),
     start: bool = True,
     tls: bool = False,
+    auth: bool = False,
 ) -> Iterator[LocalCluster]:
     """A cluster of real node processes under `root`; all of them end with the block.
 
-    `flags` go to every node. `tls`: with TLS everywhere; `servers` then names the files that a
-    client needs. It serves at once; with several nodes its ranges grow to them in the
-    background: see `wait_healthy`. Raises Unavailable when a node does not start.
+    `flags` go to every node. `tls`: with TLS everywhere. `auth`: with tokens; `cluster.token` may
+    do everything. `servers` names the files that a client then needs. The cluster serves at once;
+    with several nodes its ranges grow to them in the background: see `wait_healthy`.
+    Raises Unavailable when a node does not start.
     """
-    local = LocalCluster(root, nodes, flags=flags, tls=tls)
+    local = LocalCluster(root, nodes, flags=flags, tls=tls, auth=auth)
     try:
         if start:
             local.start()

@@ -6,6 +6,9 @@ when the asker gives up or goes away, and that a request gets exactly one last a
 the bounds wait in the kernel's buffers: the acceptor stops reading, and says every second that it
 is alive.
 
+What a connection may ask for is its `Access`: each request and message is authorised here, by its
+operation's row of the table, and nowhere else.
+
 A `Meter` counts what each connection costs in memory, `FairTurns` what clients cost in time.
 """
 
@@ -17,10 +20,12 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from . import limits, wire
+from .access import Access
 from .certificate import Certificate
 from .errors import (
     InvalidArgument,
     LognodeError,
+    NotFound,
     Overloaded,
     RemoteProtocolError,
     Unauthorized,
@@ -30,6 +35,7 @@ from .errors import (
 )
 from .frame import Frame
 from .listening import end_listening
+from .loopback import is_loopback
 from .meter import CHUNK_BYTES, Meter, NodeBudgets
 from .principal import Principal, anonymous
 from .protocol import Operation, frames, name_of
@@ -45,6 +51,7 @@ UNREAD: Final = "unread"
 """The reason of the end of a connection whose reader does not read."""
 
 Body = dict[str, Any]
+Believed = Awaitable[Access] | Access | None
 
 
 class Handler(Protocol):
@@ -54,9 +61,10 @@ class Handler(Protocol):
         """Answer a hello that anybody may have sent: do nothing else about it. Raise a
         LognodeError to refuse it."""
 
-    def believe(self, hello: Hello) -> None:
+    def believe(self, connection: "ServerConnection", hello: Hello) -> Believed:
         """The dialler has shown its certificate and proved that it holds the secret, as far as
-        this listener asks for them. Raise a LognodeError to refuse it."""
+        this listener asks for them. Return what it may ask for, None: everything, or a coroutine
+        that finds that out for a client. Raise a LognodeError to refuse it."""
 
     def operation(self, connection: "ServerConnection", number: int) -> Operation:
         """The operation with this number, which the dialler may send.
@@ -126,7 +134,10 @@ class ServerConnection:
         self._loop = asyncio.get_running_loop()
         self._welcome: Welcome | None = None
         self._open = False
+        self.access: Access | None = None
+        """What the other side may ask for; None: everything."""
         self._principal: Principal | None = None
+        self._believing: asyncio.Future[Access] | None = None
         self._requests: dict[int, Request] = {}
         self._backlog: deque[tuple[Frame, int]] = deque()
         """What was received and waits for room; and what it costs."""
@@ -150,6 +161,11 @@ class ServerConnection:
         return self._transport.peer_address
 
     @property
+    def host(self) -> str:
+        """The host of `address`."""
+        return self.address.rpartition(":")[0]
+
+    @property
     def certificate(self) -> Certificate | None:
         """The verified certificate of the other side; None without TLS or without certificate."""
         channel = self._transport.channel
@@ -158,7 +174,12 @@ class ServerConnection:
     @property
     def principal(self) -> Principal:
         """Who is at the other side; anonymous until the handshake is done."""
-        return self._principal or anonymous(self._host)
+        return self._principal or anonymous(self.host)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody else can read what travels: inside TLS, or on this very machine."""
+        return self._transport.channel is not None or is_loopback(self.host)
 
     @property
     def lost(self) -> LognodeError | None:
@@ -169,6 +190,11 @@ class ServerConnection:
     def in_flight(self) -> int:
         """Requests being served."""
         return len(self._requests)
+
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether a request other than a stream is being served."""
+        return any(not request.operation.streams for request in self._requests.values())
 
     @property
     def bytes_in(self) -> int:
@@ -228,6 +254,8 @@ class ServerConnection:
 
     def _shake_hands(self, message: Frame) -> None:
         try:
+            if self._believing is not None:
+                raise Unauthorized("the dialler waits for the welcome before it goes on")
             if self.hello is None or self._welcome is None:
                 self._greet(message)
             else:
@@ -244,12 +272,39 @@ class ServerConnection:
             self._tls.check(hello, self.certificate)
         welcome = self._handler.welcome(hello, self._entropy(wire.nonce_bytes))
         wants_proof = hello.role == "node" and self._secret is not None
-        if not wants_proof:
-            self._handler.believe(hello)
-        self.hello, self._welcome = hello, replace(welcome, wants_proof=wants_proof)
-        self._transport.send(0, frames.WELCOME, self._welcome.to_body())
-        if not wants_proof:
+        welcome = replace(welcome, wants_proof=wants_proof)
+        if wants_proof:
+            self._welcomed(hello, welcome)
+            return
+        found = self._handler.believe(self, hello)
+        if isinstance(found, Awaitable):
+            self._believing = asyncio.ensure_future(found)
+            self._believing.add_done_callback(lambda done: self._believed(hello, welcome, done))
+        else:
+            self.access = found
+            self._welcomed(hello, welcome)
             self._admit()
+
+    def _believed(self, hello: Hello, welcome: Welcome, done: "asyncio.Future[Access]") -> None:
+        """It is found out what the dialler may ask for, or that it may not stay."""
+        self._believing = None
+        if done.cancelled() or self.lost is not None:
+            return
+        error = done.exception()
+        if isinstance(error, LognodeError):
+            self.refuse(error)
+            return
+        if isinstance(error, Exception):
+            self.refuse(Unavailable("internal error; see the node's log", reason="internal"))
+            self._handler.failed(frames.HELLO, error)
+            return
+        self.access = done.result()
+        self._welcomed(hello, welcome)
+        self._admit()
+
+    def _welcomed(self, hello: Hello, welcome: Welcome) -> None:
+        self.hello, self._welcome = replace(hello, token=None), welcome
+        self._transport.send(0, frames.WELCOME, welcome.to_body())
 
     def _check_proof(self, message: Frame) -> None:
         if self.hello is None or self._welcome is None or self._secret is None:
@@ -259,7 +314,10 @@ class ServerConnection:
         shared = (self.hello, self._welcome)
         binding = b"" if channel is None else channel.binding
         wire.check_proof(self._secret, "dialler", *shared, proof, binding)
-        self._handler.believe(self.hello)
+        believed = self._handler.believe(self, self.hello)
+        if isinstance(believed, Awaitable):
+            raise TypeError("who has proved a secret is believed at once")
+        self.access = believed
         ours = wire.prove(self._secret, "acceptor", *shared, binding)
         self._transport.send(0, frames.PROOF, {"proof": ours})
         self._admit()
@@ -267,17 +325,13 @@ class ServerConnection:
     def begin(self) -> None:
         """The socket is connected: whoever it is, its address pays until the handshake is done."""
         self._meter = Meter(
-            self._transport, self._budgets.clients, self._host, clock=self._loop.time,
+            self._transport, self._budgets.clients, self.host, clock=self._loop.time,
             on_room=self._read_on,
         )  # fmt: skip
 
     def gone(self) -> None:
         """The socket is closed, and nothing is queued in it any more."""
         self._meter.close()
-
-    @property
-    def _host(self) -> str:
-        return self.address.rpartition(":")[0]
 
     def _admit(self) -> None:
         self._too_late.cancel()
@@ -326,9 +380,12 @@ class ServerConnection:
         try:
             operation = self._handler.operation(self, kind)
             if operation.answer is None:
-                self._handler.message(self, operation, operation.request.check(body))
-        except Unsupported:
-            return  # a newer program may send more
+                checked = operation.request.check(body)
+                if self.access is not None:
+                    self.access.authorise(operation, checked)
+                self._handler.message(self, operation, checked)
+        except (Unsupported, NotFound):
+            return  # a newer program may send more, and a range may be over
         except InvalidArgument as error:
             told = f"malformed {name_of(kind)} message: {error.message}"
             self.refuse(RemoteProtocolError(told))
@@ -354,7 +411,9 @@ class ServerConnection:
             operation = self._handler.operation(self, kind)
             if operation.answer is None:
                 raise Unsupported(f"{operation} is a one-way message; send it with request id 0")
-            return Request(self, operation, request_id, operation.request.check(body), memory)
+            checked = operation.request.check(body)
+            keys = None if self.access is None else self.access.authorise(operation, checked)
+            return Request(self, operation, request_id, checked, memory, keys)
         except LognodeError as error:
             self._send(request_id, frames.ERROR, to_wire(error))
             self._handler.refused(kind, error)
@@ -473,6 +532,8 @@ class ServerConnection:
 
     def _lost(self, error: LognodeError) -> None:
         self._too_late.cancel()
+        if self._believing is not None:
+            self._believing.cancel()
         if self._alive is not None:
             self._alive.cancel()
         self._backlog.clear()

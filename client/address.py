@@ -5,12 +5,13 @@ to 63 ASCII letters, digits, hyphens and underscores, and 253 characters at most
 it (RFC 1035, 2.3.4). Only such a host can be resolved: of any other, Python's resolver raises
 errors that are no OSError.
 
-A servers URL begins with `lognode://`, or with `lognodes://` for TLS; then the files may follow:
-`?ca=FILE&cert=FILE&key=FILE`.
+A servers URL begins with `lognode://`, or with `lognodes://` for TLS; then files may follow:
+`?ca=FILE&cert=FILE&key=FILE` for TLS, and `token=FILE`.
 """
 
 import re
 import socket
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from . import limits
@@ -19,7 +20,8 @@ from .tls import Tls
 
 SCHEME: Final = "lognode://"
 TLS_SCHEME: Final = "lognodes://"
-_FILES: Final = ("ca", "cert", "key")
+_TLS_FILES: Final = ("ca", "cert", "key")
+_TOKEN_FILE: Final = "token"
 default_port: Final = 4600
 _ALLOWED: Final = "write a DNS name, an IPv4 address or an [IPv6] address"
 _SHOWN_CHARS: Final = 100
@@ -47,8 +49,8 @@ def parse(text: str) -> tuple[Address, ...]:
     Raises InvalidArgument that names the part at fault.
     """
     rest = text.removeprefix(SCHEME)
-    if text.startswith(TLS_SCHEME):
-        rest = text.removeprefix(TLS_SCHEME).partition("?")[0]
+    if text.startswith((SCHEME, TLS_SCHEME)):
+        rest = text.removeprefix(TLS_SCHEME).removeprefix(SCHEME).partition("?")[0]
     if "://" in rest:
         scheme = rest.split("://", 1)[0]
         raise _bad(text, f"the scheme is {_shown(scheme)}; write lognode://host:port")
@@ -62,19 +64,32 @@ def tls_of(text: str) -> Tls | None:
     """The TLS options of an address; None without TLS. Raises InvalidArgument."""
     if not text.startswith(TLS_SCHEME):
         return None
+    files = _files_of(text, (*_TLS_FILES, _TOKEN_FILE))
+    return Tls(**{name: file for name, file in files.items() if name != _TOKEN_FILE})
+
+
+def token_file_of(text: str) -> Path | None:
+    """The file of the token that an address names; None for none. Raises InvalidArgument."""
+    allowed = (*_TLS_FILES, _TOKEN_FILE) if text.startswith(TLS_SCHEME) else (_TOKEN_FILE,)
+    file = _files_of(text, allowed).get(_TOKEN_FILE)
+    return None if file is None else Path(file)
+
+
+def _files_of(text: str, allowed: tuple[str, ...]) -> dict[str, str]:
     _, mark, query = text.partition("?")
     if not mark:
-        return Tls()
+        return {}
     from urllib.parse import parse_qsl  # for those who need it: it takes long to load
 
+    told = "&".join(f"{name}=FILE" for name in allowed)
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
     except ValueError:
-        raise _bad(text, f"{query!r} is not ca=FILE&cert=FILE&key=FILE") from None
+        raise _bad(text, f"{query!r} is not {told}") from None
     files = dict(pairs)
-    if len(files) < len(pairs) or not files.keys() <= set(_FILES) or not all(files.values()):
-        raise _bad(text, f"{query!r} is not ca=FILE&cert=FILE&key=FILE, each once")
-    return Tls(**files)
+    if len(files) < len(pairs) or not files.keys() <= set(allowed) or not all(files.values()):
+        raise _bad(text, f"{query!r} is not {told}, each once")
+    return files
 
 
 def split_address(text: object, what: str = "address") -> Address:

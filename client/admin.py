@@ -1,7 +1,8 @@
 """What operators ask of a cluster: `client.admin`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from .errors import (
     Timeout,
     Unavailable,
 )
+from .principal import DEFAULT_CLASS, check_principal_name
 from .protocol.cluster import (
     NODE_DRAIN,
     NODE_REKEY,
@@ -25,7 +27,12 @@ from .protocol.cluster import (
     RANGE_RECOVERY,
     RANGE_SPLIT,
     RANGE_TRANSFER,
+    TOKEN_CREATE,
+    TOKEN_LIST,
+    TOKEN_REVOKE,
 )
+from .scopes import Scope, scopes_of
+from .tokens import digest_of, draw, id_of
 
 _RANGE_FIELDS: Final = ("start", "end", "generation", "members", "leader", "state")
 _LOOKS_SHARE: Final = 0.05
@@ -36,8 +43,8 @@ _LOOKS_MAX_S: Final = 0.5
 
 
 class AsyncAdmin:
-    """Operations on ranges and nodes. Had from a client, whose connections and default deadline it
-    uses."""
+    """Operations on ranges, nodes and tokens. Had from a client, whose connections and default
+    deadline it uses."""
 
     def __init__(self, cluster: Cluster, *, timeout: float) -> None:
         self._cluster = cluster
@@ -298,6 +305,54 @@ class AsyncAdmin:
         answer = await self._cluster.call_any(NODE_REKEY, body, deadline=self._deadline(timeout))
         return self._planned(answer, "node", "state", "replicas")
 
+    async def create_token(
+        self,
+        principal: str,
+        scopes: Sequence[Scope | str],
+        *,
+        expires_s: float | None = None,
+        quota_class: str = DEFAULT_CLASS,
+        certificate: str | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Create a token for a principal, or give the rights to the holder of a certificate.
+
+        `scopes`: what it allows, each a `Scope` or its text (`read,append acme/* user-*`), 1 to
+        `token_scopes_max`. `expires_s`: seconds from now, None: never. `quota_class` names the
+        limits that hold. `certificate`: `client NAME` for a certificate of `lognode ca client`,
+        else `name COMMON-NAME`.
+        Returns `id`, `principal`, and `token`, the text to give to `lognode.Client`; the cluster
+        keeps only its digest, so that nobody can read the text again. `token` is None where a
+        certificate is named.
+        The first token of a cluster turns authorisation on for ever and has to allow everything
+        (`all`) without expiry. Raises InvalidArgument, LimitExceeded, Conflict, Unauthorized.
+        """
+        token = draw()
+        body = {
+            "id": id_of(token),
+            "principal": check_principal_name(principal),
+            "scopes": [scope.to_wire() for scope in scopes_of(scopes)],
+            "digest": digest_of(token) if certificate is None else None,
+            "certificate": certificate,
+            "expires_ms": None if expires_s is None else int((time.time() + expires_s) * 1000),
+            "quota_class": quota_class,
+        }
+        answer = await self._cluster.call_any(TOKEN_CREATE, body, deadline=self._deadline(timeout))
+        shown = token if certificate is None else None
+        return {"id": answer["id"], "principal": principal, "token": shown}
+
+    async def tokens(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """Return all tokens by principal: `id`, `principal`, `certificate`, `scopes` as text,
+        `created_ms`, `expires_ms` (None: never) and `quota_class`. Raises Unauthorized."""
+        answer = await self._cluster.call_any(TOKEN_LIST, {}, deadline=self._deadline(timeout))
+        return [_token_row(row) for row in answer["tokens"]]
+
+    async def revoke_token(self, token_id: str, *, timeout: float | None = None) -> None:
+        """Revoke a token by its id. Its connections end at every node that hears of it, within
+        half a second. Raises NotFound, Conflict for the last token that may create tokens."""
+        body = {"id": token_id}
+        await self._cluster.call_any(TOKEN_REVOKE, body, deadline=self._deadline(timeout))
+
     async def _after(self, operation: int, range_id: int, deadline: float) -> Body:
         """The range once the operation no longer holds it."""
         async for looked in self._looks(deadline):
@@ -331,6 +386,12 @@ class AsyncAdmin:
 
     def _deadline(self, timeout: float | None) -> float:
         return self._cluster.now() + (self._timeout if timeout is None else timeout)
+
+
+def _token_row(row: Body) -> dict[str, Any]:
+    names = ("id", "principal", "certificate", "scopes", "created_ms", "expires_ms", "quota_class")
+    told = {name: row[name] for name in names}
+    return told | {"scopes": [Scope.from_wire(scope).text for scope in row["scopes"]]}
 
 
 def _drained_so_far(node: int, metadata: Body) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from . import address, limits
+from . import address, limits, tokens
 from .admin import AsyncAdmin
 from .appends import to_key
 from .cluster import Cluster
@@ -26,9 +26,13 @@ class AsyncClient:
     `lognodes://` is the same with TLS, and may name the files of `tls` itself:
     `lognodes://host:port?ca=FILE&cert=FILE&key=FILE`.
     `tls`: the files for TLS, see `lognode.Tls`; with them `lognode://` means TLS too.
+    `token`: what this client proves its identity with, as `lognode token create` prints it; the
+    address may name a file that has the token, `lognode://host:port?token=FILE`. The token is sent
+    inside TLS or to this very machine only.
     `timeout`: seconds, the default deadline of every call. Nothing is dialled before the first
     call. All use is on the loop that is running when it is first used.
-    Raises InvalidArgument for a bad address, and for files that cannot be used.
+    Raises InvalidArgument for a bad address, for files that cannot be used, and for text that is
+    not a token.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class AsyncClient:
         address_list: str = default_address,
         *,
         tls: Tls | None = None,
+        token: str | None = None,
         timeout: float = default_timeout_s,
     ) -> None:
         if timeout <= 0:
@@ -47,7 +52,17 @@ class AsyncClient:
                 what="tls",
             )
         how = tls or in_address
-        self._cluster = Cluster(seeds, None if how is None else ClientTls(how))
+        token_file = address.token_file_of(address_list)
+        if token is not None and token_file is not None:
+            raise InvalidArgument(
+                "the token is given twice, in the address and as `token`; give one of them",
+                what="token",
+            )
+        if token_file is not None:
+            token = tokens.read_token(token_file)
+        elif token is not None:
+            tokens.id_of(token)
+        self._cluster = Cluster(seeds, None if how is None else ClientTls(how), token)
         self._scheme = address.SCHEME if how is None else address.TLS_SCHEME
         self._timeout = timeout
         self._logs: dict[str, AsyncLog] = {}

@@ -53,11 +53,13 @@ class LogRoutes:
 class Cluster:
     """Nodes, logs and connections of one client. All calls on one loop."""
 
-    def __init__(self, seeds: Sequence[Address], tls: ClientTls | None = None) -> None:
+    def __init__(
+        self, seeds: Sequence[Address], tls: ClientTls | None = None, token: str | None = None
+    ) -> None:
         self.seeds = tuple(seeds)
         self.version = 0
         self.nodes: dict[int, Address] = {}
-        self.pool = Pool(tls)
+        self.pool = Pool(tls, token)
         self._preferred = random.randrange(1 << 16)
         """Which member prefix reads go to. Each client has one of its own, so that they spread, and
         stays with it: another might be behind what the session has seen, and have to be waited

@@ -14,8 +14,16 @@ from typing import Any, Final
 
 from . import errors, limits, wire
 from .certificate import Certificate
-from .errors import LognodeError, RemoteProtocolError, Timeout, Unauthorized, Unavailable
+from .errors import (
+    InvalidArgument,
+    LognodeError,
+    RemoteProtocolError,
+    Timeout,
+    Unauthorized,
+    Unavailable,
+)
 from .frame import Frame
+from .loopback import is_loopback
 from .protocol import Operation, frames, name_of
 from .tls import DialTls
 from .transport import FrameTransport
@@ -386,6 +394,7 @@ async def dial(
     node: int | None = None,
     incarnation: int = 0,
     secret: bytes | None = None,
+    token: str | None = None,
     tls: DialTls | None = None,
     timeout_s: float = 5.0,
     entropy: Callable[[int], bytes] = os.urandom,
@@ -393,14 +402,15 @@ async def dial(
     """Connect and shake hands, inside TLS where `tls` is given.
 
     Raises Unavailable when nobody answers at that address within `timeout_s`, Unauthorized when
-    one side refuses the other's certificate, does not hold the other's secret or is of another
-    cluster, RemoteProtocolError when what answers is no lognode or does not speak TLS, Unsupported
+    one side refuses the other's certificate or token, does not hold the other's secret or is of
+    another cluster, InvalidArgument for a token that would travel unencrypted to another machine,
+    RemoteProtocolError when what answers is no lognode or does not speak TLS, Unsupported
     when no protocol version is common.
     """
     loop = asyncio.get_running_loop()
     hello = Hello(
         role=role, nonce=entropy(wire.nonce_bytes), cluster=cluster, node=node,
-        incarnation=incarnation,
+        incarnation=incarnation, token=token,
     )  # fmt: skip
     channel = None if tls is None else tls.channel(host)
     try:
@@ -422,6 +432,7 @@ async def dial(
 async def _shake_hands(greeting: "_Greeting", hello: Hello, secret: bytes | None) -> Welcome:
     transport = greeting.transport
     try:
+        _check_may_tell(hello, transport)
         transport.send(0, frames.HELLO, hello.to_body())
         welcome = Welcome.from_body(await greeting.answer(frames.WELCOME))
         if hello.role == "node" and (secret is not None or welcome.wants_proof):
@@ -443,6 +454,16 @@ async def _shake_hands(greeting: "_Greeting", hello: Hello, secret: bytes | None
     except BaseException:
         transport.abort(Unavailable("handshake failed", reason="handshake"))
         raise
+
+
+def _check_may_tell(hello: Hello, transport: FrameTransport) -> None:
+    """Raise InvalidArgument for a token that others could read on its way."""
+    host = transport.peer_address.rpartition(":")[0]
+    if hello.token is not None and transport.channel is None and not is_loopback(host):
+        raise InvalidArgument(
+            f"the token would travel unencrypted to {transport.peer_address}; use TLS "
+            "(lognodes:// in place of lognode://), or leave the token out", what="token",
+        )  # fmt: skip
 
 
 class _Greeting:

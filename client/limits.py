@@ -27,6 +27,17 @@ removal_keys_max: Final = 32
 log_name_bytes_max: Final = 128
 producer_name_bytes_max: Final = 256
 
+# Tokens.
+tokens_max: Final = 4_096
+"""Of a cluster, expired ones included until a later token takes their place."""
+tokens_bytes_max: Final = MIB
+"""All tokens of a cluster as every node stores them."""
+token_scopes_max: Final = 16
+principal_name_chars_max: Final = 64
+quota_class_chars_max: Final = 64
+certificate_holder_chars_max: Final = 128
+"""Of `client NAME`, `name COMMON-NAME` or `key FINGERPRINT`."""
+
 # Raft and the wire.
 entry_bytes_max: Final = 4 * MIB
 frame_bytes_max: Final = 9 * MIB

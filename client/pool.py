@@ -31,10 +31,11 @@ async def shared(task: "asyncio.Task[T]") -> T:
 
 
 class Pool:
-    """Connections by address; `tls` is None for plain ones."""
+    """Connections by address; `tls` is None for plain ones, `token` for anonymous ones."""
 
-    def __init__(self, tls: ClientTls | None = None) -> None:
+    def __init__(self, tls: ClientTls | None = None, token: str | None = None) -> None:
         self._tls = tls
+        self._token = token
         self.cluster: str | None = None
         """The cluster that this client has met; a node of another one is refused (1.24)."""
         self._open: dict[Address, Connection] = {}
@@ -98,7 +99,7 @@ class Pool:
     async def _dial(self, address: Address) -> Connection:
         connection = await dial(
             address.host, address.port, cluster=self.cluster, timeout_s=dial_timeout_s,
-            tls=None if self._tls is None else self._tls.current(),
+            tls=None if self._tls is None else self._tls.current(), token=self._token,
         )  # fmt: skip
         if self.cluster is None:
             self.cluster = connection.welcome.cluster

@@ -1,19 +1,25 @@
 """Who is at the other end of an accepted connection, for permissions, budgets and quotas."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
+from . import limits
+from .errors import InvalidArgument
+
 DEFAULT_CLASS: Final = "default"
 """The quota class of a principal for which nobody has chosen another class."""
+_NAME: Final = re.compile(rf"[A-Za-z][A-Za-z0-9._@-]{{0,{limits.principal_name_chars_max - 1}}}")
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The name under which a node accounts for a connection.
 
-    `name` is the name of a token's or certificate's principal, which begins with a letter and has
-    neither a colon nor a space; `node 3` for a node of the cluster; or the remote address without
-    its port for an anonymous client. `tenant` is the first part of the log names that the principal
+    `name` is the name that a token or a record of a certificate gives its principal, which begins
+    with a letter and has neither a colon nor a space; `node 3` for a node of the cluster; and where
+    authorisation is off the holder of a certificate (`client app`), or the remote address without
+    its port. `tenant` is the first part of the log names that the principal
     may use (`acme` of `acme/orders`), None where the principal is not confined to one tenant.
     `quota_class` names the limits that hold for the principal.
     """
@@ -32,3 +38,14 @@ def anonymous(host: str) -> Principal:
 def of_node(node: int | None) -> Principal:
     """Return the principal of a node of the cluster."""
     return Principal(f"node {node}")
+
+
+def check_principal_name(name: str) -> str:
+    """Return a name that a token may give its principal. Raises InvalidArgument."""
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"principal name {name[:80]!r} is not allowed; use 1 to "
+            f"{limits.principal_name_chars_max} letters, digits and . _ @ -, and begin with a "
+            "letter", what="principal",
+        )  # fmt: skip
+    return name

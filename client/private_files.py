@@ -5,9 +5,10 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, Unavailable
 
 _OTHERS: Final = 0o077
+_OWN: Final = 0o600
 
 
 def read_private(path: Path, what: str) -> bytes:
@@ -24,6 +25,29 @@ def read_private(path: Path, what: str) -> bytes:
         raise InvalidArgument(
             f"cannot read {what} {path}: {error.strerror}; check the path and its owner", what=what
         ) from None
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Make or replace a file that only its owner may read, durably, and whole or not at all.
+
+    Raises Unavailable when it cannot be written.
+    """
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.unlink(missing_ok=True)
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWN)
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise Unavailable(f"cannot write {path}: {error.strerror}; check the directory") from None
 
 
 def _check(mode: int, path: Path, what: str) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import limits
 from .errors import LimitExceeded, LognodeError, to_wire
+from .key_spans import KeySpans
 from .protocol import Operation, frames
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Request:
         "answered",
         "body",
         "connection",
+        "keys",
         "on_cancel",
         "operation",
         "request_id",
@@ -46,12 +48,15 @@ class Request:
         request_id: int,
         body: Body,
         memory: int,
+        keys: KeySpans | None = None,
     ) -> None:
         self.connection = connection
         self.operation = operation
         self.request_id = request_id
         self.body = body
         """As the operation's row of the table says: complete, typed, within bounds."""
+        self.keys = keys
+        """The keys that the records of its batches may have; None: every key."""
         self.weight = operation.answer_bytes(body)
         """The bytes that its answer, or one push, may have at most."""
         self.size = connection._meter.keep(memory, self.weight)

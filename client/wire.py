@@ -12,7 +12,7 @@ can pass them on. The secret authenticates links; it encrypts nothing.
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import msgpack
@@ -43,9 +43,12 @@ class Hello:
     version_min: int = VERSION_MIN
     version_max: int = VERSION_MAX
     compressions: tuple[str, ...] = COMPRESSIONS
+    token: str | None = field(default=None, repr=False)
+    """What a client proves its identity with; see `tokens`."""
 
     def to_body(self) -> dict[str, Any]:
         """The body of the hello frame."""
+        told = {} if self.token is None else {"token": self.token}
         return {
             "magic": MAGIC,
             "versions": [self.version_min, self.version_max],
@@ -55,6 +58,7 @@ class Hello:
             "incarnation": self.incarnation,
             "nonce": self.nonce,
             "compressions": list(self.compressions),
+            **told,
         }
 
     @classmethod
@@ -72,6 +76,7 @@ class Hello:
             version_min=hello["versions"][0],
             version_max=hello["versions"][1],
             compressions=tuple(hello["compressions"]),
+            token=hello["token"],
         )
 
     def agreed_version(self) -> int:

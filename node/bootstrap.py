@@ -117,6 +117,15 @@ def decide(
     return Found() if founder == me else Wait(f"{founder} is to found the cluster")
 
 
+def foreign_founder(config: Config, theirs: str, ours: str) -> Conflict:
+    """Return what ends a node that has founded a cluster though others know it as one of theirs."""
+    return Conflict(
+        f"a node of cluster {theirs} has asked for {config.advertised}, and this node has just "
+        f"founded cluster {ours} in {config.data}: is that the right directory, and its volume "
+        "mounted?"
+    )
+
+
 async def agree(
     config: Config,
     secret: bytes | None,
@@ -210,7 +219,7 @@ class _Lobby:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, version=hello.agreed_version())
 
-    def believe(self, hello: Hello) -> None:
+    def believe(self, connection: ServerConnection, hello: Hello) -> None:
         """Whoever asks may know who waits here."""
 
     def request(self, request: Request) -> Body:

@@ -6,8 +6,10 @@ the log, and the node would go on without it.
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 from ..client.errors import LognodeError
+from ..client.invariants import DiskFailure
 
 OnBroken = Callable[[BaseException], None]
 """Ends the node."""
@@ -37,3 +39,14 @@ def ended(task: "asyncio.Task[None]", on_broken: OnBroken) -> BaseException | No
         on_broken(error)
         return None
     return error
+
+
+def advice(error: BaseException, data: Path) -> str:
+    """Return what to do after an error that ends a node at once; `data`: its directory."""
+    if not isinstance(error, DiskFailure):
+        return "this is a bug: report it with the log"
+    return (
+        "nothing is tried again, since after a failed write or fsync nobody knows what is on the "
+        f"disk; free space in {data} or replace the disk, then start the node again: whatever it "
+        "acknowledged is on the disks of a majority"
+    )

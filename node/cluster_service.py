@@ -45,13 +45,15 @@ _ONCE = frozenset(
         commands.SPLIT,
         commands.MERGE,
         commands.RECOVER,
+        commands.REVOKE_TOKEN,
     }
 )
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
 _FORWARDED = frozenset(
     {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
      commands.REGISTER, commands.MOVE, commands.SPLIT, commands.MERGE, commands.RECOVER,
-     commands.DRAIN_NODE, commands.REMOVE_NODE, commands.REKEY_NODE}
+     commands.DRAIN_NODE, commands.REMOVE_NODE, commands.REKEY_NODE, commands.CREATE_TOKEN,
+     commands.REVOKE_TOKEN}
 )  # fmt: skip
 
 log = logging.getLogger("lognode.cluster")
@@ -78,7 +80,9 @@ class ClusterService:
         handover: Handover,
         recoveries: Recoveries,
         room: DiskRoom,
+        wall_ms: Callable[[], int],
     ) -> None:
+        self._wall_ms = wall_ms
         self._room = room
         self._recoveries = recoveries
         self._node_id = node_id
@@ -126,7 +130,7 @@ class ClusterService:
         logs = list(metadata.logs.values())
         if name is not None:
             if all(record.name != name for record in logs):
-                await self._refresh()
+                await self.refresh()
                 metadata = self._view.metadata
             logs = [metadata.log_named(name)]
         await room()
@@ -163,13 +167,13 @@ class ClusterService:
     async def create_log(self, body: Body) -> Body:
         """Create a log; the answer has its id once this node knows it."""
         answer = await self.command({"op": commands.CREATE_LOG, **body})
-        await self._refresh()
+        await self.refresh()
         return answer
 
     async def alter_log(self, body: Body) -> Body:
         """Change a log's policy; the answer has the whole of it as it is from now on."""
         answer = await self.command({"op": commands.ALTER_LOG, **body})
-        await self._refresh()
+        await self.refresh()
         return answer
 
     async def delete_log(self, body: Body) -> Body:
@@ -303,7 +307,7 @@ class ClusterService:
         try:
             return self._view.metadata.descriptor(range_id)
         except RangeNotFound:
-            await self._refresh()  # it may be new
+            await self.refresh()  # it may be new
         try:
             return self._view.metadata.descriptor(range_id)
         except RangeNotFound as error:
@@ -331,7 +335,7 @@ class ClusterService:
         if not self._view.metadata.nodes:
             raise Unavailable("the cluster is being founded", reason="founding")
         answer = await self.command(register_command({**body, "node": None}))
-        await self._refresh()
+        await self.refresh()
         return {**answer, "image": self._view.metadata.image()}
 
     # The way to the controller.
@@ -387,7 +391,7 @@ class ClusterService:
         if replica is None:
             leader = self._view.controller_leader()
             raise NotLeader("this node is no controller member", hint=leader)
-        return await replica.command(command)
+        return await replica.command(commands.dated(command, self._wall_ms()))
 
     async def peer_command(self, sender: int, body: Body) -> Body:
         """A command that another node forwarded. A node registers itself, or one that joins."""
@@ -400,7 +404,7 @@ class ClusterService:
                 raise Unauthorized(f"node {sender} cannot register node {command['node']!r}")
         return await self.execute(command)
 
-    async def _refresh(self) -> None:
+    async def refresh(self) -> None:
         """Let the image catch up with the controller's leader, for what was just decided."""
         replica = self._host.controller
         if replica is not None and replica.leads:
@@ -430,7 +434,7 @@ class ClusterService:
         deadline = loop.time() + _VERSION_WAIT_S
         try:
             async with asyncio.timeout_at(deadline):
-                await self._refresh()
+                await self.refresh()
                 while self._view.metadata.version < version:
                     await self._view.changed(_VERSION_WAIT_S)
         except TimeoutError:

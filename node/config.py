@@ -27,6 +27,8 @@ class Config:
     advertise: str = ""
     """Where others reach this node; the listen address when empty."""
     http: str = "127.0.0.1:4680"
+    http_host: tuple[str, ...] = ()
+    """Further names by which this node may be called over HTTP."""
     join: tuple[str, ...] = ()
     join_timeout: float = 60.0
     bootstrap_expect: int = 0
@@ -39,6 +41,8 @@ class Config:
     tls_ca: Path | None = None
     tls_client_auth: str = "required"
     """Whether clients need a certificate: `none`, `optional` or `required`."""
+    auth: str = "off"
+    """`on`: the cluster that this node founds has tokens from the beginning."""
     dial_map: Path | None = None
     log_level: str = "INFO"
     wal_file_bytes: int = limits.wal_file_bytes
@@ -82,6 +86,10 @@ _FLAGS = {
         "address that others are told (default: that of --listen); not 0.0.0.0 or [::]",
     ),
     "http": ("H:P", "address for health, metrics and status (default 127.0.0.1:4680)"),
+    "http_host": (
+        "NAME,...",
+        "further names by which HTTP may call this node; its own and IP addresses always may",
+    ),
     "join": ("H:P,...", "nodes of the cluster to join; none: found one"),
     "join_timeout": ("SECONDS", "how long to go on trying to join (default 60)"),
     "bootstrap_expect": (
@@ -99,6 +107,11 @@ _FLAGS = {
     "tls_client_auth": (
         "none|optional|required",
         "whether clients need a certificate; nodes always do (default required)",
+    ),
+    "auth": (
+        "on|off",
+        "found a cluster whose clients need tokens; the first one is in DIR/admin.token "
+        "(default off)",
     ),
     "dial_map": ("FILE", 'TOML of "advertised host:port" = "host:port to dial"'),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING or ERROR (default INFO)"),
@@ -130,13 +143,17 @@ _FLAGS = {
     ),
 }
 
+_BARE = frozenset({"auth"})
+"""Switches whose flag alone turns them on."""
+
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The node's flags; those not given are absent from the parsed result."""
     for name, (value, text) in _FLAGS.items():
+        bare: dict[str, Any] = {"nargs": "?", "const": "on"} if name in _BARE else {}
         parser.add_argument(
             "--" + name.replace("_", "-"), dest=name, default=argparse.SUPPRESS, help=text,
-            metavar=value,
+            metavar=value, **bare,
         )  # fmt: skip
     parser.add_argument("--config", type=Path, default=None, metavar="FILE",
                         help="TOML file with any of these")  # fmt: skip
@@ -220,6 +237,8 @@ def _convert(name: str, value: Any, source: str) -> Any:
         if name in ("listen", "advertise", "http"):
             split_address(str(value), name)
             return str(value)
+        if name == "http_host":
+            return _names(value)
         if name == "join":
             parts: Sequence[str] = value.split(",") if isinstance(value, str) else value
             addresses = tuple(part.strip() for part in parts if part.strip())
@@ -238,7 +257,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return _reserve(value)
         if name == "tls_client_auth" and value not in ("none", "optional", "required"):
             raise ValueError("give none, optional or required")
-        if name == "balance":
+        if name in ("balance", "auth"):
             return _switch(value)
         if name == "zone":
             return ZONE.check(str(value), name)
@@ -251,6 +270,14 @@ def _convert(name: str, value: Any, source: str) -> Any:
         raise InvalidArgument(f"bad value {value!r} of {source}: {error}", what=name) from None
     except InvalidArgument as error:
         raise InvalidArgument(f"{error.message} ({source})", what=name) from None
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    given: Sequence[str] = value.split(",") if isinstance(value, str) else value
+    names = tuple(name.strip() for name in given)
+    if not all(name and not set(name) & set(" /:@[]") for name in names):
+        raise ValueError("give host names without ports")
+    return names
 
 
 def _seconds(value: Any) -> float:

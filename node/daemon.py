@@ -14,7 +14,7 @@ from typing import Any
 
 from ..client import acceptor
 from ..client.address import split_address
-from ..client.errors import Conflict, InvalidArgument, LognodeError, Unavailable
+from ..client.errors import InvalidArgument, LognodeError, Unavailable
 from ..client.invariants import InvariantError
 from ..client.meter import NodeBudgets
 from ..client.protocol import peers as protocol
@@ -33,8 +33,8 @@ from ..statemachine.segments import SegmentStore
 from . import logs, rows
 from .base_server import BaseServer
 from .base_transfer import BaseFetcher
-from .bootstrap import Found, agree
-from .bugs import is_bug
+from .bootstrap import Found, agree, foreign_founder
+from .bugs import advice, is_bug
 from .clocks import Clocks
 from .cluster_service import ClusterService
 from .config import Config
@@ -54,6 +54,7 @@ from .disk_room import DiskRoom
 from .disk_watch import DiskWatch
 from .draining import Draining
 from .duties import Duties
+from .entrance import Entrance
 from .flush import Flusher
 from .garbage import Garbage, only_the_young
 from .given_files import read_dial_map, read_secret
@@ -187,6 +188,7 @@ class Node:
         self._view.load()
         if self._tls is not None:
             self._tls.learn(self._view.metadata.nodes)
+        self._entrance.check()
         await self._disk_watch.look()
         await self._host.recover()
         if self._founding and self._host.controller is None:
@@ -202,7 +204,8 @@ class Node:
             self._removals.run(),
             self._changes.run(), self._membership.register(), self._disk_watch.run(),
             self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
-            self._hot.run(), Garbage(lambda: not self._view.metadata.operations).run(),
+            self._hot.run(), self._entrance.run(),
+            Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
         if config.balance == "on":
@@ -227,7 +230,8 @@ class Node:
             await self._store_rows({**identity_row(identity), rows.IMAGE: image})
         elif identity is None:
             identity = found()
-            await self._store_rows(identity_row(identity))
+            auth = {rows.AUTH: True} if config.auth == "on" else {}
+            await self._store_rows({**identity_row(identity), **auth})
         elif config.join:
             log.info("this directory has joined before; --join is ignored")
         self.identity = Identity(
@@ -414,6 +418,16 @@ class Node:
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection, status=self._status, rng=self._rng,
             handover=self._handover, recoveries=self._recoveries, room=self._room,
+            wall_ms=self._clocks.wall_ms,
+        )  # fmt: skip
+        self._entrance = Entrance(
+            config=self._config, secret=self._secret, tls=self._tls,
+            metadata=lambda: self._view.metadata, command=self._cluster.command,
+            refresh=self._cluster.refresh, wall_ms=self._clocks.wall_ms, metrics=self._metrics,
+            was_on=self._meta.get(rows.AUTH) is not None,
+            keep=lambda: self._store_rows({rows.AUTH: True}), on_end=self._fail,
+            is_fresh=lambda: self._registered_boot(identity.node_id)
+            == (identity.boot, self._process),
         )  # fmt: skip
         body = registration(
             self._config, identity.incarnation, identity.boot, self._process, identity.node_id,
@@ -451,7 +465,10 @@ class Node:
             who=lambda: (identity.cluster_id, identity.node_id),
             raft_in=self._raft_in,
             data=data,
-            handlers=cluster.handlers,
+            handlers={**cluster.handlers, **self._entrance.handlers},
+            accesses=self._entrance.accesses,
+            proves_nodes=self._entrance.proves_nodes,
+            visible=self._entrance.visible,
             paid_handlers=cluster.paid_handlers,
             join=cluster.join,
             peer_handlers={
@@ -491,6 +508,7 @@ class Node:
         self._http = HttpServer(
             host=http_host, port=http_port, metrics=self._metrics, not_ready=self._not_ready,
             status=self._status, tls=None if self._tls is None else self._tls.http_context,
+            guard=self._entrance.guard, visible=self._entrance.visible,
         )  # fmt: skip
         await self._http.start()
 
@@ -514,6 +532,7 @@ class Node:
         metadata = self._view.metadata
         if self._tls is not None:
             self._tls.learn(metadata.nodes)
+        self._entrance.image_changed()
         self._membership.look(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {
@@ -529,12 +548,7 @@ class Node:
         is empty still, its directory is not the one that it is known by (executions 1.24)."""
         metadata = self._view.metadata
         if self._founding and len(metadata.nodes) <= 1 and not metadata.logs:
-            error = Conflict(
-                f"a node of cluster {cluster} has asked for {self._config.advertised}, "
-                f"and this node has just founded cluster {self.identity.cluster_id} in "
-                f"{self._config.data}: is that the right directory, and its volume mounted?"
-            )
-            self._fail(error)
+            self._fail(foreign_founder(self._config, cluster, self.identity.cluster_id))
 
     def _replica_changed(self) -> None:
         controller = self._host.controller
@@ -552,6 +566,7 @@ class Node:
     async def _found(self, replica: ControllerReplica) -> None:
         """The first command of all; done again until it is in the log."""
         command = {"op": commands.FOUND, "cluster": self.identity.cluster_id, "node": 1}
+        command |= await self._files.run(self._entrance.founding)
         while not replica.metadata.cluster_id and not replica.stopped:
             with contextlib.suppress(LognodeError):
                 await replica.command(command)
@@ -583,7 +598,7 @@ class Node:
     def _not_ready(self) -> str | None:
         if self._stopping.is_set():
             return "stopping"
-        if not self._membership.registered:
+        if not (self._membership.registered and self._entrance.accesses.is_ready):
             return "not registered with the controller yet"
         silent_s = time.monotonic() - self._heartbeat.last_answer_at
         if silent_s > _SILENT_S:
@@ -632,7 +647,8 @@ class Node:
         if isinstance(error, DiskFailure) or is_bug(error):
             # Nothing may be written or said any more: not even an orderly stop.
             log.critical(
-                "node stops at once: %s: %s; %s", type(error).__name__, error, self._advice(error),
+                "node stops at once: %s: %s; %s", type(error).__name__, error,
+                advice(error, self._config.data),
                 exc_info=None if isinstance(error, DiskFailure) else error,
             )  # fmt: skip
             _end(1)
@@ -645,15 +661,6 @@ class Node:
         error = context.get("exception")
         if isinstance(error, InvariantError):
             self._fail(error)
-
-    def _advice(self, error: BaseException) -> str:
-        if not isinstance(error, DiskFailure):
-            return "this is a bug: report it with the log"
-        return (
-            "nothing is tried again, since after a failed write or fsync nobody knows what is on "
-            f"the disk; free space in {self._config.data} or replace the disk, then start the node "
-            "again: whatever it acknowledged is on the disks of a majority"
-        )
 
     async def _stop(self) -> None:
         log.info("node stops")

@@ -5,6 +5,7 @@ meta.mdb    one LMDB environment: identity, replicas, manifests, tables
 files/      immutable segments, named by content
 tmp/        what is being built, emptied at start; parts of files that are being fetched stay
 lock        held by the one process that owns the directory
+admin.token the first token of the cluster, where this node founded it with --auth
 """
 
 import contextlib
@@ -25,7 +26,10 @@ from .private_directory import DIRECTORY_MODE, FILE_MODE, tighten
 IDENTITY = "identity"
 PARTIAL = "fetch-"
 """What the name of a part of a file in tmp/ begins with; its content id follows."""
-_OURS = frozenset({"wal", "meta.mdb", "files", "tmp", "lock", "meta.mdb-lock"})
+ADMIN_TOKEN = "admin.token"
+_OURS = frozenset({
+    "wal", "meta.mdb", "files", "tmp", "lock", "meta.mdb-lock", ADMIN_TOKEN, f".{ADMIN_TOKEN}.new"
+})  # fmt: skip
 _OF_A_DISK = frozenset({"lost+found"})
 """What a mounted file system brings along."""
 _TOLD_MAX = 3
@@ -56,6 +60,7 @@ class DataDirectory:
         self.meta = root / "meta.mdb"
         self.files = root / "files"
         self.tmp = root / "tmp"
+        self.admin_token = root / ADMIN_TOKEN
         self._lock_fd = -1
 
     def open(self) -> None:

@@ -25,9 +25,9 @@ from ..client.errors import (
     from_wire,
     to_wire,
 )
+from ..client.key_spans import KeySpans
 from ..client.protocol import Operation
 from ..client.protocol.appends import (
-    APPEND,
     DELETE_KEYS,
     FENCE,
     LEASE_RELEASE,
@@ -87,7 +87,6 @@ class DataService:
         self._in_order = InOrder()
         self._metrics = metrics
         self.handlers: dict[Operation, Handler] = {
-            APPEND: self.append,
             FENCE: self.fence,
             TRIM: partial(self._remove, commands.TRIM_KEYS),
             DELETE_KEYS: partial(self._remove, commands.DELETE_KEYS),
@@ -134,18 +133,21 @@ class DataService:
 
     # Appends.
 
-    async def append(self, body: Body) -> Body:
-        """Append batches in their order; each has its own result."""
+    async def append(self, body: Body, keys: KeySpans | None = None) -> Body:
+        """Append batches in their order; each has its own result.
+
+        A batch that has a key outside of `keys` is refused with Unauthorized; None: every key.
+        """
         started = time.monotonic()
         replica = self.find(body)
         batches = body["batches"]
         waiting = None
         if self._in_order.idle and sum(map(len, batches)) <= _SMALL_BYTES:
-            waiting = _append_small(replica, batches)
+            waiting = _append_small(replica, batches, keys)
         if waiting is None:
             first = _opened(batches[0])
             producer = first.producer if isinstance(first, PackedBatch) else 0
-            steps = _append_steps(replica, first, batches[1:])
+            steps = _append_steps(replica, first, batches[1:], keys)
             waiting = await self._in_order.stepped((replica.gid, producer), steps)
         results = []
         for item in waiting:
@@ -293,7 +295,7 @@ def _opened(data: bytes) -> PackedBatch | LognodeError:
 
 
 def _append_small(
-    replica: RangeReplica, batches: Sequence[bytes]
+    replica: RangeReplica, batches: Sequence[bytes], keys: KeySpans | None
 ) -> list["asyncio.Future[Body] | LognodeError"] | None:
     """Give batches of few bytes to the replica at once; return None where that may take long."""
     opened: Sequence[bytes | PackedBatch | LognodeError] = batches
@@ -304,14 +306,17 @@ def _append_small(
     waiting: list[asyncio.Future[Body] | LognodeError] = []
     for each in opened:
         try:
-            waiting.append(each if isinstance(each, LognodeError) else replica.append(each))
+            waiting.append(each if isinstance(each, LognodeError) else replica.append(each, keys))
         except LognodeError as error:
             waiting.append(error)
     return waiting
 
 
 def _append_steps(
-    replica: RangeReplica, first: PackedBatch | LognodeError, others: Sequence[bytes]
+    replica: RangeReplica,
+    first: PackedBatch | LognodeError,
+    others: Sequence[bytes],
+    keys: KeySpans | None,
 ) -> Generator[None, None, list["asyncio.Future[Body] | LognodeError"]]:
     """Give the batches to the replica in steps. Return the future of each reply, or an error.
 
@@ -334,7 +339,7 @@ def _append_steps(
             waiting.append(each)
             continue
         try:
-            waiting.append((yield from replica.append_steps(each)))
+            waiting.append((yield from replica.append_steps(each, keys)))
         except LognodeError as error:
             waiting.append(error)
         yield

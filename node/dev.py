@@ -19,10 +19,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from ..client.address import split_address
 from ..client.errors import InvalidArgument, Unavailable
 from ..client.ports import free_ports
+from .dev_auth import DevAuth
 from .dev_data import KeptNode, check_kept, directories_of, first_port, kept_nodes, port_of
 from .dev_tls import DevTls
 
@@ -44,6 +46,7 @@ class LocalNode:
         join: str | None,
         flags: Sequence[str],
         tls: DevTls | None = None,
+        auth: DevAuth | None = None,
     ) -> None:
         self.number = number
         self.data = root / f"node{number}"
@@ -54,9 +57,9 @@ class LocalNode:
         """What Python runs; tests put something around it."""
         self.join = join
         """Where an empty node asks to join; None: it founds a cluster."""
-        self._tls = tls
+        self._tls, self._auth = tls, auth
         own = () if tls is None else tls.flags(number)
-        self._flags = (*own, *flags)
+        self._flags = (*own, *(() if auth is None else auth.flags), *flags)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -158,7 +161,10 @@ class LocalNode:
     def fetch(self, path: str, timeout_s: float) -> Any:
         """The answer of the HTTP listener, a context manager. Raises OSError."""
         context = None if self._tls is None else self._tls.context
-        return urllib.request.urlopen(self.url + path, timeout=timeout_s, context=context)
+        token = None if self._auth is None else self._auth.token
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(self.url + path, headers=headers)
+        return urllib.request.urlopen(request, timeout=timeout_s, context=context)
 
     def log_tail(self, lines: int = 15) -> str:
         """The last lines of the log file."""
@@ -180,7 +186,8 @@ class LocalNode:
 class LocalCluster:
     """n nodes; the first founds, the others join it. A context manager that ends them all.
 
-    `tls`: with TLS, by certificates of an authority of the cluster's own under `root`.
+    `tls`: with TLS, by certificates of an authority of the cluster's own under `root`. `auth`:
+    with a secret of the nodes and with tokens; `token` is the first one.
     Nodes that an earlier run left under `root` start again at their addresses. Without them the
     ports are those from `base_port` or else `default_port` on, two a node, or free ones.
     """
@@ -194,9 +201,11 @@ class LocalCluster:
         default_port: int | None = None,
         flags: Sequence[str] = (),
         tls: bool = False,
+        auth: bool = False,
     ) -> None:
         self.root = root
         self.tls = DevTls(root / "tls") if tls else None
+        self._auth = DevAuth(root, root / "node1") if auth else None
         self.nodes: list[LocalNode] = []
         self._flags = tuple(flags)
         self._kept = kept_nodes(directories_of(root))
@@ -212,17 +221,23 @@ class LocalCluster:
         port = next(self._ports, None) or port_of(kept.address) or free_ports(1)[0]
         http = next(self._ports, None) or port_of(kept.http) or free_ports(1)[0]
         join = self.nodes[0].address if self.nodes else None
-        node = LocalNode(number, self.root, port, http, join, self._flags, self.tls)
+        node = LocalNode(number, self.root, port, http, join, self._flags, self.tls, self._auth)
         self.nodes.append(node)
         return node
 
     @property
     def servers(self) -> str:
-        """The address of the cluster, as clients take it, with the files for TLS."""
+        """The address of the cluster, as clients take it, with the files for TLS and the token."""
         addresses = ",".join(node.address for node in self.nodes)
-        if self.tls is None:
-            return f"lognode://{addresses}"
-        return f"lognodes://{addresses}?{self.tls.query}"
+        files = {} if self.tls is None else self.tls.files
+        files |= {} if self._auth is None else self._auth.files
+        query = f"?{urlencode(files, safe='/')}" if files else ""
+        return f"lognode{'' if self.tls is None else 's'}://{addresses}{query}"
+
+    @property
+    def token(self) -> str | None:
+        """The token that may do everything; None without tokens."""
+        return None if self._auth is None else self._auth.token
 
     def start(
         self, timeout_s: float = 30.0, *, interrupted: Callable[[], bool] = lambda: False
@@ -289,7 +304,9 @@ def check_free(address: str, advice: str = _OTHER_PORTS) -> None:
             raise Unavailable(f"port {port} is taken: {error.strerror}; {advice}") from None
 
 
-def run(nodes: int, data: Path, base_port: int | None, *, tls: bool = False) -> int:
+def run(
+    nodes: int, data: Path, base_port: int | None, *, tls: bool = False, auth: bool = False
+) -> int:
     """`lognode dev`: start, print the addresses, wait for Ctrl-C or SIGTERM, stop.
 
     The others go on when a node ends. Raises what `LocalCluster.start` raises, and Unavailable
@@ -297,7 +314,9 @@ def run(nodes: int, data: Path, base_port: int | None, *, tls: bool = False) -> 
     """
     if nodes < 1:
         raise InvalidArgument(f"-n is {nodes}; a cluster has at least 1 node. Give -n 1 or more")
-    cluster = LocalCluster(data, nodes, base_port=base_port, default_port=_DEFAULT_PORT, tls=tls)
+    cluster = LocalCluster(
+        data, nodes, base_port=base_port, default_port=_DEFAULT_PORT, tls=tls, auth=auth
+    )
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     signal.signal(signal.SIGINT, lambda number, _: ended.append(number))
@@ -307,7 +326,7 @@ def run(nodes: int, data: Path, base_port: int | None, *, tls: bool = False) -> 
             line = f"node {node.number}\t{node.address}\t{node.url}\t{node.data}\n"
             sys.stdout.write(line)
         if not ended:
-            server = shlex.quote(cluster.servers) if tls else cluster.servers
+            server = shlex.quote(cluster.servers) if tls or auth else cluster.servers
             sys.stdout.write(f"LOGNODE_SERVER={server}\nCtrl-C ends the cluster\n")
         sys.stdout.flush()
         gone: set[int] = set()

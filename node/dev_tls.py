@@ -4,7 +4,6 @@ import ssl
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
 
 from ..client.tls import Tls, dial_context
 
@@ -55,11 +54,10 @@ class DevTls:
         )
 
     @property
-    def query(self) -> str:
-        """The client's files as the address of the cluster has them."""
+    def files(self) -> dict[str, str]:
+        """The client's files by their names in the address of the cluster."""
         files = self.client
-        pairs = {"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)}
-        return urlencode(pairs, safe="/")
+        return {"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)}
 
     @cached_property
     def context(self) -> ssl.SSLContext:

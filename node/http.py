@@ -8,9 +8,13 @@ from typing import Any
 from aiohttp import web
 
 from ..client.acceptor import handshake_timeout_s
-from ..client.errors import Unavailable
+from ..client.access import Access
+from ..client.errors import Unauthorized, Unavailable
 from ..client.json_text import to_json
 from ..client.listening import end_listening
+from ..client.protocol import Operation
+from ..client.protocol.cluster import STATUS
+from .http_guard import Handler, HttpGuard
 from .metrics import Metrics
 from .slices import in_slices
 
@@ -30,6 +34,8 @@ class HttpServer:
         metrics: Metrics,
         not_ready: Callable[[], str | None],
         status: Callable[[], Awaitable[dict[str, Any]]],
+        guard: HttpGuard,
+        visible: Callable[[Operation, Access, dict[str, Any]], dict[str, Any]],
     ) -> None:
         self._host = host
         self._port = port
@@ -37,12 +43,14 @@ class HttpServer:
         self._metrics = metrics
         self._not_ready = not_ready
         self._status = status
+        self._guard = guard
+        self._visible = visible
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Listen. Raises Unavailable when the address cannot be had."""
-        app = web.Application()
+        app = web.Application(middlewares=[self._checked])
         app.add_routes(
             [
                 web.get("/healthz", self._healthz),
@@ -73,6 +81,11 @@ class HttpServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
+    @web.middleware
+    async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._guard.check_host(request)
+        return await handler(request)
+
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
@@ -82,14 +95,21 @@ class HttpServer:
             return web.Response(text="ok\n")
         return web.Response(status=503, text=reason + "\n")
 
-    async def _serve_metrics(self, _: web.Request) -> web.Response:
+    async def _serve_metrics(self, request: web.Request) -> web.Response:
+        await self._guard.check_everything(request)
         return web.Response(
             body=self._metrics.exposition(),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
-    async def _serve_status(self, _: web.Request) -> web.Response:
-        pieces = await in_slices(_pieces(await self._status()))
+    async def _serve_status(self, request: web.Request) -> web.Response:
+        access = await self._guard.access(request)
+        try:
+            access.authorise(STATUS, {})
+        except Unauthorized as error:
+            raise web.HTTPForbidden(text=error.message + "\n") from None
+        status = self._visible(STATUS, access, await self._status())
+        pieces = await in_slices(_pieces(status))
         return web.Response(text="".join(pieces), content_type="application/json")
 
 

@@ -88,8 +88,10 @@ def _run_dev(arguments: Sequence[str]) -> int:
                         help="first of two ports a node (default 4600)")  # fmt: skip
     parser.add_argument("--tls", action="store_true",
                         help="with TLS, and certificates made for it under --data")  # fmt: skip
+    parser.add_argument("--auth", action="store_true",
+                        help="with tokens; LOGNODE_SERVER names the file of one")  # fmt: skip
     options = parser.parse_args(arguments)
-    return dev.run(options.n, options.data, options.base_port, tls=options.tls)
+    return dev.run(options.n, options.data, options.base_port, tls=options.tls, auth=options.auth)
 
 
 def _run_ca(arguments: Sequence[str]) -> int:

@@ -77,6 +77,10 @@ class Metrics:
         self._of_storage(registry)
 
     def _of_connections(self, registry: CollectorRegistry) -> None:
+        self.clients_refused = Counter(
+            "lognode_clients_refused", "Clients that were refused for lack of a valid token or "
+            "certificate.", registry=self.registry,
+        )  # fmt: skip
         self.handshakes_refused = Counter(
             "lognode_handshakes_refused", "Connections that ended before their handshake was done, "
             "by code; only with TLS.", ("code",), registry=registry,

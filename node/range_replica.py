@@ -10,13 +10,14 @@ from typing import Any
 
 from ..client import limits
 from ..client.errors import InvalidArgument, LognodeError, Overloaded, Sealed
+from ..client.key_spans import KeySpans
 from ..client.records import Batch, PackedBatch
 from ..partitions.load_sample import HotKey, Sample
 from ..partitions.model import Descriptor
 from ..raft.group_log import GroupLog
 from ..raft.types import LogEntry
 from ..statemachine import commands
-from ..statemachine.admission import admit, admit_steps
+from ..statemachine.admission import KeyCheck, admit, admit_steps
 from ..statemachine.range_state import Ahead, Base, RangeState
 from ..statemachine.turns import NotPrepared, TurnOver, Turns
 from .cooling import Cooling
@@ -94,21 +95,28 @@ class RangeReplica(Replica):
 
     # Appends.
 
-    def append(self, data: bytes | PackedBatch) -> "asyncio.Future[Reply]":
+    def append(
+        self, data: bytes | PackedBatch, keys: KeySpans | None = None
+    ) -> "asyncio.Future[Reply]":
         """Take one client batch into the next round. The future has the reply of apply.
 
+        `keys`: those that the sender may append to; None: every key.
         Raises NotLeader, Sealed, Overloaded, or what `admit` found wrong; nothing was appended.
         """
         self._check_takes()
         packed = data.data if isinstance(data, PackedBatch) else data
         _check_size(packed)
-        return self._gather(packed, admit(data, self.state.start, self.state.end))
+        start, end = self.state.start, self.state.end
+        return self._gather(packed, admit(data, start, end, _check_of(keys)))
 
-    def append_steps(self, packed: PackedBatch) -> Generator[None, None, "asyncio.Future[Reply]"]:
+    def append_steps(
+        self, packed: PackedBatch, keys: KeySpans | None = None
+    ) -> Generator[None, None, "asyncio.Future[Reply]"]:
         """Do the same as `append` in steps of at most a few milliseconds."""
         self._check_takes()
         _check_size(packed.data)
-        batch = yield from admit_steps(packed, self.state.start, self.state.end)
+        start, end = self.state.start, self.state.end
+        batch = yield from admit_steps(packed, start, end, _check_of(keys))
         self._check_takes()  # again: other work may have run between the steps
         return self._gather(packed.data, batch)
 
@@ -413,3 +421,7 @@ def _check_size(data: bytes) -> None:
             "are allowed: send it in parts",
             what="batch",
         )
+
+
+def _check_of(keys: KeySpans | None) -> KeyCheck | None:
+    return None if keys is None else keys.has_all

@@ -7,6 +7,7 @@ mark/<range>                    the highest generation ever started here (execut
 controller/<generation>         descriptor, applied, image, damaged, installed: as for a range
 image                           the newest metadata image this node has acted on
 clean                           true after an orderly stop, until the next start
+auth                            true: clients need tokens here, for ever
 refused                         why the cluster refuses this directory, for good
 joins                           the cluster that this directory, of none yet, is about to join
 sound/<content id>              true: the segment file was read from the disk, and was sound
@@ -26,6 +27,7 @@ PREPARED = "prepared/"
 SOUND = "sound/"
 IMAGE = "image"
 CLEAN = "clean"
+AUTH = "auth"
 REFUSED = "refused"
 JOINS = "joins"
 

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from ..client.acceptor import UNREAD, ServerConnection
+from ..client.acceptor import UNREAD, Believed, ServerConnection
+from ..client.access import Access
 from ..client.errors import (
     CorruptData,
     InvalidArgument,
@@ -16,11 +17,12 @@ from ..client.errors import (
 from ..client.invariants import DiskFailure, InvariantError
 from ..client.principal import Principal, of_node
 from ..client.protocol import Operation, Sender, by_number
-from ..client.protocol.appends import PRODUCER_CLOSE
+from ..client.protocol.appends import APPEND, PRODUCER_CLOSE
 from ..client.protocol.peers import JOIN, RAFT
 from ..client.protocol.reads import FOLLOW
 from ..client.request import Request, Room
 from ..client.wire import Hello, Welcome
+from .access import Accesses, Shown
 from .data_service import DataService
 from .follow import Follow
 from .metrics import Metrics
@@ -31,6 +33,8 @@ Body = dict[str, Any]
 Handler = Callable[[Body], Awaitable[Body]]
 PaidHandler = Callable[[Body, Room], Awaitable[Body]]
 """Waits for the room for its answer itself, just before the answer is made."""
+Visible = Callable[[Operation, Access, Body], Body]
+"""What of an answer may be seen by whom."""
 PeerHandler = Callable[[int, Body], Awaitable[Body]]
 
 log = logging.getLogger("lognode.server")
@@ -54,6 +58,9 @@ class Server:
         handlers: Mapping[Operation, Handler],
         paid_handlers: Mapping[Operation, PaidHandler],
         join: Handler,
+        accesses: Accesses,
+        proves_nodes: bool,
+        visible: Visible,
         peer_handlers: Mapping[Operation, PeerHandler],
         metrics: Metrics,
         on_stranger: Callable[[str], None],
@@ -68,6 +75,10 @@ class Server:
         self._paid_handlers = {**data.reads, **paid_handlers}
         self._peer_handlers = peer_handlers
         self._join = join
+        self._accesses = accesses
+        self._proves_nodes = proves_nodes
+        """Whether a node proves that it is one, by a secret or a certificate."""
+        self._visible = visible
         self._metrics = metrics
         self._on_broken = on_broken
 
@@ -80,7 +91,7 @@ class Server:
             raise RemoteProtocolError("a node that does not say which, or of which cluster")
         return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
 
-    def believe(self, hello: Hello) -> None:
+    def believe(self, connection: ServerConnection, hello: Hello) -> Believed:
         cluster, _ = self._who()
         if hello.cluster is not None and hello.cluster != cluster:
             if hello.role == "node":
@@ -89,6 +100,19 @@ class Server:
                 f"this node belongs to cluster {cluster}, the other side to {hello.cluster}: "
                 "check the address"
             )
+        if hello.role == "client":
+            return self._accesses.of_client(
+                Shown(
+                    hello.token, connection.certificate, connection.address,
+                    private=connection.is_private,
+                )
+            )  # fmt: skip
+        if self._accesses.is_on and not self._proves_nodes:
+            raise Unauthorized(
+                "this cluster has tokens and cannot tell its nodes from others; start every node "
+                "with --secret-file, or with TLS"
+            )
+        return None
 
     def operation(self, connection: ServerConnection, number: int) -> Operation:
         operation = by_number(number)
@@ -105,11 +129,13 @@ class Server:
     def opened(self, connection: ServerConnection) -> Principal | None:
         self._metrics.connections.labels(_role(connection)).inc()
         hello = connection.hello
-        if hello is None or hello.role != "node":
-            return None
-        return of_node(hello.node)
+        if hello is not None and hello.role == "node":
+            return of_node(hello.node)
+        self._accesses.opened(connection)
+        return None if connection.access is None else connection.access.principal
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
+        self._accesses.closed(connection)
         self._metrics.connections.labels(_role(connection)).dec()
         if error.fields.get("reason") == UNREAD:
             self._metrics.connections_ended.labels(UNREAD).inc()
@@ -127,9 +153,11 @@ class Server:
             # The key that the node has shown, whatever it says.
             seen = {**body, "key": "" if certificate is None else certificate.key}
             return self._counted(operation, lambda: self._join(seen))
+        if operation is APPEND:
+            return self._counted(operation, lambda: self._data.append(body, request.keys))
         paid = self._paid_handlers.get(operation)
         if paid is not None:
-            return self._counted(operation, lambda: paid(body, request.room))
+            return self._counted(operation, lambda: self._paid(request, paid))
         handler = self._handlers.get(operation)
         if handler is not None:
             return self._counted(operation, lambda: handler(body))
@@ -171,6 +199,11 @@ class Server:
             raise
         self._metrics.requests.labels(operation.name, "OK").inc()
         return answer
+
+    async def _paid(self, request: Request, paid: PaidHandler) -> Body:
+        answer = await paid(request.body, request.room)
+        rights = request.connection.access
+        return self._visible(request.operation, rights, answer) if rights is not None else answer
 
     async def _follow(self, request: Request) -> None:
         replica = self._data.find(request.body)

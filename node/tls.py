@@ -179,6 +179,14 @@ class NodeTls:
                     f"{_listed(self._clusters())}; use a certificate of this cluster"
                 )
 
+    def holder(self, certificate: Certificate) -> str:
+        """Name the holder of a client's certificate: `client NAME` where it names a client of this
+        cluster, else a name that no client can have."""
+        for cluster, client in certificate.clients():
+            if cluster in self._clusters():
+                return f"client {client}"
+        return certificate.holder
+
     def refused(self, address: str, error: LognodeError) -> None:
         """Count a connection that has ended before its handshake was done, and tell of it."""
         self._metrics.handshakes_refused.labels(error.code).inc()

@@ -21,6 +21,8 @@ CREATE_LOG: Final = "create_log"
 ALTER_LOG: Final = "alter_log"
 DELETE_LOG: Final = "delete_log"
 OPEN_PRODUCER: Final = "open_producer"
+CREATE_TOKEN: Final = "create_token"
+REVOKE_TOKEN: Final = "revoke_token"
 PLAN: Final = "plan"
 MOVE: Final = "move_range"
 SPLIT: Final = "split_range"
@@ -34,8 +36,8 @@ DONE: Final = "done"
 ABORT: Final = "abort"
 SEAL_CONTROLLER: Final = "seal_controller"
 
-_DATED: Final = frozenset({INSTALLED, DONE, ABORT, SEAL_CONTROLLER})
-"""Those that may end an operation."""
+_DATED: Final = frozenset({INSTALLED, DONE, ABORT, SEAL_CONTROLLER, CREATE_TOKEN})
+"""Those that may end an operation, and those that keep when they were given."""
 
 
 def dated(command: dict[str, Any], at_ms: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ..client.errors import (
     Unsupported,
     to_wire,
 )
-from . import allocate, commands, generation_commands, lifecycle, log_names, placement
+from . import allocate, commands, generation_commands, lifecycle, log_names, placement, tokens
 from .command_fields import number as _number
 from .command_fields import text as _text
 from .generation_commands import REASON_CHARS_MAX
@@ -76,6 +76,8 @@ class Metadata(MetadataState):
             if command["cluster"] == self.cluster_id:
                 return {"cluster": self.cluster_id}
             raise InvalidArgument(f"this is cluster {self.cluster_id} already", what="cluster")
+        if command.get("token"):  # first, since it may be refused
+            tokens.create(self, command["token"])
         self.cluster_id = command["cluster"]
         node_id = command["node"]
         self.controller = replace(self.controller, members=(node_id,))
@@ -251,6 +253,12 @@ class Metadata(MetadataState):
         self.producers[name] = (producer_id, epoch + 1)
         return {"id": producer_id, "count": 1, "epoch": epoch + 1}
 
+    def _create_token(self, command: Command, *_: int) -> Answer:
+        return tokens.create(self, command)
+
+    def _revoke_token(self, command: Command, *_: int) -> Answer:
+        return tokens.revoke(self, command)
+
     def _homes(self) -> placement.Homes:
         """Active nodes, those with the fewest replicas first."""
         nodes = self.active_nodes()
@@ -293,6 +301,8 @@ class Metadata(MetadataState):
         commands.ALTER_LOG: _alter_log,
         commands.DELETE_LOG: _delete_log,
         commands.OPEN_PRODUCER: _open_producer,
+        commands.CREATE_TOKEN: _create_token,
+        commands.REVOKE_TOKEN: _revoke_token,
         commands.SEAL_CONTROLLER: _seal_controller,
     }
 

@@ -27,6 +27,7 @@ from .model import (
     Span,
 )
 from .policy import Policy
+from .tokens import TokenRecord
 
 
 class MetadataState:
@@ -46,11 +47,20 @@ class MetadataState:
         """Per range, the highest generation whose replicas may go: the positive record that a
         member needs before it deletes anything (executions 2.17)."""
         self.next_ids = {"node": 1, "log": 1, "range": 1, "operation": 1, "producer": 1}
+        self.tokens: dict[str, TokenRecord] = {}
+        """By id. A change puts another map in its place."""
+        self.tokens_version = 0
+        """The version of the metadata in which the tokens last changed; 0: there never was one."""
         self.controller = Descriptor(CONTROLLER_RANGE, 1, 0, Span(b"", None), ())
         self.sealed = False
         """The controller's generation has ended; its successor is in `controller`."""
 
     # Reading.
+
+    @property
+    def has_auth(self) -> bool:
+        """Whether clients need a token or certificate; for ever once it is true."""
+        return self.tokens_version > 0
 
     def log_named(self, name: str) -> LogRecord:
         """The log of that name. Raises LogNotFound."""
@@ -169,7 +179,15 @@ class MetadataState:
             "next_ids": dict(self.next_ids),
             "controller": self.controller.to_wire(),
             "sealed": self.sealed,
+            **self._access_image(),
         }
+
+    def _access_image(self) -> dict[str, Any]:
+        """Without tokens as nodes of before had it."""
+        if not self.has_auth:
+            return {}
+        tokens = [record.to_image() for record in self.tokens.values()]
+        return {"tokens_version": self.tokens_version, "tokens": tokens}
 
     @classmethod
     def from_image(cls, image: dict[str, Any]) -> Self:
@@ -198,6 +216,10 @@ class MetadataState:
             metadata.next_ids = dict(image["next_ids"])
             metadata.controller = Descriptor.from_wire(image["controller"])
             metadata.sealed = image["sealed"]
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            metadata.tokens_version = image.get("tokens_version", 0)
+            metadata.tokens = {
+                body["id"]: TokenRecord.from_image(body) for body in image.get("tokens", ())
+            }
+        except (AttributeError, LookupError, TypeError, ValueError, InvalidArgument) as error:
             raise CorruptData(f"a metadata image that is none: {error!r}") from None
         return metadata

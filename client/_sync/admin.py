@@ -2,15 +2,18 @@
 
 """Blocking twins of those in `client/admin.py`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..admin import AsyncAdmin
 from ..loop_thread import LoopThread
+from ..principal import DEFAULT_CLASS
+from ..scopes import Scope
 
 
 class Admin:
-    """Operations on ranges and nodes. Had from a client, whose connections and default deadline it
-    uses."""
+    """Operations on ranges, nodes and tokens. Had from a client, whose connections and default
+    deadline it uses."""
 
     def __init__(self, loop: LoopThread, twin: AsyncAdmin) -> None:
         self._loop = loop
@@ -174,3 +177,46 @@ class Admin:
         Raises NodeNotFound, Conflict for a removed node, InvalidArgument.
         """
         return self._loop.call(self._twin.rekey(node, key, timeout=timeout))
+
+    def create_token(
+        self,
+        principal: str,
+        scopes: Sequence[Scope | str],
+        *,
+        expires_s: float | None = None,
+        quota_class: str = DEFAULT_CLASS,
+        certificate: str | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Create a token for a principal, or give the rights to the holder of a certificate.
+
+        `scopes`: what it allows, each a `Scope` or its text (`read,append acme/* user-*`), 1 to
+        `token_scopes_max`. `expires_s`: seconds from now, None: never. `quota_class` names the
+        limits that hold. `certificate`: `client NAME` for a certificate of `lognode ca client`,
+        else `name COMMON-NAME`.
+        Returns `id`, `principal`, and `token`, the text to give to `lognode.Client`; the cluster
+        keeps only its digest, so that nobody can read the text again. `token` is None where a
+        certificate is named.
+        The first token of a cluster turns authorisation on for ever and has to allow everything
+        (`all`) without expiry. Raises InvalidArgument, LimitExceeded, Conflict, Unauthorized.
+        """
+        return self._loop.call(
+            self._twin.create_token(
+                principal,
+                scopes,
+                expires_s=expires_s,
+                quota_class=quota_class,
+                certificate=certificate,
+                timeout=timeout,
+            )
+        )
+
+    def tokens(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """Return all tokens by principal: `id`, `principal`, `certificate`, `scopes` as text,
+        `created_ms`, `expires_ms` (None: never) and `quota_class`. Raises Unauthorized."""
+        return self._loop.call(self._twin.tokens(timeout=timeout))
+
+    def revoke_token(self, token_id: str, *, timeout: float | None = None) -> None:
+        """Revoke a token by its id. Its connections end at every node that hears of it, within
+        half a second. Raises NotFound, Conflict for the last token that may create tokens."""
+        self._loop.call(self._twin.revoke_token(token_id, timeout=timeout))

@@ -22,9 +22,13 @@ class Client:
     `lognodes://` is the same with TLS, and may name the files of `tls` itself:
     `lognodes://host:port?ca=FILE&cert=FILE&key=FILE`.
     `tls`: the files for TLS, see `lognode.Tls`; with them `lognode://` means TLS too.
+    `token`: what this client proves its identity with, as `lognode token create` prints it; the
+    address may name a file that has the token, `lognode://host:port?token=FILE`. The token is sent
+    inside TLS or to this very machine only.
     `timeout`: seconds, the default deadline of every call. Nothing is dialled before the first
     call. All use is on the loop that is running when it is first used.
-    Raises InvalidArgument for a bad address, and for files that cannot be used.
+    Raises InvalidArgument for a bad address, for files that cannot be used, and for text that is
+    not a token.
     """
 
     def __init__(
@@ -32,10 +36,11 @@ class Client:
         address_list: str = default_address,
         *,
         tls: Tls | None = None,
+        token: str | None = None,
         timeout: float = default_timeout_s,
     ) -> None:
         self._loop = LoopThread()
-        self._twin = AsyncClient(address_list, tls=tls, timeout=timeout)
+        self._twin = AsyncClient(address_list, tls=tls, token=token, timeout=timeout)
 
     def __repr__(self) -> str:
         return repr(self._twin).replace("AsyncClient", "Client")

@@ -20,9 +20,10 @@ from . import (
     verbs_ranges,
     verbs_read,
     verbs_recover,
+    verbs_tokens,
     verbs_write,
 )
-from .parser import UsageError, tls_of
+from .parser import UsageError, tls_of, token_of
 from .printer import Printer
 from .verb import Call, Verb
 
@@ -30,7 +31,8 @@ VERBS = {
     verb.name: verb
     for verb in (
         *verbs_logs.VERBS, *verbs_write.VERBS, *verbs_read.VERBS, *verbs_ranges.VERBS,
-        *verbs_recover.VERBS, *verbs_nodes.VERBS, *verbs_cluster.VERBS, *verbs_bench.VERBS,
+        *verbs_recover.VERBS, *verbs_nodes.VERBS, *verbs_cluster.VERBS, *verbs_tokens.VERBS,
+        *verbs_bench.VERBS,
     )
 }  # fmt: skip
 
@@ -60,7 +62,9 @@ def _find(arguments: Sequence[str]) -> tuple[Verb, Sequence[str]]:
 
 async def _run(verb: Verb, options: Namespace) -> int:
     try:
-        client = AsyncClient(options.server, tls=tls_of(options), timeout=options.timeout)
+        client = AsyncClient(
+            options.server, tls=tls_of(options), token=token_of(options), timeout=options.timeout
+        )
         call = Call(client, options, Printer(options.format), _note)
         try:
             code = await verb.run(call) or 0

@@ -7,9 +7,11 @@ import argparse
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ..tls import Tls
+from ..tokens import read_token
 from .printer import FORMATS
 
 default_server = "127.0.0.1:4600"
@@ -71,6 +73,11 @@ def add_common(parser: Parser) -> None:
             help=f"{text} (environment {variable})",
         )  # fmt: skip
     parser.add_argument(
+        "--token-file", default=os.environ.get("LOGNODE_TOKEN_FILE"), metavar="FILE",
+        help="the token, in a file that only its owner may read (environment LOGNODE_TOKEN_FILE; "
+        "LOGNODE_TOKEN has the token itself)",
+    )  # fmt: skip
+    parser.add_argument(
         "--timeout", type=age_s, default=10.0, metavar="AGE", help="deadline (default 10s)"
     )
     parser.add_argument("--format", choices=FORMATS, default="table", help="default table")
@@ -81,6 +88,17 @@ def tls_of(options: argparse.Namespace) -> Tls | None:
     """The TLS files of the flags of every verb; None where none is given."""
     files = (options.tls_ca, options.tls_cert, options.tls_key)
     return Tls(*files) if any(files) else None
+
+
+def token_of(options: argparse.Namespace) -> str | None:
+    """The token of the flags and the environment; None where none is given.
+
+    There is no flag for the token itself: all users of the machine see the flags of a process.
+    Raises InvalidArgument for a file that cannot be used.
+    """
+    if options.token_file:
+        return read_token(Path(options.token_file))
+    return os.environ.get("LOGNODE_TOKEN") or None
 
 
 def add_replica(parser: Parser) -> None:

@@ -9,8 +9,8 @@ The contract:
 1. `kinds` says what one value may be: its type and its bounds. A kind checks a value, describes
    itself, and makes valid and invalid values for the tests.
 2. `operation` says what one operation is: name, number on the wire, who may send it, the
-   permission it needs, whether a repetition is safe, the fields of its request and of its answer,
-   and how many bytes the answer may have.
+   permission it needs and where that has to hold, whether a repetition is safe, the fields of its
+   request and of its answer, and how many bytes the answer may have.
 3. The tables are `frames` (what every connection speaks), `appends`, `reads`, `cluster` (metadata
    and administration), `peers` (between nodes) and `raft_messages` (between members of a group).
    `table` joins them and finds an operation by its number.
@@ -22,7 +22,16 @@ The contract:
 Nothing here does I/O.
 """
 
-from .operation import Operation, Permission, Retry, Sender
+from .operation import Operation, Permission, Retry, Sender, Subject
 from .table import OPERATIONS, by_number, name_of
 
-__all__ = ["OPERATIONS", "Operation", "Permission", "Retry", "Sender", "by_number", "name_of"]
+__all__ = [
+    "OPERATIONS",
+    "Operation",
+    "Permission",
+    "Retry",
+    "Sender",
+    "Subject",
+    "by_number",
+    "name_of",
+]

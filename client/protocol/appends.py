@@ -15,7 +15,7 @@ from .common import (
     TIMEOUT,
 )
 from .kinds import Array, Binary, Column, Flag, Integer, Row, Text
-from .operation import Operation, Permission, Retry, Sender
+from .operation import Operation, Permission, Retry, Sender, Subject
 from .record import Optional, Record
 
 _BATCH: Final = Binary(limits.entry_bytes_max, limit="entry_bytes_max")
@@ -55,6 +55,7 @@ APPEND: Final = Operation(
     }),
     Record({"results": Array(_RESULT, limits.request_batches_max)}),
     _results_bytes,
+    subject=Subject.BATCHES,
 )  # fmt: skip
 FENCE: Final = Operation(
     "fence", 33,
@@ -62,6 +63,7 @@ FENCE: Final = Operation(
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
     Record({**GROUP, "id": Integer(), "epoch": Integer(), "node": Optional(Integer())}),
     EMPTY, SMALL_BYTES,
+    subject=Subject.RANGE,
 )  # fmt: skip
 PRODUCER_CLOSE: Final = Operation(
     "producer_close", 34,
@@ -69,6 +71,7 @@ PRODUCER_CLOSE: Final = Operation(
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
     Record({**GROUP, "id": Integer(), "node": Optional(Integer())}),
     None, 0,
+    subject=Subject.RANGE,
 )  # fmt: skip
 PRODUCER_NUMBER: Final = Operation(
     "producer_number", 35,
@@ -77,6 +80,7 @@ PRODUCER_NUMBER: Final = Operation(
     Record({**READ, "producer": Integer(), "number": Integer()}),
     Record({"applied": Flag(), "seq": Optional(SEQ)}, loose=True),
     SMALL_BYTES,
+    subject=Subject.RANGE,
 )  # fmt: skip
 TRIM: Final = Operation(
     "trim", 36,
@@ -84,6 +88,7 @@ TRIM: Final = Operation(
     Sender.CLIENT, Permission.TRIM, Retry.IDEMPOTENT,
     Record({**GROUP, "keys": _KEYS, "node": Optional(Integer())}),
     EMPTY, SMALL_BYTES,
+    subject=Subject.KEYS,
 )  # fmt: skip
 DELETE_KEYS: Final = Operation(
     "delete_keys", 37,
@@ -92,6 +97,7 @@ DELETE_KEYS: Final = Operation(
     Sender.CLIENT, Permission.TRIM, Retry.IDEMPOTENT,
     Record({**GROUP, "keys": _KEYS, "node": Optional(Integer())}),
     EMPTY, SMALL_BYTES,
+    subject=Subject.KEYS,
 )  # fmt: skip
 LEASE_TAKE: Final = Operation(
     "lease", 38,
@@ -111,6 +117,7 @@ LEASE_TAKE: Final = Operation(
     }),
     Record({"end_key": Optional(KEY), "expires_ms": Integer()}, loose=True),
     SMALL_BYTES,
+    subject=Subject.KEYS,
 )  # fmt: skip
 LEASE_RELEASE: Final = Operation(
     "release", 39,
@@ -118,6 +125,7 @@ LEASE_RELEASE: Final = Operation(
     Sender.CLIENT, Permission.READ, Retry.IDEMPOTENT,
     Record({**GROUP, "lease": LEASE, "node": Optional(Integer())}),
     EMPTY, SMALL_BYTES,
+    subject=Subject.RANGE,
 )  # fmt: skip
 
 APPENDS: Final = (

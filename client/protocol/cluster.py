@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from .. import limits
+from .. import limits, scopes
+from ..principal import DEFAULT_CLASS
 from .common import (
     ANYTHING,
     BOUND,
@@ -13,8 +14,8 @@ from .common import (
     SMALL_BYTES,
     WHOLE_BYTES,
 )
-from .kinds import Array, Column, Flag, Integer, Nullable, OneOf, Opaque, Table, Text
-from .operation import Operation, Permission, Retry, Sender
+from .kinds import Array, Binary, Column, Flag, Integer, Nullable, OneOf, Opaque, Row, Table, Text
+from .operation import Operation, Permission, Retry, Sender, Subject
 from .record import OMIT, Optional, Record, Shape
 
 RANGE: Final = Record(
@@ -56,7 +57,7 @@ METADATA: Final = Operation(
     "metadata", 64,
     "Return the cluster as clients need it: its nodes, one log or all, their ranges with leaders. "
     "The node waits half a second for metadata as new as `at_least`.",
-    Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
+    Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({"log": Optional(LOG_NAME), "at_least": Optional(Integer(), 0)}),
     Record({
         "cluster": Text(256),
@@ -66,10 +67,12 @@ METADATA: Final = Operation(
         "ranges": Array(RANGE, limits.frame_array_max),
     }, loose=True),
     WHOLE_BYTES,
+    subject=Subject.VISIBLE,
 )  # fmt: skip
 STATUS: Final = Operation(
     "status", 65, "Return what `/status.json` shows.",
     Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE, EMPTY, ANYTHING, WHOLE_BYTES,
+    subject=Subject.ANY_LOG,
 )  # fmt: skip
 HEALTH: Final = Operation(
     "health", 66, "Say whether the cluster is as it should be, and if not, why.",
@@ -93,6 +96,7 @@ CREATE_LOG: Final = Operation(
         "exist_ok": Optional(Flag(), False),
     }),
     Record({"log": Integer()}, loose=True), SMALL_BYTES,
+    subject=Subject.LOG,
 )  # fmt: skip
 ALTER_LOG: Final = Operation(
     "alter_log", 68, "Change rules of a log's policy; nil takes a rule away.",
@@ -104,11 +108,13 @@ ALTER_LOG: Final = Operation(
         ),
     }),
     Record({"log": Integer(), "policy": Opaque("partitions.policy")}, loose=True), SMALL_BYTES,
+    subject=Subject.LOG,
 )  # fmt: skip
 DELETE_LOG: Final = Operation(
     "delete_log", 69, "Delete a log and all its entries.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
     Record({"name": LOG_NAME}), EMPTY, SMALL_BYTES,
+    subject=Subject.LOG,
 )  # fmt: skip
 PRODUCER_OPEN: Final = Operation(
     "producer_open", 70,
@@ -119,6 +125,7 @@ PRODUCER_OPEN: Final = Operation(
         limits.producer_name_bytes_max, 1, limit="producer_name_bytes_max"))}),
     Record({"id": Integer(), "epoch": Integer(), "count": Optional(Integer(), 1)}, loose=True),
     SMALL_BYTES,
+    subject=Subject.ANY_LOG,
 )  # fmt: skip
 RANGE_TRANSFER: Final = Operation(
     "range_transfer", 72, "Have a member lead a range, or the controller for range 0.",
@@ -136,11 +143,13 @@ RANGE_SPLIT: Final = Operation(
     "range_split", 74, "Begin to split the range that has the key, at the key.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
     Record({"log": LOG_NAME, "at": KEY}), _PLANNED, SMALL_BYTES,
+    subject=Subject.LOG,
 )  # fmt: skip
 RANGE_MERGE: Final = Operation(
     "range_merge", 75, "Begin to merge the two ranges of a log that meet at the key.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
     Record({"log": LOG_NAME, "at": KEY}), _PLANNED, SMALL_BYTES,
+    subject=Subject.LOG,
 )  # fmt: skip
 RANGE_RECOVERY: Final = Operation(
     "range_recovery", 76, "Say what there is to recover a range from. Nothing is changed.",
@@ -175,8 +184,53 @@ NODE_REKEY: Final = Operation(
     Record({"node": Integer(), "key": Text(128, 1)}), ANYTHING, SMALL_BYTES,
 )  # fmt: skip
 
+_PRINCIPAL: Final = Text(limits.principal_name_chars_max, 1, chars=True)
+_TOKEN_ID: Final = Text(16, 16)
+_SCOPE: Final = Row(
+    verbs=Array(Text(0, among=scopes.VERBS), len(scopes.VERBS), 1),
+    log=Text(limits.log_name_bytes_max + 1, 1),
+    keys=Binary(limits.key_bytes_max + 1, 1),
+)
+"""As `client.scopes` has them: `log` and `keys` may end with `*`."""
+TOKEN_CREATE: Final = Operation(
+    "token_create", 88,
+    "Give a principal rights: whoever shows the token with this digest, or the certificate that "
+    "`certificate` names, has the scopes. Exactly one of the two is given.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
+    Record({
+        "id": _TOKEN_ID,
+        "digest": Optional(Binary(32, 32)),
+        "certificate": Optional(Text(limits.certificate_holder_chars_max, 1, chars=True)),
+        "principal": _PRINCIPAL,
+        "scopes": Array(_SCOPE, limits.token_scopes_max, 1),
+        "expires_ms": Optional(Integer(1)),
+        "quota_class": Optional(Text(limits.quota_class_chars_max, 1, chars=True), DEFAULT_CLASS),
+    }),
+    Record({"id": _TOKEN_ID, "version": Integer()}, loose=True), SMALL_BYTES,
+)  # fmt: skip
+TOKEN_LIST: Final = Operation(
+    "token_list", 89, "Return all tokens without what proves them.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.SAFE, EMPTY,
+    Record({"tokens": Array(Record({
+        "id": _TOKEN_ID,
+        "principal": _PRINCIPAL,
+        "certificate": Optional(Text(limits.certificate_holder_chars_max, chars=True), ""),
+        "scopes": Array(_SCOPE, limits.token_scopes_max),
+        "created_ms": Integer(),
+        "expires_ms": Optional(Integer()),
+        "quota_class": Text(limits.quota_class_chars_max, chars=True),
+    }, loose=True), limits.tokens_max)}, loose=True),
+    WHOLE_BYTES,
+)  # fmt: skip
+TOKEN_REVOKE: Final = Operation(
+    "token_revoke", 90,
+    "Take a token's rights away; each node ends the connections that have them.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
+    Record({"id": _TOKEN_ID}), Record({"version": Integer()}, loose=True), SMALL_BYTES,
+)  # fmt: skip
+
 CLUSTER: Final = (
     METADATA, STATUS, HEALTH, CREATE_LOG, ALTER_LOG, DELETE_LOG, PRODUCER_OPEN, RANGE_TRANSFER,
     RANGE_MOVE, RANGE_SPLIT, RANGE_MERGE, RANGE_RECOVERY, RANGE_RECOVER, NODE_DRAIN,
-    NODE_REMOVE, NODE_REKEY,
+    NODE_REMOVE, NODE_REKEY, TOKEN_CREATE, TOKEN_LIST, TOKEN_REVOKE,
 )  # fmt: skip

@@ -17,7 +17,7 @@ answers `[0, operation, body]`. An unknown operation gets the error UNSUPPORTED.
 
 from typing import Final
 
-from .kinds import Array, Binary, Flag, Integer, Row, Text
+from .kinds import Array, Binary, Flag, Integer, Row, SecretText, Text
 from .record import Optional, Record
 
 HELLO: Final = 1
@@ -66,6 +66,8 @@ ABOUT: Final = {
 
 nonce_bytes: Final = 32
 _NONCE: Final = Binary(nonce_bytes, nonce_bytes)
+token_chars_max: Final = 256
+"""Of a token. Tokens of other programs may have longer secrets than those of lognode."""
 _VERSION: Final = Integer(0, 65_535)
 _CLUSTER_ID: Final = Text(256)
 HELLO_BODY: Final = Record({
@@ -77,6 +79,7 @@ HELLO_BODY: Final = Record({
     "incarnation": Optional(Integer(), 0),
     "nonce": _NONCE,
     "compressions": Optional(Array(Text(32), 16), ()),
+    "token": Optional(SecretText(token_chars_max)),
 })  # fmt: skip
 WELCOME_BODY: Final = Record({
     "version": _VERSION,

@@ -214,6 +214,17 @@ class Text(Kind):
         return ord(character) >= 0x20 and not 0x7F <= ord(character) < 0xA0
 
 
+class SecretText(Text):
+    """Text that no error repeats."""
+
+    def refuse(self, value: Any, name: str) -> NoReturn:
+        size = f" with {len(value)} characters" if type(value) is str else ""
+        raise InvalidArgument(
+            f"`{name}` is {type(value).__name__}{size}; allowed: {self.text()}. Correct the field.",
+            what=name,
+        )
+
+
 class Binary(Kind):
     """Bytes within a length."""
 

@@ -33,9 +33,31 @@ class Permission(Enum):
     READ = "read"
     APPEND = "append"
     TRIM = "trim"
+    GROUP = "group"
+    """Held by members of consumer groups."""
     ADMIN = "admin"
     PEER = "peer"
     """Held by nodes alone."""
+
+
+class Subject(Enum):
+    """What of the cluster an operation is about: where its permission has to hold."""
+
+    CLUSTER = "cluster"
+    """All logs, those to come included."""
+    ANY_LOG = "any_log"
+    """At least one log."""
+    VISIBLE = "visible"
+    """The log in `log`, with any permission; without `log` the answer shows such logs alone."""
+    LOG = "log"
+    """The log in `log` or `name`."""
+    RANGE = "range"
+    """The log of the range in `range`, whatever keys of the log the principal may use."""
+    KEYS = "keys"
+    """The log of the range in `range`, and the keys that the body names: `key`, `keys`, or all
+    keys of the range with `prefix` and from `start_key` on, below `end_key`."""
+    BATCHES = "batches"
+    """The log of the range in `range`, and the keys of the records in `batches`."""
 
 
 class Retry(Enum):
@@ -65,6 +87,7 @@ class Operation:
     """None: a one-way message, which nobody answers."""
     weight: int | Weight
     """The bytes that the answer may have at most; a function of the checked request's body."""
+    subject: Subject = Subject.CLUSTER
     streams: bool = False
     """Answered by pushes, each of the answer's fields, and by an end."""
 

@@ -21,7 +21,7 @@ from .common import (
     page_bytes,
 )
 from .kinds import Array, Binary, Column, Flag, Integer, Nullable, OneOf, Row, Table, Text
-from .operation import Operation, Permission, Retry, Sender, Weight
+from .operation import Operation, Permission, Retry, Sender, Subject, Weight
 from .record import Optional, Record, Shape
 
 _BAND: Final = Row(first=SEQ, end=SEQ, key=BOUND, seq=SEQ)
@@ -55,7 +55,7 @@ def _read(
 ) -> Operation:
     return Operation(
         name, number, about, Sender.CLIENT, Permission.READ, Retry.SAFE,
-        Record({**READ, **request}), answer, weight,
+        Record({**READ, **request}), answer, weight, subject=Subject.KEYS,
     )  # fmt: skip
 
 
@@ -159,6 +159,7 @@ FOLLOW: Final = Operation(
         "end_key": Optional(KEY),
     }, loose=True),
     limits.page_bytes_default + ENTRY_BYTES,
+    subject=Subject.KEYS,
     streams=True,
 )  # fmt: skip
 

@@ -283,7 +283,7 @@ class FakeNode:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, cluster="fake", node=self.node_id)
 
-    def believe(self, hello: Hello) -> None:
+    def believe(self, connection: ServerConnection, hello: Hello) -> None:
         return
 
     def opened(self, connection: ServerConnection) -> None:

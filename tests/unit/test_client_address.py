@@ -1,11 +1,15 @@
 """Addresses: what users write, and what they are told when it is wrong."""
 
+from pathlib import Path
+
 import pytest
 
 import lognode
-from lognode.client.address import Address, parse, split_address, tls_of
+from lognode.client.address import Address, parse, split_address, tls_of, token_file_of
 from lognode.client.errors import InvalidArgument
+from lognode.client.private_files import write_private
 from lognode.client.tls import Tls
+from lognode.client.tokens import draw
 
 
 @pytest.mark.parametrize(
@@ -43,7 +47,6 @@ def test_addresses_parse(text: str, expected: list[tuple[str, int]]) -> None:
         ("[::1]4600", "ipv6"),
         ("user@h:1", "not a host"),
         ("h/path:1", "not a host"),
-        ("lognode://h:1?ca=x", "not a port"),
         ("lognodes://", "no host"),
     ],
 )
@@ -76,6 +79,27 @@ def test_an_address_may_name_the_files_for_tls() -> None:
     ):  # fmt: skip
         with pytest.raises(InvalidArgument, match="is not ca=FILE&cert=FILE&key=FILE"):
             tls_of(text)
+
+
+def test_an_address_names_the_file_of_a_token(tmp_path: Path) -> None:
+    for text, expected in (
+        ("h:1", None),
+        ("lognode://h:1", None),
+        ("lognode://h:1,g?token=/x/t", Path("/x/t")),
+        ("lognodes://h:1?ca=a&token=t", Path("t")),
+    ):
+        assert token_file_of(text) == expected
+        parse(text)
+    assert tls_of("lognodes://h:1?ca=a&token=t") == Tls(ca="a")
+    assert tls_of("lognode://h:1?token=t") is None
+    for text in ("lognode://h?ca=a", "lognode://h?token=", "lognode://h?token=a&token=b"):
+        with pytest.raises(InvalidArgument, match="is not token=FILE"):
+            lognode.AsyncClient(text)
+    path, token = tmp_path / "t", draw()
+    write_private(path, token.encode())
+    assert repr(lognode.AsyncClient(f"lognode://h:1?token={path}")) == "<AsyncClient lognode://h:1>"
+    with pytest.raises(InvalidArgument, match="given twice"):
+        lognode.AsyncClient(f"lognode://h:1?token={path}", token=token)
 
 
 def test_files_for_tls_are_given_once() -> None:

@@ -43,7 +43,7 @@ class Server:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, cluster="c1", node=7)
 
-    def believe(self, hello: Hello) -> None:
+    def believe(self, connection: ServerConnection, hello: Hello) -> None:
         """Whoever it is."""
 
     def operation(self, connection: ServerConnection, number: int) -> Operation:

@@ -47,7 +47,7 @@ class Server:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, cluster=self.cluster, node=7)
 
-    def believe(self, hello: Hello) -> None:
+    def believe(self, connection: ServerConnection, hello: Hello) -> None:
         self.believed.append(hello)
         if hello.cluster not in (None, self.cluster):
             raise Unauthorized(f"this is cluster {self.cluster}, not {hello.cluster}")

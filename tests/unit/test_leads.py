@@ -357,6 +357,7 @@ def test_a_wish_that_has_come_true_already_is_kept_too() -> None:
         "handover": SimpleNamespace(wish=lambda *wish: wishes.append(wish)),
         "recoveries": SimpleNamespace(report=None),
         "room": None,
+        "wall_ms": None,
     }
     service = ClusterService(**parts)
     answer = asyncio.run(service.range_transfer({"range": 1, "node": 1}))

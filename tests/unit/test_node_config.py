@@ -23,6 +23,8 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "tls_key": ("a", "b", "c", Path("a")),
     "tls_ca": ("a", "b", "c", Path("a")),
     "tls_client_auth": ("none", "optional", "required", "none"),
+    "auth": ("on", "off", "on", "on"),
+    "http_host": ("a,b", "c", "d", ("a", "b")),
     "dial_map": ("a", "b", "c", Path("a")),
     "log_level": ("debug", "info", "error", "DEBUG"),
     "wal_file_bytes": (str(1 << 20), str(2 << 20), str(4 << 20), 1 << 20),

@@ -24,7 +24,7 @@ class _Listening:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce)
 
-    def believe(self, hello: Hello) -> None: ...
+    def believe(self, connection: ServerConnection, hello: Hello) -> None: ...
 
     def operation(self, connection: ServerConnection, number: int) -> Operation:
         raise NotImplementedError

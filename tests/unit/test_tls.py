@@ -45,7 +45,7 @@ class Server:
         self.hellos.append(hello)
         return Welcome(nonce=nonce, cluster="c", node=1)
 
-    def believe(self, hello: Hello) -> None:
+    def believe(self, connection: ServerConnection, hello: Hello) -> None:
         return
 
     def opened(self, connection: ServerConnection) -> None:

@@ -41,7 +41,7 @@ class Server:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, cluster=CLUSTER, node=2)
 
-    def believe(self, hello: Hello) -> None:
+    def believe(self, connection: ServerConnection, hello: Hello) -> None:
         self.believed.append(hello)
 
     def opened(self, connection: ServerConnection) -> None:

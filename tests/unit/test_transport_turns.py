@@ -45,7 +45,7 @@ class Server:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(nonce=nonce, cluster="c", node=1)
 
-    def believe(self, hello: Hello) -> None: ...
+    def believe(self, connection: ServerConnection, hello: Hello) -> None: ...
 
     def opened(self, connection: ServerConnection) -> None:
         self.connections.append(connection)

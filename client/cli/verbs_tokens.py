@@ -1,0 +1,71 @@
+"""`lognode token create`, `token list` and `token revoke`."""
+
+from pathlib import Path
+
+from .. import scopes
+from ..private_files import write_private
+from .parser import Parser, rule_ms
+from .verb import Call, Verb
+from .verbs_logs import confirm
+
+_TOKEN = ("id", "principal", "certificate", "scopes", "expires_ms", "quota_class")
+
+
+def _nothing(_: Parser) -> None:
+    return None
+
+
+def _create_arguments(parser: Parser) -> None:
+    parser.add_argument("principal", metavar="PRINCIPAL", help="the name that quotas and logs show")
+    parser.add_argument("--scope", action="append", required=True, metavar="'VERBS [LOG [KEYS]]'",
+                        help=f"what is allowed: verbs ({', '.join(scopes.VERBS)}, or all), a log "
+                        "or PREFIX*, keys or PREFIX*; several times for several")  # fmt: skip
+    parser.add_argument("--expires", type=rule_ms, metavar="AGE",
+                        help="from now, as 90d (default none: never)")  # fmt: skip
+    parser.add_argument("--quota-class", default="default", metavar="CLASS",
+                        help="the limits that hold (default default)")  # fmt: skip
+    parser.add_argument("--certificate", metavar="'client NAME'",
+                        help="give the rights to the holder of that certificate in place of a "
+                        "token; 'name COMMON-NAME' for one of another CA")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FILE",
+                        help="write the token to a file that only its owner may read")  # fmt: skip
+
+
+async def _create(call: Call) -> None:
+    options = call.options
+    certificate = options.certificate
+    if certificate is not None and " " not in certificate:
+        certificate = f"client {certificate}"
+    made = await call.client.admin.create_token(
+        options.principal, options.scope, certificate=certificate, quota_class=options.quota_class,
+        expires_s=None if options.expires is None else options.expires / 1000,
+    )  # fmt: skip
+    if made["token"] is None:
+        call.printer.scalar(made["id"])
+    elif options.out is None:
+        call.note(f"note: token {made['id']} is shown this once; keep it in a file of mode 0600")
+        call.printer.scalar(made["token"])
+    else:
+        write_private(options.out, f"{made['token']}\n".encode())
+        call.printer.scalar(made["id"])
+
+
+async def _list(call: Call) -> None:
+    call.printer.rows(await call.client.admin.tokens(), _TOKEN)
+
+
+def _revoke_arguments(parser: Parser) -> None:
+    parser.add_argument("id", metavar="ID", help="its part before the dot")
+
+
+async def _revoke(call: Call) -> None:
+    token_id = call.options.id
+    confirm(call, f"revoke token {token_id}, and end the connections that use it?")
+    await call.client.admin.revoke_token(token_id)
+
+
+VERBS = (
+    Verb("token create", "a token for a client", _create, _create_arguments, True),
+    Verb("token list", "the tokens, without their secrets", _list, _nothing),
+    Verb("token revoke", "take a token away", _revoke, _revoke_arguments, True),
+)

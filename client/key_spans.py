@@ -1,0 +1,65 @@
+"""The keys that a principal may use, as spans in the order of keys."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+Span = tuple[bytes, bytes | None]
+"""From the first key on, below the second key; None: to the end of all keys."""
+EVERY_KEY: Final[Span] = (b"", None)
+
+
+class KeySpans:
+    """Disjoint spans. Spans that meet or overlap are united."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._starts: list[bytes] = []
+        self._ends: list[bytes | None] = []
+        for start, end in sorted(spans, key=lambda span: span[0]):
+            if self._ends and (self._ends[-1] is None or start <= self._ends[-1]):
+                last = self._ends[-1]
+                self._ends[-1] = None if last is None or end is None else max(last, end)
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    @property
+    def has_every_key(self) -> bool:
+        """Whether there is no key outside the spans."""
+        return self.covers(*EVERY_KEY)
+
+    def covers(self, start: bytes, end: bytes | None) -> bool:
+        """Return whether every key from `start` on and below `end` lies in one span."""
+        if end is not None and end <= start:
+            return True
+        at = bisect_right(self._starts, start) - 1
+        if at < 0:
+            return False
+        last = self._ends[at]
+        return last is None or (end is not None and end <= last)
+
+    def has(self, key: bytes) -> bool:
+        """Return whether the key lies in one of the spans."""
+        at = bisect_right(self._starts, key) - 1
+        if at < 0:
+            return False
+        end = self._ends[at]
+        return end is None or key < end
+
+    def has_all(self, keys: Sequence[bytes]) -> bool:
+        """Return whether every key lies in one of the spans.
+
+        Two passes in C decide it where the lowest and the highest key lie in one span, or where
+        there is one span only; else each key is looked at, in about 0.3 us.
+        """
+        if not keys or self.covers(min(keys), max(keys) + b"\0"):
+            return True
+        return len(self._starts) > 1 and all(map(self.has, keys))
+
+
+def prefix_span(prefix: bytes) -> Span:
+    """Return the span of all keys that begin with the prefix."""
+    stripped = prefix.rstrip(b"\xff")
+    return prefix, stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

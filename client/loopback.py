@@ -1,0 +1,15 @@
+"""Whether an address is of this very machine: what travels there is seen by nobody else."""
+
+import ipaddress
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether the host is a loopback IP address or `localhost`."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

@@ -1,0 +1,149 @@
+"""Scopes of tokens: what a principal may do, with which logs and with which keys.
+
+A scope has verbs, a pattern of log names and a pattern of keys. A pattern is a name or key in full,
+or a prefix that ends with `*`; `*` alone matches everything. As text a scope is
+
+    VERBS [LOG [KEYS]]      read,append acme/* user-*
+
+A principal may do what at least one of its scopes allows.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from . import limits
+from .errors import InvalidArgument
+from .key_spans import Span, prefix_span
+
+VERBS: Final = ("describe", "read", "append", "trim", "group", "admin")
+ALL: Final = "all"
+"""All verbs, where a scope is written as text."""
+_WHOLE_LOGS: Final = frozenset({"describe", "admin", "group"})
+"""Verbs that no pattern of keys can restrict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a token allows: see the module.
+
+    `verbs`: some of `VERBS`; `log`: a log's name, or a prefix of names that ends with `*`; `keys`:
+    a key, or a prefix of keys that ends with `*`. `describe` is to see status, health and metrics;
+    a log's name and ranges are seen with any verb on the log. `admin` on `*` includes nodes and
+    tokens. Raises InvalidArgument.
+    """
+
+    verbs: frozenset[str]
+    log: str = "*"
+    keys: bytes = b"*"
+
+    def __post_init__(self) -> None:
+        unknown = self.verbs - frozenset(VERBS)
+        if unknown or not self.verbs:
+            given = ", ".join(sorted(unknown)) or "nothing"
+            raise _wrong(f"the scope has the verbs {given}; allowed: {', '.join(VERBS)}, or {ALL}")
+        if not self.log or "*" in self.log[:-1] or not _is_name(self.log):
+            raise _wrong(
+                f"the scope has the log {self.log!r}; allowed: a log's name, or a prefix and `*`"
+            )
+        if not 1 <= len(self.keys) <= limits.key_bytes_max + 1:
+            raise _wrong(
+                f"the scope has keys of {len(self.keys)} bytes; allowed: a key or a prefix and "
+                f"`*`, 1 to {limits.key_bytes_max + 1} bytes"
+            )
+        if self.keys != b"*" and self.verbs & _WHOLE_LOGS:
+            raise _wrong(
+                f"the scope has the verbs {self._verbs_text} and the keys {_shown(self.keys)}; "
+                f"{', '.join(sorted(_WHOLE_LOGS))} hold for whole logs. Make two scopes of it"
+            )
+
+    @property
+    def text(self) -> str:
+        """The scope as it is written."""
+        words = [self._verbs_text, self.log, _shown(self.keys)]
+        while len(words) > 1 and words[-1] == "*":
+            words.pop()
+        return " ".join(words)
+
+    @property
+    def _verbs_text(self) -> str:
+        if len(self.verbs) == len(VERBS):
+            return ALL
+        return ",".join(verb for verb in VERBS if verb in self.verbs)
+
+    @property
+    def has_every_log(self) -> bool:
+        """Whether the scope is about all logs that there are and will be."""
+        return self.log == "*"
+
+    @property
+    def tenant(self) -> str | None:
+        """The first part of the names of all logs in the scope, if they have it in common."""
+        first, slash, _ = self.log.partition("/")
+        return first if slash and first else None
+
+    def has_log(self, name: str) -> bool:
+        """Return whether the scope is about the log of that name."""
+        if self.log.endswith("*"):
+            return name.startswith(self.log[:-1])
+        return name == self.log
+
+    def span(self) -> Span:
+        """Return the span of the keys that the scope is about."""
+        if self.keys.endswith(b"*"):
+            return prefix_span(self.keys[:-1])
+        return self.keys, self.keys + b"\0"
+
+    def to_wire(self) -> list[Any]:
+        """Return the scope as an array."""
+        return [[verb for verb in VERBS if verb in self.verbs], self.log, self.keys]
+
+    @classmethod
+    def from_wire(cls, row: Sequence[Any]) -> Self:
+        """Undo `to_wire`. Raises InvalidArgument, TypeError, ValueError."""
+        verbs, log, keys = row
+        if type(log) is not str or type(keys) is not bytes:
+            raise TypeError("the log of a scope is text and its keys are bytes")
+        return cls(frozenset(verbs), log, keys)
+
+
+def parse_scope(text: str) -> Scope:
+    """Return the scope that is written so. Raises InvalidArgument."""
+    words = text.split(None, 2)
+    if not words:
+        raise _wrong("the scope is empty; write verbs, then a log, then keys: `read acme/* user-*`")
+    verbs = frozenset(words[0].split(","))
+    if ALL in verbs:
+        verbs = verbs - {ALL} | frozenset(VERBS)
+    log = words[1] if len(words) > 1 else "*"
+    keys = words[2].encode("utf-8", "surrogateescape") if len(words) > 2 else b"*"
+    return Scope(verbs, log, keys)
+
+
+def scopes_of(given: Iterable[Scope | str]) -> tuple[Scope, ...]:
+    """Return the scopes, written as text or not. Raises InvalidArgument, also for too many."""
+    found = tuple(parse_scope(each) if isinstance(each, str) else each for each in given)
+    if not 1 <= len(found) <= limits.token_scopes_max:
+        raise _wrong(
+            f"the token has {len(found)} scopes; allowed are 1 to {limits.token_scopes_max}"
+        )
+    return found
+
+
+def common_tenant(scopes: Iterable[Scope]) -> str | None:
+    """Return the tenant that all scopes are confined to; None where there is none."""
+    tenants = {scope.tenant for scope in scopes}
+    return tenants.pop() if len(tenants) == 1 else None
+
+
+def _is_name(pattern: str) -> bool:
+    within = len(pattern.encode("utf-8", "replace")) <= limits.log_name_bytes_max + 1
+    return within and pattern.isprintable() and not any(map(str.isspace, pattern))
+
+
+def _shown(keys: bytes) -> str:
+    return keys.decode("utf-8", "backslashreplace")
+
+
+def _wrong(message: str) -> InvalidArgument:
+    return InvalidArgument(f"{message}.", what="scope")

@@ -1,0 +1,137 @@
+"""Who may use this node: puts together what authorises clients, and makes the first token.
+
+The founder of a cluster with `--auth` draws a token that allows everything and writes it to
+`admin.token` in its data directory, where only its owner may read it. The command that founds the
+cluster has the token's digest: there is no moment in which the cluster serves strangers. The file
+is written before that command, and read again by a founder that ended in between.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ..client import tokens
+from ..client.access import Access
+from ..client.errors import InvalidArgument, LognodeError
+from ..client.private_files import write_private
+from ..client.protocol import Operation
+from ..partitions.metadata import Metadata
+from ..partitions.tokens import first_token
+from . import visible
+from .access import Accesses
+from .config import Config
+from .data_directory import ADMIN_TOKEN
+from .http_guard import HttpGuard, hosts_of
+from .metrics import Metrics
+from .tls import NodeTls
+from .token_service import TokenService
+
+Body = dict[str, Any]
+log = logging.getLogger("lognode.access")
+
+
+class Entrance:
+    """The parts of a node that know its clients.
+
+    `metadata`, `command`, `refresh`, `wall_ms` and `is_fresh` as in `Accesses` and `TokenService`;
+    `was_on`: the data directory says that authorisation is on; `keep` writes that there; `on_end`
+    gets the error that ends this node.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        secret: bytes | None,
+        tls: NodeTls | None,
+        metadata: Callable[[], Metadata],
+        command: Callable[[Body], Awaitable[Body]],
+        refresh: Callable[[], Awaitable[None]],
+        wall_ms: Callable[[], int],
+        was_on: bool,
+        keep: Callable[[], Awaitable[None]],
+        is_fresh: Callable[[], bool],
+        on_end: Callable[[LognodeError], None],
+        metrics: Metrics,
+    ) -> None:
+        self._kept, self._keep = was_on, keep
+        self._learnt = asyncio.Event()
+        self._on_end = on_end
+        self._config = config
+        self._metadata = metadata
+        self._wall_ms = wall_ms
+        self.proves_nodes = secret is not None or tls is not None
+        """Whether a node proves that it is one, by the secret or a certificate."""
+        self.accesses = Accesses(
+            metadata=metadata, refresh=refresh, wall_ms=wall_ms, metrics=metrics,
+            identity=lambda certificate: certificate.holder if tls is None
+            else tls.holder(certificate),
+            wants_auth=was_on or config.auth == "on", is_fresh=is_fresh,
+        )  # fmt: skip
+        self.guard = HttpGuard(self.accesses, hosts_of(config))
+        service = TokenService(
+            command=command, refresh=refresh, metadata=metadata, proves_nodes=self.proves_nodes
+        )
+        self.handlers = service.handlers
+
+    def image_changed(self) -> None:
+        """There is newer metadata."""
+        self.accesses.image_changed()
+        if self._metadata().has_auth and not self._kept:
+            self._learnt.set()
+
+    async def run(self) -> None:
+        """Remember that authorisation is on, and end rights that expire, until cancelled."""
+        expiry = asyncio.ensure_future(self.accesses.run())
+        try:
+            if not self._kept:
+                await self._learnt.wait()
+                await self._keep()
+                self._kept = True
+                try:
+                    self.check()
+                except InvalidArgument as error:
+                    self._on_end(error)
+            await expiry
+        finally:
+            expiry.cancel()
+
+    def check(self) -> None:
+        """Raise InvalidArgument where authorisation is on and nodes prove nothing."""
+        if self.accesses.is_on and not self.proves_nodes:
+            raise InvalidArgument(
+                "clients need tokens here, and nodes prove nothing: whoever says that it is a "
+                "node would be believed; give every node --secret-file, or TLS", what="auth",
+            )  # fmt: skip
+        metadata = self._metadata()
+        if self._config.auth == "on" and metadata.cluster_id and not metadata.has_auth:
+            raise InvalidArgument(
+                "--auth is for founding a cluster, and this cluster has no token; start the node "
+                "without --auth and create the first one: `lognode token create admin --scope all`",
+                what="auth",
+            )
+
+    def visible(self, operation: Operation, access: Access, answer: Body) -> Body:
+        """Return what of the answer the principal may see."""
+        return visible.visible(operation, access, answer, self._metadata())
+
+    def founding(self) -> Body:
+        """Return what the command that founds the cluster says of tokens.
+
+        Raises InvalidArgument and Unavailable for a file of the first token that cannot be used.
+        """
+        if self._config.auth != "on":
+            return {}
+        path = self._config.data / ADMIN_TOKEN
+        if path.exists():
+            token = tokens.read_token(path)
+        else:
+            token = tokens.draw()
+            write_private(path, f"{token}\n".encode())
+            log.warning(
+                "the first token of the cluster may do everything; keep its file safe",
+                extra={"fields": {"file": str(path), "token": tokens.id_of(token)}},
+            )
+        made = first_token(tokens.id_of(token), tokens.digest_of(token))
+        return {"token": {**made, "at_ms": self._wall_ms()}}

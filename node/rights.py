@@ -1,0 +1,165 @@
+"""What one token allows: the check of every request of the clients that show it."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..client.errors import RangeNotFound, Unauthorized
+from ..client.key_spans import KeySpans, Span, prefix_span
+from ..client.principal import Principal
+from ..client.protocol import Operation, Permission, Subject
+from ..client.scopes import common_tenant
+from ..partitions.metadata import Metadata
+from ..partitions.model import Descriptor
+from ..partitions.tokens import TokenRecord
+
+_REMEMBERED_MAX: Final = 1_024
+"""Logs and permissions of which a token's keys are kept at hand."""
+_NOTHING: Final = KeySpans(())
+
+Body = dict[str, Any]
+
+
+class Ending:
+    """Rights that may end while connections have them."""
+
+    over: str | None = None
+    """Why they have ended, None while they hold."""
+    over_s = 0.0
+    """When they ended, in seconds of the monotonic clock."""
+
+    def end(self, why: str, now_s: float) -> None:
+        """Allow nothing from now on."""
+        if self.over is None:
+            self.over, self.over_s = why, now_s
+
+    def check_holds(self) -> None:
+        """Raise Unauthorized once the rights have ended."""
+        if self.over is not None:
+            raise Unauthorized(self.over)
+
+
+class Rights(Ending):
+    """Implements `client.access.Access` for the holders of one token."""
+
+    def __init__(self, record: TokenRecord, metadata: Callable[[], Metadata]) -> None:
+        self.record = record
+        self.principal = Principal(
+            record.principal, common_tenant(record.scopes), record.quota_class
+        )
+        self._metadata = metadata
+        self._everywhere: Final = frozenset(
+            verb for scope in record.scopes if scope.has_every_log and scope.keys == b"*"
+            for verb in scope.verbs
+        )  # fmt: skip
+        """Verbs that hold for all keys of all logs."""
+        self._remembered: dict[tuple[str, str], KeySpans] = {}
+
+    def authorise(self, operation: Operation, body: Body) -> KeySpans | None:
+        """Return the keys that batches of the request may have; None: every key.
+
+        Raises Unauthorized, and RangeNotFound for a range of which this node knows no log.
+        """
+        self.check_holds()
+        permission, subject = operation.permission, operation.subject
+        if permission.value in self._everywhere:
+            return None
+        if permission is Permission.PEER:
+            raise Unauthorized(f"{operation} is for nodes of the cluster")
+        if subject is Subject.VISIBLE:
+            self._check_visible(operation, body["log"])
+        elif subject is Subject.ANY_LOG:
+            if not any(permission.value in scope.verbs for scope in self.record.scopes):
+                raise self._refusal(operation, "any log")
+        elif subject is Subject.LOG:
+            name = body["log"] if "log" in body else body["name"]
+            if not self._keys(permission, name).has_every_key:
+                raise self._refusal(operation, f"log {name}")
+        elif subject is Subject.CLUSTER:
+            raise self._refusal(operation, "the whole cluster")
+        else:
+            return self._of_range(operation, subject, body)
+        return None
+
+    def sees(self, log: str) -> bool:
+        """Return whether the principal may know of the log."""
+        return any(scope.has_log(log) for scope in self.record.scopes)
+
+    def may(self, permission: Permission, log: str) -> bool:
+        """Return whether the principal has the permission for all keys of the log."""
+        return self._keys(permission, log).has_every_key
+
+    def may_everywhere(self, permission: Permission) -> bool:
+        """Return whether the principal has the permission for all logs, those to come included."""
+        return permission.value in self._everywhere
+
+    def _check_visible(self, operation: Operation, log: str | None) -> None:
+        if log is not None and not self.sees(log):
+            raise self._refusal(operation, f"log {log}")
+
+    def _of_range(self, operation: Operation, subject: Subject, body: Body) -> KeySpans | None:
+        range_ = self._range(body["range"])
+        record = self._metadata().logs.get(range_.log_id)
+        name = "" if record is None else record.name
+        keys = self._keys(operation.permission, name)
+        if keys is _NOTHING:
+            raise self._refusal(operation, f"log {name}")
+        if subject is Subject.RANGE or keys.has_every_key:
+            return None
+        if subject is Subject.BATCHES:
+            return keys
+        if not _within(keys, body, range_):
+            raise self._refusal(operation, f"all of these keys of log {name}")
+        return None
+
+    def _range(self, range_id: int) -> Descriptor:
+        """The range, or a range that has some of its keys by now: their log is the same."""
+        metadata = self._metadata()
+        found = metadata.ranges.get(range_id)
+        if found is not None:
+            return found
+        for descendant in metadata.descendants(range_id):
+            return descendant
+        raise RangeNotFound(f"no range {range_id} on this node", range=range_id)
+
+    def _keys(self, permission: Permission, log: str) -> KeySpans:
+        """The keys of the log for which the principal has the permission."""
+        verb = permission.value
+        found = self._remembered.get((verb, log))
+        if found is None:
+            spans = [s.span() for s in self.record.scopes if verb in s.verbs and s.has_log(log)]
+            found = KeySpans(spans) if spans else _NOTHING
+            if len(self._remembered) >= _REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[verb, log] = found
+        return found
+
+    def _refusal(self, operation: Operation, what: str) -> Unauthorized:
+        verb = operation.permission.value
+        need = "any verb" if operation.subject is Subject.VISIBLE else f"the verb {verb}"
+        return Unauthorized(
+            f"{operation} needs {need} on {what}, and token {self.record.token_id} of "
+            f"{self.record.principal} does not have that; use a token with such a scope"
+        )
+
+
+def _within(keys: KeySpans, body: Body, range_: Descriptor) -> bool:
+    """Whether all keys that the request names are among those keys."""
+    if body.get("key") is not None:
+        return keys.has(body["key"])
+    named = body.get("keys")
+    if named is not None:
+        return keys.has_all(list(named) if type(named) is dict else [row[0] for row in named])
+    return keys.covers(*_span(body, range_))
+
+
+def _span(body: Body, range_: Descriptor) -> Span:
+    """The keys that the request reads: those of the range alone, where its span is known."""
+    start, end = prefix_span(body.get("prefix") or b"")
+    spans = [(body.get("start_key") or b"", body.get("end_key"))]
+    if range_.range_id == body["range"] and range_.generation == body["generation"]:
+        spans.append(range_.span)
+    for low, high in spans:
+        start = max(start, low)
+        if high is not None:
+            end = high if end is None else min(end, high)
+    return start, end

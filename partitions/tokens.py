@@ -1,0 +1,207 @@
+"""Tokens in the metadata: who may do what in the cluster.
+
+Authorisation is on from the first token on, for ever: the first token is part of the command that
+founds a cluster with `--auth`, or is created later. So the first token has to allow everything, and
+the last token that may create tokens for ever cannot be revoked: nobody locks the door from inside.
+
+A record either has the digest of a secret (see `client.tokens`) or names a certificate's holder.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgpack
+
+from ..client import limits
+from ..client.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
+from ..client.principal import DEFAULT_CLASS, check_principal_name
+from ..client.scopes import VERBS, Scope, scopes_of
+from ..client.tokens import is_id
+from .command_fields import number, text
+
+if TYPE_CHECKING:
+    from .metadata_state import MetadataState
+
+_DIGEST_BYTES: Final = 32
+_KEPT_MS: Final = 24 * 3_600 * 1_000
+"""An expired token is listed for so long, and then goes when a token is created."""
+
+Command = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """One token. Times are milliseconds since 1970; `expires_ms` 0: never."""
+
+    token_id: str
+    principal: str
+    scopes: tuple[Scope, ...]
+    digest: bytes = field(default=b"", repr=False)
+    certificate: str = ""
+    """`client NAME`, `name COMMON-NAME` or `key FINGERPRINT`; "" for a token with a digest."""
+    created_ms: int = 0
+    expires_ms: int = 0
+    quota_class: str = DEFAULT_CLASS
+
+    @property
+    def rules_for_ever(self) -> bool:
+        """Whether the token may create tokens, today and always."""
+        return not self.expires_ms and any(
+            "admin" in scope.verbs and scope.has_every_log for scope in self.scopes
+        )
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Whether the token is of no use any more."""
+        return 0 < self.expires_ms <= now_ms
+
+    def to_image(self) -> dict[str, Any]:
+        """Return the record as msgpack values."""
+        return {
+            "id": self.token_id,
+            "principal": self.principal,
+            "scopes": [scope.to_wire() for scope in self.scopes],
+            "digest": self.digest,
+            "certificate": self.certificate,
+            "created_ms": self.created_ms,
+            "expires_ms": self.expires_ms,
+            "quota_class": self.quota_class,
+        }
+
+    @classmethod
+    def from_image(cls, body: dict[str, Any]) -> Self:
+        """Undo `to_image`. Raises KeyError, TypeError, InvalidArgument."""
+        return cls(
+            body["id"], body["principal"], tuple(map(Scope.from_wire, body["scopes"])),
+            body["digest"], body["certificate"], body["created_ms"], body["expires_ms"],
+            body["quota_class"],
+        )  # fmt: skip
+
+    def to_row(self) -> dict[str, Any]:
+        """Return what administrators may see: everything but the digest."""
+        return {**self.to_image(), "digest": None, "expires_ms": self.expires_ms or None}
+
+
+def create(metadata: "MetadataState", command: Command) -> dict[str, Any]:
+    """Add the token. Doing it twice is doing it once.
+
+    Raises InvalidArgument, LimitExceeded, and Conflict for an id or a certificate that has another
+    record and for a first token that does not rule for ever.
+    """
+    record = _record(command)
+    known = metadata.tokens.get(record.token_id)
+    if known is not None:
+        if _same(known, record):
+            return _answer(metadata, known)
+        raise Conflict(f"token {record.token_id} exists already; draw another one")
+    if not metadata.has_auth and not record.rules_for_ever:
+        raise Conflict(
+            f"the first token of a cluster turns authorisation on for ever, and token "
+            f"{record.token_id} may not create tokens for ever; first create one with the scope "
+            "`all` and without expiry"
+        )
+    kept = _kept(metadata.tokens.values(), record.created_ms)
+    _check_room(kept, record)
+    if record.certificate and any(each.certificate == record.certificate for each in kept):
+        raise Conflict(
+            f"certificate {record.certificate!r} has a record already; revoke that one first"
+        )
+    metadata.tokens = {each.token_id: each for each in (*kept, record)}
+    metadata.tokens_version = metadata.version + 1
+    return _answer(metadata, record)
+
+
+def revoke(metadata: "MetadataState", command: Command) -> dict[str, Any]:
+    """Take the token away. Raises NotFound, and Conflict for the last one that rules for ever."""
+    record = metadata.tokens.get(text(command, "id"))
+    if record is None:
+        raise NotFound(f"no token {text(command, 'id')}; `lognode token list` shows all")
+    others = {key: each for key, each in metadata.tokens.items() if each is not record}
+    if record.rules_for_ever and not any(each.rules_for_ever for each in others.values()):
+        raise Conflict(
+            f"token {record.token_id} is the last one that may create tokens for ever; create "
+            "another one with the scope `all` and without expiry first"
+        )
+    metadata.tokens = others
+    metadata.tokens_version = metadata.version + 1
+    return {"version": metadata.version + 1}
+
+
+def check_digest(digest: object) -> bytes:
+    """Return a token's digest. Raises InvalidArgument."""
+    if type(digest) is not bytes or len(digest) != _DIGEST_BYTES:
+        raise InvalidArgument(f"a digest of a token has {_DIGEST_BYTES} bytes", what="digest")
+    return digest
+
+
+def first_token(token_id: str, digest: bytes, principal: str = "admin") -> Command:
+    """Return what creates the first token of a cluster: it allows everything for ever."""
+    everything = Scope(frozenset(VERBS))
+    return {
+        "id": token_id,
+        "digest": digest,
+        "principal": principal,
+        "scopes": [everything.to_wire()],
+    }
+
+
+def _record(command: Command) -> TokenRecord:
+    token_id, certificate = text(command, "id"), text(command, "certificate")
+    if not is_id(token_id):
+        raise InvalidArgument(f"token id {token_id!r}; an id has 16 hexadecimal digits", what="id")
+    digest = command.get("digest")
+    if (digest is None) == (not certificate):
+        raise InvalidArgument("a token has a digest or names a certificate, one of both")
+    if len(certificate) > limits.certificate_holder_chars_max:
+        raise InvalidArgument(f"certificate holder of {len(certificate)} characters", what="id")
+    created_ms, expires_ms = number(command, "at_ms"), number(command, "expires_ms")
+    if 0 < expires_ms <= created_ms:
+        raise InvalidArgument(
+            f"the token would expire {(created_ms - expires_ms) // 1000} s ago; give a later time",
+            what="expires_ms",
+        )
+    quota_class = text(command, "quota_class") or DEFAULT_CLASS
+    if len(quota_class) > limits.quota_class_chars_max or not quota_class.isprintable():
+        raise InvalidArgument(f"quota class {quota_class[:80]!r}", what="quota_class")
+    return TokenRecord(
+        token_id=token_id,
+        principal=check_principal_name(text(command, "principal")),
+        scopes=scopes_of(map(Scope.from_wire, command["scopes"])),
+        digest=b"" if certificate else check_digest(digest),
+        certificate=certificate,
+        created_ms=created_ms,
+        expires_ms=expires_ms,
+        quota_class=quota_class,
+    )
+
+
+def _same(known: TokenRecord, asked: TokenRecord) -> bool:
+    """Whether a second creation is the repetition of the first: all but its time is the same."""
+    return {**known.to_image(), "created_ms": 0} == {**asked.to_image(), "created_ms": 0}
+
+
+def _kept(tokens: Iterable[TokenRecord], now_ms: int) -> list[TokenRecord]:
+    return [each for each in tokens if not each.is_expired(now_ms - _KEPT_MS)]
+
+
+def _check_room(kept: list[TokenRecord], record: TokenRecord) -> None:
+    if len(kept) >= limits.tokens_max:
+        raise LimitExceeded(
+            f"the cluster has {len(kept)} tokens; {limits.tokens_max} are allowed: revoke some",
+            limit="tokens_max", value=len(kept) + 1, allowed=limits.tokens_max,
+        )  # fmt: skip
+    size = sum(map(_size, (*kept, record)))
+    if size > limits.tokens_bytes_max:
+        raise LimitExceeded(
+            f"the tokens of the cluster would have {size} bytes; {limits.tokens_bytes_max} are "
+            "allowed: revoke some",
+            limit="tokens_bytes_max", value=size, allowed=limits.tokens_bytes_max,
+        )  # fmt: skip
+
+
+def _size(record: TokenRecord) -> int:
+    return len(msgpack.packb(record.to_image()))
+
+
+def _answer(metadata: "MetadataState", record: TokenRecord) -> dict[str, Any]:
+    return {"id": record.token_id, "version": metadata.version + 1}

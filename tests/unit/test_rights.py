@@ -1,0 +1,296 @@
+"""What a token allows: every operation of the table, its log and its keys."""
+
+import copy
+from typing import Any
+
+import pytest
+from metadata_log import Controller
+
+from lognode.client import tokens
+from lognode.client.errors import RangeNotFound, Unauthorized
+from lognode.client.key_spans import KeySpans
+from lognode.client.protocol import OPERATIONS, Operation, Permission, Sender, Subject
+from lognode.client.protocol.appends import APPEND, DELETE_KEYS, FENCE, LEASE_TAKE, TRIM
+from lognode.client.protocol.cluster import (
+    ALTER_LOG,
+    CREATE_LOG,
+    HEALTH,
+    METADATA,
+    NODE_DRAIN,
+    PRODUCER_OPEN,
+    RANGE_MOVE,
+    RANGE_SPLIT,
+    STATUS,
+    TOKEN_CREATE,
+    TOKEN_LIST,
+)
+from lognode.client.protocol.reads import EXPORT, FOLLOW, KEYS, LATEST, READ_SPAN, RESOLVE, SCAN
+from lognode.client.scopes import VERBS, scopes_of
+from lognode.node.rights import Rights
+from lognode.node.visible import visible
+from lognode.partitions.metadata import Metadata
+from lognode.partitions.tokens import TokenRecord
+
+OF_CLIENTS = [
+    operation
+    for operation in OPERATIONS.values()
+    if operation.sender in (Sender.CLIENT, Sender.OPERATOR)
+]
+
+
+@pytest.fixture(scope="module")
+def metadata() -> Metadata:
+    """Logs 1 `acme/a` of range 1, 2 `acme/b` of ranges 2 and 3, split at `m`, and 3 `other`."""
+    controller = Controller().nodes(1)
+    controller.do("create_log", name="acme/a")
+    controller.do("create_log", name="acme/b", split_at=[b"m"])
+    controller.do("create_log", name="other")
+    return controller.metadata
+
+
+def rights(metadata: Metadata, *scopes: str) -> Rights:
+    token = tokens.draw()
+    record = TokenRecord(tokens.id_of(token), "app", scopes_of(scopes), tokens.digest_of(token))
+    return Rights(record, lambda: metadata)
+
+
+def body(operation: Operation, **given: Any) -> dict[str, Any]:
+    """As the acceptor has it."""
+    where = {"range": 1, "generation": 1} if "range" in operation.request.shape else {}
+    return operation.request.check({**where, **given})
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "append": {"batches": [b""]}, "fence": {"id": 1, "epoch": 1}, "producer_close": {"id": 1},
+    "producer_number": {"producer": 1, "number": 1}, "trim": {"keys": [[b"k", 1]]},
+    "delete_keys": {"keys": [[b"k", 1]]},
+    "lease": {"lease": "l", "through": 1, "lease_ms": 1}, "release": {"lease": "l"},
+    "latest": {"key": b"k"}, "count": {"key": b"k"}, "scan": {"key": b"k"},
+    "resolve": {"start": "earliest"}, "metadata": {"log": "acme/a"},
+    "create_log": {"name": "acme/a"},
+    "alter_log": {"name": "acme/a", "changes": {}}, "delete_log": {"name": "acme/a"},
+    "range_transfer": {"node": 1}, "range_move": {"from": 1, "to": 2},
+    "range_split": {"log": "acme/a", "at": b"k"}, "range_merge": {"log": "acme/a", "at": b"k"},
+    "range_recover": {"from": 1}, "node_drain": {"node": 1}, "node_remove": {"node": 1},
+    "node_rekey": {"node": 1, "key": "k"},
+    "token_create": {"id": "0" * 16, "principal": "p", "scopes": [[["read"], "*", b"*"]]},
+    "token_revoke": {"id": "0" * 16},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", OF_CLIENTS, ids=str)
+def test_every_operation_needs_its_verb(metadata: Metadata, operation: Operation) -> None:
+    """With every other verb on everything it is refused, with its own on everything allowed."""
+    asked = body(operation, **SMALL.get(operation.name, {}))
+    own = operation.permission.value
+    if operation.permission is Permission.NONE:
+        assert operation is METADATA
+        own = "read"
+    rights(metadata, own).authorise(operation, asked)
+    rights(metadata, "all").authorise(operation, asked)
+    others = ",".join(verb for verb in VERBS if verb != own)
+    if operation is not METADATA:
+        with pytest.raises(Unauthorized, match=f"needs the verb {own}"):
+            rights(metadata, others).authorise(operation, asked)
+    with pytest.raises(Unauthorized):
+        rights(metadata, "group other").authorise(operation, asked)
+
+
+@pytest.mark.parametrize("operation", OF_CLIENTS, ids=str)
+def test_a_tenant_keeps_to_its_logs(metadata: Metadata, operation: Operation) -> None:
+    asked = body(operation, **SMALL.get(operation.name, {}))
+    tenant, stranger = rights(metadata, "all acme/*"), rights(metadata, "all other")
+    if operation.subject is Subject.ANY_LOG:
+        tenant.authorise(operation, asked)
+    elif operation.subject is Subject.CLUSTER:
+        with pytest.raises(Unauthorized, match="the whole cluster"):
+            tenant.authorise(operation, asked)
+    else:
+        tenant.authorise(operation, asked)
+        with pytest.raises(Unauthorized, match="acme/a"):
+            stranger.authorise(operation, asked)
+
+
+def test_operations_on_nodes_ranges_and_tokens_are_about_the_whole_cluster() -> None:
+    for operation in (HEALTH, NODE_DRAIN, RANGE_MOVE, TOKEN_CREATE, TOKEN_LIST):
+        assert operation.subject is Subject.CLUSTER
+    for operation in (CREATE_LOG, ALTER_LOG, RANGE_SPLIT):
+        assert operation.subject is Subject.LOG
+    for operation in (PRODUCER_OPEN, STATUS):
+        assert operation.subject is Subject.ANY_LOG
+
+
+@pytest.mark.parametrize(
+    ("operation", "given", "allowed"),
+    [
+        (LATEST, {"key": b"user-1"}, True),
+        (LATEST, {"key": b"user"}, False),
+        (SCAN, {"key": b"zz"}, False),
+        (KEYS, {"prefix": b"user-"}, True),
+        (KEYS, {"prefix": b"user-1"}, True),
+        (KEYS, {"prefix": b"use"}, False),
+        (KEYS, {}, False),
+        (KEYS, {"prefix": b"user-", "start_after": b"a"}, True),
+        (READ_SPAN, {}, False),
+        (READ_SPAN, {"start_key": b"user-", "end_key": b"user."}, True),
+        (READ_SPAN, {"start_key": b"user-", "end_key": b"user.\0"}, False),
+        (READ_SPAN, {"start_key": b"user-"}, False),
+        (EXPORT, {"start_key": b"user-1", "end_key": b"user-2"}, True),
+        (RESOLVE, {"start": "earliest", "key": b"user-1"}, True),
+        (RESOLVE, {"start": "earliest", "key": b"x"}, False),
+        (RESOLVE, {"start": "latest"}, False),
+        (FOLLOW, {"keys": {b"user-1": 1, b"user-2": 1}}, True),
+        (FOLLOW, {"keys": {b"user-1": 1, b"x": 1}}, False),
+        (FOLLOW, {"keys": {}}, True),
+        (FOLLOW, {"prefix": b"user-"}, True),
+        (FOLLOW, {"prefix": b"user-", "start_key": b"a", "end_key": b"z"}, True),
+        (FOLLOW, {"start_key": b"user-", "end_key": b"user-z"}, True),
+        (FOLLOW, {}, False),
+        (LEASE_TAKE, {"lease": "l", "through": 1, "lease_ms": 1}, False),
+        (LEASE_TAKE, {"lease": "l", "through": 1, "lease_ms": 1, "start_key": b"user-5",
+                      "end_key": b"user-6"}, True),
+        (TRIM, {"keys": [[b"user-1", 1], [b"user-2", 1]]}, True),
+        (TRIM, {"keys": [[b"user-1", 1], [b"x", 1]]}, False),
+        (DELETE_KEYS, {"keys": [[b"x", 1]]}, False),
+    ],
+)  # fmt: skip
+def test_a_scope_of_keys_allows_these_keys_alone(
+    metadata: Metadata, operation: Operation, given: dict[str, Any], allowed: bool
+) -> None:
+    app = rights(metadata, "read,append,trim acme/a user-*")
+    if allowed:
+        assert app.authorise(operation, body(operation, **given)) is None
+    else:
+        with pytest.raises(Unauthorized, match="keys of log acme/a"):
+            app.authorise(operation, body(operation, **given))
+
+
+def test_a_scope_of_keys_of_all_logs_holds_for_these_keys_alone(metadata: Metadata) -> None:
+    app = rights(metadata, "read,append * user-*")
+    app.authorise(LATEST, body(LATEST, key=b"user-1"))
+    with pytest.raises(Unauthorized):
+        app.authorise(LATEST, body(LATEST, key=b"x"))
+    keys = app.authorise(APPEND, body(APPEND, batches=[b""]))
+    assert keys is not None
+    assert not keys.has(b"x")
+
+
+def test_keys_of_a_whole_range_are_those_of_its_span(metadata: Metadata) -> None:
+    """Where the principal may use all keys of the range, the request need not name them."""
+    upper = [scope for letter in "mnopqrstuvwxyz" for scope in [f"read acme/b {letter}*"]]
+    app = rights(metadata, *upper)
+    spans = KeySpans([(b"m", b"{")])
+    assert spans.covers(b"m", b"{")
+    with pytest.raises(Unauthorized):  # the range has keys above `z...`
+        app.authorise(READ_SPAN, body(READ_SPAN, range=3))
+    app.authorise(READ_SPAN, body(READ_SPAN, range=3, end_key=b"{"))
+    with pytest.raises(Unauthorized):
+        app.authorise(READ_SPAN, body(READ_SPAN, range=2, end_key=b"{"))
+    old = {**body(READ_SPAN, range=3, end_key=b"{"), "generation": 7}
+    with pytest.raises(Unauthorized):  # of another generation the span is not known
+        app.authorise(READ_SPAN, old)
+
+
+def test_batches_may_have_the_keys_of_the_scope(metadata: Metadata) -> None:
+    asked = body(APPEND, batches=[b""])
+    keys = rights(metadata, "append acme/a a*", "append acme/a x", "read").authorise(APPEND, asked)
+    assert keys is not None
+    assert keys.has_all([b"a", b"ab", b"x"])
+    assert not keys.has_all([b"a", b"b"])
+    assert not keys.has_all([b"xx"])
+    assert rights(metadata, "append acme/a").authorise(APPEND, asked) is None
+    assert rights(metadata, "append").authorise(APPEND, asked) is None
+
+
+def test_a_fence_needs_any_keys_of_the_log(metadata: Metadata) -> None:
+    asked = body(FENCE, id=1, epoch=1)
+    assert rights(metadata, "append acme/a a*").authorise(FENCE, asked) is None
+    with pytest.raises(Unauthorized):
+        rights(metadata, "read acme/a", "append acme/b").authorise(FENCE, asked)
+
+
+def test_a_range_of_which_this_node_knows_nothing_is_not_found(metadata: Metadata) -> None:
+    with pytest.raises(RangeNotFound):
+        rights(metadata, "read acme/*").authorise(SCAN, body(SCAN, range=99, key=b"k"))
+    rights(metadata, "read").authorise(SCAN, body(SCAN, range=99, key=b"k"))
+
+
+def test_the_log_of_a_range_that_was_split_is_known_by_its_parts() -> None:
+    controller = Controller().nodes(1)
+    controller.do("create_log", name="acme/a")
+    metadata = controller.metadata
+    child = next(iter(metadata.ranges.values()))
+    image = metadata.image()
+    image["ranges"][0]["lineage"] = [[7, 1, 1, 1, 1, 0, b""]]
+    read = Metadata.from_image(image)
+    assert read.descendants(7)[0].log_id == child.log_id
+    rights(read, "read acme/*").authorise(SCAN, body(SCAN, range=7, key=b"k"))
+    with pytest.raises(Unauthorized):
+        rights(read, "read other").authorise(SCAN, body(SCAN, range=7, key=b"k"))
+
+
+def test_metadata_shows_the_logs_of_the_principal_alone(metadata: Metadata) -> None:
+    answer = {
+        "version": 9,
+        "logs": [{"id": r.log_id, "name": r.name} for r in metadata.logs.values()],
+        "ranges": [{"id": r.range_id, "log": r.log_id} for r in metadata.ranges.values()],
+    }
+    shown = visible(METADATA, rights(metadata, "trim acme/b x*"), answer, metadata)
+    assert [log["name"] for log in shown["logs"]] == ["acme/b"]
+    assert [range_["id"] for range_ in shown["ranges"]] == [2, 3]
+    assert shown["version"] == 9
+    assert visible(METADATA, rights(metadata, "read"), answer, metadata) == answer
+    with pytest.raises(Unauthorized):
+        rights(metadata, "read acme/*").authorise(METADATA, body(METADATA, log="other"))
+    with pytest.raises(Unauthorized):  # whether such a log exists is not told either
+        rights(metadata, "read acme/*").authorise(METADATA, body(METADATA, log="nothing"))
+
+
+def test_status_shows_the_logs_of_the_principal_and_keys_that_it_may_read(
+    metadata: Metadata,
+) -> None:
+    def range_row(range_id: int, log: str, start: bytes, end: bytes | None) -> dict[str, Any]:
+        last = {"kind": "split", "reason": "at key m"} if range_id == 3 else None
+        return {"id": range_id, "log": log, "start": start, "end": end,
+                "hot_key": {"key": b"m"}, "last_operation": last}  # fmt: skip
+
+    status = {
+        "cluster": {"id": "c"},
+        "nodes": [{"id": 1}],
+        "logs": [{"id": r.log_id, "name": r.name} for r in metadata.logs.values()],
+        "ranges": [
+            range_row(0, "", b"", None),
+            *(
+                range_row(r.range_id, metadata.logs[r.log_id].name, *r.span)
+                for r in metadata.ranges.values()
+            ),
+        ],
+        "operations": [
+            {"id": 5, "ranges": [2], "reason": "at key m"},
+            {"id": 6, "ranges": [4], "reason": "at key m"},
+        ],
+        "replicas": [{"range": n} for n in (1, 2, 3, 4)],
+        "damaged": [{"range": 4, "reason": "at key m"}],
+    }
+    before = copy.deepcopy(status)
+    shown = visible(STATUS, rights(metadata, "describe acme/b"), status, metadata)
+    assert [log["name"] for log in shown["logs"]] == ["acme/b"]
+    assert shown["ranges"] == [
+        {"id": 2, "log": "acme/b", "last_operation": None},
+        {"id": 3, "log": "acme/b", "last_operation": {"kind": "split", "reason": None}},
+    ]
+    assert shown["operations"] == [{"id": 5, "ranges": [2]}]
+    assert shown["replicas"] == [{"range": 2}, {"range": 3}]
+    assert (shown["damaged"], shown["nodes"]) == ([], [{"id": 1}])
+    reader = visible(STATUS, rights(metadata, "describe,read acme/b"), status, metadata)
+    assert reader["ranges"] == status["ranges"][2:4]
+    assert reader["operations"] == status["operations"][:1]
+    everything = visible(STATUS, rights(metadata, "describe", "read acme/b"), status, metadata)
+    assert [log["id"] for log in everything["logs"]] == [1, 2, 3]
+    assert [("start" in row) for row in everything["ranges"]] == [False, False, True, True, False]
+    assert ["reason" in row for row in everything["operations"]] == [True, False]
+    assert everything["damaged"] == [{"range": 4}]
+    of_keys = visible(STATUS, rights(metadata, "describe", "read acme/b x*"), status, metadata)
+    assert not any("start" in row for row in of_keys["ranges"])
+    assert visible(STATUS, rights(metadata, "describe,read"), status, metadata) == status
+    assert status == before
