@@ -91,12 +91,17 @@ class Links:
         """All that there are."""
         return list(self._links)
 
-    async def start(self, nodes: Mapping[int, str]) -> None:
+    async def start(self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None) -> None:
         """Start the server, with a link for each ordered pair of nodes and from the clients to
-        each. `nodes`: by number, from 1, the address where each listens."""
+        each. `nodes`: by number, from 1, where each listens for clients; `peers`: where each
+        listens for other nodes, unless that is the same."""
         pairs = [(one, other) for other in nodes for one in (CLIENTS, *nodes) if one != other]
         self._links = {
-            pair: _Link(f"{pair[0]}-{pair[1]}", f"127.0.0.1:{port}", nodes[pair[1]])
+            pair: _Link(
+                f"{pair[0]}-{pair[1]}",
+                f"127.0.0.1:{port}",
+                (nodes if pair[0] == CLIENTS else peers or nodes)[pair[1]],
+            )
             for pair, port in zip(pairs, free_ports(len(pairs)), strict=True)
         }
         await self._server.start()

@@ -1,8 +1,8 @@
 """The processes of a cluster under test: started, killed, paused and stopped, each by its number.
 
-A node is `python -m lognode.node.main` in a process group of its own. It listens on a port that
-nobody is told; what it advertises is the proxy through which clients reach it, and its dial map
-turns what the others advertise into the proxies from it to them.
+A node is `python -m lognode.node.main` in a process group of its own. It listens for clients on a
+port that nobody is told; what it advertises is the proxy through which clients reach it. Its dial
+map turns the addresses where the others listen for peers into the proxies from it to them.
 """
 
 import asyncio
@@ -31,8 +31,9 @@ _FLAGS: Final = ("--disk-reserve-bytes", "0")
 class Wiring(Protocol):
     """The proxies between the nodes, and from the clients to each (`links.py`)."""
 
-    async def start(self, nodes: Mapping[int, str]) -> None:
-        """Make them all: `nodes` has the address at which each node listens."""
+    async def start(self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None) -> None:
+        """Make them all: `nodes` has the address at which each node listens for clients, `peers`
+        that at which it listens for other nodes."""
 
     def address(self, pair: tuple[int, int]) -> str:
         """Where the first dials to reach the second; CLIENTS is 0."""
@@ -52,7 +53,9 @@ class Node:
         """Of the data directory, where that is a mount: it can lose power, and be slow."""
         self.log_path = root / f"node{number}.log"
         self.address = f"127.0.0.1:{port}"
-        """Where it listens."""
+        """Where it listens for clients."""
+        self.peer = f"127.0.0.1:{port + 1}"
+        """Where it listens for other nodes."""
         self.http = f"127.0.0.1:{http}"
         self.environment = dict(environment)
         """Of the process, from its next start on; and so is what stands before its command:"""
@@ -239,7 +242,10 @@ class Nodes:
 
     async def start(self, flags: Sequence[str] = ()) -> None:
         """Start proxies and nodes, and return when each node serves. Raises Unavailable."""
-        await self.links.start({node.number: node.address for node in self._nodes})
+        await self.links.start(
+            {node.number: node.address for node in self._nodes},
+            {node.number: node.peer for node in self._nodes},
+        )
         self.root.mkdir(parents=True, exist_ok=True)
         for node in self._nodes:
             node.advertised = self.links.address((CLIENTS, node.number))
@@ -255,14 +261,15 @@ class Nodes:
         others = [other for other in self._nodes if other is not node]
         dial_map.write_text(
             "".join(
-                f'"{other.advertised}" = "{self.links.address((node.number, other.number))}"\n'
+                f'"{other.peer}" = "{self.links.address((node.number, other.number))}"\n'
                 for other in others
             )
         )
         founder = self._nodes[0]
         node.arguments = [
             "--data", str(node.data), "--listen", node.address, "--advertise", node.advertised,
-            "--http", node.http, "--dial-map", str(dial_map), *_FLAGS, *flags,
+            "--peer-listen", node.peer, "--peer-advertise", node.peer, "--http", node.http,
+            "--dial-map", str(dial_map), *_FLAGS, *flags,
             *(() if node is founder else ("--join", founder.advertised)),
         ]  # fmt: skip
 

@@ -17,6 +17,7 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Protocol
 
 from . import limits, wire
@@ -26,27 +27,27 @@ from .errors import (
     InvalidArgument,
     LognodeError,
     NotFound,
-    Overloaded,
     RemoteProtocolError,
     Unauthorized,
     Unavailable,
     Unsupported,
     to_wire,
 )
+from .fair_turns import OWN_TURNS, Share
 from .frame import Frame
-from .listening import end_listening
+from .listener import Accepted, Closed, Listener
 from .loopback import is_loopback
-from .meter import CHUNK_BYTES, Meter, NodeBudgets
+from .meter import Meter, NodeBudgets
 from .principal import Principal, anonymous
 from .protocol import Operation, frames, name_of
 from .request import Request
+from .seats import Bounds
 from .tls import Channel
 from .transport import FrameTransport
 from .wire import Hello, Welcome
 
 handshake_timeout_s: Final = 5.0
 alive_every_s: Final = 1.0
-look_every_s: Final = 1.0
 UNREAD: Final = "unread"
 """The reason of the end of a connection whose reader does not read."""
 
@@ -123,9 +124,15 @@ class ServerConnection:
         tls: ListenTls | None,
         entropy: Callable[[int], bytes],
         budgets: NodeBudgets,
+        sit: Callable[[], None],
+        on_late: Callable[[], None],
     ) -> None:
+        """`sit` takes a seat among the connections whose handshake is done, or raises Overloaded;
+        `on_late` is told of a handshake that takes too long."""
         self.hello: Hello | None = None
         self._tls = tls
+        self._sit = sit
+        self._on_late = on_late
         self._handler = handler
         self._budgets = budgets
         self._secret = secret
@@ -134,6 +141,8 @@ class ServerConnection:
         self._loop = asyncio.get_running_loop()
         self._welcome: Welcome | None = None
         self._open = False
+        self.share: Share | None = None
+        """The principal's share of the time of the loop; None for a node of the cluster."""
         self.access: Access | None = None
         """What the other side may ask for; None: everything."""
         self._principal: Principal | None = None
@@ -192,9 +201,19 @@ class ServerConnection:
         return len(self._requests)
 
     @property
+    def busy(self) -> bool:
+        """Whether a request is being served or waits for that."""
+        return bool(self._requests or self._backlog)
+
+    @property
     def awaits_answers(self) -> bool:
         """Whether a request other than a stream is being served."""
         return any(not request.operation.streams for request in self._requests.values())
+
+    @property
+    def last_in_s(self) -> float:
+        """Loop time at which bytes last arrived."""
+        return self._transport.last_in_s
 
     @property
     def bytes_in(self) -> int:
@@ -282,6 +301,7 @@ class ServerConnection:
             self._believing.add_done_callback(lambda done: self._believed(hello, welcome, done))
         else:
             self.access = found
+            self._sit()
             self._welcomed(hello, welcome)
             self._admit()
 
@@ -290,15 +310,20 @@ class ServerConnection:
         self._believing = None
         if done.cancelled() or self.lost is not None:
             return
-        error = done.exception()
-        if isinstance(error, LognodeError):
-            self.refuse(error)
+        failed = done.exception()
+        if isinstance(failed, LognodeError):
+            self.refuse(failed)
             return
-        if isinstance(error, Exception):
+        if isinstance(failed, Exception):
             self.refuse(Unavailable("internal error; see the node's log", reason="internal"))
-            self._handler.failed(frames.HELLO, error)
+            self._handler.failed(frames.HELLO, failed)
             return
         self.access = done.result()
+        try:
+            self._sit()
+        except LognodeError as error:
+            self.refuse(error)
+            return
         self._welcomed(hello, welcome)
         self._admit()
 
@@ -318,6 +343,7 @@ class ServerConnection:
         if isinstance(believed, Awaitable):
             raise TypeError("who has proved a secret is believed at once")
         self.access = believed
+        self._sit()
         ours = wire.prove(self._secret, "acceptor", *shared, binding)
         self._transport.send(0, frames.PROOF, {"proof": ours})
         self._admit()
@@ -328,6 +354,7 @@ class ServerConnection:
             self._transport, self._budgets.clients, self.host, clock=self._loop.time,
             on_room=self._read_on,
         )  # fmt: skip
+        self._take_share(self.host)
 
     def gone(self) -> None:
         """The socket is closed, and nothing is queued in it any more."""
@@ -340,13 +367,19 @@ class ServerConnection:
         self._transport.on_frame = self._frame
         self._principal = self._handler.opened(self)
         is_peer = self.hello is not None and self.hello.role == "node"
-        if not is_peer:
-            self._transport.turns = self._budgets.turns
+        if is_peer:
+            self.share, self._transport.turns = None, OWN_TURNS
+        else:
+            self._take_share(self.principal.name)
         self._meter.move(
             self._budgets.peers if is_peer else self._budgets.clients, self.principal.name
         )
 
+    def _take_share(self, name: str) -> None:
+        self._transport.turns = self.share = self._budgets.turns.share(name)
+
     def _late(self) -> None:
+        self._on_late()
         self.refuse(Unauthorized(f"no handshake within {handshake_timeout_s:g} s"))
 
     # Requests.
@@ -555,128 +588,25 @@ async def serve(
     tls: ListenTls | None = None,
     entropy: Callable[[int], bytes] = os.urandom,
     budgets: NodeBudgets | None = None,
-) -> "Listener":
+    bounds: Bounds | None = None,
+    on_closed: Closed = lambda reason, address: None,
+) -> Listener:
     """Listen at `host:port` (0: any free port). Raises OSError when that is impossible.
 
-    The listeners of a node share `budgets`.
+    The listeners of a node share `budgets`. `on_closed` is told of each connection that had to go,
+    or could not be accepted, and why.
     """
-    listener = Listener(handler, secret, tls, entropy, budgets or NodeBudgets())
-    loop = asyncio.get_running_loop()
-    listener.server = await loop.create_server(listener.accept, host, port)
+    shared = budgets or NodeBudgets()
+
+    def connect(accepted: Accepted) -> ServerConnection:
+        return ServerConnection(
+            accepted, handler, secret=secret, tls=tls, entropy=entropy, budgets=shared,
+            sit=accepted.sit, on_late=partial(accepted.tell, "late"),
+        )  # fmt: skip
+
+    listener = Listener(
+        connect, shared, bounds or Bounds(), on_closed, None if tls is None else tls.channel
+    )
+    await listener.entrance.listen(host, port)
     listener.look()
     return listener
-
-
-class Listener:
-    """The open connections of one listening socket, at most `connections_max`."""
-
-    def __init__(
-        self,
-        handler: Handler,
-        secret: bytes | None,
-        tls: ListenTls | None,
-        entropy: Callable[[int], bytes],
-        budgets: NodeBudgets,
-    ) -> None:
-        self.server: asyncio.Server | None = None
-        self.budgets = budgets
-        self._handler = handler
-        self._secret = secret
-        self._tls = tls
-        self._entropy = entropy
-        self._open: set[_Accepted] = set()
-        self._look: asyncio.TimerHandle | None = None
-        self.chunk = memoryview(bytearray(CHUNK_BYTES))
-        """Where the bytes of one read are, until they are decoded."""
-        self.closed = False
-
-    @property
-    def port(self) -> int:
-        """The port that is listened at."""
-        if self.server is None:
-            return 0
-        port: int = self.server.sockets[0].getsockname()[1]
-        return port
-
-    @property
-    def connections(self) -> int:
-        """Connections open, in handshake or after it."""
-        return len(self._open)
-
-    def recheck(self) -> None:
-        """End the connections whose hello TLS would not allow any more."""
-        for accepted in list(self._open):
-            if accepted.connection is not None:
-                accepted.connection.recheck()
-
-    def accept(self) -> FrameTransport:
-        """The protocol factory that asyncio calls for each connection."""
-        accepted = _Accepted(self, self._open, None if self._tls is None else self._tls.channel())
-        connection = ServerConnection(
-            accepted, self._handler, secret=self._secret, tls=self._tls, entropy=self._entropy,
-            budgets=self.budgets,
-        )  # fmt: skip
-        accepted.connection = connection
-        return accepted
-
-    def look(self) -> None:
-        """End the connections whose readers do not read; again every second."""
-        loop = asyncio.get_running_loop()
-        self._look = loop.call_later(look_every_s, self.look)
-        self.budgets.look(loop.time())
-        for accepted in list(self._open):
-            if accepted.connection is not None:
-                accepted.connection.look()
-
-    async def close(self) -> None:
-        """Stop listening, close every connection; returns within two seconds."""
-        self.closed = True
-        if self._look is not None:
-            self._look.cancel()
-        if self.server is not None:
-            await end_listening(self.server)
-        closing = [accepted for accepted in self._open if accepted.connection is not None]
-        for accepted in closing:
-            accepted.close(Unavailable("this node stops", reason="stopping"))
-        if closing:
-            await asyncio.gather(*(accepted.wait_closed(1.0) for accepted in closing))
-
-
-class _Accepted(FrameTransport, asyncio.BufferedProtocol):
-    """A transport that its listener counts. It reads no more at once than its meter allows, into
-    memory that the connections of the listener share."""
-
-    def __init__(
-        self, listener: Listener, among: set["_Accepted"], channel: Channel | None
-    ) -> None:
-        super().__init__(channel)
-        self.connection: ServerConnection | None = None
-        self._listener = listener
-        self._among = among
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        if self.connection is not None:
-            self.connection.begin()
-        if self._listener.closed:  # it was accepted in the very moment of that
-            self.abort(Unavailable("this node stops", reason="stopping"))
-            return
-        if len(self._among) >= limits.connections_max:
-            self.refuse(
-                Overloaded(f"this node has {limits.connections_max} connections", retry_after=1.0)
-            )
-            return
-        self._among.add(self)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        wanted = 0 if self.connection is None else self.connection.read_bytes
-        return self._listener.chunk[:wanted]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(self._listener.chunk[:nbytes]))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._among.discard(self)
-        super().connection_lost(exc)
-        if self.connection is not None:
-            self.connection.gone()

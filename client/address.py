@@ -11,12 +11,14 @@ A servers URL begins with `lognode://`, or with `lognodes://` for TLS; then file
 
 import re
 import socket
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from . import limits
 from .errors import InvalidArgument
 from .tls import Tls
+
+if TYPE_CHECKING:
+    from pathlib import Path  # it takes long to load
 
 SCHEME: Final = "lognode://"
 TLS_SCHEME: Final = "lognodes://"
@@ -68,10 +70,12 @@ def tls_of(text: str) -> Tls | None:
     return Tls(**{name: file for name, file in files.items() if name != _TOKEN_FILE})
 
 
-def token_file_of(text: str) -> Path | None:
+def token_file_of(text: str) -> "Path | None":
     """The file of the token that an address names; None for none. Raises InvalidArgument."""
     allowed = (*_TLS_FILES, _TOKEN_FILE) if text.startswith(TLS_SCHEME) else (_TOKEN_FILE,)
     file = _files_of(text, allowed).get(_TOKEN_FILE)
+    from pathlib import Path
+
     return None if file is None else Path(file)
 
 

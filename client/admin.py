@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from .protocol.cluster import (
     TOKEN_LIST,
     TOKEN_REVOKE,
 )
+from .protocol.quotas import COUNTERS, QUOTA_DELETE, QUOTA_LIST, QUOTA_SET, USAGE
 from .scopes import Scope, scopes_of
 from .tokens import digest_of, draw, id_of
 
@@ -230,8 +231,9 @@ class AsyncAdmin:
         return planned
 
     async def nodes(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, and how many `replicas` each
-        has or is to get, the controller's counted. Raises Unavailable, Timeout."""
+        """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, how many `replicas` each
+        has or is to get, the controller's counted, and whether the node runs with `--insecure`
+        (`insecure`, None while nobody has heard from the node). Raises Unavailable, Timeout."""
         answer = await self._cluster.refresh(None, self._deadline(timeout))
         found: list[dict[str, Any]] = answer["nodes"]
         return sorted(found, key=lambda node: int(node["id"]))
@@ -304,6 +306,58 @@ class AsyncAdmin:
         body = {"node": node, "key": key}
         answer = await self._cluster.call_any(NODE_REKEY, body, deadline=self._deadline(timeout))
         return self._planned(answer, "node", "state", "replicas")
+
+    async def set_quota(
+        self, name: str, limits: Mapping[str, int | None], *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Change limits of the quota `name`, which is created by that; None takes a limit away.
+
+        A name that ends with `/`, as `acme/`, is that of a tenant: all logs whose names begin with
+        it, whoever uses them. Any other name is that of a class of principals, each of which has
+        the whole quota for itself; `default` is the class of those that have no other.
+        The limits, each per second and node: `append_bytes`, `append_records`, `read_bytes`,
+        `read_records`, `requests`, `cpu_ms` (milliseconds of the node's event loop).
+        Returns the `name` and all its `limits`. Doing it twice is doing it once.
+        Raises InvalidArgument, LimitExceeded for one quota too many.
+        """
+        body = {"name": name, "limits": dict(limits)}
+        return await self._cluster.call_any(QUOTA_SET, body, deadline=self._deadline(timeout))
+
+    async def delete_quota(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a quota: nothing is limited by it any more. Raises NotFound."""
+        await self._cluster.call_any(QUOTA_DELETE, {"name": name}, deadline=self._deadline(timeout))
+
+    async def quotas(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """All quotas, by name: the `name` and its `limits`. See `set_quota`."""
+        answer = await self._cluster.call_any(QUOTA_LIST, {}, deadline=self._deadline(timeout))
+        found: list[dict[str, Any]] = answer["quotas"]
+        return found
+
+    async def usage(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """What was used of all nodes, each since it started: `tenants` and `principals`, rows with
+        a `name` and counters.
+
+        The counters: `append_bytes`, `append_records`, `read_bytes`, `read_records`, `requests`,
+        `cpu_ms` (milliseconds of event loops) and `refused`, requests refused for a quota. A tenant
+        is the part of a log name up to its first slash: what is appended counts for it when it is
+        applied, once, however often it was sent. `silent`: nodes that did not answer.
+        Raises Unavailable, Timeout.
+        """
+        deadline = self._deadline(timeout)
+        answer = await self._cluster.refresh(None, deadline)
+        silent, found = [], []
+        for node in answer["nodes"]:
+            if node["state"] == "REMOVED":
+                continue
+            try:
+                found.append(await self._cluster.ask_node(node["id"], USAGE, {}, deadline))
+            except (Timeout, Unavailable):
+                silent.append(node["id"])
+        return {
+            "tenants": _summed(row for each in found for row in each["tenants"]),
+            "principals": _summed(row for each in found for row in each["principals"]),
+            "silent": silent,
+        }
 
     async def create_token(
         self,
@@ -386,6 +440,16 @@ class AsyncAdmin:
 
     def _deadline(self, timeout: float | None) -> float:
         return self._cluster.now() + (self._timeout if timeout is None else timeout)
+
+
+def _summed(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row of each name, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        known = found.setdefault(row["name"], {"name": row["name"]} | dict.fromkeys(COUNTERS, 0))
+        for counter in COUNTERS:
+            known[counter] += row[counter]
+    return [found[name] for name in sorted(found)]
 
 
 def _token_row(row: Body) -> dict[str, Any]:

@@ -11,7 +11,6 @@ Certificates name lognode's nodes and clients by URIs among their alternative na
 """
 
 import binascii
-import calendar
 import hashlib
 import re
 from collections.abc import Iterator
@@ -180,6 +179,8 @@ def _seconds(tag: int, content: bytes) -> int:
     match = re.fullmatch(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z", text)
     if match is None:
         raise ValueError(f"time {text!r} in a certificate")
+    import calendar  # for those who need it: it takes long to load
+
     return calendar.timegm(tuple(map(int, match.groups())))
 
 

@@ -13,6 +13,7 @@ from . import limits
 from .address import Address, split_address
 from .connection import Connection, Stream
 from .errors import (
+    IDLE,
     GenerationMismatch,
     InvalidArgument,
     LognodeError,
@@ -229,7 +230,8 @@ class Cluster:
         except (Timeout, Unavailable) as error:
             # That it answers that something else is unavailable does not make it a suspect.
             silent = isinstance(error, Timeout) or connection is None or connection.lost
-            if silent and node in self.nodes:
+            idle = error.fields.get("reason") == IDLE  # dialled anew, it answers
+            if silent and not idle and node in self.nodes:
                 self.pool.suspect(self.nodes[node])
             raise
 
@@ -247,6 +249,11 @@ class Cluster:
         connection = await self._connect(node, deadline)
         full = {"range": known.range_id, "generation": known.generation, **body}
         return await connection.stream(operation, full, credit_bytes=credit_bytes)
+
+    async def ask_node(self, node: int, operation: Operation, body: Body, deadline: float) -> Body:
+        """One attempt at a node of the metadata. Raises what it answered, Timeout, Unavailable."""
+        connection = await self._connect(node, deadline)
+        return await connection.request(operation, body, deadline=deadline)
 
     async def _connect(self, node: int, deadline: float) -> Connection:
         address = self.nodes.get(node)

@@ -25,7 +25,7 @@ from .errors import (
 from .frame import Frame
 from .loopback import is_loopback
 from .protocol import Operation, frames, name_of
-from .tls import DialTls
+from .tls import Channel, DialTls
 from .transport import FrameTransport
 from .wire import Hello, Welcome
 
@@ -238,11 +238,12 @@ class Connection:
         if self._watch is not None:
             self._watch.cancel()
         pending, self._pending = self._pending, {}
+        idle = error.fields.get("reason") == errors.IDLE
         for waiting in pending.values():
             reason = Unavailable(
                 f"connection to {self.address} ended before the answer: {error}",
-                outcome="unknown",
-                reason=str(error),
+                outcome="not_applied" if idle else "unknown",
+                reason=errors.IDLE if idle else str(error),
             )
             waiting.fail(reason)
         self._wake()
@@ -401,13 +402,13 @@ async def dial(
 ) -> Connection:
     """Connect and shake hands, inside TLS where `tls` is given.
 
-    Raises Unavailable when nobody answers at that address within `timeout_s`, Unauthorized when
-    one side refuses the other's certificate or token, does not hold the other's secret or is of
-    another cluster, InvalidArgument for a token that would travel unencrypted to another machine,
-    RemoteProtocolError when what answers is no lognode or does not speak TLS, Unsupported
+    Raises Unavailable when nobody answers at that address within `timeout_s` or the address cannot
+    be encoded, Unauthorized when one side refuses the other's certificate or token, does not hold
+    the other's secret or is of another cluster, InvalidArgument for a token that would travel
+    unencrypted to another machine, RemoteProtocolError when what answers is no lognode or does not
+    speak TLS, Unsupported
     when no protocol version is common.
     """
-    loop = asyncio.get_running_loop()
     hello = Hello(
         role=role, nonce=entropy(wire.nonce_bytes), cluster=cluster, node=node,
         incarnation=incarnation, token=token,
@@ -415,7 +416,7 @@ async def dial(
     channel = None if tls is None else tls.channel(host)
     try:
         async with asyncio.timeout(timeout_s):
-            _, transport = await loop.create_connection(lambda: FrameTransport(channel), host, port)
+            transport = await _connected(host, port, channel)
             welcome = await _shake_hands(_Greeting(transport), hello, secret)
     except TimeoutError:
         reason = f"no answer within {timeout_s:g} s"
@@ -427,6 +428,17 @@ async def dial(
         raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
     transport.trust()
     return Connection(transport, hello, welcome)
+
+
+async def _connected(host: str, port: int, channel: Channel | None) -> FrameTransport:
+    """Open a TCP connection. Raises OSError; Unavailable for an address that cannot be encoded."""
+    loop = asyncio.get_running_loop()
+    try:
+        _, transport = await loop.create_connection(lambda: FrameTransport(channel), host, port)
+    except (ValueError, OverflowError) as error:  # of the resolver; UnicodeError is a ValueError
+        reason = f"the address cannot be encoded: {error}"
+        raise Unavailable(f"{host!r} port {port}: {reason}", reason=reason) from None
+    return transport
 
 
 async def _shake_hands(greeting: "_Greeting", hello: Hello, secret: bytes | None) -> Welcome:

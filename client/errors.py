@@ -39,6 +39,9 @@ from typing import Any, ClassVar, Final, Literal
 message_chars_max: Final = 4_096
 """Characters of the text of an error from another process. The text is shown and logged."""
 Outcome = Literal["not_applied", "applied", "unknown"]
+IDLE: Final = "idle"
+"""The `reason` of an UNAVAILABLE with which the acceptor ends a connection that had no request.
+It has read nothing that it did not answer: what the dialler has sent meanwhile is not applied."""
 
 
 class LognodeError(Exception):
@@ -168,7 +171,7 @@ class OutOfOrder(Routing):
 
 
 class Overloaded(LognodeError):
-    """Field: `retry_after`, seconds."""
+    """Fields: `retry_after`, seconds; `quota`, what is used up, where a quota is the reason."""
 
     code = "OVERLOADED"
     retryable = True

@@ -51,7 +51,7 @@ def encode(request_id: int, kind: int, body: Any) -> bytes:
     """The frame of one message.
 
     Raises LimitExceeded when it is larger than a frame may be, InvalidArgument for an integer that
-    has no 64 bits.
+    has no 64 bits and for a text that is not valid Unicode.
     """
     try:
         payload: bytes = msgpack.packb((request_id, kind, body))
@@ -60,6 +60,11 @@ def encode(request_id: int, kind: int, body: Any) -> bytes:
             f"a number in {name_of(kind)} has more than 64 bits; give a smaller number",
             what=name_of(kind),
         ) from None
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"a text in {name_of(kind)} is not valid Unicode: {error.object!r:.100}; "
+            "take its lone surrogates out", what=name_of(kind),
+        ) from None  # fmt: skip
     size = len(payload)
     if size > limits.frame_bytes_max:
         raise LimitExceeded(
@@ -116,8 +121,9 @@ class Decoder:
 
     @property
     def buffered(self) -> int:
-        """Bytes of an incomplete frame."""
-        return len(self._header) + len(self._buffer)
+        """Bytes of an incomplete frame that are here."""
+        header = len(self._header) if self._wanted is None else HEADER.size
+        return header + len(self._buffer)
 
     @property
     def pending(self) -> bool:

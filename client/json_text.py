@@ -1,7 +1,6 @@
 """Bytes in JSON: text when they are valid UTF-8, else `{"b64": ...}`."""
 
 import base64
-import json
 from typing import Any
 
 
@@ -15,6 +14,8 @@ def printable(value: bytes) -> str | dict[str, str]:
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
     """JSON of a value that may hold bytes anywhere but in dictionary keys."""
+    import json  # for those who need it: it takes long to load
+
     return json.dumps(value, default=_default, indent=indent, ensure_ascii=False)
 
 

@@ -26,6 +26,24 @@ removal_keys_max: Final = 32
 """Keys or spans of one trim or delete: applying it is one step."""
 log_name_bytes_max: Final = 128
 producer_name_bytes_max: Final = 256
+number_max: Final = (1 << 63) - 1
+"""The largest integer in a request, a command or a record. The sum and the difference of two such
+numbers still fit the 64 bits that msgpack can carry."""
+timestamp_max_ms: Final = 253_402_300_799_999
+"""The end of the year 9999, in Unix time."""
+cluster_id_bytes_max: Final = 64
+boot_max: Final = (1 << 31) - 1
+"""Starts of one data directory: one a second for 68 years. Liveness shifts the number of the boot
+by 32 bits, and the result has 63 (`raft.liveness`)."""
+boot_jump_max: Final = 1 << 24
+"""Starts of a node that another node did not hear of. A start takes half a second at least, so that
+a node would have to crash in a loop for 97 days, unheard."""
+generation_jump_max: Final = 1 << 24
+"""Generations of a range that a node did not hear of. A change of generation takes a second or
+so: half a year of changes without a pause."""
+term_jump_max: Final = 1 << 24
+"""Terms of a group that a member did not hear of. A term takes an election, and an election
+timeout of 0.75 s at least: 145 days of elections without a pause."""
 
 # Tokens.
 tokens_max: Final = 4_096
@@ -61,6 +79,27 @@ requests_in_flight_bytes_max: Final = 64 * MIB
 send_buffer_bytes_max: Final = 4 * MIB
 """Unsent bytes of a connection above which its requests wait, on either side."""
 connections_max: Final = 4_096
+"""Of clients at one node, unless it may open too few files for so many."""
+connections_per_host_share: Final = 7 / 8
+"""The most of these connections that one host gets; the last eighth is left for other hosts."""
+handshakes_max: Final = 256
+"""Connections of one listener that have not finished their handshake; the oldest gives way."""
+idle_timeout_s: Final = 600.0
+"""A client's connection without a request for so long is closed, unless the node is told
+otherwise. The client dials again at its next call."""
+frame_window_s: Final = 5.0
+frame_bytes_per_s_min: Final = 16 * KIB
+"""An incomplete frame that grows more slowly in two windows in a row ends its connection."""
+incomplete_frames_bytes_max: Final = 256 * MIB
+"""Of all connections of a listener together; above it the oldest incomplete frame gives way."""
+peer_connections_max: Final = 4
+"""Connections from one known node: its link, and what it fetches files over."""
+stranger_connections_max: Final = 16
+"""Connections from all nodes that the metadata does not know yet, together."""
+http_connections_max: Final = 64
+http_first_request_s: Final = 10.0
+http_next_request_s: Final = 30.0
+"""A connection begins its next request so soon after the one before, or is closed."""
 
 # Memory of a node's connections (see `budget`). Nodes of the cluster have budgets of their own.
 answers_connection_bytes_max: Final = 16 * MIB
@@ -124,8 +163,19 @@ memtables_bytes_max: Final = 512 * MIB
 """Of a node, frozen ones included; above it the largest are frozen, however small."""
 memtables_hard_bytes_max: Final = 1024 * MIB
 """Of a node: above it appends are refused."""
+append_light_bytes: Final = MIB
+"""Who has appended no more lately (half of it counts a second later) goes on above the hard bounds,
+by a quarter of them: others are why segments are missing."""
 append_queue_bytes_max: Final = 32 * MIB
-"""Bytes of appends a range holds that are not yet committed; above it OVERLOADED."""
+"""Bytes of a principal's appends that a range holds and that are not yet committed, with all that
+are under way; above it OVERLOADED."""
+append_queues_bytes_max: Final = 64 * MIB
+"""The same, of all principals."""
+proposed_bytes_max: Final = 2 * MIB
+"""Bytes of appends of a range that are under way to the members, besides one entry. The others
+wait, and principals share what goes next."""
+proposed_scarce_bytes_max: Final = 256 * KIB
+"""The same, while segments are not built as fast as entries come."""
 log_cache_bytes_max: Final = 32 * MIB
 """Newest Raft entries kept in memory per group; older ones are read back from the WAL."""
 group_window_bytes_max: Final = 8 * MIB
@@ -198,6 +248,19 @@ host_label_chars_max: Final = 63
 address_bytes_max: Final = 300
 """`host:port` with a host name of 253 bytes at most."""
 zone_bytes_max: Final = 128
+
+# Quotas.
+quotas_max: Final = 1_000
+"""Classes and tenants with a quota."""
+quota_max: Final = 1 << 53
+"""The largest limit of a quota."""
+spenders_max: Final = 10_000
+"""Principals whose use a node remembers, and tenants, unless more have logs. More than
+`connections_max`."""
+usage_rows_max: Final = 1_000
+"""Principals of which a node says what they have used: those that used most of its time."""
+answer_reserved_bytes: Final = 64 * KIB
+"""What a read takes of its quota before the size of its answer is known."""
 
 # Clients.
 client_retry_backoff_first_s: Final = 0.05

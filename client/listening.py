@@ -1,17 +1,180 @@
-"""The end of a listening socket, with nobody left between accepted and known."""
+"""Listening sockets that accept as many connections as they may hold, and no more.
+
+asyncio's own server accepts whatever comes, a hundred at a time, and closes what is too much two
+turns of the loop later; when descriptors run out it has taken the last one. An `Entrance` counts
+every socket from the moment of its accept to the moment of its close, and accepts none above its
+bound: newcomers wait in the kernel's queue until another socket is closed. So the number of
+descriptors that a listener takes is exact.
+"""
 
 import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+_BACKLOG: Final = 1_024
+"""Connections that the kernel keeps for the next accept; it may allow fewer (somaxconn)."""
+_ACCEPTS_A_TURN: Final = 16
+"""Others have their turn of the loop then."""
+_REST_S: Final = 1.0
+_CLOSE_S: Final = 1.0
+
+Factory = Callable[[], asyncio.BaseProtocol | None]
 
 
-async def end_listening(server: asyncio.Server) -> None:
-    """Close it; each connection that it has accepted is known to its protocol soon after.
+class Entrance:
+    """All calls on the loop's thread.
 
-    asyncio takes a connection from the socket in one turn of the loop and makes a transport of it
-    in the next. Where the server was closed in between that fails (CPython gh-109564), and a socket
-    is left that nobody closes. So first no more are taken, and a turn passes.
+    `factory` makes the protocol of a connection that was accepted; None refuses the connection,
+    which is closed at once. Whoever makes protocols calls `gone` when one of them has lost its
+    connection. `on_lack` is told of an accept that failed, mostly since the process or the machine
+    has no more descriptors; the entrance then rests for a second. With `tls` a protocol gets its
+    transport after the TLS handshake, for which there are `handshake_s`.
     """
-    loop = asyncio.get_running_loop()
-    for socket in server.sockets:
-        loop.remove_reader(socket.fileno())
-    await asyncio.sleep(0)
-    server.close()
+
+    def __init__(
+        self,
+        factory: Factory,
+        *,
+        sockets_max: int,
+        on_lack: Callable[[OSError], None] = lambda _: None,
+        tls: ssl.SSLContext | None = None,
+        handshake_s: float | None = None,
+    ) -> None:
+        self._factory = factory
+        self._sockets_max = sockets_max
+        self._on_lack = on_lack
+        self._tls = tls
+        self._handshake_s = None if tls is None else handshake_s
+        self._loop = asyncio.get_running_loop()
+        self._listening: list[socket.socket] = []
+        self._held: dict[asyncio.BaseProtocol, socket.socket | None] = {}
+        """Each protocol that was made, with its socket until it has a transport."""
+        self._making: set[asyncio.Task[Any]] = set()
+        self._accepting = False
+        self._closed = False
+        self._rest: asyncio.TimerHandle | None = None
+
+    async def listen(self, host: str, port: int) -> None:
+        """Listen at every address of the host. Raises OSError when one of them cannot be had."""
+        infos = await self._loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        try:
+            for at, (family, *_, address) in enumerate(dict.fromkeys(infos), 1):
+                try:
+                    opened = socket.create_server(address, family=family, backlog=_BACKLOG)
+                except OSError as error:
+                    if error.errno == errno.EAFNOSUPPORT and (self._listening or at < len(infos)):
+                        continue  # a machine without IPv6
+                    raise
+                opened.setblocking(False)
+                self._listening.append(opened)
+        except OSError:
+            for opened in self._listening:
+                opened.close()
+            raise
+        self._accept_on()
+
+    @property
+    def port(self) -> int:
+        """The port of the first address, 0 when closed."""
+        return int(self._listening[0].getsockname()[1]) if self._listening else 0
+
+    @property
+    def sockets(self) -> int:
+        """Connections that were accepted and are not closed yet."""
+        return len(self._held)
+
+    def gone(self, protocol: asyncio.BaseProtocol) -> None:
+        """The connection of the protocol is closed. Doing it twice is doing it once."""
+        if self._held.pop(protocol, self) is not self and self._rest is None:
+            self._accept_on()
+
+    def shut(self, protocol: asyncio.BaseProtocol) -> None:
+        """End a connection that has no transport yet; with one, its owner aborts that."""
+        opened = self._held.get(protocol)
+        if opened is not None:
+            with contextlib.suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
+
+    async def close(self) -> None:
+        """Listen no more. On return every connection that was accepted is known to its protocol,
+        or closed."""
+        self._closed = True
+        self._accept_off()
+        if self._rest is not None:
+            self._rest.cancel()
+        for opened in self._listening:
+            opened.close()
+        self._listening.clear()
+        for protocol in list(self._held):
+            self.shut(protocol)
+        if self._making:
+            await asyncio.wait(self._making, timeout=_CLOSE_S)
+
+    def _accept_on(self) -> None:
+        if self._accepting or self._closed or len(self._held) >= self._sockets_max:
+            return
+        self._accepting = True
+        for opened in self._listening:
+            self._loop.add_reader(opened.fileno(), self._accept, opened)
+
+    def _accept_off(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            for opened in self._listening:
+                self._loop.remove_reader(opened.fileno())
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_ACCEPTS_A_TURN):
+            if len(self._held) >= self._sockets_max:
+                self._accept_off()
+                return
+            try:
+                accepted, _ = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                self._take_rest(error)
+                return
+            protocol = self._factory()
+            if protocol is None:
+                accepted.close()
+                continue
+            self._held[protocol] = accepted
+            self._begin(protocol, accepted)
+
+    def _begin(self, protocol: asyncio.BaseProtocol, accepted: socket.socket) -> None:
+        """Give the protocol a transport, in the next turn of the loop or after it."""
+        self._held[protocol] = accepted
+        making = self._loop.connect_accepted_socket(
+            lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=self._handshake_s
+        )
+        task = self._loop.create_task(making)
+        self._making.add(task)
+        task.add_done_callback(partial(self._made, protocol))
+
+    def _made(self, protocol: asyncio.BaseProtocol, task: "asyncio.Task[Any]") -> None:
+        self._making.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:  # the socket is closed, and the protocol was not told of it yet
+            protocol.connection_lost(error if isinstance(error, Exception) else None)
+            self.gone(protocol)
+        elif protocol in self._held:
+            self._held[protocol] = None
+
+    def _take_rest(self, error: OSError) -> None:
+        self._accept_off()
+        self._rest = self._loop.call_later(_REST_S, self._rested)
+        self._on_lack(error)
+
+    def _rested(self) -> None:
+        self._rest = None
+        self._accept_on()

@@ -17,17 +17,23 @@ _given: dict[int, int] = {}
 
 def free_ports(count: int) -> list[int]:
     """Distinct loopback ports that nobody listens on now, and that no process is given again
-    while this one lives: a node that is down keeps its port.
+    while this one lives: a node that is down keeps its port. So does the port after each of them,
+    at which a node listens for its peers.
 
     Not from the kernel's range for outgoing connections: one of these could take the port of a node
     that is down, which then could not start again.
     """
     found: list[int] = []
     while len(found) < count:
-        port = random.randrange(_FIRST_PORT, _first_outgoing())
-        if port not in _given and _is_free(port) and _reserved(port):
+        port = random.randrange(_FIRST_PORT, _first_outgoing() - 1)
+        if _is_ours(port) and _is_ours(port + 1):
             found.append(port)
     return found
+
+
+def _is_ours(port: int) -> bool:
+    """Whether nobody listens on the port and nobody, here or elsewhere, was given it before."""
+    return port not in _given and _is_free(port) and _reserved(port)
 
 
 def _first_outgoing() -> int:

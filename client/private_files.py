@@ -2,16 +2,18 @@
 
 import os
 import stat
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .errors import InvalidArgument, Unavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path  # it takes long to load
 
 _OTHERS: Final = 0o077
 _OWN: Final = 0o600
 
 
-def read_private(path: Path, what: str) -> bytes:
+def read_private(path: "Path", what: str) -> bytes:
     """Return the content of a file that holds a secret; `what` names it in errors.
 
     Raises InvalidArgument when the file cannot be read, or when its group or others have any
@@ -27,7 +29,7 @@ def read_private(path: Path, what: str) -> bytes:
         ) from None
 
 
-def write_private(path: Path, data: bytes) -> None:
+def write_private(path: "Path", data: bytes) -> None:
     """Make or replace a file that only its owner may read, durably, and whole or not at all.
 
     Raises Unavailable when it cannot be written.
@@ -50,7 +52,7 @@ def write_private(path: Path, data: bytes) -> None:
         raise Unavailable(f"cannot write {path}: {error.strerror}; check the directory") from None
 
 
-def _check(mode: int, path: Path, what: str) -> None:
+def _check(mode: int, path: "Path", what: str) -> None:
     if stat.S_ISREG(mode) and mode & _OTHERS:
         raise InvalidArgument(
             f"{what} {path} has mode {stat.S_IMODE(mode):04o}, so that its group or others may use "

@@ -34,6 +34,7 @@ class Request:
         "connection",
         "keys",
         "on_cancel",
+        "on_sent",
         "operation",
         "request_id",
         "size",
@@ -64,6 +65,8 @@ class Request:
         self.answered = False
         self.on_cancel: Callable[[], None] | None = None
         """Called when the asker gives up or goes away; a coroutine's task is cancelled besides."""
+        self.on_sent: Callable[[int, Body], None] | None = None
+        """Called with the bytes and the body of each frame of the answer."""
         self.task: asyncio.Future[Body | None] | None = None
         credit = body["credit"] if operation.streams else 0
         self._credit = min(credit, limits.follow_credit_bytes_max)
@@ -93,7 +96,7 @@ class Request:
     def push(self, body: Body) -> None:
         """One part of a stream; takes its bytes from the credit, below zero for the last."""
         if not self.answered:
-            self._credit -= self.connection._send(self.request_id, frames.PUSH, body)
+            self._credit -= self._send(frames.PUSH, body)
         self.leave_room()
 
     def end(self, body: Body) -> None:
@@ -156,10 +159,16 @@ class Request:
 
     def _last(self, kind: int, body: Body) -> None:
         if not self.answered:
-            self.connection._send(self.request_id, kind, body)
+            self._send(kind, body)
             self.answered = True
             self._notify()
             self.connection._finished(self)
+
+    def _send(self, kind: int, body: Body) -> int:
+        size = self.connection._send(self.request_id, kind, body)
+        if self.on_sent is not None:
+            self.on_sent(size, body)
+        return size
 
     def _notify(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -9,7 +9,7 @@ that follow it. Reading one twice shows the same (executions 1.14).
 import asyncio
 import contextlib
 import dataclasses
-import uuid
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -209,7 +209,7 @@ async def take(
 
     found = await _each(await cluster.all_ranges(routes, deadline), ends)
     vector = Vector(
-        cluster.pool.cluster or "", routes.name, routes.log_id or 0, uuid.uuid4().hex, 0,
+        cluster.pool.cluster or "", routes.name, routes.log_id or 0, os.urandom(16).hex(), 0,
         tuple(part for parts in found for part in parts),
     )  # fmt: skip
     try:

@@ -14,12 +14,14 @@ import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .certificate import Certificate, parse
 from .errors import InvalidArgument, LognodeError, RemoteProtocolError, Unauthorized
 from .private_files import read_private
+
+if TYPE_CHECKING:
+    from pathlib import Path  # it takes long to load
 
 _ALERT: Final = 0x15
 _HANDSHAKE: Final = 0x16
@@ -93,6 +95,8 @@ class ClientTls:
                 f"TLS has a {given} and no {missing}; a client certificate needs both: give "
                 f"`{missing}` too", what=missing,
             )  # fmt: skip
+        from pathlib import Path
+
         self._ca, self._cert, self._key = (
             None if path is None else Path(path) for path in (options.ca, options.cert, options.key)
         )
@@ -113,12 +117,12 @@ class ClientTls:
         return self._made
 
 
-def files_stamp(*paths: Path | None) -> tuple[tuple[int, ...] | None, ...]:
+def files_stamp(*paths: "Path | None") -> tuple[tuple[int, ...] | None, ...]:
     """What differs once one of the files has been written or replaced."""
     return tuple(map(_stamp, paths))
 
 
-def _stamp(path: Path | None) -> tuple[int, ...] | None:
+def _stamp(path: "Path | None") -> tuple[int, ...] | None:
     if path is None:
         return None
     try:
@@ -129,7 +133,7 @@ def _stamp(path: Path | None) -> tuple[int, ...] | None:
 
 
 def dial_context(
-    ca: Path | None, cert: Path | None, key: Path | None, *, check_host: bool = True
+    ca: "Path | None", cert: "Path | None", key: "Path | None", *, check_host: bool = True
 ) -> ssl.SSLContext:
     """The context of a dialling side. Raises InvalidArgument that names the file at fault."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -141,7 +145,9 @@ def dial_context(
     return context
 
 
-def listen_context(ca: Path, cert: Path, key: Path, clients: ssl.VerifyMode) -> ssl.SSLContext:
+def listen_context(
+    ca: "Path", cert: "Path", key: "Path", clients: ssl.VerifyMode
+) -> ssl.SSLContext:
     """The context of a listening side; `clients`: whether they need a certificate.
 
     Raises InvalidArgument that names the file at fault.
@@ -162,7 +168,7 @@ def _harden(context: ssl.SSLContext) -> None:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
-def _trust(context: ssl.SSLContext, ca: Path | None) -> None:
+def _trust(context: ssl.SSLContext, ca: "Path | None") -> None:
     if ca is None:
         context.load_default_certs()
         return
@@ -178,7 +184,7 @@ def _trust(context: ssl.SSLContext, ca: Path | None) -> None:
         ) from None
 
 
-def _identify(context: ssl.SSLContext, cert: Path, key: Path) -> None:
+def _identify(context: ssl.SSLContext, cert: "Path", key: "Path") -> None:
     read_private(key, "TLS key")
     try:
         context.load_cert_chain(cert, key, password=_no_password)

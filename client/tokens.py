@@ -13,11 +13,13 @@ import hashlib
 import hmac
 import os
 import re
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .errors import InvalidArgument
 from .private_files import read_private
+
+if TYPE_CHECKING:
+    from pathlib import Path  # it takes long to load
 
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _TOKEN: Final = re.compile(r"([0-9a-f]{16})\.([A-Za-z0-9_-]{22,200})")
@@ -58,7 +60,7 @@ def is_token(token: str, digest: bytes) -> bool:
     return hmac.compare_digest(digest_of(token), digest)
 
 
-def read_token(path: Path) -> str:
+def read_token(path: "Path") -> str:
     """Return the token in a file that only its owner may read. Raises InvalidArgument."""
     token = read_private(path, "token file").decode("utf-8", "replace").strip()
     id_of(token)

@@ -6,7 +6,8 @@ known. Bytes in and out are counted, the unsent ones are bounded by what the cal
 `writable`, and `abort` always ends it.
 
 Frames that arrive are decoded and handed over in turns (see `fair_turns`). While some are left, or
-the owner wants no more of them, nothing is read from the socket.
+the owner wants no more of them, nothing is read from the socket. So the end of what the other side
+sends is seen after its last frame, also where TLS tells of it.
 """
 
 import asyncio
@@ -51,6 +52,8 @@ class FrameTransport(asyncio.Protocol):
         self.on_writable: Callable[[], None] = _nothing
         self.on_decoded: Callable[[int], None] = _ignore
         self.bytes_in = 0
+        self.plain_in = 0
+        """Bytes of frames that came: with TLS those inside of it."""
         self.bytes_out = 0
         self.last_in_s = 0.0
         """Loop time at which bytes last arrived."""
@@ -91,6 +94,7 @@ class FrameTransport(asyncio.Protocol):
         self.last_in_s = self._loop.time()
         if self.channel is not None:
             data = self._opened(self.channel, data)
+        self.plain_in += len(data)
         self._decoder.put(data)
         if not self._in_line:
             until = self.turns.begin(self._in_turn)
@@ -227,8 +231,6 @@ class FrameTransport(asyncio.Protocol):
         self._write(said)
         if channel.secured and not secured:
             self._flush()
-        if channel.ended and self._transport is not None:
-            self._transport.close()
         return plain
 
     def _in_turn(self, until: float) -> None:
@@ -238,6 +240,12 @@ class FrameTransport(asyncio.Protocol):
 
     def _hand_over(self, until: float) -> None:
         """Decode frames and hand them over, until there are none, or this turn is over."""
+        began = self.turns.clock()
+        self._hand_over_some(until)
+        self.turns.spent(self.turns.clock() - began)
+        self._read()
+
+    def _hand_over_some(self, until: float) -> None:
         while self._wants_frames and self.lost is None and not self._closing:
             event = self._decoder.next()
             if isinstance(event, Frame):
@@ -247,11 +255,10 @@ class FrameTransport(asyncio.Protocol):
                 return
             elif not self._decoder.in_steps:
                 self.on_decoded(self._decoder.incomplete)
-                break
+                return
             if self._decoder.pending and self.turns.clock() > until:
                 self._stand_in_line()
-                break
-        self._read()
+                return
 
     def _stand_in_line(self) -> None:
         self._in_line = True
@@ -273,6 +280,10 @@ class FrameTransport(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         on = self._wants_frames and not self._in_line
+        if on and self.channel is not None and self.channel.ended:
+            # Only now: what came before that may have waited for its turn.
+            self._transport.close()
+            return
         if on != self._transport.is_reading():
             if on:
                 self._transport.resume_reading()

@@ -5,7 +5,6 @@ generation, so splits, merges and moves after it was taken do it no harm.
 """
 
 import base64
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
@@ -38,6 +37,8 @@ class Vector:
 
     def to_json(self) -> str:
         """One line of JSON, for `from_json`; keys in it are text, or base64 where they are none."""
+        import json  # for those who need it: it takes long to load
+
         return json.dumps(self.to_document(), ensure_ascii=False)
 
     def to_document(self) -> dict[str, Any]:
@@ -59,6 +60,8 @@ class Vector:
     def from_json(cls, text: str) -> Self:
         """Undo `to_json`. Raises InvalidArgument for what is no snapshot, and says why."""
         try:
+            import json
+
             body = json.loads(text)
         except ValueError as error:
             raise _none(f"it is no JSON: {error}") from None

@@ -38,6 +38,7 @@ _REQUEST_TIMEOUT_S = 15.0
 _TRIES = 4
 """So often in a row a piece fails to come before the peer is given up for now."""
 _RETRY_FIRST_S = 0.1
+_PAUSE_MAX_S = 30.0
 _SYNC_BYTES = 16 * limits.MIB
 """A received file is synced this often, so that no large write is left to delay a WAL round."""
 _STALE_S = 3_600.0
@@ -103,7 +104,7 @@ class BaseFetcher:
         answer = await connection.request(BASE, group, deadline=_deadline())
         async with self._connected(peer) as ask:
             giver = _Giver(peer, group, ask)
-            base = unpack(await giver.rest_of_base(answer))
+            base = await asyncio.to_thread(unpack, await giver.rest_of_base(answer))
             self._host.pinned[pin] = [info.content_id for info in base.manifest]
             missing = [info for info in base.manifest if not await self._is_sound(info.content_id)]
             if missing:
@@ -230,7 +231,7 @@ class _Giver:
             try:
                 data: bytes = (await self._ask(FILE, body))["data"]
             except Overloaded as error:
-                await asyncio.sleep(error.fields.get("retry_after", _RETRY_FIRST_S))
+                await asyncio.sleep(_pause_s(error))
                 continue
             except (Unavailable, Timeout) as error:
                 failed += 1
@@ -252,6 +253,14 @@ class _Giver:
         if sound:
             return f"{told}, though that of the node is sound"
         return f"{told}: the file there is damaged, and the node knows it now"
+
+
+def _pause_s(error: Overloaded) -> float:
+    """How long the peer wants to be left alone."""
+    wanted: Any = error.fields.get("retry_after")
+    if type(wanted) not in (int, float) or not wanted >= 0:
+        return _RETRY_FIRST_S
+    return min(float(wanted), _PAUSE_MAX_S)
 
 
 def _deadline() -> float:

@@ -33,6 +33,7 @@ from ..client.errors import (
 from ..client.protocol import Operation, name_of
 from ..client.protocol.peers import BOOTSTRAP
 from ..client.request import Request
+from ..client.seats import Bounds
 from ..client.wire import Hello, Welcome
 from .config import Config
 from .tls import NodeTls
@@ -132,6 +133,7 @@ async def agree(
     tls: NodeTls | None,
     joins: str | None,
     store: Callable[[str], Awaitable[None]],
+    bounds: Bounds,
 ) -> Found | Join:
     """Take part until the cluster is found or founded; `store` keeps the cluster that is about to
     be joined. Raises Unavailable after `join_timeout` seconds, Conflict, InvalidArgument."""
@@ -139,7 +141,9 @@ async def agree(
     host, port = split_address(config.listen, "listen")
     lobby = _Lobby(members, joins)
     try:
-        listener = await acceptor.serve(lobby, host, port, secret=secret, tls=tls)
+        listener = await acceptor.serve(
+            lobby, host, port, secret=secret, tls=tls, bounds=bounds
+        )  # fmt: skip
     except OSError as error:
         raise Unavailable(
             f"cannot listen on {config.listen}: {error.strerror or error}; "

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
+from ..client import limits
+
 tolerance_ms: Final = 60_000
 _HEARD_S: Final = 10.0
 
@@ -45,7 +47,14 @@ class Clocks:
         self._heard: dict[int, tuple[int, float]] = {}
 
     def heard(self, peer: int, clock_ms: int) -> None:
-        """A message says what its sender's wall clock showed."""
+        """A message of a registered node says what its sender's wall clock showed.
+
+        A time before 1970 or after the year 9999 is no clock's: it says nothing, and what the node
+        said before is forgotten.
+        """
+        if not 0 <= clock_ms <= limits.timestamp_max_ms:
+            self._heard.pop(peer, None)
+            return
         # Offsets are kept against the monotonic clock: the own wall clock may jump afterwards.
         now = self._monotonic()
         self._heard[peer] = (clock_ms - int(now * 1000), now)
@@ -66,5 +75,6 @@ class Clocks:
         return [offset - own for offset, at in self._heard.values() if now - at <= _HEARD_S]
 
     def stamp_ms(self) -> int:
-        """The timestamp that a leader gives to an entry now, Unix time in milliseconds."""
-        return self.wall_ms() + self.correction_ms()
+        """The timestamp that a leader gives to an entry now, Unix time in milliseconds, at most
+        `timestamp_max_ms`."""
+        return max(0, min(self.wall_ms() + self.correction_ms(), limits.timestamp_max_ms))

@@ -7,7 +7,7 @@ the one. A refusal is final, a missing leader is waited for until the deadline.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from ..client.connection import Connection
@@ -24,9 +24,10 @@ from ..client.errors import (
     Unauthorized,
     Unavailable,
 )
-from ..client.protocol import Operation, cluster, peers
+from ..client.protocol import Operation, cluster, peers, quotas
+from ..client.protocol.kinds import shown
 from ..client.request import Room
-from ..partitions import commands
+from ..partitions import commands, lifecycle, proposals
 from ..partitions.model import Descriptor
 from . import health
 from .disk_room import DiskRoom
@@ -45,6 +46,7 @@ _ONCE = frozenset(
         commands.SPLIT,
         commands.MERGE,
         commands.RECOVER,
+        commands.DELETE_QUOTA,
         commands.REVOKE_TOKEN,
     }
 )
@@ -53,13 +55,13 @@ _FORWARDED = frozenset(
     {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
      commands.REGISTER, commands.MOVE, commands.SPLIT, commands.MERGE, commands.RECOVER,
      commands.DRAIN_NODE, commands.REMOVE_NODE, commands.REKEY_NODE, commands.CREATE_TOKEN,
-     commands.REVOKE_TOKEN}
+     commands.REVOKE_TOKEN, commands.SET_QUOTA, commands.DELETE_QUOTA}
 )  # fmt: skip
 
 log = logging.getLogger("lognode.cluster")
 Body = dict[str, Any]
-Handler = Callable[[Body], Awaitable[Body]]
-PaidHandler = Callable[[Body, Room], Awaitable[Body]]
+Handler = Callable[[Body], Coroutine[Any, None, Body]]
+PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 
 
 class ClusterService:
@@ -107,11 +109,14 @@ class ClusterService:
             cluster.NODE_DRAIN: self.node_drain,
             cluster.NODE_REMOVE: self.node_remove,
             cluster.NODE_REKEY: self.node_rekey,
+            quotas.QUOTA_SET: self.quota_set,
+            quotas.QUOTA_DELETE: self.quota_delete,
         }
         self.paid_handlers: dict[Operation, PaidHandler] = {
             cluster.METADATA: self.metadata,
             cluster.STATUS: self.status,
             cluster.HEALTH: self.health,
+            quotas.QUOTA_LIST: self.quota_list,
         }
 
     # Operations.
@@ -141,7 +146,8 @@ class ClusterService:
             "version": metadata.version,
             "nodes": [
                 {"id": n.node_id, "address": n.address, "http": n.http, "zone": n.zone,
-                 "state": n.state, **({} if held is None else {"replicas": held[n.node_id]})}
+                 "state": n.state, "insecure": self._view.insecure.get(n.node_id),
+                 **({} if held is None else {"replicas": held[n.node_id]})}
                 for n in metadata.nodes.values()
             ],
             "logs": [
@@ -297,6 +303,27 @@ class ClusterService:
         log.info("node bound to another key", extra={"fields": asked})
         return answer
 
+    async def quota_set(self, body: Body) -> Body:
+        """Change limits of a quota; answered with all its limits. Raises InvalidArgument,
+        LimitExceeded."""
+        asked = {"name": body["name"], "limits": body["limits"]}
+        answer = await self.command({"op": commands.SET_QUOTA, **asked})
+        log.info("quota set", extra={"fields": answer})
+        return answer
+
+    async def quota_delete(self, body: Body) -> Body:
+        """Delete a quota. Raises NotFound."""
+        answer = await self.command({"op": commands.DELETE_QUOTA, "name": body["name"]})
+        log.info("quota deleted", extra={"fields": {"name": body["name"]}})
+        return answer
+
+    async def quota_list(self, _: Body, room: Room) -> Body:
+        """All quotas, as new as the controller's leader has them."""
+        await self.refresh()
+        await room()
+        found = self._view.metadata.quotas
+        return {"quotas": [{"name": name, "limits": dict(found[name])} for name in sorted(found)]}
+
     async def _of_node(self, op: str, body: Body, option: str) -> Body:
         asked = {"node": body["node"], option: body[option]}
         answer = await self.command({"op": op, **asked})
@@ -341,7 +368,12 @@ class ClusterService:
     # The way to the controller.
 
     async def command(self, command: Body) -> Body:
-        """Have the controller commit a command, here or elsewhere. Raises what refused it."""
+        """Have the controller commit a command, here or elsewhere. Raises what refused it.
+
+        The command is checked here as well as by the controller's leader, which may be of a version
+        that checks less.
+        """
+        command = proposals.checked(command, self._view.metadata.nodes)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DEADLINE_S
         backoff_s = 0.05
@@ -356,7 +388,7 @@ class ClusterService:
                     raise
                 last = error
                 hint = error.fields.get("hint")
-                if hint is not None and hint not in tried:
+                if type(hint) is int and hint not in tried:
                     tried = [n for n in tried if n != hint]
                     self._prefer = hint
                 else:
@@ -394,14 +426,19 @@ class ClusterService:
         return await replica.command(commands.dated(command, self._wall_ms()))
 
     async def peer_command(self, sender: int, body: Body) -> Body:
-        """A command that another node forwarded. A node registers itself, or one that joins."""
+        """Commit a command that another node forwarded. A node registers itself, or a node that
+        joins. The controller checks the command before it proposes the command."""
         command = body["command"]
-        if command.get("op") not in _FORWARDED:
-            raise InvalidArgument(f"nobody forwards {command.get('op')!r}", what="command")
-        if command["op"] == commands.REGISTER:
-            peers.JOIN.request.check(command)  # what is committed has passed its validation
-            if command.get("node") not in (None, sender):
-                raise Unauthorized(f"node {sender} cannot register node {command['node']!r}")
+        op = command.get("op")
+        if not isinstance(op, str) or op not in _FORWARDED:
+            raise InvalidArgument(f"nobody forwards {shown(op)}", what="command")
+        if op != commands.REGISTER and lifecycle.is_removed(sender, self._view.metadata.nodes):
+            raise Unauthorized(f"node {sender} was removed from the cluster")
+        if op == commands.REGISTER and not _is(command.get("node"), None, sender):
+            raise Unauthorized(
+                f"node {sender} cannot register node {shown(command['node'])}; each node registers "
+                "itself"
+            )
         return await self.execute(command)
 
     async def refresh(self) -> None:
@@ -417,9 +454,9 @@ class ClusterService:
                 continue
             try:
                 answer = await connection.request(peers.IMAGE, {}, deadline=deadline)
+                await self._view.take(answer["image"])
             except LognodeError:
                 continue  # another one leads, or the heartbeat brings it
-            await self._view.take(answer["image"])
             return
 
     def _controllers(self) -> list[int]:
@@ -449,7 +486,12 @@ class ClusterService:
         return {"image": replica.metadata.image()}
 
 
+def _is(value: object, *allowed: object) -> bool:
+    """Whether the value is one of these, of the same type: True is not node 1."""
+    return any(type(value) is type(each) and value == each for each in allowed)
+
+
 def register_command(body: Body) -> Body:
     """The metadata command that registers a node."""
-    names = ("node", "incarnation", "boot", "process", "address", "http", "zone", "key")
+    names = ("node", "incarnation", "boot", "process", "address", "peer", "http", "zone", "key")
     return {"op": commands.REGISTER, **{name: body.get(name) for name in names}}

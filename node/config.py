@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ..client import limits
-from ..client.address import split_address
+from ..client.address import Address, split_address
 from ..client.errors import InvalidArgument
 from ..client.protocol.kinds import INTEGER_MAX
 from ..client.protocol.peers import ZONE
+
+_PORT_MAX = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,10 @@ class Config:
     listen: str = "127.0.0.1:4600"
     advertise: str = ""
     """Where others reach this node; the listen address when empty."""
+    peer_listen: str = ""
+    """Where this node listens for other nodes; the port after `listen` when empty."""
+    peer_advertise: str = ""
+    """Where other nodes reach `peer_listen`; when empty, its port at the host of `advertise`."""
     http: str = "127.0.0.1:4680"
     http_host: tuple[str, ...] = ()
     """Further names by which this node may be called over HTTP."""
@@ -43,6 +49,8 @@ class Config:
     """Whether clients need a certificate: `none`, `optional` or `required`."""
     auth: str = "off"
     """`on`: the cluster that this node founds has tokens from the beginning."""
+    insecure: str = "off"
+    """`on`: the node may listen beyond loopback without TLS or without knowing its clients."""
     dial_map: Path | None = None
     log_level: str = "INFO"
     wal_file_bytes: int = limits.wal_file_bytes
@@ -61,6 +69,8 @@ class Config:
     """Seconds that neighbours which are small rest before they are merged. 0: they stay."""
     balance: str = "on"
     """`on`: replicas and leads spread evenly by themselves. `off`: they stay where they are."""
+    idle_timeout: float = limits.idle_timeout_s
+    """Seconds that a client's connection may be without a request. 0: for ever."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Per field, where its value is from."""
 
@@ -77,13 +87,41 @@ class Config:
             return self.http
         return f"{self.advertised.rpartition(':')[0]}:{self.http.rpartition(':')[2]}"
 
+    @property
+    def peer_listened(self) -> str:
+        """The address at which this node listens for others. Raises InvalidArgument."""
+        if self.peer_listen:
+            return self.peer_listen
+        host, port = split_address(self.listen, "listen")
+        if port == _PORT_MAX:
+            raise InvalidArgument(
+                f"listen {self.listen!r} has the last port there is, and peers get the next one: "
+                "give them an address with --peer-listen", what="peer_listen",
+            )  # fmt: skip
+        return str(Address(host, port + 1))
+
+    @property
+    def peer_advertised(self) -> str:
+        """The address at which other nodes are told to dial this one."""
+        if self.peer_advertise:
+            return self.peer_advertise
+        host, _ = split_address(self.advertised, "advertise")
+        _, port = split_address(self.peer_listened, "peer_listen")
+        return str(Address(host, port))
+
 
 _FLAGS = {
     "data": ("DIR", "data directory (default ./lognode-data)"),
-    "listen": ("H:P", "address for clients and peers (default 127.0.0.1:4600)"),
+    "listen": ("H:P", "address for clients (default 127.0.0.1:4600)"),
     "advertise": (
         "H:P",
-        "address that others are told (default: that of --listen); not 0.0.0.0 or [::]",
+        "address that clients are told (default: that of --listen); not 0.0.0.0 or [::]",
+    ),
+    "peer_listen": ("H:P", "address for other nodes (default: the port after --listen)"),
+    "peer_advertise": (
+        "H:P",
+        "address that other nodes are told (default: the host of --advertise and the port of"
+        " --peer-listen)",
     ),
     "http": ("H:P", "address for health, metrics and status (default 127.0.0.1:4680)"),
     "http_host": (
@@ -111,6 +149,11 @@ _FLAGS = {
     "auth": (
         "on|off",
         "found a cluster whose clients need tokens; the first one is in DIR/admin.token "
+        "(default off)",
+    ),
+    "insecure": (
+        "on|off",
+        "let other machines reach this node without TLS or without knowing its clients "
         "(default off)",
     ),
     "dial_map": ("FILE", 'TOML of "advertised host:port" = "host:port to dial"'),
@@ -141,9 +184,13 @@ _FLAGS = {
         "SECONDS",
         "how long a range rests after a split before it is split for its load (default 600)",
     ),
+    "idle_timeout": (
+        "SECONDS",
+        "how long a client's connection may be without a request; 0: for ever (default 600)",
+    ),
 }
 
-_BARE = frozenset({"auth"})
+_BARE = frozenset({"auth", "insecure"})
 """Switches whose flag alone turns them on."""
 
 
@@ -199,6 +246,12 @@ def _check_advertised(config: Config) -> None:
             "or the address of one interface. Give it with --advertise HOST:PORT",
             what=name,
         )
+    if config.peer_advertise and _is_unspecified(config.peer_advertise, "peer_advertise"):
+        raise InvalidArgument(
+            f"peer_advertise is {config.peer_advertise} ({config.sources['peer_advertise']}): this "
+            "address means every interface, so no other node can dial it. Give a host name or the "
+            "address of one interface with --peer-advertise HOST:PORT", what="peer_advertise",
+        )  # fmt: skip
 
 
 def _is_unspecified(address: str, what: str) -> bool:
@@ -234,7 +287,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             if not str(value):
                 raise ValueError("give a path")
             return Path(str(value))
-        if name in ("listen", "advertise", "http"):
+        if name in ("listen", "advertise", "peer_listen", "peer_advertise", "http"):
             split_address(str(value), name)
             return str(value)
         if name == "http_host":
@@ -245,7 +298,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             for address in addresses:
                 split_address(address, "join")
             return addresses
-        if name in ("join_timeout", "repair_after", "split_rest", "merge_after"):
+        if name in ("join_timeout", "repair_after", "split_rest", "merge_after", "idle_timeout"):
             return _seconds(value)
         if name == "bootstrap_expect":
             return _nodes(value)
@@ -257,7 +310,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return _reserve(value)
         if name == "tls_client_auth" and value not in ("none", "optional", "required"):
             raise ValueError("give none, optional or required")
-        if name in ("balance", "auth"):
+        if name in ("balance", "auth", "insecure"):
             return _switch(value)
         if name == "zone":
             return ZONE.check(str(value), name)

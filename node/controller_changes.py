@@ -13,16 +13,18 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from ..client import limits
 from ..client.connection import Connection
-from ..client.errors import CorruptData, InvalidArgument, LognodeError
+from ..client.errors import CorruptData, InvalidArgument, LognodeError, RemoteProtocolError
 from ..client.protocol.peers import CONTROLLER_INSTALL
+from ..partitions import received
+from ..partitions.lifecycle import is_removed
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor
 from ..raft.types import GroupId
 from . import bugs
 from .bugs import OnBroken
 from .controller_replica import ControllerReplica
-from .fields import parsed
 from .host import Host
 
 _PERIOD_S = 0.1
@@ -155,22 +157,55 @@ class ControllerChanges:
         if old:
             await self._host.retire(old)
 
-    async def install(self, _: int, body: Body) -> Body:
+    async def install(self, sender: int, body: Body) -> Body:
         """A push: begin that generation here, or take the base if this replica lacks entries.
 
         It runs to its end also when who pushed has gone: half-way there is no replica at all.
-        Raises CorruptData where the replica is damaged: only the next generation has it again.
+        Raises InvalidArgument for a push that no controller could make, Conflict for an image that
+        contradicts what this node knows, CorruptData where the replica is damaged: only the next
+        generation has it again.
         """
-        descriptor = parsed("descriptor", Descriptor.from_wire, body.get("descriptor"))
-        metadata = parsed("image", _image, body.get("image"))
-        applied = parsed("applied", _applied, body.get("applied"))
-        if type(descriptor.generation) is not int or self._node_id not in descriptor.members:
-            raise InvalidArgument("not a controller of this node", what="descriptor")
+        descriptor, metadata = self._checked(sender, body)
+        index, term = body["applied"]
+        if index < 1 or term > limits.term_jump_max:
+            raise InvalidArgument(
+                f"a controller begins behind entry 1 or later, in a term up to "
+                f"{limits.term_jump_max}; entry {index} of term {term} was given", what="applied",
+            )  # fmt: skip
+        applied = (index, term)
         install = asyncio.ensure_future(self._install(descriptor, metadata, applied))
         self._installs.add(install)
         install.add_done_callback(self._install_ended)
         await asyncio.shield(install)
         return {}
+
+    def _checked(self, sender: int, body: Body) -> tuple[Descriptor, Metadata]:
+        """The generation that is pushed, and the state in which it goes on."""
+        known = self._image()
+        try:
+            descriptor = received.descriptor(body["descriptor"])
+            metadata = received.received(body["image"], known)
+        except RemoteProtocolError as error:
+            raise InvalidArgument(error.message, what="image") from None
+        members, generation = descriptor.members, descriptor.generation
+        if (descriptor.range_id, descriptor.log_id, *descriptor.span) != (0, 0, b"", None):
+            raise InvalidArgument("not a controller", what="descriptor")
+        if self._node_id not in members or len(set(members)) != len(members):
+            raise InvalidArgument("not a controller of this node", what="descriptor")
+        if generation - known.controller.generation > limits.generation_jump_max:
+            raise InvalidArgument(f"no controller is at generation {generation}", what="descriptor")
+        if not metadata.nodes.keys() >= {*members, sender} or is_removed(sender, metadata.nodes):
+            raise InvalidArgument(
+                "a controller of nodes that its image does not have as registered", what="image"
+            )
+        next_ = metadata.controller
+        if metadata.sealed:  # its last record names the members of the generation after it
+            sound = next_.generation == generation + 1
+        else:
+            sound = (next_.generation, next_.members) == (generation, members)
+        if not sound:
+            raise InvalidArgument("an image of another generation", what="image")
+        return descriptor, metadata
 
     async def _install(
         self, descriptor: Descriptor, metadata: Metadata, applied: tuple[int, int]
@@ -180,7 +215,9 @@ class ControllerChanges:
             replica = self._host.groups.get(gid)
             if isinstance(replica, ControllerReplica):
                 if replica.group.base_wanted and applied[0] > replica.applied_index:
-                    self._began(await self._host.reinstall_controller(replica, metadata, applied))
+                    received.check_follows(replica.metadata, metadata)
+                    begun = await self._host.reinstall_controller(replica, metadata, applied)
+                    self._began(begun)
             else:
                 began = await self._host.create_controller(
                     descriptor, metadata, applied, campaign=False
@@ -201,15 +238,3 @@ def _successor(sealed: Metadata) -> Metadata:
     metadata = Metadata.from_image(sealed.image())
     metadata.begin_generation()
     return metadata
-
-
-def _image(told: Any) -> Metadata:
-    try:
-        return Metadata.from_image(told)
-    except CorruptData as error:
-        raise ValueError(error.message) from None
-
-
-def _applied(told: Any) -> tuple[int, int]:
-    index, term = told
-    return int(index), int(term)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..client.errors import NotLeader, Timeout, from_wire
-from ..partitions import commands
+from ..partitions import commands, proposals
 from ..partitions.metadata import Metadata
 from ..partitions.model import Descriptor
 from ..raft.group_log import GroupLog
@@ -54,8 +54,10 @@ class ControllerReplica(Replica):
     async def command(self, command: dict[str, Any], *, timeout_s: float = 5.0) -> dict[str, Any]:
         """Propose a metadata command and return its answer.
 
-        Raises NotLeader, what the metadata refused it with, or Timeout of outcome unknown.
+        Raises InvalidArgument or Unsupported for a command that nobody may propose, NotLeader, what
+        the metadata refused it with, or Timeout of outcome unknown.
         """
+        command = proposals.checked(command, self.metadata.nodes)
         await self.lead_settled()
         if not self.leads:
             raise self.not_leader()

@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from ..client import acceptor
 from ..client.address import split_address
-from ..client.errors import InvalidArgument, LognodeError, Unavailable
+from ..client.errors import InvalidArgument, LognodeError
 from ..client.invariants import InvariantError
 from ..client.meter import NodeBudgets
+from ..client.protocol import Operation
 from ..client.protocol import peers as protocol
 from ..client.request import Room, no_room
 from ..partitions import commands
@@ -30,10 +31,10 @@ from ..statemachine.builder import Builder
 from ..statemachine.merge_process import Merger
 from ..statemachine.meta import LmdbMeta
 from ..statemachine.segments import SegmentStore
-from . import logs, rows
+from . import descriptors, logs, rows
 from .base_server import BaseServer
 from .base_transfer import BaseFetcher
-from .bootstrap import Found, agree, foreign_founder
+from .bootstrap import Found, agree
 from .bugs import advice, is_bug
 from .clocks import Clocks
 from .cluster_service import ClusterService
@@ -52,9 +53,11 @@ from .data_directory import (
 from .data_service import DataService
 from .disk_room import DiskRoom
 from .disk_watch import DiskWatch
+from .doors import Doors, client_bounds
 from .draining import Draining
 from .duties import Duties
 from .entrance import Entrance
+from .exposure import Exposure
 from .flush import Flusher
 from .garbage import Garbage, only_the_young
 from .given_files import read_dial_map, read_secret
@@ -64,6 +67,7 @@ from .host import Host
 from .hot import HotRanges
 from .http import HttpServer
 from .joining import found, join, registration
+from .known_peers import KnownPeers
 from .large import LargeRanges
 from .lead_balance import LeadBalance
 from .loads import Loads
@@ -72,24 +76,28 @@ from .membership import Membership, check_not_refused
 from .memtables import Memtables
 from .merges import Merges
 from .metrics import Metrics
+from .peer_server import PeerServer
 from .peers import PeerLinks
 from .pings import Pings
-from .raft_in import Boot, RaftIn
+from .raft_in import RaftIn
 from .rate import TokenBucket
 from .recoveries import Recoveries
 from .removals import Removals
 from .replica import Memory, Services
+from .reports import Reports
 from .rounds import Rounds
 from .scrub import Scrub
 from .segment_repair import SegmentRepair
-from .server import Server
+from .server import PeerHandler, Server
 from .status import status
+from .strangers import Strangers
+from .supervision import supervised
 from .sync_thread import SyncThread
 from .tls import NodeTls
 from .turn_ends import TurnEnds
+from .turned_away import TurnedAway
 from .view import View
 
-_REPORT_TIMEOUT_S = 5.0
 _SILENT_S = 5.0
 _STOP_S = 9.5
 _HANDOVER_S = 3.0
@@ -108,6 +116,7 @@ class Node:
         self._budgets = NodeBudgets()
         self._metrics = Metrics()
         self._metrics.watch(self._budgets)
+        self._exposure = Exposure.of(config, self._metrics)
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -136,6 +145,7 @@ class Node:
             log.info(
                 "node serves",
                 extra={"fields": {"node": self.identity.node_id, "listen": self._config.listen,
+                                  "peers": self._config.peer_listened,
                                   "http": self._config.http, "data": self._config.data}},
             )  # fmt: skip
             await self._stopping.wait()
@@ -155,6 +165,7 @@ class Node:
     async def _start(self) -> None:
         config = self._config
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
+        self._plan = descriptors.plan(descriptors.raise_limit())
         self._secret = read_secret(config.secret_file)
         self._tls = NodeTls.of(config, self._metrics)
         self._dial_map = read_dial_map(config.dial_map)
@@ -169,11 +180,12 @@ class Node:
         check_not_refused(self._meta)
         await self._become_somebody()
         self._wal = Wal.open(
-            OsDisk(self._directory.wal), entropy=os.urandom, file_bytes=config.wal_file_bytes
-        )
+            OsDisk(self._directory.wal, open_max=self._plan.wal), entropy=os.urandom,
+            file_bytes=config.wal_file_bytes,
+        )  # fmt: skip
         for note in self._wal.recovery.notes:
             log.warning("WAL: %s", note)
-        self._store = SegmentStore(self._directory.files)
+        self._store = SegmentStore(self._directory.files, open_max=self._plan.segments // 2)
         self._parts.callback(self._store.close)
         self._builder = Builder()
         self._parts.callback(self._builder.stop)
@@ -186,8 +198,10 @@ class Node:
         self._assemble_control()
         self._assemble_cluster()
         self._view.load()
+        nodes = self._view.metadata.nodes
+        self._plan.check_nodes(sum(node.state != "REMOVED" for node in nodes.values()))
         if self._tls is not None:
-            self._tls.learn(self._view.metadata.nodes)
+            self._tls.learn(nodes)
         self._entrance.check()
         await self._disk_watch.look()
         await self._host.recover()
@@ -199,17 +213,20 @@ class Node:
         if self._host.controller is not None:
             self._controller_began(self._host.controller)
         for part in (
-            self._duties.run(), self._heartbeat.run(), self._maintenance.run(),
-            self._memtables.watch(), self._memtables.build(), self._merges.run(),
-            self._removals.run(),
-            self._changes.run(), self._membership.register(), self._disk_watch.run(),
-            self._scrub.run(), self._loads.run(), self._draining.run(), self._large.run(),
-            self._hot.run(), self._entrance.run(),
+            self._duties.run(), self._maintenance.run(), self._memtables.watch(), self._scrub.run(),
+            self._memtables.build(), self._merges.run(), self._removals.run(), self._changes.run(),
+            self._disk_watch.run(), self._entrance.run(), self._exposure.run(),
             Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
+        for name, begin in (
+            ("heartbeat", self._heartbeat.run), ("registration", self._membership.register),
+            ("loads", self._loads.run), ("draining", self._draining.run),
+            ("large", self._large.run), ("hot", self._hot.run),
+        ):  # fmt: skip
+            self._spawn(supervised(name, begin, self._metrics))
         if config.balance == "on":
-            self._spawn(self._leads.run())
+            self._spawn(supervised("leads", self._leads.run, self._metrics))
         if self._tls is not None:
             self._spawn(self._tls.run())
         self._repair.begin()
@@ -249,8 +266,10 @@ class Node:
         async def store(cluster: str) -> None:
             await self._store_rows({rows.JOINS: cluster})
 
-        known = self._meta.get(rows.JOINS)
-        step = await agree(self._config, self._secret, self._tls, known, store)
+        step = await agree(
+            self._config, self._secret, self._tls, self._meta.get(rows.JOINS), store,
+            client_bounds(self._plan, self._config.idle_timeout),
+        )  # fmt: skip
         return replace(self._config, join=() if isinstance(step, Found) else step.addresses)
 
     async def _store_rows(self, puts: dict[str, Any]) -> None:
@@ -265,21 +284,16 @@ class Node:
         )  # fmt: skip
         self._links = PeerLinks(
             who=lambda: (identity.cluster_id, node_id, identity.incarnation),
-            secret=self._secret,
-            tls=self._tls,
+            secret=self._secret, tls=self._tls,
             resolve=lambda address: self._dial_map.get(address, address),
-            on_up=self._link_up,
-            on_down=self._link_down,
+            on_up=self._link_up, on_down=self._link_down,
             on_full=lambda peer: self._host.pause(peer),
             on_room=lambda peer: self._host.resume(peer),
-            on_broken=self._fail,
-            on_queued=self._turn_ends.schedule,
-            rng=self._rng,
-            boot=(identity.boot, self._process),
-            clock_ms=self._clocks.wall_ms,
-            ping_to=lambda peer: self._pings.ping(peer),
+            on_broken=self._fail, on_queued=self._turn_ends.schedule, rng=self._rng,
+            boot=(identity.boot, self._process), clock_ms=self._clocks.wall_ms,
+            ping_to=lambda peer: self._pings.ping(peer), check_nodes=self._plan.check_nodes,
             metrics=self._metrics,
-        )
+        )  # fmt: skip
         self._rounds = Rounds(
             self._wal, self._sync,
             on_synced=lambda gids: self._host.synced(gids),
@@ -305,8 +319,8 @@ class Node:
             node_id=node_id, links=self._links, confirmations=self._confirmations,
             rounds=self._rounds, turn_ends=self._turn_ends, options=options,
             rng=self._rng, metrics=self._metrics, memory=self._memory,
-            stamp_ms=self._clocks.stamp_ms,
-            liveness=self._pings.liveness,
+            stamp_ms=self._clocks.stamp_ms, liveness=self._pings.liveness,
+            on_appended=lambda *appended: self._entrance.gate.applied(*appended),
             on_leader=lambda gid, term, leader: self._view.learn(gid, term, leader),
             on_broken=self._fail,
             on_damaged=lambda replica, error: self._repair.step_found(replica, error),
@@ -361,9 +375,13 @@ class Node:
             room=self._room, places=places, host=self._host, handover=self._handover,
             on_change=self._replica_changed, metrics=self._metrics,
         )  # fmt: skip
+        self._reports = Reports(
+            node_id=node_id, host=self._host, view=self._view, connection=self._links.connection,
+            facts=self._facts, on_news=lambda: self._driver.wake(),
+        )  # fmt: skip
         self._duties = Duties(
             node_id=node_id, host=self._host, view=self._view, flusher=self._flusher,
-            fetcher=fetcher, sync=self._files, report=self._report, room=self._room,
+            fetcher=fetcher, sync=self._files, report=self._reports.send, room=self._room,
             on_broken=self._fail,
         )  # fmt: skip
         self._maintenance = Maintenance(
@@ -392,7 +410,7 @@ class Node:
         self._heartbeat = Heartbeat(
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,
             connection=self._links.connection, room=self._room, draining=self._draining,
-            large=self._large, handover=self._handover, hot=self._hot,
+            large=self._large, handover=self._handover, hot=self._hot, exposure=self._exposure,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,
@@ -410,6 +428,7 @@ class Node:
     def _assemble_cluster(self) -> None:
         """What replicas call back into as soon as they are recovered."""
         identity = self.identity
+        self._known_peers = KnownPeers(lambda: self._view.metadata.nodes, self._metrics)
         self._recoveries = Recoveries(
             node_id=identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection,
@@ -421,12 +440,12 @@ class Node:
             wall_ms=self._clocks.wall_ms,
         )  # fmt: skip
         self._entrance = Entrance(
-            config=self._config, secret=self._secret, tls=self._tls,
+            config=self._config, secret=self._secret, tls=self._tls, exposure=self._exposure,
             metadata=lambda: self._view.metadata, command=self._cluster.command,
             refresh=self._cluster.refresh, wall_ms=self._clocks.wall_ms, metrics=self._metrics,
             was_on=self._meta.get(rows.AUTH) is not None,
             keep=lambda: self._store_rows({rows.AUTH: True}), on_end=self._fail,
-            is_fresh=lambda: self._registered_boot(identity.node_id)
+            is_fresh=lambda: self._known_peers.boot(identity.node_id)
             == (identity.boot, self._process),
         )  # fmt: skip
         body = registration(
@@ -434,14 +453,10 @@ class Node:
             key="" if self._tls is None else self._tls.key,
         )  # fmt: skip
         self._membership = Membership(
-            identity=identity,
-            process=self._process,
-            body=body,
+            identity=identity, process=self._process, body=body,
             knows_cluster=lambda: bool(self._view.metadata.cluster_id),
-            command=self._cluster.command,
-            store=self._store_rows,
-            on_end=self._fail,
-        )
+            command=self._cluster.command, store=self._store_rows, on_end=self._fail,
+        )  # fmt: skip
 
     async def _listen(self) -> None:
         identity, cluster = self.identity, self._cluster
@@ -457,60 +472,72 @@ class Node:
         )  # fmt: skip
         self._raft_in = RaftIn(
             replica=self._host.groups.get, confirmations=self._confirmations,
-            pings=self._pings, registered=self._registered_boot, clocks=self._clocks,
+            pings=self._pings, registered=self._known_peers.boot, clocks=self._clocks,
             metrics=self._metrics,
         )  # fmt: skip
 
         server = Server(
             who=lambda: (identity.cluster_id, identity.node_id),
+            peer_address=self._config.peer_advertised,
             raft_in=self._raft_in,
             data=data,
             handlers={**cluster.handlers, **self._entrance.handlers},
             accesses=self._entrance.accesses,
             proves_nodes=self._entrance.proves_nodes,
             visible=self._entrance.visible,
-            paid_handlers=cluster.paid_handlers,
+            paid_handlers={**cluster.paid_handlers, **self._entrance.gate.handlers},
             join=cluster.join,
-            peer_handlers={
-                protocol.BASE: bases.describe,
-                protocol.BASE_PIECE: bases.base_piece,
-                protocol.FILE: bases.piece,
-                protocol.FILE_CHECK: bases.check,
-                protocol.HEARTBEAT: self._heartbeat.serve,
-                protocol.KNOWN_IMAGE: self._heartbeat.known_image,
-                protocol.REPORT: self._take_report,
-                protocol.COMMAND: cluster.peer_command,
-                protocol.IMAGE: cluster.peer_image,
-                protocol.LOADS: self._loads.serve,
-                protocol.REPLICA_END: self._recoveries.serve,
-                protocol.CONTROLLER_INSTALL: self._changes.install,
-                protocol.TAKE_OVER: self._handover.take_over,
-                protocol.HAND_OVER: self._handover.hand_over,
-                protocol.GIVE_LEAD: self._handover.give,
-            },
+            peer_handlers=self._for_peers(bases),
+            known_peers=self._known_peers,
+            gate=self._entrance.gate,
             metrics=self._metrics,
-            on_stranger=self._stranger,
+            on_stranger=Strangers(
+                cluster=identity.cluster_id,
+                config=self._config,
+                founding=self._founding,
+                metadata=lambda: self._view.metadata,
+                on_end=self._fail,
+            ).met,
             on_broken=self._fail,
         )
-        host, port = split_address(self._config.listen, "listen")
-        try:
-            self._listener = await acceptor.serve(
-                server, host, port, secret=self._secret, tls=self._tls, budgets=self._budgets
-            )
-        except OSError as error:
-            raise Unavailable(
-                f"cannot listen on {self._config.listen}: {error.strerror or error}; "
-                "give another address with --listen"
-            ) from None
-        if self._tls is not None:
-            self._tls.rechecks += (self._listener.recheck, self._links.recheck)
-        http_host, http_port = split_address(self._config.http, "http")
-        self._http = HttpServer(
-            host=http_host, port=http_port, metrics=self._metrics, not_ready=self._not_ready,
-            status=self._status, tls=None if self._tls is None else self._tls.http_context,
+        told = TurnedAway(self._metrics)
+        peers = PeerServer(
+            server, is_known=self._links.is_peer, address=self._config.advertised, on_closed=told
+        )
+        host, port = split_address(self._config.http, "http")
+        http = HttpServer(
+            host=host, port=port, metrics=self._metrics, not_ready=self._not_ready,
+            tls=None if self._tls is None else self._tls.http_context,
+            status=self._status, connections_max=self._plan.http, on_closed=told,
             guard=self._entrance.guard, visible=self._entrance.visible,
         )  # fmt: skip
-        await self._http.start()
+        self._doors = Doors(
+            self._config, self._plan, secret=self._secret, tls=self._tls, budgets=self._budgets,
+            metrics=self._metrics, told=told,
+        )  # fmt: skip
+        if self._tls is not None:
+            self._tls.rechecks += (self._doors.recheck, self._links.recheck)
+        await self._doors.open(server, peers, http)
+
+    def _for_peers(self, bases: BaseServer) -> dict[Operation, PeerHandler]:
+        """Who serves the operations of nodes."""
+        return {
+            protocol.BASE: bases.describe,
+            protocol.BASE_PIECE: bases.base_piece,
+            protocol.FILE: bases.piece,
+            protocol.FILE_CHECK: bases.check,
+            protocol.HEARTBEAT: self._heartbeat.serve,
+            protocol.KNOWN_IMAGE: self._heartbeat.known_image,
+            protocol.REPORT: self._reports.take,
+            protocol.COMMAND: self._cluster.peer_command,
+            protocol.IMAGE: self._cluster.peer_image,
+            protocol.LOADS: self._loads.serve,
+            protocol.REPLICA_END: self._recoveries.serve,
+            protocol.CONTROLLER_INSTALL: self._changes.install,
+            protocol.TAKE_OVER: self._handover.take_over,
+            protocol.HAND_OVER: self._handover.hand_over,
+            protocol.GIVE_LEAD: self._handover.give,
+        }
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -536,19 +563,12 @@ class Node:
         self._membership.look(metadata.nodes.get(self.identity.node_id))
         self._links.set_peers(
             {
-                node.node_id: node.address
+                node.node_id: node.peer_address
                 for node in metadata.nodes.values()
                 if node.node_id != self.identity.node_id and node.state != "REMOVED"
             }
         )
         self._duties.wake()
-
-    def _stranger(self, cluster: str) -> None:
-        """A node takes this one for one of another cluster. Where it has founded one, and that
-        is empty still, its directory is not the one that it is known by (executions 1.24)."""
-        metadata = self._view.metadata
-        if self._founding and len(metadata.nodes) <= 1 and not metadata.logs:
-            self._fail(foreign_founder(self._config, cluster, self.identity.cluster_id))
 
     def _replica_changed(self) -> None:
         controller = self._host.controller
@@ -559,7 +579,7 @@ class Node:
 
     def _controller_began(self, replica: ControllerReplica) -> None:
         self._view.follow_replica(replica.metadata)
-        self._spawn(self._driver.run(replica))
+        self._spawn(supervised("driver", partial(self._driver.run, replica), self._metrics))
         if not replica.metadata.cluster_id:
             self._spawn(self._found(replica))
 
@@ -572,27 +592,12 @@ class Node:
                 await replica.command(command)
             await asyncio.sleep(0.02)
 
-    async def _report(self, report: dict[str, Any]) -> None:
-        node = self._view.controller_leader()
-        if node == self.identity.node_id:
-            await self._take_report(node, report)
-            return
-        connection = None if node is None else self._links.connection(node)
-        if connection is None:
-            raise Unavailable("no link to the controller's leader")
-        deadline = asyncio.get_running_loop().time() + _REPORT_TIMEOUT_S
-        await connection.request(protocol.REPORT, report, deadline=deadline)
-
-    async def _take_report(self, node: int, report: dict[str, Any]) -> dict[str, Any]:
-        self._facts.take(node, report, asyncio.get_running_loop().time())
-        self._driver.wake()
-        return {}
-
     async def _status(self, room: Room = no_room) -> dict[str, Any]:
         return await status(
             node_id=self.identity.node_id, host=self._host, view=self._view, facts=self._facts,
             heartbeat=self._heartbeat, room=self._room, repair=self._repair,
             loads=self._loads, budgets=self._budgets, answer_room=room,
+            descriptors=self._doors.row(),
         )  # fmt: skip
 
     def _not_ready(self) -> str | None:
@@ -604,10 +609,6 @@ class Node:
         if silent_s > _SILENT_S:
             return f"the controller has not answered for {silent_s:.0f} s"
         return None
-
-    def _registered_boot(self, node: int) -> Boot:
-        known = self._view.metadata.nodes.get(node)
-        return (0, 0) if known is None else (known.boot, known.process)
 
     def _read_again(self) -> None:
         """SIGHUP: the dial map and the TLS files may have changed; bad ones change nothing."""
@@ -674,8 +675,7 @@ class Node:
             log.info("handed over", extra={"fields": {"still_led": left}})
         for task in list(self._tasks):
             task.cancel()
-        await self._listener.close()
-        await self._http.stop()
+        await self._doors.close()
         self._links.stop()
         self._host.stop()
         if self._failure is None:

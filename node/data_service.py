@@ -6,7 +6,7 @@ what this node knows, so that the client can go where it should (ranges.md secti
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,7 @@ from ..raft.types import GroupId
 from ..statemachine import commands
 from . import fields, lease
 from .metrics import Metrics
+from .quotas import Payer
 from .range_replica import RangeReplica
 from .reads import READS, Read, show
 from .slices import InOrder
@@ -53,8 +54,8 @@ _SMALL_BYTES = 64 * limits.KIB
 that have so few bytes packed, and unpacked."""
 
 Body = dict[str, Any]
-Handler = Callable[[Body], Awaitable[Body]]
-PaidHandler = Callable[[Body, Room], Awaitable[Body]]
+Handler = Callable[[Body], Coroutine[Any, None, Body]]
+PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 Change = Callable[[RangeReplica, Body], Awaitable[Body]]
 
 
@@ -133,7 +134,9 @@ class DataService:
 
     # Appends.
 
-    async def append(self, body: Body, keys: KeySpans | None = None) -> Body:
+    async def append(
+        self, body: Body, keys: KeySpans | None = None, payer: Payer | None = None
+    ) -> Body:
         """Append batches in their order; each has its own result.
 
         A batch that has a key outside of `keys` is refused with Unauthorized; None: every key.
@@ -143,11 +146,11 @@ class DataService:
         batches = body["batches"]
         waiting = None
         if self._in_order.idle and sum(map(len, batches)) <= _SMALL_BYTES:
-            waiting = _append_small(replica, batches, keys)
+            waiting = _append_small(replica, batches, keys, payer)
         if waiting is None:
             first = _opened(batches[0])
             producer = first.producer if isinstance(first, PackedBatch) else 0
-            steps = _append_steps(replica, first, batches[1:], keys)
+            steps = _append_steps(replica, first, batches[1:], keys, payer)
             waiting = await self._in_order.stepped((replica.gid, producer), steps)
         results = []
         for item in waiting:
@@ -295,7 +298,10 @@ def _opened(data: bytes) -> PackedBatch | LognodeError:
 
 
 def _append_small(
-    replica: RangeReplica, batches: Sequence[bytes], keys: KeySpans | None
+    replica: RangeReplica,
+    batches: Sequence[bytes],
+    keys: KeySpans | None,
+    payer: Payer | None,
 ) -> list["asyncio.Future[Body] | LognodeError"] | None:
     """Give batches of few bytes to the replica at once; return None where that may take long."""
     opened: Sequence[bytes | PackedBatch | LognodeError] = batches
@@ -306,7 +312,9 @@ def _append_small(
     waiting: list[asyncio.Future[Body] | LognodeError] = []
     for each in opened:
         try:
-            waiting.append(each if isinstance(each, LognodeError) else replica.append(each, keys))
+            waiting.append(
+                each if isinstance(each, LognodeError) else replica.append(each, keys, payer)
+            )
         except LognodeError as error:
             waiting.append(error)
     return waiting
@@ -317,6 +325,7 @@ def _append_steps(
     first: PackedBatch | LognodeError,
     others: Sequence[bytes],
     keys: KeySpans | None,
+    payer: Payer | None,
 ) -> Generator[None, None, list["asyncio.Future[Body] | LognodeError"]]:
     """Give the batches to the replica in steps. Return the future of each reply, or an error.
 
@@ -339,7 +348,7 @@ def _append_steps(
             waiting.append(each)
             continue
         try:
-            waiting.append((yield from replica.append_steps(each, keys)))
+            waiting.append((yield from replica.append_steps(each, keys, payer)))
         except LognodeError as error:
             waiting.append(error)
         yield

@@ -25,7 +25,15 @@ from ..client.address import split_address
 from ..client.errors import InvalidArgument, Unavailable
 from ..client.ports import free_ports
 from .dev_auth import DevAuth
-from .dev_data import KeptNode, check_kept, directories_of, first_port, kept_nodes, port_of
+from .dev_data import (
+    PORTS_A_NODE,
+    KeptNode,
+    check_kept,
+    directories_of,
+    first_port,
+    kept_nodes,
+    port_of,
+)
 from .dev_tls import DevTls
 
 _DEFAULT_PORT: Final = 4600
@@ -47,11 +55,17 @@ class LocalNode:
         flags: Sequence[str],
         tls: DevTls | None = None,
         auth: DevAuth | None = None,
+        *,
+        peer: int | None = None,
     ) -> None:
+        """`peer`: the port for peers, unless that is the one after `port`."""
         self.number = number
         self.data = root / f"node{number}"
         self.log_path = root / f"node{number}.log"
         self.address = f"127.0.0.1:{port}"
+        """Where it listens for clients."""
+        self.peer = f"127.0.0.1:{peer or port + 1}"
+        """Where it listens for other nodes."""
         self.http = f"127.0.0.1:{http}"
         self.program: Sequence[str] = ("-m", "lognode.node.main")
         """What Python runs; tests put something around it."""
@@ -59,7 +73,8 @@ class LocalNode:
         """Where an empty node asks to join; None: it founds a cluster."""
         self._tls, self._auth = tls, auth
         own = () if tls is None else tls.flags(number)
-        self._flags = (*own, *(() if auth is None else auth.flags), *flags)
+        ports = () if peer in (None, port + 1) else ("--peer-listen", self.peer)
+        self._flags = (*ports, *own, *(() if auth is None else auth.flags), *flags)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -114,7 +129,7 @@ class LocalNode:
     def check_ports(self, *, kept: bool = False) -> None:
         """Raise Unavailable when another program has one of the ports. `kept`: the node was here
         before, and starts again at these ports only."""
-        for address in (self.address, self.http):
+        for address in (self.address, self.peer, self.http):
             check_free(address, "stop that program" if kept else _OTHER_PORTS)
 
     def wait_ready(
@@ -189,7 +204,8 @@ class LocalCluster:
     `tls`: with TLS, by certificates of an authority of the cluster's own under `root`. `auth`:
     with a secret of the nodes and with tokens; `token` is the first one.
     Nodes that an earlier run left under `root` start again at their addresses. Without them the
-    ports are those from `base_port` or else `default_port` on, two a node, or free ones.
+    ports are those from `base_port` or else `default_port` on, three a node, for clients, for
+    peers and for HTTP; or free ones.
     """
 
     def __init__(
@@ -210,7 +226,7 @@ class LocalCluster:
         self._flags = tuple(flags)
         self._kept = kept_nodes(directories_of(root))
         first = base_port or first_port(self._kept) or (not self._kept and default_port)
-        self._ports = iter(range(first, first + 2 * nodes) if first else ())
+        self._ports = iter(range(first, first + PORTS_A_NODE * nodes) if first else ())
         for _ in range(nodes):
             self.add()
 
@@ -219,9 +235,14 @@ class LocalCluster:
         number = len(self.nodes) + 1
         kept = self._kept.get(number, KeptNode(self.root))
         port = next(self._ports, None) or port_of(kept.address) or free_ports(1)[0]
+        peer = next(self._ports, None) or port_of(kept.peer) or port + 1
         http = next(self._ports, None) or port_of(kept.http) or free_ports(1)[0]
+        if peer == http:  # of a cluster from before nodes had a port for peers
+            peer = free_ports(1)[0]
         join = self.nodes[0].address if self.nodes else None
-        node = LocalNode(number, self.root, port, http, join, self._flags, self.tls, self._auth)
+        node = LocalNode(
+            number, self.root, port, http, join, self._flags, self.tls, self._auth, peer=peer
+        )  # fmt: skip
         self.nodes.append(node)
         return node
 

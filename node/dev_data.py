@@ -19,6 +19,8 @@ from . import rows
 from .data_directory import IDENTITY, locked
 from .meta_rows import read_rows
 
+PORTS_A_NODE: Final = 3
+"""For clients, for peers and for HTTP, one after the other."""
 _DIRECTORY: Final = re.compile(r"node([1-9][0-9]{0,5})")
 
 
@@ -33,6 +35,7 @@ class KeptNode:
     """The newest metadata that this node has stored."""
     address: str = ""
     """Where the other nodes know the node; the newest metadata of all nodes says so."""
+    peer: str = ""
     http: str = ""
     removed: bool = False
 
@@ -54,8 +57,9 @@ def kept_nodes(directories: Mapping[int, Path]) -> dict[int, KeptNode]:
         record = newest.nodes.get(node.node_id)
         if record is not None and node.cluster == newest.cluster_id:
             found[number] = replace(
-                node, address=record.address, http=record.http, removed=record.state == "REMOVED"
-            )
+                node, address=record.address, peer=record.peer, http=record.http,
+                removed=record.state == "REMOVED",
+            )  # fmt: skip
     return found
 
 
@@ -76,13 +80,14 @@ def port_of(address: str) -> int:
 
 
 def first_port(kept: Mapping[int, KeptNode]) -> int | None:
-    """The port after which all ports of the kept nodes were counted, two a node; None when the
+    """The port after which all ports of the kept nodes were counted, three a node; None when the
     ports are no such run, or none is known."""
     found = set()
     for number, node in kept.items():
         if node.address and node.http:
-            found.add(port_of(node.address) - 2 * (number - 1))
-            found.add(port_of(node.http) - 2 * (number - 1) - 1)
+            before = PORTS_A_NODE * (number - 1)
+            for at, address in enumerate((node.address, node.peer, node.http)):
+                found.add(port_of(address) - before - at)
     return found.pop() if len(found) == 1 else None
 
 

@@ -1,4 +1,5 @@
-"""Who may use this node: puts together what authorises clients, and makes the first token.
+"""Who may use this node and how much: puts together what authorises clients, and what limits them,
+and makes the first token.
 
 The founder of a cluster with `--auth` draws a token that allows everything and writes it to
 `admin.token` in its data directory, where only its owner may read it. The command that founds the
@@ -8,6 +9,7 @@ is written before that command, and read again by a founder that ended in betwee
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,6 +24,8 @@ from . import visible
 from .access import Accesses
 from .config import Config
 from .data_directory import ADMIN_TOKEN
+from .exposure import Exposure
+from .gate import Gate
 from .http_guard import HttpGuard, hosts_of
 from .metrics import Metrics
 from .tls import NodeTls
@@ -45,6 +49,7 @@ class Entrance:
         config: Config,
         secret: bytes | None,
         tls: NodeTls | None,
+        exposure: Exposure,
         metadata: Callable[[], Metadata],
         command: Callable[[Body], Awaitable[Body]],
         refresh: Callable[[], Awaitable[None]],
@@ -55,6 +60,7 @@ class Entrance:
         on_end: Callable[[LognodeError], None],
         metrics: Metrics,
     ) -> None:
+        self._exposure = exposure
         self._kept, self._keep = was_on, keep
         self._learnt = asyncio.Event()
         self._on_end = on_end
@@ -74,10 +80,13 @@ class Entrance:
             command=command, refresh=refresh, metadata=metadata, proves_nodes=self.proves_nodes
         )
         self.handlers = service.handlers
+        self.gate = Gate(metadata, time.monotonic, wall_ms())
+        metrics.watch_use(self.gate.quotas)
 
     def image_changed(self) -> None:
         """There is newer metadata."""
         self.accesses.image_changed()
+        self.gate.image_changed()
         if self._metadata().has_auth and not self._kept:
             self._learnt.set()
 
@@ -98,7 +107,9 @@ class Entrance:
             expiry.cancel()
 
     def check(self) -> None:
-        """Raise InvalidArgument where authorisation is on and nodes prove nothing."""
+        """Raise InvalidArgument where authorisation is on and nodes prove nothing, and where it is
+        off and strangers could use this node."""
+        self._exposure.check(is_authorised=self.accesses.is_on)
         if self.accesses.is_on and not self.proves_nodes:
             raise InvalidArgument(
                 "clients need tokens here, and nodes prove nothing: whoever says that it is a "

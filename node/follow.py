@@ -6,7 +6,7 @@ for room for the page, and costs none while it waits for entries or for credit.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -23,13 +23,22 @@ _KEYS_A_PAGE = 256
 _KEYS_A_TURN = 16
 
 
+def no_pause() -> float:
+    """For a reader without quota."""
+    return 0.0
+
+
 class Follow:
     """One follow request on one replica; runs until it is cancelled or the generation ends."""
 
-    def __init__(self, replica: RangeReplica, request: Request) -> None:
+    def __init__(
+        self, replica: RangeReplica, request: Request, pause_s: Callable[[], float] = no_pause
+    ) -> None:
         body = request.body
         self._replica = replica
         self._request = request
+        self._pause_s = pause_s
+        """How long to wait before the next page: the reader's quota is used up."""
         self._news = asyncio.Event()
         self._positions: dict[bytes, int] | None = body["keys"]
         self._ready = dict.fromkeys(self._positions or ())
@@ -63,6 +72,8 @@ class Follow:
                 if replica.stopped:
                     raise Sealed("this replica has ended; its successor goes on")
                 await request.wait_credit()
+                while (pause_s := self._pause_s()) > 0:  # noqa: ASYNC110  time is what it waits for
+                    await asyncio.sleep(pause_s)
                 await request.room()
                 self._news.clear()
                 try:

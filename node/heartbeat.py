@@ -16,12 +16,14 @@ from ..client.errors import InvalidArgument, LognodeError, NotLeader
 from ..client.protocol.peers import HEARTBEAT, KNOWN_IMAGE
 from ..partitions.facts import Facts
 from ..partitions.leads import LEAD_RESTS_S
+from ..partitions.lifecycle import is_removed
 from ..partitions.model import CONTROLLER_RANGE
 from ..partitions.planner import Damage, Large
 from ..partitions.shrinking import Small
-from ..raft.types import GroupId
+from .controller_replica import ControllerReplica
 from .disk_room import DiskRoom
 from .draining import Draining
+from .exposure import Exposure
 from .handover import Handover
 from .host import Host
 from .hot import HotRanges
@@ -53,7 +55,9 @@ class Heartbeat:
         large: LargeRanges,
         handover: Handover,
         hot: HotRanges,
+        exposure: Exposure,
     ) -> None:
+        self._exposure = exposure
         self._room = room
         self._draining = draining
         self._large = large
@@ -119,38 +123,42 @@ class Heartbeat:
             "large": [list(told[:_LARGE]) for told in self._large.told],
             "busy": [list(told[:_LARGE]) for told in self._hot.told],
             "small": list(map(list, self._large.small)),
+            "insecure": self._exposure.insecure,
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
         try:
             answer = await connection.request(HEARTBEAT, body, deadline=deadline)
         except NotLeader as error:
             self._view.forget_controller_leader()
-            hint = error.fields.get("hint")
-            if hint is not None and hint != self._node_id:
+            hint: Any = error.fields.get("hint")
+            known = type(hint) is int and hint in metadata.controller.members
+            if known and hint != self._node_id:
                 self._view.learn_leaders({0: (metadata.controller.generation, 0, hint)})
-            if hint is None or self._connection(hint) is None:
+            if not known or self._connection(hint) is None:
                 await self._ask_for_image(connection, deadline)
             raise
         except LognodeError:
             self._view.forget_controller_leader()
             raise
         self.last_answer_at = time.monotonic()
+        if answer["image"] is not None:  # first: leaders are learnt of generations that it has
+            await self._view.take(answer["image"])
         self._view.learn_leaders(answer["leaders"])
         self._seen = answer["seen"]
         generation, term, _ = self._seen
         # It may have told so before, when this node had not forgotten it yet.
-        self._view.learn(GroupId(CONTROLLER_RANGE, generation), term, node)
+        self._view.learn_leaders({CONTROLLER_RANGE: (generation, term, node)})
         # A leader of another term began with nothing: the next heartbeat tells it everything.
         knows = (told_node, told_term) == (node, [generation, term])
         self._told = ((node, generation, term), telling if knows else 0)
         self._view.damaged = {
-            node: _damage(told) for node, told in answer.get("damaged", {}).items()
+            node: _damage(told) for node, told in (answer["damaged"] or {}).items()
         }
         self._room.others = {
-            node: free for node, free in answer.get("short", {}).items() if node != self._node_id
+            node: free for node, free in (answer["short"] or {}).items() if node != self._node_id
         }
-        if answer.get("image") is not None:
-            await self._view.take(answer["image"])
+        self._view.insecure = dict(answer["insecure"] or {})
+        self._view.insecure[self._node_id] = self._exposure.insecure
 
     def _next_to_ask(self) -> int | None:
         """While nobody is known to lead: the controller's members and, since they may be others by
@@ -190,6 +198,8 @@ class Heartbeat:
         *seen, seen_number = body["seen"]
         has = (body["generation"], body["version"])
         await replica.ready()
+        if is_removed(node, replica.metadata.nodes):
+            return self._parting(replica, has)
         self._hear(node, body["leads_left"])
         self._view.learn_leaders(body["leaders"])
         self._facts.damaged[node] = self._view.damaged[node] = damaged
@@ -198,6 +208,8 @@ class Heartbeat:
         self._keep(body["wishes"])
         self._facts.small[node] = [Small(*told) for told in body["small"]]
         self._room.told(node, body["disk_free"])
+        if body["insecure"] is not None:
+            self._view.insecure[node] = body["insecure"]
         self._facts.short = self._room.short.keys()
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
@@ -210,6 +222,17 @@ class Heartbeat:
             "seen": [*now_leads, table.number],
             "damaged": self._view.damaged,
             "short": self._room.short,
+            "insecure": self._view.insecure,
+        }
+
+    def _parting(self, replica: ControllerReplica, has: tuple[int, int]) -> Body:
+        """Tell a node that was removed: nothing that the node says is learnt."""
+        metadata = replica.metadata
+        news = (metadata.controller.generation, metadata.version) > has
+        return {
+            "image": metadata.image() if news else None,
+            "leaders": {},
+            "seen": [replica.gid.generation, replica.group.term, 0],
         }
 
     def _hear(self, node: int, leads_left: int | None) -> None:
@@ -223,6 +246,7 @@ class Heartbeat:
         self._facts.large[self._node_id] = self._large.told + self._hot.told
         self._facts.small[self._node_id] = self._large.small
         self._facts.short = self._room.short.keys()
+        self._view.insecure[self._node_id] = self._exposure.insecure
         self._keep(self._handover.wishes(LEAD_RESTS_S))
 
     def _keep(self, wishes: Iterable[tuple[int, int, float]]) -> None:

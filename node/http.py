@@ -1,6 +1,8 @@
-"""HTTP for people and their tools: health, readiness, metrics, status."""
+"""HTTP for people and their tools: health, readiness, metrics, status.
 
-import asyncio
+No request has a body, and connections are few and short (`http_guests.py`).
+"""
+
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -11,12 +13,19 @@ from ..client.acceptor import handshake_timeout_s
 from ..client.access import Access
 from ..client.errors import Unauthorized, Unavailable
 from ..client.json_text import to_json
-from ..client.listening import end_listening
+from ..client.listening import Entrance
 from ..client.protocol import Operation
 from ..client.protocol.cluster import STATUS
+from .descriptors import SLACK
 from .http_guard import Handler, HttpGuard
+from .http_guests import Closed, HttpGuests
 from .metrics import Metrics
 from .slices import in_slices
+
+_KEEP_ALIVE_S = 15.0
+_LINE_BYTES_MAX = 4_096
+_HEADERS_MAX = 64
+_READ_BYTES = 16 * 1024
 
 
 class HttpServer:
@@ -34,6 +43,8 @@ class HttpServer:
         metrics: Metrics,
         not_ready: Callable[[], str | None],
         status: Callable[[], Awaitable[dict[str, Any]]],
+        connections_max: int,
+        on_closed: Closed,
         guard: HttpGuard,
         visible: Callable[[Operation, Access, dict[str, Any]], dict[str, Any]],
     ) -> None:
@@ -46,11 +57,14 @@ class HttpServer:
         self._guard = guard
         self._visible = visible
         self._runner: web.AppRunner | None = None
-        self._listening: asyncio.Server | None = None
+        self._connections_max = connections_max
+        self._on_closed = on_closed
+        self._entrance: Entrance | None = None
+        self._guests: HttpGuests | None = None
 
     async def start(self) -> None:
         """Listen. Raises Unavailable when the address cannot be had."""
-        app = web.Application(middlewares=[self._checked])
+        app = web.Application(middlewares=[self._watched])
         app.add_routes(
             [
                 web.get("/healthz", self._healthz),
@@ -59,14 +73,27 @@ class HttpServer:
                 web.get("/status.json", self._serve_status),
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=_KEEP_ALIVE_S,
+            lingering_time=0.0, max_line_size=_LINE_BYTES_MAX, max_field_size=_LINE_BYTES_MAX,
+            max_headers=_HEADERS_MAX, read_bufsize=_READ_BYTES,
+        )  # fmt: skip
         await self._runner.setup()
-        loop = asyncio.get_running_loop()
+        server = self._runner.server
+        if server is None:
+            raise RuntimeError("a runner that is not set up")
+        # Not a site of aiohttp, so that connections are counted from their accept to their close.
+        self._guests = guests = HttpGuests(
+            server, connections_max=self._connections_max, on_closed=self._on_closed,
+            on_gone=lambda guest: entrance.gone(guest), on_end=lambda guest: entrance.shut(guest),
+        )  # fmt: skip
+        self._entrance = entrance = Entrance(
+            guests.arrive, sockets_max=self._connections_max + SLACK,
+            on_lack=lambda error: self._on_closed("lack", str(error)), tls=self._tls,
+            handshake_s=handshake_timeout_s,
+        )  # fmt: skip
         try:
-            self._listening = await loop.create_server(
-                _factory(self._runner), self._host, self._port, ssl=self._tls,
-                ssl_handshake_timeout=None if self._tls is None else handshake_timeout_s,
-            )  # fmt: skip
+            await entrance.listen(self._host, self._port)
         except OSError as error:
             await self._runner.cleanup()
             raise Unavailable(
@@ -76,15 +103,29 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Close the listener and open connections."""
-        if self._listening is not None:
-            await end_listening(self._listening)
+        if self._entrance is not None:
+            await self._entrance.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
+    @property
+    def connections(self) -> int:
+        """Connections that are open."""
+        return 0 if self._guests is None else len(self._guests)
+
     @web.middleware
-    async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._guard.check_host(request)
-        return await handler(request)
+    async def _watched(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.body_exists:
+            raise web.HTTPRequestEntityTooLarge(0, -1, text="a request has no body here\n")
+        guests = self._guests
+        if guests is None:
+            raise web.HTTPServiceUnavailable
+        guests.begun(request.protocol)
+        try:
+            self._guard.check_host(request)
+            return await handler(request)
+        finally:
+            guests.served(request.protocol)
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -111,14 +152,6 @@ class HttpServer:
         status = self._visible(STATUS, access, await self._status())
         pieces = await in_slices(_pieces(status))
         return web.Response(text="".join(pieces), content_type="application/json")
-
-
-def _factory(runner: web.AppRunner) -> Callable[[], asyncio.BaseProtocol]:
-    """Makes the protocol of a connection. Not a site of aiohttp, so that the end of listening is
-    this node's own."""
-    if runner.server is None:
-        raise RuntimeError("a runner that is not set up")
-    return runner.server
 
 
 def _pieces(status: dict[str, Any]) -> Iterator[str]:

@@ -6,9 +6,10 @@ from typing import Any
 
 from ..client.address import split_address
 from ..client.connection import dial
-from ..client.errors import LognodeError, Unavailable
+from ..client.errors import LognodeError, RemoteProtocolError, Unavailable
 from ..client.protocol.peers import JOIN
 from ..partitions.metadata import Metadata
+from ..partitions.received import received
 from .config import Config
 from .data_directory import Identity, new_cluster_id, new_incarnation
 from .tls import NodeTls
@@ -67,8 +68,20 @@ async def _ask(
         answer = await connection.request(JOIN, body, deadline=deadline)
     finally:
         connection.close()
-    Metadata.from_image(answer["image"])
-    return Identity(answer["cluster"], answer["node"], incarnation, 0), answer["image"]
+    return _taken_in(answer, incarnation), answer["image"]
+
+
+def _taken_in(answer: dict[str, Any], incarnation: int) -> Identity:
+    """Who this node is from now on. Raises RemoteProtocolError for an answer that does not say."""
+    metadata = received(answer["image"], Metadata())
+    record = metadata.nodes.get(answer["node"])
+    if (
+        record is None
+        or record.incarnation != incarnation
+        or answer["cluster"] != metadata.cluster_id
+    ):
+        raise RemoteProtocolError("the answer to the join does not take this node in")
+    return Identity(metadata.cluster_id, record.node_id, incarnation, 0)
 
 
 def registration(
@@ -87,6 +100,7 @@ def registration(
         "boot": boot,
         "process": process,
         "address": config.advertised,
+        "peer": config.peer_advertised,
         "http": config.advertised_http,
         "zone": config.zone,
         "key": key,

@@ -4,10 +4,8 @@ Of two statements on a range the one of the higher (generation, term) holds; in 
 led" holds against any leader, since who stepped down in a term never leads in it again.
 """
 
-from collections.abc import Mapping, Set
-from typing import Any, Final, NamedTuple
-
-from ..client.errors import InvalidArgument
+from collections.abc import Set
+from typing import Final, NamedTuple
 
 NOBODY: Final = 0
 
@@ -62,13 +60,3 @@ class Leaders:
                 break
             found[range_id] = told
         return found
-
-
-def from_wire(leaders: Mapping[Any, Any]) -> dict[int, Told]:
-    """What `since` gave elsewhere. Raises InvalidArgument for what is none."""
-    news = {}
-    for range_id, told in leaders.items():
-        if not isinstance(told, list | tuple) or [type(range_id), *map(type, told)] != [int] * 4:
-            raise InvalidArgument("leaders that are none", what="leaders")
-        news[range_id] = Told(*told)
-    return news

@@ -85,7 +85,8 @@ def _run_dev(arguments: Sequence[str]) -> int:
     parser.add_argument("--data", type=Path, default=Path("lognode-dev"), metavar="DIR",
                         help="directory of all their data (default ./lognode-dev)")  # fmt: skip
     parser.add_argument("--base-port", type=whole, metavar="P",
-                        help="first of two ports a node (default 4600)")  # fmt: skip
+                        help="first of three ports a node, for clients, peers and HTTP "
+                        "(default 4600)")  # fmt: skip
     parser.add_argument("--tls", action="store_true",
                         help="with TLS, and certificates made for it under --data")  # fmt: skip
     parser.add_argument("--auth", action="store_true",

@@ -67,10 +67,10 @@ class Membership:
                     await self._send(self._command)
                     self.registered = True
                     return
-            except (InvalidArgument, NotFound) as error:
-                await self._end(error)
-                return
             except LognodeError as error:
+                if _is_for_good(error):
+                    await self._end(error)
+                    return
                 if not error.retryable:
                     self._on_end(error)
                     return
@@ -101,3 +101,12 @@ class Membership:
     async def _end(self, error: LognodeError) -> None:
         await self._store({rows.REFUSED: error.message})
         self._on_end(error)
+
+
+def _is_for_good(error: LognodeError) -> bool:
+    """Whether the cluster refuses the data directory itself: it is a copy, its node was removed, or
+    nobody knows that node. A refusal of what the operator gave, an address or a zone, is over once
+    that is corrected."""
+    if isinstance(error, InvalidArgument):
+        return error.fields.get("what") in ("incarnation", "node")
+    return isinstance(error, NotFound)

@@ -15,7 +15,7 @@ from ..raft.wal import Wal
 from .disk_room import DiskRoom
 from .flush import Flusher
 from .host import Host
-from .range_replica import RangeReplica
+from .range_replica import RangeReplica, brim
 from .replica import Memory
 
 _PERIOD_S = 0.25
@@ -79,6 +79,7 @@ class Memtables:
         most = max((replica.state.frozen_bytes for replica in replicas), default=0)
         self._memory.scarce = most > limits.frozen_scarce_bytes or held > limits.memtables_bytes_max
         self._memory.full = held > limits.memtables_hard_bytes_max
+        self._memory.brim = held > brim(limits.memtables_hard_bytes_max)
         self._relieve(replicas, held - limits.memtables_bytes_max)
         if self._next(now) is not None:
             self._frozen.set()

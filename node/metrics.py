@@ -1,9 +1,13 @@
 """The node's Prometheus metrics, in a registry of their own; labels are bounded, never by key."""
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from ..client.budget import Budget
 from ..client.meter import NodeBudgets
+from ..client.protocol.quotas import COUNTERS
+from .quotas import Quotas
 
 _LATENCY_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -77,6 +81,10 @@ class Metrics:
         self._of_storage(registry)
 
     def _of_connections(self, registry: CollectorRegistry) -> None:
+        self.insecure = Gauge(
+            "lognode_insecure", "1: this node runs with --insecure, and may be open to everybody.",
+            registry=registry,
+        )  # fmt: skip
         self.clients_refused = Counter(
             "lognode_clients_refused", "Clients that were refused for lack of a valid token or "
             "certificate.", registry=self.registry,
@@ -94,8 +102,18 @@ class Metrics:
             "Uses of committed records that failed since nobody could use the record, by kind.",
             ("kind",), registry=registry,
         )  # fmt: skip
+        self.refused_peers = Counter(
+            "lognode_peer_requests_refused",
+            "Requests in the name of a node that this node does not serve, by reason.",
+            ("reason",), registry=registry,
+        )  # fmt: skip
+        self.restarted_parts = Counter(
+            "lognode_parts_restarted", "Parts of this node begun again after a bug, by name.",
+            ("part",), registry=registry,
+        )  # fmt: skip
         self.connections_ended = Counter(
-            "lognode_connections_ended", "Connections that this node has ended, by reason.",
+            "lognode_connections_ended",
+            "Connections that this node has ended or not let in, by reason.",
             ("reason",), registry=registry,
         )  # fmt: skip
         self.answer_bytes = Gauge(
@@ -112,6 +130,18 @@ class Metrics:
             "lognode_room_waits", "Answers and frames of clients that wait for room.",
             registry=registry,
         )  # fmt: skip
+        self.client_connections_max = Gauge(
+            "lognode_client_connections_max", "Clients that may be connected at once.",
+            registry=registry,
+        )  # fmt: skip
+        self.descriptors_max = Gauge(
+            "lognode_descriptors_max", "Files and connections that the process may have open.",
+            registry=registry,
+        )  # fmt: skip
+        self.descriptors_open = Gauge(
+            "lognode_descriptors_open", "Files and connections that it has open; 0: unknown.",
+            registry=registry,
+        )  # fmt: skip
 
     def watch(self, budgets: NodeBudgets) -> None:
         """Show these budgets."""
@@ -119,6 +149,19 @@ class Metrics:
         _show(self.answer_bytes, clients.answers, peers.answers)
         _show(self.request_bytes, clients.requests, peers.requests)
         self.room_waits.set_function(lambda: clients.answers.tickets + clients.requests.tickets)
+
+    def watch_use(self, quotas: Quotas) -> None:
+        """Show what all principals together have used, which is bounded however many there are."""
+        used = Gauge(
+            "lognode_used", "What clients have used since the node started, by what is limited.",
+            ("what",), registry=self.registry,
+        )  # fmt: skip
+        for at, counter in enumerate(COUNTERS):
+            used.labels(counter).set_function(partial(quotas.sum_of, at))
+        principals = Gauge(
+            "lognode_principals", "Principals that the node remembers.", registry=self.registry
+        )
+        principals.set_function(lambda: len(quotas.principals))
 
     def _of_ranges(self, registry: CollectorRegistry) -> None:
         self.operations = Gauge(

@@ -55,7 +55,8 @@ class PeerLinks:
     `on_full(peer)` and `on_room(peer)` tell when its window is full, and no longer so.
     `on_queued()` tells that something waits for `flush_queued`, at the end of the turn.
     `who()` gives (cluster id, node id, incarnation) at the time of dialling; `resolve` maps an
-    advertised address to the one to dial. `boot`, `clock_ms` and `ping_to(peer)` go with every
+    advertised address to the one to dial. `check_nodes` raises Unavailable when there are too few
+    descriptors for a cluster of so many nodes. `boot`, `clock_ms` and `ping_to(peer)` go with every
     frame.
     """
 
@@ -76,8 +77,10 @@ class PeerLinks:
         boot: raft_in.Boot,
         clock_ms: Callable[[], int],
         ping_to: Callable[[int], list[object]],
+        check_nodes: Callable[[int], None],
         metrics: Metrics,
     ) -> None:
+        self._check_nodes = check_nodes
         self._ping_to = ping_to
         self._metrics = metrics
         self._boot = boot
@@ -99,6 +102,11 @@ class PeerLinks:
 
     def set_peers(self, addresses: Mapping[int, str]) -> None:
         """Link to exactly these nodes, at these advertised addresses."""
+        if len(addresses) > len(self._links):
+            try:
+                self._check_nodes(len(addresses) + 1)
+            except Unavailable as error:
+                log.warning("%s", error.message)
         for peer in [peer for peer in self._links if peer not in addresses]:
             self._links.pop(peer).stop()
         for peer, address in addresses.items():
@@ -127,6 +135,10 @@ class PeerLinks:
         """The open connection to a peer, for requests to it."""
         link = self._links.get(peer)
         return None if link is None else link.connection
+
+    def is_peer(self, node: int) -> bool:
+        """Whether this node links to that one."""
+        return node in self._links
 
     async def dial(self, peer: int) -> Connection:
         """Another connection to a peer, the caller's. Raises Unavailable, Unauthorized."""
@@ -329,9 +341,19 @@ class _Link:
         self._told = told
 
     async def _dial(self) -> Connection:
+        try:
+            return await self._dial_at(self.address)
+        except Unauthorized as error:
+            told = error.fields.get("peer")
+            if type(told) is not str:
+                raise
+        # The record of the node is from before it had a port for peers.
+        return await self._dial_at(told)
+
+    async def _dial_at(self, address: str) -> Connection:
         cluster, node, incarnation = self._owner._who()
         tls = self._owner._tls
-        self.target = self._owner._resolve(self.address)
+        self.target = self._owner._resolve(address)
         try:
             host, port = split_address(self.target)
         except InvalidArgument as error:
@@ -343,9 +365,7 @@ class _Link:
         )  # fmt: skip
         if connection.welcome.node not in (None, self.peer):
             connection.close()
-            raise Unauthorized(
-                f"{self.address} is node {connection.welcome.node}, not node {self.peer}"
-            )
+            raise Unauthorized(f"{address} is node {connection.welcome.node}, not node {self.peer}")
         return connection
 
     def _go_up(self, connection: Connection) -> None:

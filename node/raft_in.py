@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..client import limits
 from ..raft.types import GroupId, Message
 from .clocks import Clocks
 from .confirmations import Confirmations
@@ -41,7 +42,8 @@ def item(gid: GroupId, fingerprint: bytes, message: Message) -> list[object]:
 
 
 class RaftIn:
-    """`registered` gives the boot that the metadata knows of a node, (0, 0) if none."""
+    """`registered` gives the boot that the metadata knows of a node; None of a node that is not
+    registered, or was removed."""
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class RaftIn:
         replica: Callable[[GroupId], Replica | None],
         confirmations: Confirmations,
         pings: Pings,
-        registered: Callable[[int], Boot],
+        registered: Callable[[int], Boot | None],
         clocks: Clocks,
         metrics: Metrics,
     ) -> None:
@@ -60,14 +62,26 @@ class RaftIn:
         self._clocks = clocks
         self._dropped = metrics.raft_dropped
         self._boots: dict[int, Boot] = {}
-        """Per node, the latest that a message came from."""
+        """Per registered node, the latest that a message came from."""
+        self._told: set[int] = set()
+        """Registered nodes of which an impossible boot was logged."""
 
     def take(self, sender: int, body: Body) -> None:
-        """Give each message to its replica."""
+        """Give each message to its replica.
+
+        Nothing of a sender that is not registered here counts but messages to replicas of which the
+        sender is a member: their descriptors may be newer than the image.
+        """
         boot = (body["boot"], body["process"])
         items = body["messages"] or ()
-        if not self._is_latest(sender, boot):
-            self._dropped.labels("old_boot").inc(len(items))
+        registered = self._registered(sender)
+        if registered is None:
+            self._dropped.labels("unregistered").inc()
+            self._take_messages(sender, items)
+            return
+        refusal = self._refusal(sender, boot, registered)
+        if refusal is not None:
+            self._dropped.labels(refusal).inc(max(1, len(items)))
             return
         self._clocks.heard(sender, body["clock"])
         self._pings.heard(sender, boot[0], body["ping"])
@@ -93,12 +107,21 @@ class RaftIn:
             else:
                 replica.receive(sender, message)
 
-    def _is_latest(self, sender: int, boot: Boot) -> bool:
-        """Whether this is no process that another one of the same node has replaced."""
-        newest = max(
-            self._registered(sender), self._boots.get(sender, (0, 0)), key=lambda known: known[0]
-        )
+    def _refusal(self, sender: int, boot: Boot, registered: Boot) -> str | None:
+        """Why nothing of the frame counts; None when it is of the node's latest process.
+
+        A later boot is believed before it is registered: it takes messages to elect who registers
+        it. A boot that no number of starts could have reached is not, or the true node would be
+        shut out.
+        """
+        if boot[0] > limits.boot_max or boot[0] - registered[0] > limits.boot_jump_max:
+            if sender not in self._told:
+                self._told.add(sender)
+                told = {"peer": sender, "boot": boot[0], "registered": registered[0]}
+                log.warning("frames of an impossible boot are dropped", extra={"fields": told})
+            return "boot_jump"
+        newest = max(registered, self._boots.get(sender, (0, 0)), key=lambda known: known[0])
         if boot[0] > newest[0]:
             self._boots[sender] = boot
-            return True
-        return boot == newest
+            return None
+        return None if boot == newest else "old_boot"

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from itertools import islice
 from typing import Any
@@ -21,9 +20,11 @@ from ..statemachine.admission import KeyCheck, admit, admit_steps
 from ..statemachine.range_state import Ahead, Base, RangeState
 from ..statemachine.turns import NotPrepared, TurnOver, Turns
 from .cooling import Cooling
+from .gathered import Gathered, Waiting
 from .load import LoadMeter
 from .prepare import prepare
 from .producer_use import ProducerUse, retire_at_once_max
+from .quotas import APPEND_RECORDS, Payer
 from .replica import Replica, Services
 
 Reply = dict[str, Any]
@@ -53,8 +54,7 @@ class RangeReplica(Replica):
         )
         self.state = state
         self._on_change = on_change
-        self._gathered: deque[tuple[bytes, int, asyncio.Future[Reply]]] = deque()
-        self._gathered_bytes = 0
+        self._gathered = Gathered()
         self._closed_producers: dict[int, None] = {}
         """Their rows go with the next round."""
         self._keyed: dict[bytes, set[Listener]] = {}
@@ -96,44 +96,52 @@ class RangeReplica(Replica):
     # Appends.
 
     def append(
-        self, data: bytes | PackedBatch, keys: KeySpans | None = None
+        self,
+        data: bytes | PackedBatch,
+        keys: KeySpans | None = None,
+        payer: Payer | None = None,
     ) -> "asyncio.Future[Reply]":
         """Take one client batch into the next round. The future has the reply of apply.
 
-        `keys`: those that the sender may append to; None: every key.
+        `keys`: those that the sender may append to; None: every key. Batches of different
+        principals share the rounds.
         Raises NotLeader, Sealed, Overloaded, or what `admit` found wrong; nothing was appended.
         """
-        self._check_takes()
+        self._check_takes(payer)
         packed = data.data if isinstance(data, PackedBatch) else data
         _check_size(packed)
         start, end = self.state.start, self.state.end
-        return self._gather(packed, admit(data, start, end, _check_of(keys)))
+        return self._gather(packed, admit(data, start, end, _check_of(keys)), payer)
 
     def append_steps(
-        self, packed: PackedBatch, keys: KeySpans | None = None
+        self, packed: PackedBatch, keys: KeySpans | None = None, payer: Payer | None = None
     ) -> Generator[None, None, "asyncio.Future[Reply]"]:
         """Do the same as `append` in steps of at most a few milliseconds."""
-        self._check_takes()
+        self._check_takes(payer)
         _check_size(packed.data)
         start, end = self.state.start, self.state.end
         batch = yield from admit_steps(packed, start, end, _check_of(keys))
-        self._check_takes()  # again: other work may have run between the steps
-        return self._gather(packed.data, batch)
+        self._check_takes(payer)  # again: other work may have run between the steps
+        return self._gather(packed.data, batch, payer)
 
-    def _gather(self, data: bytes, batch: Batch) -> "asyncio.Future[Reply]":
+    def _gather(self, data: bytes, batch: Batch, payer: Payer | None) -> "asyncio.Future[Reply]":
         """Keep a batch that was admitted for the next round."""
         if batch.producer:
             self._producer_use.used(batch.producer)
         if self.sample is not None:
             self.sample.appended(batch.keys, together=batch.atomic)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._gathered.append((data, batch.count, future))
-        self._gathered_bytes += len(data)
+        principal = _name(payer)
+        if payer is not None:
+            payer.use(APPEND_RECORDS, batch.count)
+        self.services.memory.brought.add(principal, len(data))
+        self._gathered.add(principal, Waiting(data, batch.count, future))
         self.services.rounds.gather(self)
         return future
 
-    def _check_takes(self) -> None:
+    def _check_takes(self, payer: Payer | None) -> None:
         """Raise the reason why this replica takes no append now, if there is a reason."""
+        principal = _name(payer)
         if not self.leads and not self.resigning:
             raise self.not_leader()
         if self.is_sealed or self._seal_proposed:
@@ -141,37 +149,42 @@ class RangeReplica(Replica):
         no_room = self.services.room.refusal(self.members)
         if no_room is not None:
             raise no_room
-        if self._gathered_bytes + self.proposed_bytes > limits.append_queue_bytes_max:
+        if (
+            self._gathered.size_of(principal) + self.proposed_bytes > limits.append_queue_bytes_max
+            or self._gathered.size + self.proposed_bytes > limits.append_queues_bytes_max
+        ):
             raise Overloaded("the range's append queue is full", retry_after=0.05)
-        if self.state.memtable_bytes > limits.memtable_hard_bytes_max:
+        self._check_memory(principal)
+
+    def _check_memory(self, principal: str) -> None:
+        """Raise Overloaded when there is no memory for the principal's appends."""
+        held, memory = self.state.memtable_bytes, self.services.memory
+        range_is_full = held > limits.memtable_hard_bytes_max
+        if not (range_is_full or memory.full):
+            return
+        is_light = memory.brought.is_light(principal)
+        if range_is_full and not (is_light and held <= brim(limits.memtable_hard_bytes_max)):
             raise Overloaded("the range waits for its segments to be built", retry_after=1.0)
-        if self.services.memory.full:
+        if memory.full and not (is_light and not memory.brim):
             raise Overloaded("the node waits for segments to be built", retry_after=1.0)
 
-    def propose_gathered(self) -> None:
-        """A WAL round begins: one Raft entry for all that was gathered since the last."""
+    def propose_gathered(self, *, all_of_it: bool = False) -> None:
+        """A WAL round begins: one Raft entry for what was gathered since the last.
+
+        Not much is under way at once, unless `all_of_it` is to be: what waits here is in fair order
+        still, and what is under way is not.
+        """
         if self.resigning:
             return  # `resigned` sees to it
-        while self._gathered and not self.stopped:
-            batches: list[bytes] = []
-            futures: list[asyncio.Future[Reply]] = []
-            size = records = 0
-            while self._gathered:
-                data, count, future = self._gathered[0]
-                if batches and (
-                    size + len(data) > limits.entry_bytes_max - limits.KIB
-                    or records + count > limits.batch_records_max  # applying it is one step
-                ):
-                    break
-                self._gathered.popleft()
-                self._gathered_bytes -= len(data)
-                size += len(data)
-                records += count
-                batches.append(data)
-                futures.append(future)
-            command = commands.encode(commands.APPEND, self.services.stamp_ms(), batches)
+        while self._gathered and not self.stopped and (all_of_it or self._may_propose):
+            # Applying an entry is one step.
+            most = limits.entry_bytes_max - limits.KIB if all_of_it else self._window_bytes
+            taken = self._gathered.take(most, limits.batch_records_max)
+            batches = [each.data for each in taken]
+            futures: list[asyncio.Future[Reply]] = [each.future for each in taken]
             try:
-                self.propose(command, futures, records=records)
+                command = commands.proposal(commands.APPEND, self.services.stamp_ms(), batches)
+                self.propose(command, futures, records=sum(each.records for each in taken))
             except LognodeError as error:
                 for future in futures:
                     if not future.done():
@@ -185,11 +198,22 @@ class RangeReplica(Replica):
                 self.services.rounds.gather(self)
         self.wake()
 
+    @property
+    def _may_propose(self) -> bool:
+        return self.proposed_bytes < self._window_bytes
+
+    @property
+    def _window_bytes(self) -> int:
+        """Less where segments are not built as fast as entries come: the disk is the bottleneck."""
+        if self.services.memory.scarce:
+            return limits.proposed_scarce_bytes_max
+        return limits.proposed_bytes_max
+
     def propose_seal(self, operation: int) -> None:
         """End this generation, if this member leads and has not done so yet (idempotent)."""
         if self.leads and self.state.sealed is None and not self._seal_proposed:
-            self.propose_gathered()
-            self.propose(commands.encode(commands.SEAL, self.services.stamp_ms(), operation), ())
+            self.propose_gathered(all_of_it=True)
+            self.propose(commands.proposal(commands.SEAL, self.services.stamp_ms(), operation), ())
             self._seal_proposed = True
 
     def propose_freeze(self) -> None:
@@ -199,7 +223,7 @@ class RangeReplica(Replica):
         if self.is_sealed or self._seal_proposed:
             return  # the end of the generation is where everybody flushes
         with contextlib.suppress(LognodeError):  # not now: the next turn asks again
-            command = commands.encode(commands.FREEZE, self.services.stamp_ms(), None)
+            command = commands.proposal(commands.FREEZE, self.services.stamp_ms(), None)
             self._freeze_index = self.propose(command, ())
 
     @property
@@ -221,7 +245,7 @@ class RangeReplica(Replica):
         if self.is_sealed or self._seal_proposed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.propose(commands.encode(kind, self.services.stamp_ms(), payload), (future,))
+        self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), (future,))
         return await future
 
     def propose_in_passing(self, kind: int, payload: Any) -> bool:
@@ -229,7 +253,7 @@ class RangeReplica(Replica):
         if not self.leads or self.resigning or self.is_sealed or self._seal_proposed:
             return False
         try:
-            self.propose(commands.encode(kind, self.services.stamp_ms(), payload), ())
+            self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), ())
         except LognodeError:
             return False
         return True
@@ -252,7 +276,7 @@ class RangeReplica(Replica):
         """Forget producers that nobody uses. Raises NotLeader."""
         self.propose_gathered()
         if not self._seal_proposed:
-            command = commands.encode(
+            command = commands.proposal(
                 commands.RETIRE_PRODUCERS, self.services.stamp_ms(), producers
             )
             self.propose(command, ())
@@ -332,6 +356,9 @@ class RangeReplica(Replica):
         if applied.keys and entry.index in self.proposals:
             self.load.appended(self.state.next_seq - next_seq, len(entry.command))
             self.services.metrics.appended_bytes.inc(len(entry.command))
+            self.services.on_appended(
+                self.gid.range_id, self.state.next_seq - next_seq, len(entry.command)
+            )
         if applied.keys and (self._keyed or self._spanning):
             self._tell(applied.keys)
         if self.state.sealed is not None and self.state.sealed.final_index == entry.index:
@@ -371,6 +398,8 @@ class RangeReplica(Replica):
             self._on_change(self)
         if self.state.memtable_full:
             self.propose_freeze()
+        if self._gathered and self._may_propose and not self.resigning:
+            self.services.rounds.gather(self)
 
     def stop(self) -> None:
         super().stop()
@@ -378,11 +407,9 @@ class RangeReplica(Replica):
         self._wake_everybody()
 
     def _refuse_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, deque()
-        self._gathered_bytes = 0
-        for _, _, future in gathered:
-            if not future.done():
-                future.set_exception(self.not_leader())
+        for waiting in self._gathered.clear():
+            if not waiting.future.done():
+                waiting.future.set_exception(self.not_leader())
 
     def _tell(self, keys: Iterable[bytes]) -> None:
         touched = set(keys)
@@ -397,12 +424,10 @@ class RangeReplica(Replica):
                 listener(own)
 
     def _ended(self) -> None:
-        gathered, self._gathered = self._gathered, deque()
-        self._gathered_bytes = 0
         error = Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
-        for _, _, future in gathered:
-            if not future.done():
-                future.set_exception(error)
+        for waiting in self._gathered.clear():
+            if not waiting.future.done():
+                waiting.future.set_exception(error)
         self._wake_everybody()
         self._on_change(self)
 
@@ -412,6 +437,16 @@ class RangeReplica(Replica):
             woken |= listeners
         for listener in woken:
             listener(None)
+
+
+def brim(hard_bytes: int) -> int:
+    """Where nobody's appends are taken any more, for a bound above which most are refused."""
+    return hard_bytes + hard_bytes // 4
+
+
+def _name(payer: Payer | None) -> str:
+    """The principal who appends; nobody has the empty name."""
+    return "" if payer is None else payer.principal.name
 
 
 def _check_size(data: bytes) -> None:

@@ -12,7 +12,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -31,6 +31,7 @@ from ..raft.liveness import Liveness
 from ..raft.read_rounds import Asker
 from ..raft.readindex import ReadQuestion
 from ..raft.types import GroupId, LogEntry, Message, NotLeaderError, RaftOptions
+from .brought import Brought
 from .disk_room import DiskRoom
 from .leaders import NOBODY
 from .metrics import Metrics
@@ -64,6 +65,9 @@ class Memory:
     """Segments are not built as fast as entries come: they are not to wait for anything else."""
     full: bool = False
     """The bound of the node is reached: appends are refused until segments are built."""
+    brim: bool = False
+    """So is the room that is kept for principals that append little: nobody's are taken."""
+    brought: Brought = field(default_factory=lambda: Brought(time.monotonic))
 
 
 @dataclass(slots=True)
@@ -83,6 +87,8 @@ class Services:
     """The timestamp for what a leader proposes now."""
     liveness: Liveness | None
     """What lets groups rest; None: they never do."""
+    on_appended: Callable[[int, int, int], None]
+    """An entry of a range that was proposed here was applied: its new records, and its bytes."""
     on_leader: Callable[[GroupId, int, int], None]
     """A group's leader of a term is known, or, as NOBODY, has stepped down here."""
     on_broken: Callable[[BaseException], None]
@@ -121,6 +127,8 @@ class Replica:
         self.raft_log = raft_log
         self.services = services
         self.applied_index = applied_index
+        self._refusals: set[tuple[int, str]] = set()
+        """Members and reasons of refused messages that were logged."""
         self.group = self._new_group(applied_index)
         self._taken: deque[LogEntry] = deque()
         """Committed, and not applied yet."""
@@ -152,7 +160,19 @@ class Replica:
             options=self.services.options,
             gid=self.gid,
             liveness=self.services.liveness,
+            on_refused=self._refused,
         )
+
+    def _refused(self, sender: int, reason: str) -> None:
+        """A member's message that no sound member sends: dropped, counted, and told of once."""
+        self.services.metrics.raft_dropped.labels(reason).inc()
+        if (sender, reason) not in self._refusals:
+            self._refusals.add((sender, reason))
+            log.error(
+                "a message of a member cannot be true and is dropped",
+                extra={"fields": {"peer": sender, "range": self.gid.range_id,
+                                  "generation": self.gid.generation, "reason": reason}},
+            )  # fmt: skip
 
     # What the node calls.
 

@@ -1,7 +1,8 @@
 """The node's listener: who may speak, and which part of the node an operation goes to."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from ..client.acceptor import UNREAD, Believed, ServerConnection
@@ -14,9 +15,10 @@ from ..client.errors import (
     Unauthorized,
     Unsupported,
 )
+from ..client.fair_turns import Share
 from ..client.invariants import DiskFailure, InvariantError
 from ..client.principal import Principal, of_node
-from ..client.protocol import Operation, Sender, by_number
+from ..client.protocol import OPERATIONS, Operation, Sender, by_number
 from ..client.protocol.appends import APPEND, PRODUCER_CLOSE
 from ..client.protocol.peers import JOIN, RAFT
 from ..client.protocol.reads import FOLLOW
@@ -24,35 +26,40 @@ from ..client.request import Request, Room
 from ..client.wire import Hello, Welcome
 from .access import Accesses, Shown
 from .data_service import DataService
-from .follow import Follow
+from .follow import Follow, no_pause
+from .gate import Gate, pause_s
+from .known_peers import KnownPeers
 from .metrics import Metrics
+from .quotas import Payer
 from .raft_in import RaftIn
 
 T = TypeVar("T")
 Body = dict[str, Any]
-Handler = Callable[[Body], Awaitable[Body]]
-PaidHandler = Callable[[Body, Room], Awaitable[Body]]
+Answer = Coroutine[Any, None, Body]
+Handler = Callable[[Body], Answer]
+PaidHandler = Callable[[Body, Room], Answer]
 """Waits for the room for its answer itself, just before the answer is made."""
+PeerHandler = Callable[[int, Body], Answer]
 Visible = Callable[[Operation, Access, Body], Body]
 """What of an answer may be seen by whom."""
-PeerHandler = Callable[[int, Body], Awaitable[Body]]
 
 log = logging.getLogger("lognode.server")
 
 
 class Server:
-    """Implements `client.acceptor.Handler`.
+    """Implements `client.acceptor.Handler` for the port for clients.
 
-    `raft_in` takes the messages of members. `handlers` and `paid_handlers` serve the operations of
-    everybody; `peer_handlers` serve those of nodes, and get the asker's id. Each operation of the
-    table has one handler here, but for `follow`, one-way messages, and what a node without a
-    cluster answers.
+    `peer_address` is that of the port for peers (`peer_server.py`). `raft_in` takes the messages of
+    members. `handlers` and `paid_handlers` serve the operations of everybody; `peer_handlers` serve
+    those of nodes, and get the asker's id. Each operation of the table has one handler here, but
+    for `follow`, one-way messages, and what a node without a cluster answers.
     """
 
     def __init__(
         self,
         *,
         who: Callable[[], tuple[str, int]],
+        peer_address: str,
         raft_in: RaftIn,
         data: DataService,
         handlers: Mapping[Operation, Handler],
@@ -62,24 +69,35 @@ class Server:
         proves_nodes: bool,
         visible: Visible,
         peer_handlers: Mapping[Operation, PeerHandler],
+        known_peers: KnownPeers,
+        gate: Gate,
         metrics: Metrics,
-        on_stranger: Callable[[str], None],
+        on_stranger: Callable[[str, bool], None],
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self._who = who
+        self._peer_address = peer_address
         self._on_stranger = on_stranger
-        """Gets the cluster of a node that takes this one for one of it."""
+        """Gets the cluster of a dialler of another cluster, and whether the dialler has proved to
+        be a node."""
         self._raft_in = raft_in
         self._data = data
         self._handlers = {**data.handlers, **handlers}
         self._paid_handlers = {**data.reads, **paid_handlers}
         self._peer_handlers = peer_handlers
         self._join = join
+        self._known_peers = known_peers
+        self._gate = gate
         self._accesses = accesses
         self._proves_nodes = proves_nodes
         """Whether a node proves that it is one, by a secret or a certificate."""
         self._visible = visible
         self._metrics = metrics
+        self._answered = {
+            operation: metrics.requests.labels(operation.name, "OK")
+            for operation in OPERATIONS.values()
+        }
+        """Looking a label up takes longer than counting."""
         self._on_broken = on_broken
 
     # Handler.
@@ -92,10 +110,20 @@ class Server:
         return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
 
     def believe(self, connection: ServerConnection, hello: Hello) -> Believed:
+        believed = self.recognise(connection, hello)
+        if hello.role == "node" and hello.node is not None:
+            raise Unauthorized(
+                f"this port is for clients; nodes of the cluster dial {self._peer_address}",
+                peer=self._peer_address,
+            )
+        return believed
+
+    def recognise(self, connection: ServerConnection, hello: Hello) -> Believed:
+        """Find out what somebody may ask for, at either port. Raises Unauthorized."""
         cluster, _ = self._who()
         if hello.cluster is not None and hello.cluster != cluster:
-            if hello.role == "node":
-                self._on_stranger(hello.cluster)
+            proven = hello.role == "node" and self._proves_nodes
+            self._on_stranger(f"{hello.cluster:.64}", proven)
             raise Unauthorized(
                 f"this node belongs to cluster {cluster}, the other side to {hello.cluster}: "
                 "check the address"
@@ -132,11 +160,15 @@ class Server:
         if hello is not None and hello.role == "node":
             return of_node(hello.node)
         self._accesses.opened(connection)
-        return None if connection.access is None else connection.access.principal
+        access = connection.access
+        principal = connection.principal if access is None else access.principal
+        self._gate.opened(connection, principal)
+        return principal
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         self._accesses.closed(connection)
         self._metrics.connections.labels(_role(connection)).dec()
+        self._gate.closed(connection)
         if error.fields.get("reason") == UNREAD:
             self._metrics.connections_ended.labels(UNREAD).inc()
             log.warning(
@@ -145,34 +177,39 @@ class Server:
             )  # fmt: skip
 
     def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
+        payer, share = self._gate.admit(request), request.connection.share
+        if payer is not None and share is not None:
+            return self._charged(request, share, payer)
+        return self._counted(request.operation, self._serve(request, None))
+
+    def _serve(self, request: Request, payer: Payer | None) -> Coroutine[Any, None, Body | None]:
+        """The work that a request is."""
         operation, body = request.operation, request.body
+        if operation is APPEND:
+            return self._data.append(body, request.keys, payer)
         if operation is FOLLOW:
-            return self._counted(operation, lambda: self._follow(request))
+            return self._follow(request, payer)
         if operation is JOIN:
             certificate = request.connection.certificate
             # The key that the node has shown, whatever it says.
             seen = {**body, "key": "" if certificate is None else certificate.key}
-            return self._counted(operation, lambda: self._join(seen))
-        if operation is APPEND:
-            return self._counted(operation, lambda: self._data.append(body, request.keys))
+            return self._join(seen)
         paid = self._paid_handlers.get(operation)
         if paid is not None:
-            return self._counted(operation, lambda: self._paid(request, paid))
+            return self._paid(request, paid)
         handler = self._handlers.get(operation)
         if handler is not None:
-            return self._counted(operation, lambda: handler(body))
+            return handler(body)
         peer_handler = self._peer_handlers.get(operation)
         if peer_handler is None:
             raise Unsupported(f"a node of a cluster does not serve {operation}")
-        node = _node(request.connection)
-        return self._counted(
-            operation, lambda: _with_room(request.room, lambda: peer_handler(node, body))
-        )
+        node = self._known_peers.asker(request.connection.hello, operation)
+        return _with_room(request.room, lambda: peer_handler(node, body))
 
     def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         try:
             if operation is RAFT:
-                self._raft_in.take(_node(connection), body)
+                self._raft_in.take(self._known_peers.speaker(connection.hello), body)
             elif operation is PRODUCER_CLOSE:
                 self._data.producer_close(body)
         except InvalidArgument as error:
@@ -191,13 +228,27 @@ class Server:
 
     # Parts.
 
-    async def _counted(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
+    async def _counted(self, operation: Operation, work: Awaitable[T]) -> T:
         try:
-            answer = await begin()
+            answer = await work
         except LognodeError as error:
             self._metrics.requests.labels(operation.name, error.code).inc()
             raise
-        self._metrics.requests.labels(operation.name, "OK").inc()
+        self._answered[operation].inc()
+        return answer
+
+    async def _charged(self, request: Request, share: Share, payer: Payer) -> Body | None:
+        """Serve a request of a client, in the turns of its principal."""
+        operation = request.operation
+        try:
+            answer = await share.run(partial(self._serve, request, payer), payer.ran)
+        except LognodeError as error:
+            self._metrics.requests.labels(operation.name, error.code).inc()
+            raise
+        finally:
+            if payer.is_limited and request.on_sent is not None:
+                request.on_sent(0, {})
+        self._answered[operation].inc()
         return answer
 
     async def _paid(self, request: Request, paid: PaidHandler) -> Body:
@@ -205,9 +256,9 @@ class Server:
         rights = request.connection.access
         return self._visible(request.operation, rights, answer) if rights is not None else answer
 
-    async def _follow(self, request: Request) -> None:
+    async def _follow(self, request: Request, payer: Payer | None) -> None:
         replica = self._data.find(request.body)
-        follow = Follow(replica, request)
+        follow = Follow(replica, request, no_pause if payer is None else partial(pause_s, payer))
         if replica.leads:
             await replica.read_barrier()
         try:

@@ -4,7 +4,7 @@ It has a row for each range and replica, and is put together in slices of the lo
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..client.budget import Budget
@@ -40,9 +40,10 @@ async def status(
     loads: Loads,
     budgets: NodeBudgets,
     answer_room: Room,
+    descriptors: Row,
 ) -> dict[str, Any]:
     """`cluster`, `nodes`, `logs`, `ranges`, `operations`, and of this node its `replicas`, its
-    `disk`, the `segments_in_doubt`, and the `budgets` of its connections."""
+    `disk`, its `descriptors`, the `segments_in_doubt`, and the `budgets` of its connections."""
     await answer_room()
     by_node = await loads.everywhere()
     replicas = await in_slices(_replicas(host))
@@ -58,13 +59,15 @@ async def status(
             "controller_leader": view.controller_leader(),
             "answered_by": node_id,
             "seconds_since_controller": round(time.monotonic() - heartbeat.last_answer_at, 3),
+            "insecure": is_insecure(metadata, view.insecure),
         },
-        "nodes": _nodes(metadata, alive, room),
+        "nodes": _nodes(metadata, alive, room, view.insecure),
         "logs": _logs(metadata),
         "ranges": ranges,
         "operations": _operations(metadata),
         "replicas": replicas,
         "disk": {"free": room.free, "reserve": room.reserve, "level": room.level.name},
+        "descriptors": descriptors,
         "segments_in_doubt": sorted(repair.in_doubt),
         "budgets": {
             "answers": _budget(budgets.clients.answers),
@@ -91,19 +94,30 @@ def _budget(budget: Budget) -> Row:
     }
 
 
-def _nodes(metadata: Metadata, alive: set[int] | None, room: DiskRoom) -> Rows:
-    """`alive` is null where only the controller's leader would know."""
+def is_insecure(metadata: Metadata, told: Mapping[int, bool]) -> bool | None:
+    """Whether a node of the cluster runs with `--insecure`; None where that is not known of all."""
+    nodes = [told.get(n.node_id) for n in metadata.nodes.values() if n.state != "REMOVED"]
+    return True if True in nodes else None if None in nodes else False
+
+
+def _nodes(
+    metadata: Metadata, alive: set[int] | None, room: DiskRoom, insecure: Mapping[int, bool]
+) -> Rows:
+    """`alive` is null where only the controller's leader would know, `insecure` where nobody has
+    heard of the node."""
     short, held = room.short, metadata.replicas_by_node()
     return [
         {
             "id": node.node_id,
             "address": node.address,
+            "peer": node.peer_address,
             "http": node.http,
             "zone": node.zone,
             "state": node.state,
             "replicas": held[node.node_id],
             "alive": None if alive is None else node.node_id in alive,
             "disk_short": node.node_id in short,
+            "insecure": insecure.get(node.node_id),
         }
         for node in metadata.nodes.values()
     ]

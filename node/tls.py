@@ -52,6 +52,8 @@ class _Loaded:
     own: Certificate
     authorities: tuple[Certificate, ...]
     listen: ssl.SSLContext
+    peers: ssl.SSLContext
+    """Of the port for peers: nobody comes in without a certificate."""
     http: ssl.SSLContext
     dial: ssl.SSLContext
 
@@ -200,6 +202,15 @@ class NodeTls:
         self._told_s, self._untold = now, 0
         log.warning("connection refused", extra={"fields": fields})
 
+    @property
+    def between_nodes(self) -> "_BetweenNodes":
+        """TLS of the port for peers."""
+        return _BetweenNodes(self)
+
+    def peer_channel(self) -> Channel:
+        """As `channel`, for the port for peers."""
+        return Channel(self._loaded.peers, server_side=True, own=self._loaded.own)
+
     # Dialling.
 
     def dialling(self, peer: int | None) -> DialTls:
@@ -301,6 +312,15 @@ class NodeTls:
                 )  # fmt: skip
 
 
+class _BetweenNodes:
+    """Implements `client.acceptor.ListenTls` for the port for peers: always mutual TLS."""
+
+    def __init__(self, tls: NodeTls) -> None:
+        self.channel = tls.peer_channel
+        self.check = tls.check
+        self.refused = tls.refused
+
+
 def _load(ca: Path, cert: Path, key: Path, auth: str) -> _Loaded:
     """Make contexts of the files, and have them shake hands with each other, so that what others
     would refuse is refused here. Raises InvalidArgument."""
@@ -317,7 +337,7 @@ def _load(ca: Path, cert: Path, key: Path, auth: str) -> _Loaded:
             f"certificate {cert} expired on {time.strftime('%Y-%m-%d', time.gmtime(own.not_after))}"
             "; renew it (`lognode ca node --renew`)", what="tls_cert",
         )  # fmt: skip
-    # Nodes and clients share a port: a node has to be asked for its certificate.
+    # Nodes that join come to the port for clients: they have to be asked for their certificate.
     clients = max(_AUTH[auth], ssl.CERT_OPTIONAL)
     listen = listen_context(ca, cert, key, clients)
     dial = dial_context(ca, cert, key, check_host=False)
@@ -328,7 +348,9 @@ def _load(ca: Path, cert: Path, key: Path, auth: str) -> _Loaded:
             f"certificate {cert} would be refused by nodes that trust CA file {ca}: "
             f"{error.message}", what="tls_cert",
         ) from None  # fmt: skip
-    return _Loaded(own, authorities, listen, listen_context(ca, cert, key, _AUTH[auth]), dial)
+    peers = listen_context(ca, cert, key, ssl.CERT_REQUIRED)
+    http = listen_context(ca, cert, key, _AUTH[auth])
+    return _Loaded(own, authorities, listen, peers, http, dial)
 
 
 def _read(path: Path, what: str) -> tuple[Certificate, ...]:

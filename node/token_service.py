@@ -1,7 +1,7 @@
 """Operations on tokens: create, list, revoke."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from ..client.errors import Conflict
@@ -11,7 +11,7 @@ from ..partitions.metadata import Metadata
 
 log = logging.getLogger("lognode.access")
 Body = dict[str, Any]
-Handler = Callable[[Body], Awaitable[Body]]
+Handler = Callable[[Body], Coroutine[Any, None, Body]]
 
 
 class TokenService:

@@ -5,16 +5,18 @@ image older than one that was acted on is never taken (executions 1.3).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..client import limits
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE
 from ..partitions.planner import Damage
 from ..partitions.policy import Policy
+from ..partitions.received import received
 from ..raft.types import GroupId
 from ..statemachine.meta import MetaStore
-from . import leaders, rows
+from . import rows
 from .leaders import NOBODY, Leaders, Told
 from .sync_thread import SyncThread
 
@@ -36,6 +38,8 @@ class View:
         """Generation and version of the image that watchers were last told of."""
         self.damaged: dict[int, list[Damage]] = {}
         """Per node, its damaged replicas, as last heard."""
+        self.insecure: dict[int, bool] = {}
+        """Per node, whether it runs with `--insecure`, as last heard."""
         self.leaders = Leaders()
         self._present = present
         self._meta = meta
@@ -66,9 +70,13 @@ class View:
         mine = (self.metadata.controller.generation, self.metadata.version)
         return (metadata.controller.generation, metadata.version) > mine
 
-    async def take(self, image: dict[str, Any]) -> None:
-        """Act on an image from elsewhere, once it is stored."""
-        metadata = Metadata.from_image(image)
+    async def take(self, image: Any) -> None:
+        """Act on an image from elsewhere, once it is stored.
+
+        Raises RemoteProtocolError for what is no image, Conflict for one that contradicts what this
+        node knows.
+        """
+        metadata = received(image, self.metadata)
         if not self._is_newer(metadata):
             return
         await self._sync.run(lambda: self._meta.commit({rows.IMAGE: image}))
@@ -114,10 +122,31 @@ class View:
         """What a replica of this node knows of its leader."""
         self.leaders.learn(gid.range_id, Told(gid.generation, term, leader))
 
-    def learn_leaders(self, told: Mapping[Any, Any]) -> None:
-        """What another node says of leaders. Raises InvalidArgument, having learnt nothing."""
-        for range_id, leader in leaders.from_wire(told).items():
-            self.leaders.learn(range_id, leader)
+    def learn_leaders(self, told: Mapping[int, Sequence[int]]) -> None:
+        """Learn what another node says of leaders: generation, term, node by range.
+
+        A statement that cannot be true is left out: the statement of the highest term holds, and
+        would hold against every true statement.
+        """
+        for range_id, row in told.items():
+            leader = Told(*row)
+            if self._may_lead(range_id, leader):
+                self.leaders.learn(range_id, leader)
+
+    def _may_lead(self, range_id: int, told: Told) -> bool:
+        """Whether the statement can be true: of a member, of a generation that the image has, and
+        of a term in reach. Metadata comes before the statements that need the metadata."""
+        metadata = self.metadata
+        range_ = metadata.ranges.get(range_id)
+        if range_id == CONTROLLER_RANGE:
+            range_ = metadata.controller
+        if range_ is None or told.generation > range_.generation:
+            return False
+        known = self.leaders[range_id]
+        term = known.term if known is not None and known.generation == told.generation else 0
+        if told.term - term > limits.term_jump_max:
+            return False
+        return told.generation < range_.generation or told.node in (NOBODY, *range_.members)
 
     def forget_controller_leader(self) -> None:
         """It did not answer, or says that it does not lead."""

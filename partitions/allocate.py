@@ -9,17 +9,28 @@ from .model import Span
 
 def even_spans(count: int) -> list[Span]:
     """`count` spans that divide the space of the first two key bytes evenly."""
+    check_count(count)
+    borders = [(i * 65_536 // count).to_bytes(2, "big").rstrip(b"\0") for i in range(1, count)]
+    return _spans(borders)
+
+
+def check_count(count: int) -> None:
+    """Raise LimitExceeded when a log cannot have so many ranges."""
     if not 1 <= count <= limits.ranges_per_log_max:
         raise LimitExceeded(
             f"{count} ranges; 1 to {limits.ranges_per_log_max} are allowed",
             limit="ranges_per_log_max", value=count, allowed=limits.ranges_per_log_max,
         )  # fmt: skip
-    borders = [(i * 65_536 // count).to_bytes(2, "big").rstrip(b"\0") for i in range(1, count)]
-    return _spans(borders)
 
 
 def spans_at(keys: Sequence[bytes]) -> list[Span]:
     """The spans between these keys, given in any order, without repeats."""
+    check_keys(keys)
+    return _spans(sorted(keys))
+
+
+def check_keys(keys: Sequence[bytes]) -> None:
+    """Raise LimitExceeded or InvalidArgument for keys at which a new log cannot be split."""
     if len(keys) >= limits.ranges_per_log_max:
         raise LimitExceeded(
             f"{len(keys)} split keys; at most {limits.ranges_per_log_max - 1} are allowed",
@@ -31,10 +42,8 @@ def spans_at(keys: Sequence[bytes]) -> list[Span]:
                 f"split key of {len(key)} bytes; 1 to {limits.key_bytes_max} are allowed",
                 what="split_at",
             )
-    borders = sorted(keys)
-    if len(set(borders)) < len(borders):
+    if len(set(keys)) < len(keys):
         raise InvalidArgument("a split key is given twice", what="split_at")
-    return _spans(borders)
 
 
 def _spans(borders: Sequence[bytes]) -> list[Span]:

@@ -4,7 +4,7 @@ Nothing here decides anything by itself. A new controller leader starts with not
 all within a heartbeat.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,14 +82,22 @@ class Facts:
             facts = self.operations[operation_id] = OperationFacts(planned_at=now)
         return facts
 
-    def take(self, node: int, report: Report, now: float) -> None:
-        """One report of a member. Raises InvalidArgument for what is none."""
+    def take(
+        self, node: int, report: Report, now: float, under_way: Container[int] | None = None
+    ) -> None:
+        """Take one report of a member. Raises InvalidArgument for a malformed report.
+
+        A report of an operation that is not `under_way`, where that is given, is left out: nothing
+        would ever remove it. A member reports again until the operation has moved on.
+        """
         operation, kind = report.get("operation"), report.get("kind")
         if type(operation) is not int or operation < 0:
             raise InvalidArgument(f"report of operation {operation!r}", what="operation")
         if kind not in (COPIED, SEALED, PREPARED, INSTALLED):
             raise InvalidArgument(f"report of unknown kind {kind!r}", what="kind")
         lineage = _lineage(report.get("lineage")) if kind in (SEALED, PREPARED) else None
+        if under_way is not None and operation not in under_way:
+            return
         facts = self.of(operation, now)
         if kind == COPIED:
             facts.copied.add(node)

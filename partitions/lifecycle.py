@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+from ..client import limits
 from ..client.errors import Conflict, InvalidArgument, NodeNotFound, Unauthorized
 from .model import Descriptor, NodeRecord, Operation
 from .placement import load_of
@@ -153,3 +154,20 @@ def _listed(nodes: Collection[int]) -> str:
 def follows(known: NodeRecord, boot: int, process: int) -> bool:
     """Whether this is a later boot, or the same one asking again, and not that of a copy."""
     return boot > known.boot or (boot == known.boot and process == known.process)
+
+
+def check_boot(known: NodeRecord, boot: int) -> None:
+    """Raise InvalidArgument for a boot so far after the registered one that no directory gets there
+    by starting: believed, it would shut the true node out for good."""
+    if boot - known.boot > limits.boot_jump_max:
+        raise InvalidArgument(
+            f"node {known.node_id} is registered in boot {known.boot}; boot {boot} is more than "
+            f"{limits.boot_jump_max} starts later: its data directory is damaged, or another "
+            "program speaks for it; give the node an empty directory and --join", what="boot",
+        )  # fmt: skip
+
+
+def is_removed(number: int, nodes: Nodes) -> bool:
+    """Whether an operator has taken the node out of the cluster."""
+    node = nodes.get(number)
+    return node is not None and node.state == "REMOVED"

@@ -2,13 +2,15 @@
 
 from ..client import limits
 from ..client.errors import InvalidArgument, LimitExceeded
+from ..client.protocol.kinds import shown
 
 
 def check(name: object) -> None:
     """Raise InvalidArgument or LimitExceeded for what cannot name a log."""
     if not isinstance(name, str) or not name.strip():
         raise InvalidArgument(
-            f"log name {name!r}; a name has 1 to {limits.log_name_bytes_max} bytes", what="name"
+            f"log name {shown(name)}; a name has 1 to {limits.log_name_bytes_max} bytes",
+            what="name",
         )
     if len(name.encode()) > limits.log_name_bytes_max:
         raise LimitExceeded(

@@ -24,7 +24,16 @@ from ..client.errors import (
     Unsupported,
     to_wire,
 )
-from . import allocate, commands, generation_commands, lifecycle, log_names, placement, tokens
+from . import (
+    allocate,
+    commands,
+    generation_commands,
+    lifecycle,
+    log_names,
+    placement,
+    quota,
+    tokens,
+)
 from .command_fields import number as _number
 from .command_fields import text as _text
 from .generation_commands import REASON_CHARS_MAX
@@ -90,6 +99,7 @@ class Metadata(MetadataState):
         )
         address, http, zone = (_text(command, name) for name in ("address", "http", "zone"))
         key = _text(command, "key") and lifecycle.check_key(_text(command, "key"))
+        peer = "" if command.get("peer") is None else _text(command, "peer")
         node_id = None if command.get("node") is None else _number(command, "node")
         if node_id is None:
             for known in self.nodes.values():
@@ -132,6 +142,7 @@ class Metadata(MetadataState):
             state="DRAINING" if known_node and known_node.state == "DRAINING" else "ACTIVE",
             process=process,
             key=key,
+            peer=peer,
         )
         return {"cluster": self.cluster_id, "node": node_id}
 
@@ -259,6 +270,20 @@ class Metadata(MetadataState):
     def _revoke_token(self, command: Command, *_: int) -> Answer:
         return tokens.revoke(self, command)
 
+    # Quotas.
+
+    def _set_quota(self, command: Command, *_: int) -> Answer:
+        """Doing it twice is doing it once."""
+        name = command["name"]
+        self.quotas[name] = quota.changed(self.quotas, name, command["limits"])
+        return {"name": name, "limits": dict(self.quotas[name])}
+
+    def _delete_quota(self, command: Command, *_: int) -> Answer:
+        name = _text(command, "name")
+        quota.existing(self.quotas, name)
+        del self.quotas[name]
+        return {}
+
     def _homes(self) -> placement.Homes:
         """Active nodes, those with the fewest replicas first."""
         nodes = self.active_nodes()
@@ -301,6 +326,8 @@ class Metadata(MetadataState):
         commands.ALTER_LOG: _alter_log,
         commands.DELETE_LOG: _delete_log,
         commands.OPEN_PRODUCER: _open_producer,
+        commands.SET_QUOTA: _set_quota,
+        commands.DELETE_QUOTA: _delete_quota,
         commands.CREATE_TOKEN: _create_token,
         commands.REVOKE_TOKEN: _revoke_token,
         commands.SEAL_CONTROLLER: _seal_controller,

@@ -16,7 +16,7 @@ from ..client.errors import (
     RangeNotFound,
 )
 from ..client.invariants import invariant
-from . import lifecycle
+from . import lifecycle, quota
 from .model import (
     CONTROLLER_RANGE,
     Descriptor,
@@ -43,6 +43,8 @@ class MetadataState:
         self.last_operations: dict[int, LastOperation] = {}
         """Per range, 0 being the controller's, what ended last on it."""
         self.producers: dict[str, tuple[int, int]] = {}
+        self.quotas: dict[str, quota.Limits] = {}
+        """The limits of classes of principals and of tenants, by name."""
         self.done: dict[int, int] = {}
         """Per range, the highest generation whose replicas may go: the positive record that a
         member needs before it deletes anything (executions 2.17)."""
@@ -175,6 +177,7 @@ class MetadataState:
                 range_id: list(last) for range_id, last in self.last_operations.items()
             },
             "producers": {name: list(value) for name, value in self.producers.items()},
+            "quotas": {name: dict(limits) for name, limits in self.quotas.items()},
             "done": dict(self.done),
             "next_ids": dict(self.next_ids),
             "controller": self.controller.to_wire(),
@@ -212,6 +215,7 @@ class MetadataState:
             metadata.producers = {
                 name: (value[0], value[1]) for name, value in image["producers"].items()
             }
+            metadata.quotas = quota.of_image(image.get("quotas", {}))
             metadata.done = dict(image["done"])
             metadata.next_ids = dict(image["next_ids"])
             metadata.controller = Descriptor.from_wire(image["controller"])

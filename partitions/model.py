@@ -123,12 +123,20 @@ class NodeRecord:
     key: str = ""
     """SHA-256 of the public key of the node's TLS certificate, in hexadecimal: only the holder of
     that key is believed to be this node. Empty: the node has never registered over TLS."""
+    peer: str = ""
+    """Where other nodes dial the node; empty in records from before nodes had a port for peers."""
+
+    @property
+    def peer_address(self) -> str:
+        """What other nodes dial. At the port for clients they are told the one for peers."""
+        return self.peer or self.address
 
     def to_image(self) -> dict[str, Any]:
-        """The record in an image; without a key as nodes of before had it."""
+        """The record in an image; without a key or a port for peers as nodes of before had it."""
         body = asdict(self)
-        if not self.key:
-            del body["key"]
+        for name in ("key", "peer"):
+            if not body[name]:
+                del body[name]
         return body
 
 

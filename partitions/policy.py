@@ -14,8 +14,10 @@ from typing import Any, Final
 
 from ..client import limits
 from ..client.errors import InvalidArgument
+from ..client.protocol.kinds import INTEGER_MAX, Integer, shown
 
 CLEANUPS: Final = ("delete", "compact")
+_NUMBER: Final = Integer()
 delete_retention_default_ms: Final = 24 * 3_600 * 1_000
 
 
@@ -49,9 +51,10 @@ class Policy:
 
     @property
     def tombstones_ms(self) -> int:
-        """How long compaction keeps a tombstone."""
+        """How long compaction keeps a tombstone. Never more than a command can say: an old
+        version took a larger number."""
         given = self.delete_retention_ms
-        return delete_retention_default_ms if given is None else given
+        return delete_retention_default_ms if given is None else min(given, INTEGER_MAX)
 
     def to_body(self) -> dict[str, Any]:
         """As clients see it."""
@@ -60,8 +63,13 @@ class Policy:
         return body
 
 
-_ALTERABLE: Final = ("retention_ms", "retention_bytes", "cleanup", "delete_retention_ms",
-                     "snapshot_delay_ms", "split_bytes", "split_rate")  # fmt: skip
+ALTERABLE: Final = ("retention_ms", "retention_bytes", "cleanup", "delete_retention_ms",
+                    "snapshot_delay_ms", "split_bytes", "split_rate")  # fmt: skip
+_LEAST: Final[Mapping[str, int]] = {
+    "retention_ms": 1, "retention_bytes": 1, "delete_retention_ms": 0, "snapshot_delay_ms": 0,
+    "split_bytes": limits.split_bytes_min, "split_rate": limits.split_rate_min,
+}  # fmt: skip
+"""The least value of each rule that is a number."""
 _ABSENT_WHEN_NIL: Final = ("split_bytes", "split_rate")
 """Rules that are there by default, so that nil takes them away."""
 
@@ -75,7 +83,7 @@ def of_request(body: Mapping[str, Any]) -> Policy:
         raise InvalidArgument(
             f"{replicas!r} replicas; 1 to {limits.replicas_max} are allowed", what="replicas"
         )
-    given = {name: body[name] for name in _ALTERABLE if body.get(name) is not None}
+    given = {name: body[name] for name in ALTERABLE if body.get(name) is not None}
     given |= {name: None for name in _ABSENT_WHEN_NIL if name in body and body[name] is None}
     return _checked(replace(Policy(replicas=replicas), **given))
 
@@ -85,6 +93,35 @@ def altered(policy: Policy, changes: object) -> Policy:
 
     Raises InvalidArgument.
     """
+    names = _names(changes)
+    values = {name: value for name, value in names.items() if name != "cleanup"}
+    cleanup = names.get("cleanup", policy.cleanup) or "delete"
+    return _checked(replace(policy, cleanup=cleanup, **values))
+
+
+def check_changes(changes: object) -> dict[str, Any]:
+    """The changes, each of them within bounds by itself. Raises InvalidArgument.
+
+    Whether they go together with the rest of the policy is seen when they are applied.
+    """
+    return {name: check_rule(name, value) for name, value in _names(changes).items()}
+
+
+def check_rule(name: str, value: object) -> Any:
+    """The value of one rule, or of `replicas`. Raises InvalidArgument."""
+    if value is None:
+        return None
+    if name == "cleanup":
+        _check_cleanup(value)
+    elif name == "replicas":
+        _NUMBER.check(value, name)
+    else:
+        _check_number(name, value)
+        _NUMBER.check(value, name)
+    return value
+
+
+def _names(changes: object) -> Mapping[str, Any]:
     if not isinstance(changes, Mapping):
         raise InvalidArgument("`changes` must be a map of names to new values", what="changes")
     for name in changes:
@@ -94,34 +131,24 @@ def altered(policy: Policy, changes: object) -> Policy:
                 "and append to that one",
                 what=name,
             )
-        if name not in _ALTERABLE:
+        if name not in ALTERABLE:
             raise InvalidArgument(
-                f"no policy {name!r}; {', '.join(_ALTERABLE)} can be altered", what="changes"
+                f"no policy {name!r:.100}; {', '.join(ALTERABLE)} can be altered", what="changes"
             )
     if not changes:
         raise InvalidArgument(
-            f"nothing to alter; give one of {', '.join(_ALTERABLE)}", what="changes"
+            f"nothing to alter; give one of {', '.join(ALTERABLE)}", what="changes"
         )
-    values = {name: value for name, value in changes.items() if name != "cleanup"}
-    cleanup = changes.get("cleanup", policy.cleanup) or "delete"
-    return _checked(replace(policy, cleanup=cleanup, **values))
+    return changes
 
 
 def _checked(policy: Policy) -> Policy:
-    if policy.cleanup not in CLEANUPS:
-        raise InvalidArgument(
-            f"cleanup {policy.cleanup!r}; {' or '.join(CLEANUPS)} is allowed", what="cleanup"
-        )
-    for name, least in (("retention_ms", 1), ("retention_bytes", 1), ("delete_retention_ms", 0),
-                        ("snapshot_delay_ms", 0), ("split_bytes", limits.split_bytes_min),
-                        ("split_rate", limits.split_rate_min)):  # fmt: skip
+    """Applying a command comes here too: what it has accepted once it accepts for ever."""
+    _check_cleanup(policy.cleanup)
+    for name in _LEAST:
         value = getattr(policy, name)
-        if value is not None and (type(value) is not int or value < least):
-            raise InvalidArgument(
-                f"{name} is {value!r}; give a whole number of {least} or more, or leave it out "
-                "for none",
-                what=name,
-            )
+        if value is not None:
+            _check_number(name, value)
     if policy.cleanup == "compact":
         for name in ("retention_ms", "retention_bytes", "snapshot_delay_ms"):
             if getattr(policy, name) is not None:
@@ -138,3 +165,20 @@ def _checked(policy: Policy) -> Policy:
             what="delete_retention_ms",
         )
     return policy
+
+
+def _check_cleanup(value: object) -> None:
+    if value not in CLEANUPS:
+        raise InvalidArgument(
+            f"cleanup {value!r:.100}; {' or '.join(CLEANUPS)} is allowed", what="cleanup"
+        )
+
+
+def _check_number(name: str, value: object) -> None:
+    least = _LEAST[name]
+    if type(value) is not int or value < least:
+        raise InvalidArgument(
+            f"{name} is {shown(value)}; give a whole number of {least} or more, or leave it "
+            "out for none",
+            what=name,
+        )

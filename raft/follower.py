@@ -38,8 +38,9 @@ class Follower:
 
     def probe(self, sender: int, probe: BaseProbe) -> None:
         """The leader no longer holds what we may need. Without its base, we need one."""
+        verified = guard.verified(self._log, guard.probe_as_append(probe))
         self._probed = True
-        self._deliver(sender, guard.verified(self._log, guard.probe_as_append(probe)))
+        self._deliver(sender, verified)
         self._probed = False
 
     def snapshot(self, sender: int, snapshot: Snapshot) -> None:

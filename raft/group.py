@@ -39,7 +39,15 @@ from .outbox import Outbox
 from .prevote import Elections
 from .readindex import ReadIndex, ReadQuestion
 from .replicator import Replicator
-from .types import SENTINEL_INDEX, GroupId, LogEntry, Message, NotLeaderError, RaftOptions
+from .types import (
+    SENTINEL_INDEX,
+    GroupId,
+    LogEntry,
+    Message,
+    NotLeaderError,
+    RaftOptions,
+    RefusedMessageError,
+)
 
 _ANY_GROUP: Final = GroupId(0, 1)
 
@@ -49,6 +57,10 @@ class Group:
 
     role: Role = "follower"
     """What this member is in the current term; the engine changes it."""
+    _read_begun = False
+    _pulse_at = math.inf
+    _vote_epoch = 0
+    """Epoch of the vote request that the engine is answering."""
 
     def __init__(
         self,
@@ -63,12 +75,14 @@ class Group:
         closed: frozenset[int] = ALL_HOLES,
         gid: GroupId = _ANY_GROUP,
         liveness: Liveness | None = None,
+        on_refused: Callable[[int, str], None] = lambda sender, reason: None,
     ) -> None:
         """`applied_index`: what the state machine has durably applied; commits go on after it.
 
         `members` are all node ids of the generation, `node_id` among them. `closed`: tests and
         the canary leave out holes of the library to see what happens. `liveness` is the node's,
-        and knows this group as `gid`; without it the group never rests.
+        and knows this group as `gid`; without it the group never rests. `on_refused` is told of
+        each message that no sound member sends: its sender, and a word for why.
         """
         invariant(node_id in members and len(set(members)) == len(members), "bad members")
         invariant(
@@ -80,6 +94,7 @@ class Group:
         self._clock = clock
         self._options = options
         self._closed = closed
+        self._on_refused = on_refused
         self._running = False
         self._taken = max(applied_index, SENTINEL_INDEX)
         if self._taken > log.commit_index:
@@ -114,11 +129,7 @@ class Group:
             idle=self._idle,
         )  # fmt: skip
         self._reads = ReadIndex(node_id=node_id, majority=votes_needed)
-        self._read_begun = False
         self._voters: set[int] = set()
-        self._pulse_at = math.inf
-        self._vote_epoch = 0
-        """Epoch of the vote request that the engine is answering."""
 
     # What others may see.
 
@@ -500,6 +511,9 @@ class Group:
         if not self._running or sender not in self._peers:
             return
         term = self.term
+        if guard.is_impossible(body.term, term):
+            self._on_refused(sender, "term_jump")
+            return
         if isinstance(body, messages.REPLIES):
             if not self._counts(sender, body, term):
                 return
@@ -513,7 +527,10 @@ class Group:
             if isinstance(body, messages.REPLIES) and not isinstance(body, Reject):
                 return  # to what was asked before the rest began
             self._wake()
-        self._handle(sender, body)
+        try:
+            self._handle(sender, body)
+        except RefusedMessageError as refusal:
+            self._on_refused(sender, str(refusal))
         if self._idle.leader is not None and self.term > term:
             self._elections.wait()  # vouched for in an older term
 
@@ -553,12 +570,8 @@ class Group:
                 pass  # its term was all it had to say
 
     def _on_leader(self, sender: int, body: Append | BaseProbe | Snapshot) -> None:
-        invariant(
-            self.role != "leader" or body.term > self.term,
-            "two leaders in one term",
-            term=body.term,
-            other=sender,
-        )
+        if self.role == "leader" and body.term == self.term:
+            raise RefusedMessageError("second_leader")
         if isinstance(body, Append):
             self._follower.append(sender, body)
         elif isinstance(body, BaseProbe):

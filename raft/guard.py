@@ -8,10 +8,10 @@ holes in docs; each has a regression test that opens its hole and demands to see
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from ..client.invariants import invariant
+from ..client import limits
 from .journal import RaftLog
 from .messages import Append, BaseProbe, Reject
-from .types import RaftOptions
+from .types import RaftOptions, RefusedMessageError
 
 HOLES: Final[Mapping[int, str]] = {
     1: "a snapshot message moves the commit index over entries that nobody verified",
@@ -68,24 +68,30 @@ def verified(log: RaftLog, append: Append) -> Append:
     carries: an entry that it does not name may differ from the leader's (executions 2.4). The
     commit index goes no further than what this message verifies, since entries behind its
     reach may be another leader's (2.3).
+
+    Raises RefusedMessageError for an append that contradicts what is committed here. Of two members
+    one is then wrong; this one keeps what it has.
     """
     index, term, entries = append.prev_index, append.prev_term, append.entries
     if index < log.base_index:
         passed = min(log.base_index - index, len(entries))
-        if index + passed == log.base_index:
-            invariant(
-                entries[passed - 1][0] == log.base_term,
-                "the leader's log differs from our committed base",
-                base_index=log.base_index,
-                base_term=log.base_term,
-            )
+        if index + passed == log.base_index and entries[passed - 1][0] != log.base_term:
+            raise RefusedMessageError("contradicts_base")
         index, term, entries = log.base_index, log.base_term, entries[passed:]
     if log.term_at(index) == term:
         held = _held(log, index, entries)
         if held:
             index, term, entries = index + held, int(entries[held - 1][0]), entries[held:]
+        if entries and index < log.commit_index:
+            raise RefusedMessageError("contradicts_commit")
     commit = min(append.commit, index + len(entries))
     return Append(append.term, append.epoch, index, term, commit, entries)
+
+
+def is_impossible(term: int, ours: int) -> bool:
+    """Whether so many elections cannot have passed unheard: a term that is believed is never given
+    up, and a group whose term reaches the end of the numbers elects nobody any more."""
+    return term - ours > limits.term_jump_max
 
 
 def _held(log: RaftLog, prev_index: int, entries: list[list[int | bytes]]) -> int:

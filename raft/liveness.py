@@ -27,6 +27,8 @@ _LEFT_MAX: Final = 256
 _SPREAD_PER_GROUP_S: Final = 0.003
 _SPREAD_MAX_S: Final = 1.0
 """Elections of many groups begin spread out over so long: each costs a few milliseconds."""
+_VERSION_BITS: Final = 32
+"""Of a version, those that count within an incarnation (see `limits.boot_max`)."""
 _PING: Final = [int, int, list]
 
 
@@ -105,7 +107,7 @@ class Liveness:
         self._clock = clock
         self._rng = rng
         self._options = options
-        self._version = incarnation << 32
+        self._version = incarnation << _VERSION_BITS
         self._left: deque[GroupId] = deque(maxlen=_LEFT_MAX)
         self._peers: dict[int, _Peer] = {}
         self._led: dict[GroupId, _Led] = {}
@@ -133,7 +135,13 @@ class Liveness:
         return Ping(self._version, known.version, left)
 
     def heard(self, peer: int, incarnation: int, ping: Ping) -> None:
-        """A frame of the peer has come. One of an older incarnation says nothing."""
+        """A frame of the peer has come. One of an older incarnation says nothing.
+
+        Raises RemoteProtocolError for a version that is not of this incarnation: it would hold
+        against all later ones.
+        """
+        if ping.version >> _VERSION_BITS > incarnation:
+            raise RemoteProtocolError("a ping whose version is of a later incarnation")
         known = self._peers.get(peer)
         if known is not None and incarnation < known.incarnation:
             return
@@ -145,7 +153,7 @@ class Liveness:
         known.heard_at = now = self._clock()
         known.missing_at = now + self._timeout()
         known.missing = False
-        if ping.seen > known.seen:
+        if known.seen < ping.seen <= self._version:
             known.seen = ping.seen
         if ping.version > known.version:
             self._learn_left(peer, known, ping)

@@ -6,8 +6,9 @@ an older connection is known as such (raft.md 2.3). The group and the hash of it
 travel in the frame around it. The glossary is in this folder's `__init__`.
 """
 
-from operator import itemgetter
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from operator import gt, itemgetter
+from typing import Any, Final, NamedTuple
 
 from ..client.errors import RemoteProtocolError
 from .types import Message
@@ -195,12 +196,24 @@ def decode(message: Message) -> Body:
         body = KINDS[kind](*fields)
     except (TypeError, ValueError, KeyError):
         raise RemoteProtocolError("a Raft message of unknown kind or length") from None
-    if isinstance(body, Append) and not _are_entries(fields.pop()):
+    entries = fields.pop() if isinstance(body, Append) else ()
+    if isinstance(body, Append) and not _are_entries(entries):
         raise RemoteProtocolError("a Raft append with bad entries")
     for field in fields:
         if type(field) is not int or not 0 <= field <= _NUMBER_MAX:
             raise RemoteProtocolError(f"a Raft message with bad fields: {type(body).__name__}")
+    if isinstance(body, Append) and not _are_in_order(body.prev_term, entries, body.term):
+        raise RemoteProtocolError("a Raft append whose terms do not follow each other")
     return body
+
+
+def _are_in_order(prev_term: int, entries: Sequence[Sequence[Any]], term: int) -> bool:
+    """Whether no term falls along the log, nor rises above the leader's (Raft, 5.3): an entry that
+    breaks this would break the log that the entry is appended to."""
+    if not entries:
+        return True
+    terms = [prev_term, *map(itemgetter(0), entries), term]
+    return not any(map(gt, terms, terms[1:]))
 
 
 def _are_entries(entries: object) -> bool:

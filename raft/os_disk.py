@@ -1,7 +1,13 @@
-"""The `Disk` of a real node: one directory, descriptors kept open, every call blocking."""
+"""The `Disk` of a real node: one directory, some descriptors kept open, every call blocking.
+
+Of many files, which a small file size or a slow follower makes, only those used last stay open: a
+node has to get along with the descriptors that it is allowed.
+"""
 
 import errno
 import os
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,18 +17,30 @@ from .types import Disk
 _BUFFERS_MAX = 512
 """Below IOV_MAX (1024 on Linux)."""
 _ZEROS = bytes(1 << 20)
+_OPEN_MAX = 64
 
 
 class OsDisk(Disk):
     """Files directly in `directory`. Errors are OSError and name the file.
 
-    `readonly`: nothing can be changed through it.
+    `readonly`: nothing can be changed through it. `open_max`: descriptors that stay open; beside
+    them one for each call that is going on, and one for each file that is written and not synced,
+    which are few. Two threads may call it, as long as no two change the same file.
     """
 
-    def __init__(self, directory: Path, *, readonly: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *, readonly: bool = False, open_max: int = _OPEN_MAX
+    ) -> None:
         self._directory = directory
         self._flags = (os.O_RDONLY if readonly else os.O_RDWR) | os.O_CLOEXEC
-        self._open: dict[str, int] = {}
+        self._open_max = open_max
+        self._lock = threading.Lock()
+        """Around the tables below and the opening of files, not around what waits for a disk."""
+        self._open: OrderedDict[str, int] = OrderedDict()
+        self._lent: Counter[str] = Counter()
+        """Calls that are going on; their descriptors stay."""
+        self._unsynced: set[str] = set()
+        """A failed write is told to a descriptor that was there: these stay, too."""
 
     def names(self) -> list[str]:
         return sorted(entry.name for entry in os.scandir(self._directory) if entry.is_file())
@@ -30,7 +48,9 @@ class OsDisk(Disk):
     def create(self, name: str, size: int) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(self._directory / name, flags, 0o600)
-        self._open[name] = fd
+        with self._lock:
+            self._open[name] = fd
+            self._unsynced.add(name)
         try:
             # Written, not fallocated: an unwritten extent would cost a metadata commit per sync.
             for offset in range(0, size, len(_ZEROS)):
@@ -41,50 +61,57 @@ class OsDisk(Disk):
             raise
 
     def size(self, name: str) -> int:
-        with _naming(self._directory / name):
-            return os.fstat(self._fd(name)).st_size
+        with self._descriptor(name) as fd:
+            return os.fstat(fd).st_size
 
     def read(self, name: str, offset: int, length: int) -> bytes:
-        fd = self._fd(name)
         parts = []
-        while length > 0:
-            with _naming(self._directory / name):
+        with self._descriptor(name) as fd:
+            while length > 0:
                 part = os.pread(fd, length, offset)
-            if not part:
-                break
-            parts.append(part)
-            offset += len(part)
-            length -= len(part)
+                if not part:
+                    break
+                parts.append(part)
+                offset += len(part)
+                length -= len(part)
         return b"".join(parts)
 
     def write(self, name: str, offset: int, buffers: Sequence[bytes]) -> None:
-        fd = self._fd(name)
-        for first in range(0, len(buffers), _BUFFERS_MAX):
-            chunk = list(buffers[first : first + _BUFFERS_MAX])
-            total = sum(map(len, chunk))
-            with _naming(self._directory / name):
+        with self._descriptor(name, changes=True) as fd:
+            for first in range(0, len(buffers), _BUFFERS_MAX):
+                chunk = list(buffers[first : first + _BUFFERS_MAX])
+                total = sum(map(len, chunk))
                 written = os.pwritev(fd, chunk, offset)
                 if written < total:  # a signal or a full disk; the rest in one piece
                     _write_rest(fd, b"".join(chunk)[written:], offset + written)
-            offset += total
+                offset += total
 
     def truncate(self, name: str, size: int) -> None:
-        os.ftruncate(self._fd(name), size)
+        with self._descriptor(name, changes=True) as fd:
+            os.ftruncate(fd, size)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(self._directory / old, self._directory / new)
-        if old in self._open:
-            self._open[new] = self._open.pop(old)
+        with self._lock:
+            if old in self._open:
+                self._open[new] = self._open.pop(old)
+            if old in self._unsynced:
+                self._unsynced.remove(old)
+                self._unsynced.add(new)
 
     def delete(self, name: str) -> None:
         os.unlink(self._directory / name)
-        fd = self._open.pop(name, None)
+        with self._lock:
+            self._unsynced.discard(name)
+            fd = self._open.pop(name, None)
         if fd is not None:
             os.close(fd)
 
     def sync(self, name: str) -> None:
-        with _naming(self._directory / name):
-            os.fdatasync(self._fd(name))
+        with self._descriptor(name) as fd:
+            os.fdatasync(fd)
+        with self._lock:
+            self._unsynced.discard(name)
 
     def sync_directory(self) -> None:
         fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -100,12 +127,35 @@ class OsDisk(Disk):
             os.close(fd)
         self._open.clear()
 
-    def _fd(self, name: str) -> int:
-        fd = self._open.get(name)
-        if fd is None:
-            fd = os.open(self._directory / name, self._flags)
-            self._open[name] = fd
-        return fd
+    @contextmanager
+    def _descriptor(self, name: str, *, changes: bool = False) -> Iterator[int]:
+        """The file's descriptor, which stays open in here."""
+        with self._lock:
+            fd = self._open.get(name)
+            if fd is None:
+                fd = self._open[name] = os.open(self._directory / name, self._flags)
+            self._open.move_to_end(name)
+            self._lent[name] += 1
+            if changes:
+                self._unsynced.add(name)
+            self._close_oldest()
+        try:
+            with _naming(self._directory / name):
+                yield fd
+        finally:
+            with self._lock:
+                self._lent[name] -= 1
+                if not self._lent[name]:
+                    del self._lent[name]
+
+    def _close_oldest(self) -> None:
+        if len(self._open) <= self._open_max:
+            return
+        for name in list(self._open):
+            if name not in self._lent and name not in self._unsynced:
+                os.close(self._open.pop(name))
+                if len(self._open) <= self._open_max:
+                    return
 
 
 @contextmanager

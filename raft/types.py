@@ -74,6 +74,11 @@ class RaftOptions:
             )
 
 
+class RefusedMessageError(Exception):
+    """A message that no sound member sends: it contradicts what is committed here, or who leads.
+    The text is one word, for metrics. Nothing was changed by the message."""
+
+
 class NotLeaderError(Exception):
     """Proposed on a replica that does not lead; nothing was appended."""
 

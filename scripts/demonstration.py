@@ -247,7 +247,7 @@ def main() -> int:
         except (Failed, AssertionError, lognode.LognodeError) as error:
             print(f"\ndemo: {error}", file=sys.stderr)
             if "port" in str(error):
-                print("demo: LOGNODE_DEMO_PORT names the first of six ports", file=sys.stderr)
+                print("demo: LOGNODE_DEMO_PORT names the first of nine ports", file=sys.stderr)
             for node in cluster.nodes:
                 print(f"node {node.number}: {node.log_tail(3)}", file=sys.stderr)
             return 1

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgpack
 
 from ..client import limits, packed
-from ..client.errors import CorruptData
+from ..client.errors import CorruptData, InvalidArgument
 from ..client.packed import Census
 
 APPEND: Final = 1
@@ -69,6 +69,26 @@ def encode(kind: int, timestamp_ms: int, payload: Any) -> bytes:
     """The bytes to propose."""
     packed: bytes = msgpack.packb((kind, timestamp_ms, payload))
     return _PREFIX + packed
+
+
+def proposal(kind: int, timestamp_ms: int, payload: Any) -> bytes:
+    """As `encode`, of a command that a leader is about to propose.
+
+    Raises InvalidArgument for a command that `decode` would refuse on every member. The batches of
+    an APPEND were checked when they came.
+    """
+    try:
+        command = encode(kind, timestamp_ms, payload)
+        if not 0 <= timestamp_ms <= NUMBER_MAX:
+            raise CorruptData(f"its time is {timestamp_ms} ms")
+        if kind != APPEND:
+            decode(command)
+    except (CorruptData, OverflowError, UnicodeEncodeError) as error:
+        raise InvalidArgument(
+            f"a command of kind {kind} has a field out of bounds ({error}); nothing was proposed",
+            what="command",
+        ) from None
+    return command
 
 
 def decode(command: bytes) -> Command | None:
@@ -154,7 +174,7 @@ def _lease(payload: Any) -> bool:
     )
 
 
-NUMBER_MAX: Final = (1 << 63) - 1
+NUMBER_MAX: Final = limits.number_max
 """Of seqs and times in payloads: their sums and differences still pack."""
 _FITS: Final[dict[int, Callable[[Any], bool]]] = {
     APPEND: lambda payload: _are(payload, bytes),

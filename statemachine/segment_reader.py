@@ -4,6 +4,7 @@ No read transaction outlives a call. Decoded blocks, filters and pieces of the o
 that all segments of the node share, bounded in bytes.
 """
 
+import errno
 import os
 from array import array
 from bisect import bisect_left, bisect_right
@@ -17,7 +18,7 @@ from typing import Any, Final, Protocol
 import lmdb
 
 from ..client import limits
-from ..client.errors import CorruptData
+from ..client.errors import CorruptData, Overloaded
 from ..client.types import Entry
 from . import bloom
 from .segment_block import PLAIN, WITH_DICTIONARY, Block, Codec
@@ -100,6 +101,17 @@ class BlockCache:
             self._bytes -= old.size
 
 
+def check_lack(error: Exception) -> None:
+    """Raise Overloaded when the file could not be opened since this process, or the machine, has
+    too many open: that says nothing of the file."""
+    number = error.errno if isinstance(error, OSError) else getattr(error, "code", None)
+    if number in (errno.EMFILE, errno.ENFILE):
+        raise Overloaded(
+            "this node has too many files open to read a segment; come back, and raise its limit "
+            "with `ulimit -n`", retry_after=1.0,
+        ) from None  # fmt: skip
+
+
 class Segment:
     """An open segment. Raises CorruptData wherever the file is not what it should be.
 
@@ -119,6 +131,7 @@ class Segment:
         except CorruptData as error:
             raise self._damage(error.message) from None
         except (OSError, ValueError) as error:
+            check_lack(error)
             raise self._damage(f"it cannot be read: {error}") from None
         with self._reading():
             self._environment = lmdb.open(
@@ -544,6 +557,7 @@ class Segment:
         try:
             yield
         except lmdb.Error as error:
+            check_lack(error)
             raise self._damage(str(error)) from None
 
     def _damage(self, what: str) -> CorruptData:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakSet
 
 from ..client import limits
-from ..client.errors import CorruptData
+from ..client.errors import CorruptData, Overloaded
 from ..client.invariants import DiskFailure
 from .column_cache import ColumnCache
 from .segment_pages import check_pages
-from .segment_reader import BlockCache, Segment
+from .segment_reader import BlockCache, Segment, check_lack
 from .segment_writer import hash_file
 from .turns import NotPrepared, Turns
 
@@ -35,12 +36,17 @@ class SegmentStore:
     hashed once, or made (executions 1.28), nor any whose pages were not walked just before. The
     first open does that, 0.7 s a GB; on the event loop `on_hand` has it say so instead, and a
     thread calls `prepare`.
+
+    `open_max` stay open. Those that are pushed out by others are open as long as a read holds them,
+    at most as many again.
     """
 
     def __init__(self, directory: Path, *, open_max: int = _OPEN_MAX) -> None:
         self._directory = directory
         self._open_max = open_max
         self._open: OrderedDict[str, Segment] = OrderedDict()
+        self._alive: WeakSet[Segment] = WeakSet()
+        """Those that are open, and those that a read still holds."""
         self._verified: set[str] = set()
         self._suspended: set[str] = set()
         self._only_prepared = False
@@ -91,7 +97,7 @@ class SegmentStore:
 
     def prepare(self, content_id: str, on_step: Callable[[], None]) -> None:
         """All that opening a file takes but opening it: for any thread. It lets others have the
-        interpreter when it reads, and in `on_step`. Raises CorruptData."""
+        interpreter when it reads, and in `on_step`. Raises CorruptData, Overloaded."""
         if content_id in self._open or content_id in self._walked:
             return
         path = self.path(content_id)
@@ -105,6 +111,7 @@ class SegmentStore:
         except FileNotFoundError:
             raise _damaged(content_id, "is missing") from None
         except (OSError, ValueError) as error:
+            check_lack(error)
             raise _damaged(content_id, f"cannot be read: {error}") from None
 
     def hold(self, content_id: str) -> None:
@@ -141,7 +148,8 @@ class SegmentStore:
         self._verified.add(content_id)
 
     def segment(self, content_id: str) -> Segment:
-        """The open segment. Raises CorruptData when it is missing, no segment, or suspended."""
+        """The open segment. Raises CorruptData when it is missing, no segment, or suspended, and
+        Overloaded when there is no descriptor for it."""
         if content_id in self._suspended:
             raise _damaged(content_id, "is damaged and fetched again")
         segment = self._open.get(content_id)
@@ -153,7 +161,13 @@ class SegmentStore:
             raise NotPrepared(content_id)
         if content_id not in self._verified:
             self.verify(content_id)
+        if len(self._alive) >= 2 * self._open_max:
+            raise Overloaded(
+                f"a read needs more than {2 * self._open_max} segment files at once; ask for fewer "
+                "keys, or raise what the node may open with `ulimit -n`", retry_after=1.0,
+            )  # fmt: skip
         segment = Segment(self.path(content_id), content_id, self._blocks, size)
+        self._alive.add(segment)
         self._open[content_id] = segment
         while len(self._open) > self._open_max:
             # Not closed here: a read over many segments may hold it, and closes it by letting go.
@@ -161,7 +175,8 @@ class SegmentStore:
         return segment
 
     def verify(self, content_id: str, *, from_disk: bool = False) -> None:
-        """Hash the file: 0.7 s a GB. Raises CorruptData when it is not what its name says.
+        """Hash the file: 0.7 s a GB. Raises CorruptData when it is not what its name says, and
+        Overloaded when this process has no descriptor for it.
 
         `from_disk`: what the disk has, not what is still in memory of having been written.
         """
@@ -172,6 +187,7 @@ class SegmentStore:
         except FileNotFoundError:
             raise _damaged(content_id, "is missing") from None
         except OSError as error:
+            check_lack(error)
             raise _damaged(content_id, f"cannot be read: {error}") from None
         if found != content_id:
             raise _damaged(content_id, f"is damaged: its SHA-256 is {found}")

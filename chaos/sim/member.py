@@ -8,6 +8,7 @@ what a committed entry means.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ...client.invariants import invariant
 from ...partitions.model import Descriptor
 from ...raft.group import Group
 from ...raft.group_log import GroupLog
@@ -66,7 +67,12 @@ class Member:
             closed=ALL_HOLES - self.host.options.opened,
             gid=self.gid,
             liveness=None if self.host.pings is None else self.host.pings.liveness,
+            on_refused=self._refused,
         )
+
+    def _refused(self, sender: int, reason: str) -> None:
+        """A node drops the message and goes on. Here everybody is sound, and it is a finding."""
+        invariant(False, "a member refuses a message of another", sender=sender, reason=reason)
 
     # What subclasses define.
 

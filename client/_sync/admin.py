@@ -2,7 +2,7 @@
 
 """Blocking twins of those in `client/admin.py`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..admin import AsyncAdmin
@@ -131,8 +131,9 @@ class Admin:
         return self._loop.call(self._twin.merge(log, at=at, wait=wait, timeout=timeout))
 
     def nodes(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, and how many `replicas` each
-        has or is to get, the controller's counted. Raises Unavailable, Timeout."""
+        """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, how many `replicas` each
+        has or is to get, the controller's counted, and whether the node runs with `--insecure`
+        (`insecure`, None while nobody has heard from the node). Raises Unavailable, Timeout."""
         return self._loop.call(self._twin.nodes(timeout=timeout))
 
     def ranges(
@@ -177,6 +178,41 @@ class Admin:
         Raises NodeNotFound, Conflict for a removed node, InvalidArgument.
         """
         return self._loop.call(self._twin.rekey(node, key, timeout=timeout))
+
+    def set_quota(
+        self, name: str, limits: Mapping[str, int | None], *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Change limits of the quota `name`, which is created by that; None takes a limit away.
+
+        A name that ends with `/`, as `acme/`, is that of a tenant: all logs whose names begin with
+        it, whoever uses them. Any other name is that of a class of principals, each of which has
+        the whole quota for itself; `default` is the class of those that have no other.
+        The limits, each per second and node: `append_bytes`, `append_records`, `read_bytes`,
+        `read_records`, `requests`, `cpu_ms` (milliseconds of the node's event loop).
+        Returns the `name` and all its `limits`. Doing it twice is doing it once.
+        Raises InvalidArgument, LimitExceeded for one quota too many.
+        """
+        return self._loop.call(self._twin.set_quota(name, limits, timeout=timeout))
+
+    def delete_quota(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a quota: nothing is limited by it any more. Raises NotFound."""
+        self._loop.call(self._twin.delete_quota(name, timeout=timeout))
+
+    def quotas(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """All quotas, by name: the `name` and its `limits`. See `set_quota`."""
+        return self._loop.call(self._twin.quotas(timeout=timeout))
+
+    def usage(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """What was used of all nodes, each since it started: `tenants` and `principals`, rows with
+        a `name` and counters.
+
+        The counters: `append_bytes`, `append_records`, `read_bytes`, `read_records`, `requests`,
+        `cpu_ms` (milliseconds of event loops) and `refused`, requests refused for a quota. A tenant
+        is the part of a log name up to its first slash: what is appended counts for it when it is
+        applied, once, however often it was sent. `silent`: nodes that did not answer.
+        Raises Unavailable, Timeout.
+        """
+        return self._loop.call(self._twin.usage(timeout=timeout))
 
     def create_token(
         self,

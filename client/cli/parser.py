@@ -16,6 +16,7 @@ from .printer import FORMATS
 
 default_server = "127.0.0.1:4600"
 _UNITS_BYTES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_UNITS_DECIMAL = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -163,6 +164,18 @@ def rule_bytes(text: str) -> int | None:
 def rule_whole(text: str) -> int | None:
     """A whole number, or `none`."""
     return None if text == "none" else whole(text)
+
+
+def rate(text: str) -> int | None:
+    """`10MB/s`, `512KiB/s` or `20000/s`, with or without the `/s`; or `none`."""
+    if text == "none":
+        return None
+    match = re.fullmatch(r"(\d+)([kMGT]?B|[KMGT]iB|)(/s)?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no rate; write a number a second, 10MB/s, 512KiB/s or none"
+        )
+    return int(match[1]) * (_UNITS_BYTES | _UNITS_DECIMAL)[match[2]]
 
 
 def bound(text: str) -> int | tuple[str, int]:

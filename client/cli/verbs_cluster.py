@@ -30,7 +30,7 @@ async def _status(call: Call) -> None:
         call.printer.document(status)
         return
     for name, columns in (
-        ("cluster", None), ("nodes", (*NODE, "alive", "disk_short")),
+        ("cluster", None), ("nodes", (*NODE, "alive", "disk_short", "insecure")),
         ("logs", ("id", "name", "replicas", "ranges", "retention_ms", "retention_bytes",
                   "cleanup")),
         ("ranges", RANGE), ("operations", ("id", "kind", "phase", "ranges", "reason")),

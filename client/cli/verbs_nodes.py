@@ -14,7 +14,7 @@ def _nothing(_: Parser) -> None:
 
 
 async def _list(call: Call) -> None:
-    call.printer.rows(await call.client.admin.nodes(), NODE)
+    call.printer.rows(await call.client.admin.nodes(), (*NODE, "insecure"))
 
 
 def _drain_arguments(parser: Parser) -> None:

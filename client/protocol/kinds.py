@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, NoReturn
 
+from .. import limits
 from ..errors import InvalidArgument, LimitExceeded
 
-INTEGER_MAX: Final = (1 << 63) - 1
+INTEGER_MAX: Final = limits.number_max
 _OF_EACH_TYPE: Final[tuple[Any, ...]] = (
     None,
     True,

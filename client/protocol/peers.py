@@ -79,7 +79,7 @@ _WISHES: Final = Array(
     Row(range=Integer(), node=Integer(), seconds_ago=Number(0, limits.lead_rests_s)),
     limits.rows_max,
 )
-_LINEAGE: Final = Row(
+LINEAGE: Final = Row(
     range=Integer(), generation=Integer(), final_index=Integer(), final_term=Integer(),
     next_seq=Integer(), last_timestamp_ms=Integer(), state_hash=Binary(64),
 )  # fmt: skip
@@ -123,6 +123,7 @@ JOIN: Final = Operation(
         "boot": Integer(),
         "process": Integer(),
         "address": ADDRESS,
+        "peer": Optional(ADDRESS, ""),
         "http": Optional(ADDRESS, ""),
         "zone": Optional(ZONE, ""),
     }),
@@ -163,6 +164,7 @@ HEARTBEAT: Final = _between_nodes(
         "large": Optional(_LARGE, ()),
         "busy": Optional(_LARGE, ()),
         "small": Optional(_SMALL, ()),
+        "insecure": Optional(Flag()),
     },
     {
         "image": Optional(_IMAGE),
@@ -170,6 +172,7 @@ HEARTBEAT: Final = _between_nodes(
         "seen": Row(generation=Integer(), term=Integer(), number=Integer()),
         "damaged": Optional(Table(Integer(), _DAMAGE, limits.nodes_max)),
         "short": Optional(Table(Integer(), Integer(), limits.nodes_max)),
+        "insecure": Optional(Table(Integer(), Flag(), limits.nodes_max)),
     },
     WHOLE_BYTES,
 )  # fmt: skip
@@ -191,7 +194,7 @@ REPORT: Final = _between_nodes(
     {
         "operation": Integer(),
         "kind": Text(0, among=("copied", "sealed", "prepared", "installed")),
-        "lineage": Optional(_LINEAGE),
+        "lineage": Optional(LINEAGE),
     },
     {}, retry=Retry.IDEMPOTENT,
 )  # fmt: skip

@@ -8,9 +8,10 @@ from .appends import APPENDS
 from .cluster import CLUSTER
 from .operation import Operation
 from .peers import PEERS
+from .quotas import QUOTAS
 from .reads import READS
 
-_ALL: Final = (*APPENDS, *READS, *CLUSTER, *PEERS)
+_ALL: Final = (*APPENDS, *READS, *CLUSTER, *PEERS, *QUOTAS)
 OPERATIONS: Final[Mapping[str, Operation]] = {operation.name: operation for operation in _ALL}
 _BY_NUMBER: Final = {operation.number: operation for operation in _ALL}
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 NAMES = {
+    "abuse": "abuse",
     "amplification": "amplification",
     "contention": "contention",
     "fetch": "peers.fetch",

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import socket
 import struct
 import sys
@@ -39,8 +40,8 @@ class Line:
         self._next_id = 1
 
     @classmethod
-    async def open(cls, address: str, source: str) -> "Line":
-        """Connect from the address `source`, and shake hands as a client."""
+    async def connect(cls, address: str, source: str) -> "Line":
+        """Connect from the address `source`, and say nothing."""
         host, port = address.rsplit(":", 1)
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
@@ -48,7 +49,12 @@ class Line:
         if source:
             sock.bind((source, 0))
         await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
-        line = cls(sock)
+        return cls(sock)
+
+    @classmethod
+    async def open(cls, address: str, source: str) -> "Line":
+        """Connect from the address `source`, and shake hands as a client."""
+        line = await cls.connect(address, source)
         hello = wire.Hello(role="client", nonce=os.urandom(wire.nonce_bytes))
         await line.write(frame.encode(0, frames.HELLO, hello.to_body()))
         welcome = await line.read()
@@ -102,12 +108,18 @@ class Line:
             info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
             self.closed = struct.unpack("B", info)[0] != 1
 
+    def become(self, other: "Line") -> None:
+        """Go on as that connection; this one is closed."""
+        self.sent_bytes += other.sent_bytes
+        self._sock = other._sock
+
     def close(self) -> None:
         """End the connection."""
         self._sock.close()
 
 
 Attack = Callable[[Line, argparse.Namespace], Awaitable[None]]
+Begin = Callable[[str, str], Awaitable[Line]]
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -129,21 +141,23 @@ async def range_of(line: Line, log: str) -> Body:
     return {"range": found["id"], "generation": found["generation"]}
 
 
-def main(attack: Attack, parser: argparse.ArgumentParser) -> None:
+def main(attack: Attack, parser: argparse.ArgumentParser, begin: Begin = Line.open) -> None:
     """Run the attack on every connection at once and print what came of it."""
     options = parser.parse_args()
-    print(json.dumps(asyncio.run(_run(attack, options))))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    print(json.dumps(asyncio.run(_run(attack, options, begin))))
     sys.stdout.flush()
 
 
-async def _run(attack: Attack, options: argparse.Namespace) -> Body:
+async def _run(attack: Attack, options: argparse.Namespace, begin: Begin) -> Body:
     lines: list[Line] = []
     refused = 0
 
     async def one() -> None:
         nonlocal refused
         try:
-            line = await Line.open(options.address, options.source)
+            line = await begin(options.address, options.source)
         except (OSError, ConnectionError):
             refused += 1
             return

@@ -23,6 +23,12 @@ from lognode import testing
 
 HERE = Path(__file__).parent
 LOG, KEY = "attacked", "k"
+PEER, HTTP = "{peer}", "{http}"
+"""The address of one of the node's other ports."""
+LIMITED = (
+    "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0})); "
+    "from lognode.node.main import main; sys.exit(main())"
+)
 ATTACKS: dict[str, list[str]] = {
     "none": [],
     "unread_scans": ["unread_scans"],
@@ -37,6 +43,12 @@ ATTACKS: dict[str, list[str]] = {
     "small_credits_256": ["small_credits", "--connections", "256"],
     "close_flood": ["close_flood"],
     "partial_frames_256": ["partial_frames", "--connections", "256"],
+    "slow_frames_256": ["slow_frames", "--connections", "256"],
+    "idle_clients_1010": ["idle_clients", "--connections", "1010"],
+    "silent_clients_1010": ["silent", "--connections", "1010"],
+    "silent_peers_1010": ["silent", "--connections", "1010", "--address", PEER],
+    "silent_http_1010": ["silent", "--connections", "1010", "--address", HTTP],
+    "churn_64": ["churn", "--connections", "64"],
 }
 
 
@@ -84,11 +96,18 @@ class Neighbour(threading.Thread):
                 self.latencies.append(time.monotonic() - began)
 
 
+def limited(cluster: testing.LocalCluster, nofile: int) -> testing.LocalCluster:
+    """Its nodes may open so many files; 0: as many as this process."""
+    for node in cluster.nodes if nofile else ():
+        node.program = ("-c", LIMITED.format(nofile))
+    return cluster
+
+
 def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
     """One attack on one fresh node."""
     with (
         tempfile.TemporaryDirectory(dir=options.dir) as root,
-        testing.cluster(Path(root), 1) as cluster,
+        limited(testing.LocalCluster(Path(root), 1), options.nofile) as cluster,
     ):
         node = cluster.nodes[0]
         with lognode.Client(cluster.servers) as client:
@@ -104,7 +123,8 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
             attack = subprocess.Popen(
                 [sys.executable, str(HERE / f"{program}.py"), "--address", node.address,
                  "--log", LOG, "--key", KEY, "--source", "127.0.0.2",
-                 "--seconds", str(options.seconds), *flags],
+                 "--seconds", str(options.seconds),
+                 *(flag.format(peer=node.peer, http=node.http) for flag in flags)],
                 stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
         peak, ended = before, ""
@@ -146,6 +166,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--ranges", type=int, default=300, help="of a log, for unread_status")
     parser.add_argument("--rss-max-mib", type=float, default=4096)
+    parser.add_argument("--nofile", type=int, default=0, help="files that the node may open")
     parser.add_argument("--dir", default=None, help="where the nodes keep their data")
     options = parser.parse_args()
     for name in options.attacks or ATTACKS:

@@ -145,7 +145,7 @@ def test_a_client_or_node_of_another_cluster_is_refused(guarded: testing.LocalCl
     with Stranger(guarded.nodes[0]) as stranger:
         stranger.send(encode(0, frames.HELLO, hello("client", "another-cluster", None).to_body()))
         assert "another-cluster" in stranger.refused()
-    with Stranger(guarded.nodes[0]) as stranger:
+    with Stranger(guarded.nodes[0], "node") as stranger:
         stranger.send(encode(0, frames.HELLO, hello("node", "another-cluster", 2).to_body()))
         answer = stranger.frame()
         assert answer is not None
@@ -166,7 +166,7 @@ def test_a_node_without_the_secret_is_refused(
         forged,
         encode(1, COMMAND.number, {"command": {"op": "delete_log", "name": "log"}}),
     ):
-        with Stranger(guarded.nodes[0]) as stranger:
+        with Stranger(guarded.nodes[0], "node") as stranger:
             who = hello("node", cluster, 2)
             welcome = stranger.greet(who)
             if secret is not None:
@@ -188,6 +188,23 @@ def test_a_client_cannot_speak_as_a_node(guarded: testing.LocalCluster) -> None:
             assert (frame.kind, frame.body["code"]) == (frames.ERROR, "UNAUTHORIZED")
         stranger.send(encode(0, RAFT.number, {"messages": [], "boot": 1, "clock": 1}))
         assert "node" in stranger.refused()
+
+
+def test_each_port_refuses_those_whom_the_other_is_for(guarded: testing.LocalCluster) -> None:
+    node = guarded.nodes[0]
+    with lognode.Client(guarded.servers) as client:
+        cluster = client.status()["cluster"]["id"]
+    with Stranger(node) as stranger:
+        who = hello("node", cluster, 2)
+        proof = wire.prove(SECRET, "dialler", who, stranger.greet(who))
+        stranger.send(encode(0, frames.PROOF, {"proof": proof}))
+        assert f"port is for clients; nodes of the cluster dial {node.peer}" in stranger.refused()
+    with Stranger(node, "node") as stranger:
+        stranger.send(encode(0, frames.HELLO, hello().to_body()))
+        assert f"for the nodes of the cluster; clients dial {node.address}" in stranger.refused()
+    with Stranger(node, "node") as stranger:
+        stranger.send(encode(0, frames.HELLO, hello("node").to_body()))
+        assert f"to join dial {node.address}, with --join" in stranger.refused()
 
 
 def test_another_clusters_node_on_a_members_address_is_found_out(

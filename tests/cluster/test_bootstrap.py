@@ -1,5 +1,7 @@
 """x1.24: nodes that are started together with --bootstrap-expect found one cluster."""
 
+import asyncio
+import contextlib
 import itertools
 import shutil
 from collections.abc import Iterator
@@ -10,7 +12,11 @@ import pytest
 
 import lognode
 from lognode import testing
+from lognode.client import wire
+from lognode.client.address import split_address
+from lognode.client.connection import dial
 from lognode.client.ports import free_ports
+from lognode.client.private_files import write_private
 from lognode.node.dev import LocalNode
 
 pytestmark = pytest.mark.cluster
@@ -112,13 +118,58 @@ def test_as_many_addresses_as_nodes_are_wanted(tmp_path: Path) -> None:
         assert "--bootstrap-expect 3 and 2 addresses" in end_of(found[0])
 
 
-def test_x1_24_a_fresh_founder_that_others_know_by_another_cluster_ends(tmp_path: Path) -> None:
-    """Its volume was not mounted, and --bootstrap-expect not given: it founded another cluster."""
-    with testing.cluster(tmp_path, 2) as cluster:
+@pytest.mark.parametrize("secret", [True, False])
+def test_x1_24_a_fresh_founder_that_others_know_by_another_cluster_ends(
+    tmp_path: Path, secret: bool
+) -> None:
+    """Its volume was not mounted, and --bootstrap-expect not given: it founded another cluster.
+
+    The others prove that they hold the secret, and are believed. Without one nobody can prove
+    anything: the founder says what it was told, and refuses them.
+    """
+    write_private(tmp_path / "secret", b"the secret of this very cluster")
+    flags = ("--secret-file", str(tmp_path / "secret")) if secret else ()
+    with testing.cluster(tmp_path, 2, flags=flags) as cluster:
         testing.wait_healthy(cluster)
         founder, other = cluster.nodes
         founder.kill()
         shutil.rmtree(founder.data)
         founder.start()
-        assert "is that the right directory, and its volume mounted?" in end_of(founder)
+        asked = "is that the right directory, and its volume mounted?"
+        if secret:
+            assert asked in end_of(founder)
+        else:
+            founder.wait_ready()
+            testing.eventually(lambda: asked in founder.log_path.read_text(), what="it says so")
+            told = [line for line in founder.log_path.read_text().splitlines() if asked in line]
+            assert all('"level": "error"' in line for line in told)
+            assert founder.running
         assert other.running
+
+
+def test_x1_24_a_hello_of_another_cluster_ends_no_fresh_founder(tmp_path: Path) -> None:
+    """One frame of anybody who could reach the port ended a node just founded."""
+    write_private(tmp_path / "secret", b"the secret of this very cluster")
+    for at, flags in enumerate(((), ("--secret-file", str(tmp_path / "secret")))):
+        with testing.cluster(tmp_path / str(at), 1, flags=flags) as cluster:
+            (founder,) = cluster.nodes
+            asyncio.run(greet(founder.address))
+            with lognode.Client(cluster.servers, timeout=20) as client:
+                client.create_log("orders").append(b"k", b"v")
+            assert founder.running
+            lines = founder.log_path.read_text().splitlines()
+            told = [line for line in lines if "another cluster has asked" in line]
+            assert len(told) <= 2, "a line in ten seconds at most"
+
+
+async def greet(address: str) -> None:
+    """Say hello as clients and nodes of another cluster, without a proof."""
+    host, port = split_address(address)
+    for number in range(40):
+        role: wire.Role = "node" if number % 2 else "client"
+        with contextlib.suppress(lognode.LognodeError):
+            link = await dial(
+                host, port, role=role, cluster=f"another-{number}", node=number or None,
+                secret=b"a secret of somebody else" if number % 4 == 1 else None, timeout_s=1.0,
+            )  # fmt: skip
+            link.close()

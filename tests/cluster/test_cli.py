@@ -76,7 +76,8 @@ EXAMPLES = {
 def test_every_verb_has_an_example() -> None:
     more = {
         "range move", "range split", "range merge", "range recover", "node drain", "node remove",
-        "node rekey",
+        "node rekey", "token create", "token list", "token revoke", "quota set", "quota list",
+        "quota delete", "usage",
     }  # fmt: skip
     assert {*EXAMPLES, *more} == VERBS.keys(), "those have tests of their own"
 

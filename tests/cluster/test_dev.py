@@ -27,7 +27,7 @@ class Dev:
 
     def __init__(self, root: Path) -> None:
         self.root = root / "dev"
-        self.base = port_run(2 * (NODES + 1))
+        self.base = port_run(3 * (NODES + 1))
         self.process: subprocess.Popen[str] | None = None
         self.acks: list[int | None] = []
 
@@ -131,7 +131,7 @@ def test_S2_it_starts_again_on_its_data_after_a_stop_and_after_kill_9_of_all(dev
     dev.append(50)
     with dev.client() as client:
         row = {node["address"]: node["id"] for node in client.status()["nodes"]}
-    assert row == {f"127.0.0.1:{dev.base + 2 * n}": n + 1 for n in range(NODES)}
+    assert row == {f"127.0.0.1:{dev.base + 3 * n}": n + 1 for n in range(NODES)}
     dev.check()
     assert dev.stop() == 0
 

@@ -20,7 +20,7 @@ from lognode.client.protocol.reads import SCAN
 
 pytestmark = pytest.mark.cluster
 
-LABELS = {"op", "result", "role", "reason", "le", "level"}
+LABELS = {"op", "result", "role", "reason", "le", "level", "what"}
 """All that a metric may be divided by; never a key, a log or an address."""
 
 
@@ -160,9 +160,12 @@ def test_status_json_is_the_status_that_clients_get(tmp_path: Path) -> None:
             found = json.loads(text)
             assert found.keys() == (await client.status()).keys()
             assert found["cluster"]["id"] == node.node.identity.cluster_id
+            assert found["cluster"]["insecure"] is False
             assert found["nodes"] == [
-                {"id": 1, "address": node.config.listen, "http": node.config.http, "zone": "",
-                 "state": "ACTIVE", "replicas": 3, "alive": True, "disk_short": False}
+                {"id": 1, "address": node.config.listen, "peer": node.config.peer_listened,
+                 "http": node.config.http, "zone": "",
+                 "state": "ACTIVE", "replicas": 3, "alive": True, "disk_short": False,
+                 "insecure": False}
             ]  # fmt: skip
             assert [range_["id"] for range_ in found["ranges"]] == [0, 1, 2]
             assert {"id", "log", "start", "end", "generation", "members", "leader", "state"} <= (
@@ -170,5 +173,9 @@ def test_status_json_is_the_status_that_clients_get(tmp_path: Path) -> None:
             )
             assert found["ranges"][1]["end"] == found["ranges"][2]["start"] == "m"
             assert found["damaged"] == []
+            told = found["descriptors"]
+            assert 0 < told["open"] < told["max"]
+            assert 1 <= told["clients"] <= told["clients_max"]
+            assert 1 <= told["http"] <= told["http_max"]
 
     asyncio.run(run())

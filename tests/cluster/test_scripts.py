@@ -39,7 +39,7 @@ def free_port_block(count: int) -> int:
 
 
 def test_S1_S2_S4_S8_L1_the_demo_holds_what_it_says() -> None:
-    out = run("demonstration.py", port=free_port_block(6))
+    out = run("demonstration.py", port=free_port_block(9))
     checked = out.split("Checked:")[1]
     assert checked.count("[ok]") == 6
     assert "all 4,044 histories equal the file's, in order" in checked

@@ -65,10 +65,17 @@ def state(cluster: testing.LocalCluster) -> list[Any]:
 
 
 async def ask(
-    at: LocalNode, trust: Path, issued: Issued | None, op: str | None = None, **hello: Any
+    at: LocalNode,
+    trust: Path,
+    issued: Issued | None,
+    op: str | None = None,
+    *,
+    address: str = "",
+    **hello: Any,
 ) -> Connection:
-    """A connection, refused or not; `op` is asked for on it."""
-    host, port = at.address.rsplit(":", 1)
+    """A connection, refused or not, to the port for whom it is or to `address`; `op` is asked for
+    on it."""
+    host, port = (address or (at.peer if hello.get("node") else at.address)).rsplit(":", 1)
     context = dial_context(trust, issued and issued.cert, issued and issued.key, check_host=False)
     link = await dial(host, int(port), tls=DialTls(context), **hello)
     if op is not None:
@@ -118,6 +125,10 @@ def test_strangers_get_nothing_and_change_nothing(
     ):
         for op in (None, "heartbeat"):
             assert reason in refusal(node, trust.ca, issued, op, **hello)
+    for hello in ({}, as_2):
+        reason = refusal(node, trust.ca, None, address=node.peer, **hello)
+        assert "it requires a client certificate" in reason
+    assert "this port is for the nodes" in refusal(node, trust.ca, app, address=node.peer)
     # A client may ask what clients ask, and no more, whatever it calls itself.
     for op in ("heartbeat", "join", "known_image", "command", "take_over"):
         with pytest.raises(lognode.Unauthorized):
@@ -210,7 +221,7 @@ def test_certificates_are_renewed_under_load_and_nothing_stops(
         for number, node in enumerate(three.nodes, 1):
             issued = trust.authority.node(f"node{number}", [], 30, renew=True)
             node.signal(signal.SIGHUP)
-            for address in (node.address, node.http):
+            for address in (node.address, node.peer, node.http):
                 testing.eventually(
                     lambda a=address, i=issued: parse(shown_by(a)) == i.certificate,
                     what="the new certificate",
@@ -351,15 +362,16 @@ def test_S3_a_man_between_the_nodes_changes_nothing(tmp_path: Path) -> None:
     his = pki(tmp_path / "his", "dev").authority
     dial_map = tmp_path / "map"
     cluster = testing.LocalCluster(tmp_path / "c", 3, tls=True, flags=("--dial-map", str(dial_map)))
-    middles = [Middle(node.address) for node in cluster.nodes]
+    middles = [Middle(node.peer) for node in cluster.nodes]
+    door = Middle(cluster.nodes[0].address)
     for node in cluster.nodes:
         assert node.join is None or node.join == cluster.nodes[0].address
-        node.join = node.join and middles[0].address
+        node.join = node.join and door.address
     dial_map.write_text(
-        "".join(f'"{node.address}" = "{middle.address}"\n'
+        "".join(f'"{node.peer}" = "{middle.address}"\n'
                 for node, middle in zip(cluster.nodes, middles, strict=True))
     )  # fmt: skip
-    with middles[0], middles[1], middles[2]:
+    with middles[0], middles[1], middles[2], door:
         try:
             cluster.start()
             testing.wait_healthy(cluster)
@@ -390,8 +402,8 @@ def test_S3_a_man_between_the_nodes_changes_nothing(tmp_path: Path) -> None:
             check(same_on(cluster.servers, "middle", NODES), load.told)
         finally:
             cluster.stop()
-    assert all(middle.plain == b"" for middle in middles)
-    wire = b"".join(bytes(middle.wire) for middle in middles)
+    assert all(middle.plain == b"" for middle in (*middles, door))
+    wire = b"".join(bytes(middle.wire) for middle in (*middles, door))
     assert len(wire) > 100_000
     for known in (b"heartbeat", b"incarnation", b"middle", b"register"):
         assert known not in wire

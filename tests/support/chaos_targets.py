@@ -20,12 +20,13 @@ class NotedLinks:
     def __init__(self) -> None:
         self.now: dict[tuple[int, int], list[str]] = {}
         self._nodes: dict[int, str] = {}
+        self._peers: dict[int, str] = {}
 
-    async def start(self, nodes: Mapping[int, str]) -> None:
-        self._nodes = dict(nodes)
+    async def start(self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None) -> None:
+        self._nodes, self._peers = dict(nodes), dict(peers or nodes)
 
     def address(self, pair: tuple[int, int]) -> str:
-        return self._nodes[pair[1]]
+        return (self._peers if pair[0] else self._nodes)[pair[1]]
 
     async def cut(self, pairs: Collection[tuple[int, int]], how: str) -> None:
         for pair in pairs:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from lognode.client import acceptor
-from lognode.client.acceptor import Listener, ServerConnection
+from lognode.client.acceptor import ServerConnection
 from lognode.client.chunks import Chunk
 from lognode.client.errors import (
     GenerationMismatch,
@@ -29,6 +29,7 @@ from lognode.client.errors import (
     Unsupported,
     to_wire,
 )
+from lognode.client.listener import Listener
 from lognode.client.protocol import Operation, by_number
 from lognode.client.protocol.appends import (
     APPEND,

@@ -76,7 +76,7 @@ class LiveNode:
 
     async def peer(self, node: int = 99) -> Connection:
         """A connection to it in the role of that node, which is registered here if it is none."""
-        host, port = split_address(self.config.listen)
+        host, port = split_address(self.config.peer_listened)
         made_up = NodeRecord(node, "127.0.0.1:1", "", "", incarnation=1, boot=1, state="JOINING")
         record = self.node._view.metadata.nodes.setdefault(node, made_up)
         return await dial(

@@ -3,8 +3,11 @@ nothing."""
 
 from typing import Any
 
+import msgpack
+
 from lognode.partitions.commands import decode, encode
 from lognode.partitions.metadata import Metadata
+from lognode.partitions.received import received
 
 
 class Controller:
@@ -24,7 +27,17 @@ class Controller:
         if "error" in answer:
             assert self.metadata.image() == before, "a refused command changed something"
         assert Metadata.from_image(self.metadata.image()).image() == self.metadata.image()
+        self.check_received(before)
         return answer
+
+    def check_received(self, *earlier: dict[str, Any]) -> None:
+        """Other nodes take this image, whatever earlier state they have, and each that was."""
+        sent = msgpack.unpackb(msgpack.packb(self.metadata.image()), strict_map_key=False)
+        for image in earlier:
+            known = Metadata.from_image(image)
+            assert received(sent, known).image() == self.metadata.image()
+            back = msgpack.unpackb(msgpack.packb(image), strict_map_key=False)
+            received(back, self.metadata)
 
     def nodes(self, count: int) -> "Controller":
         self.do("found", cluster="c", node=1)

@@ -241,6 +241,10 @@ class Flight:
         return decode(self.message) if self.kind == "group" else None
 
 
+def _all_are_sound(member: int, sender: int, reason: str) -> None:
+    invariant(False, "a member refuses a message", member=member, sender=sender, reason=reason)
+
+
 class Net:
     """Members 1..n of one group. Each message takes `delay_s`; disks sync at once unless slow.
 
@@ -267,6 +271,8 @@ class Net:
         self.flights: list[Flight] = []
         self.cuts: set[tuple[int, int]] = set()
         self.lost: Callable[[int, int, Message], bool] = lambda source, target, message: False
+        self.on_refused: Callable[[int, int, str], None] = _all_are_sound
+        """Told of each message that a member refuses: the member, the sender, and why."""
         self._numbers = 0
         self._epochs = 0
         self.ids = tuple(range(1, members + 1))
@@ -300,6 +306,7 @@ class Net:
             closed=self.closed,
             gid=GID,
             liveness=liveness,
+            on_refused=lambda sender, reason: self.on_refused(node_id, sender, reason),
         )
         rounds = ReadRounds(
             clock=lambda: self.now,

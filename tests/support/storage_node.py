@@ -102,7 +102,7 @@ class StorageNode:
             turn_ends=turn_ends, options=RaftOptions(0.03, 0.06, 0.009, 0.009),
             rng=random.Random(1), metrics=Metrics(), memory=self.memory, stamp_ms=Clocks().stamp_ms,
             on_broken=self._fail,
-            liveness=None, on_leader=lambda gid, term, leader: None,
+            liveness=None, on_appended=lambda *_: None, on_leader=lambda gid, term, leader: None,
             on_damaged=lambda replica, error: self.host.damage(replica, error),
             room=DiskRoom(1, 0),
         )  # fmt: skip

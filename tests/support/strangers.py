@@ -19,8 +19,10 @@ HEADER = struct.Struct(">II")
 class Stranger:
     """A raw connection to a node: any bytes out, frames in."""
 
-    def __init__(self, node: testing.LocalNode) -> None:
-        host, port = node.address.rsplit(":", 1)
+    def __init__(self, node: testing.LocalNode, role: wire.Role = "client") -> None:
+        """`role`: of the port that is dialled."""
+        address = node.address if role == "client" else node.peer
+        host, port = address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout=15)
         self._decoder = Decoder()
         self._frames: list[Frame] = []

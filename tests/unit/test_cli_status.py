@@ -13,12 +13,13 @@ from lognode.client.cli.verb import Call
 STATUS: dict[str, Any] = {
     "cluster": {"id": "c"},
     "nodes": [{"id": 1, "address": "h:1", "http": "h:2", "zone": "", "state": "ACTIVE",
-               "replicas": 4, "alive": True, "disk_short": True}],
+               "replicas": 4, "alive": True, "disk_short": True,
+               "insecure": True}],
     "damaged": [{"node": 3, "range": 7, "generation": 2, "reason": "its log is not in the WAL"}],
 }  # fmt: skip
 
 
-def test_the_table_names_nodes_that_are_short_of_disk_and_those_of_damaged_replicas() -> None:
+def test_the_table_names_nodes_that_are_short_of_disk_or_insecure_and_damaged_replicas() -> None:
     async def status() -> dict[str, Any]:
         return STATUS
 
@@ -27,5 +28,5 @@ def test_the_table_names_nodes_that_are_short_of_disk_and_those_of_damaged_repli
     call = Call(client, Namespace(), Printer("table", out), print)
     asyncio.run(VERBS["status"].run(call))  # type: ignore[arg-type]
     assert out.getvalue().splitlines() == [
-        "c", "1\th:1\th:2\t-\tACTIVE\t4\tyes\tyes", "3\t7\t2\tits log is not in the WAL",
+        "c", "1\th:1\th:2\t-\tACTIVE\t4\tyes\tyes\tyes", "3\t7\t2\tits log is not in the WAL",
     ]  # fmt: skip

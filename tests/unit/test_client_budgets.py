@@ -11,9 +11,10 @@ import pytest
 from loose_operations import LOOSE, ONE_WAY, STREAM
 
 from lognode.client import acceptor, connection, frame, limits, transport, wire
-from lognode.client.acceptor import Listener, ServerConnection
+from lognode.client.acceptor import ServerConnection
 from lognode.client.errors import LognodeError, Unavailable
 from lognode.client.limits import KIB, MIB
+from lognode.client.listener import Listener
 from lognode.client.meter import NodeBudgets
 from lognode.client.principal import Principal
 from lognode.client.protocol import Operation, frames
@@ -256,7 +257,7 @@ def test_who_gives_up_while_its_answer_is_made_gives_its_room_back() -> None:
 def test_a_reader_that_makes_no_progress_is_closed_and_one_that_does_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(acceptor, "look_every_s", 0.02)
+    monkeypatch.setattr("lognode.client.listener.look_every_s", 0.02)
     monkeypatch.setattr(limits, "reader_patience_s", 1.0)
     monkeypatch.setattr(limits, "reader_progress_bytes", 16 * KIB)
 
@@ -304,7 +305,7 @@ def test_progress_is_a_part_of_what_waits_or_all_of_it() -> None:
 def test_a_reader_is_closed_sooner_when_others_wait_for_its_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(acceptor, "look_every_s", 0.02)
+    monkeypatch.setattr("lognode.client.listener.look_every_s", 0.02)
     monkeypatch.setattr(limits, "reader_patience_pressed_s", 0.2)
 
     async def test(listener: Listener, server: Server) -> None:

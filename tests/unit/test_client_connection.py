@@ -11,7 +11,7 @@ import pytest
 from loose_operations import LOOSE, ONE_WAY, STREAM, by_number
 
 from lognode.client import acceptor, connection, frame, limits, wire
-from lognode.client.acceptor import Listener, ServerConnection
+from lognode.client.acceptor import ServerConnection
 from lognode.client.errors import (
     LimitExceeded,
     LognodeError,
@@ -23,6 +23,7 @@ from lognode.client.errors import (
     Unavailable,
     Unsupported,
 )
+from lognode.client.listener import Listener
 from lognode.client.protocol import Operation, frames
 from lognode.client.request import Request
 from lognode.client.wire import Hello, Welcome
@@ -523,19 +524,6 @@ def test_a_listener_that_says_nothing_times_out() -> None:
 def test_a_caller_of_another_protocol_gets_a_protocol_error() -> None:
     with pytest.raises(ProtocolError):
         Hello.from_body({"magic": "kafka"})
-
-
-def test_connections_over_the_limit_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "connections_max", 1)
-
-    async def test(listener: Listener, server: Server) -> None:
-        await dial(listener)
-        with pytest.raises(LognodeError) as caught:
-            await dial(listener)
-        assert caught.value.code == "OVERLOADED"
-        assert listener.connections == 1
-
-    run(test)
 
 
 def test_L4_close_returns_with_requests_in_flight() -> None:

@@ -1,4 +1,5 @@
-"""A listener that ends in the very moment in which somebody is accepted leaves no socket behind."""
+"""An entrance that closes in the very moment in which somebody is accepted leaves no socket behind;
+and it never holds more sockets than it may."""
 
 import asyncio
 import gc
@@ -7,32 +8,50 @@ import warnings
 
 import pytest
 
-from lognode.client.listening import end_listening
+from lognode.client.listening import Entrance
 
 
-class Closing(asyncio.Protocol):
-    """Told of each connection, which it ends."""
+class Guest(asyncio.Protocol):
+    """Told of its connection, which it ends unless it is to stay."""
 
-    def __init__(self, made: list[asyncio.BaseTransport]) -> None:
+    def __init__(
+        self, entrance: list[Entrance], made: list[asyncio.Transport], stays: bool
+    ) -> None:
+        self._entrance = entrance
         self._made = made
+        self._stays = stays
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self._made.append(transport)
-        transport.close()
+        if not self._stays:
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._entrance[0].gone(self)
 
 
-@pytest.mark.parametrize("turns", range(4))
-def test_L4_who_is_accepted_while_the_listener_ends_is_known(turns: int) -> None:
-    async def main() -> list[asyncio.BaseTransport]:
-        made: list[asyncio.BaseTransport] = []
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Closing(made), "127.0.0.1", 0)
-        with socket.create_connection(server.sockets[0].getsockname()):
+def entrance(
+    made: list[asyncio.Transport], *, sockets_max: int = 10, stays: bool = False
+) -> Entrance:
+    found: list[Entrance] = []
+    found.append(Entrance(lambda: Guest(found, made, stays), sockets_max=sockets_max))
+    return found[0]
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_L4_who_is_accepted_while_the_entrance_closes_is_known(turns: int) -> None:
+    async def main() -> list[asyncio.Transport]:
+        made: list[asyncio.Transport] = []
+        door = entrance(made)
+        await door.listen("127.0.0.1", 0)
+        with socket.create_connection(("127.0.0.1", door.port)):
             for _ in range(turns):
                 await asyncio.sleep(0)
-            await end_listening(server)
+            await door.close()
             for _ in range(4):
                 await asyncio.sleep(0)
+        assert door.sockets == 0
         return made
 
     with warnings.catch_warnings(record=True) as found:
@@ -42,3 +61,50 @@ def test_L4_who_is_accepted_while_the_listener_ends_is_known(turns: int) -> None
     assert not found, "nobody closed what was accepted"
     if turns >= 2:
         assert len(made) == 1
+
+
+def test_no_more_sockets_are_held_than_allowed_and_those_who_wait_get_their_turn() -> None:
+    async def main() -> None:
+        made: list[asyncio.Transport] = []
+        door = entrance(made, sockets_max=3, stays=True)
+        await door.listen("127.0.0.1", 0)
+        clients = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(10)]
+        for at in range(10):
+            async with asyncio.timeout(5):
+                while len(made) < min(10, at + 3):  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert door.sockets == min(3, 10 - at)
+            made[at].abort()
+        for client in clients:
+            client.close()
+        await door.close()
+
+    asyncio.run(main())
+
+
+def test_nobody_is_let_in_where_the_factory_refuses() -> None:
+    async def main() -> None:
+        door = Entrance(lambda: None, sockets_max=3)
+        await door.listen("127.0.0.1", 0)
+        with socket.create_connection(("127.0.0.1", door.port)) as client:
+            client.setblocking(False)
+            async with asyncio.timeout(5):
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        assert door.sockets == 0
+        await door.close()
+
+    asyncio.run(main())
+
+
+def test_an_address_that_is_taken_is_told_and_nothing_is_left_open() -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            door = entrance([])
+            with pytest.raises(OSError, match="in use"):
+                await door.listen("127.0.0.1", taken.getsockname()[1])
+            assert door.port == 0
+            await door.close()
+
+    asyncio.run(main())

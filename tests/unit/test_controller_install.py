@@ -36,6 +36,21 @@ def run(root: Path, test: Callable[[StorageNode], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
+def registered(count: int = 4) -> Metadata:
+    """The state in which generation 2 begins."""
+    metadata = Metadata()
+    metadata.cluster_id, metadata.controller = "c", NEXT
+    for number in range(1, count + 1):
+        register = {"op": "register", "incarnation": number, "boot": 1, "address": "h:1"}
+        assert "ok" in metadata.apply(number, 1, register)
+    return metadata
+
+
+def push(metadata: Metadata | None = None, *, applied: tuple[int, int] = (1, 0)) -> dict[str, Any]:
+    image = (registered() if metadata is None else metadata).image()
+    return {"descriptor": NEXT.to_wire(), "image": image, "applied": list(applied)}
+
+
 async def begin(node: StorageNode, applied: tuple[int, int]) -> ControllerReplica | None:
     replica: ControllerReplica | None = await node.host.create_controller(
         NEXT, Metadata(), applied, campaign=False
@@ -87,9 +102,7 @@ def test_L2_an_install_ends_though_its_asker_has_gone(tmp_path: Path) -> None:
             node_id=1, host=node.host, connection=lambda _: None, image=Metadata,
             began=began.append, on_broken=broken.append,
         )  # fmt: skip
-        body: dict[str, Any] = {
-            "descriptor": NEXT.to_wire(), "image": Metadata().image(), "applied": [1, 0]
-        }  # fmt: skip
+        body = push()
         request = asyncio.ensure_future(changes.install(2, body))
         await asyncio.sleep(0)
         request.cancel()
@@ -140,9 +153,7 @@ def test_x2_a_push_to_a_damaged_member_is_refused(tmp_path: Path, late: bool) ->
             node_id=1, host=node.host, connection=lambda _: None, image=Metadata,
             began=began.append, on_broken=broken.append,
         )  # fmt: skip
-        body: dict[str, Any] = {
-            "descriptor": NEXT.to_wire(), "image": Metadata().image(), "applied": [1, 0]
-        }  # fmt: skip
+        body = push()
         if late:
             await changes.install(2, body)
             node.host.damage(began.pop(), CorruptData("a checksum"))
@@ -197,12 +208,7 @@ def test_L1_one_member_that_refuses_keeps_the_push_from_nobody_else(tmp_path: Pa
 
 def sealed_for(*members: int) -> Metadata:
     """At its last record, which names the members of generation 3."""
-    metadata = Metadata()
-    metadata.cluster_id = "c"
-    metadata.controller = NEXT
-    for number in (1, 2, 3, 4):
-        register = {"op": "register", "incarnation": number, "boot": 1}
-        assert "ok" in metadata.apply(number, 1, register)
+    metadata = registered()
     seal = {"op": "seal_controller", "members": list(members)}
     assert "ok" in metadata.apply(9, 1, seal)
     return metadata

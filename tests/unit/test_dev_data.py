@@ -28,8 +28,9 @@ def image(nodes: int, *, removed: int | None = None, first: int = 4600) -> Metad
     commands: list[dict[str, Any]] = [{"op": "found", "cluster": "c", "node": 1}]
     commands += [
         {"op": "register", "incarnation": n, "boot": 1, "process": 1, "node": None, "zone": "",
-         "address": f"127.0.0.1:{first + 2 * (n - 1)}",
-         "http": f"127.0.0.1:{first + 2 * (n - 1) + 1}"}
+         "address": f"127.0.0.1:{first + 3 * (n - 1)}",
+         "peer": f"127.0.0.1:{first + 3 * (n - 1) + 1}",
+         "http": f"127.0.0.1:{first + 3 * (n - 1) + 2}"}
         for n in range(1, nodes + 1)
     ]  # fmt: skip
     if removed is not None:
@@ -58,7 +59,7 @@ def kept(root: Path) -> dict[int, KeptNode]:
 
 
 def addresses(nodes: int, first: int = 4600) -> dict[int, str]:
-    return {n: f"127.0.0.1:{first + 2 * (n - 1)}" for n in range(1, nodes + 1)}
+    return {n: f"127.0.0.1:{first + 3 * (n - 1)}" for n in range(1, nodes + 1)}
 
 
 def test_nodes_are_found_by_their_identity_and_the_newest_metadata(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_nodes_are_found_by_their_identity_and_the_newest_metadata(tmp_path: Pat
     (tmp_path / "other").mkdir()
     found = kept(tmp_path)
     assert [(n, node.node_id, node.address, node.http) for n, node in found.items()] == [
-        (1, 1, "127.0.0.1:4600", "127.0.0.1:4601"), (2, 2, "127.0.0.1:4602", "127.0.0.1:4603"),
+        (1, 1, "127.0.0.1:4600", "127.0.0.1:4602"), (2, 2, "127.0.0.1:4603", "127.0.0.1:4605"),
     ]  # fmt: skip
     assert first_port(found) == 4600
     check_kept(tmp_path, found, addresses(2))
@@ -83,7 +84,22 @@ def test_a_cluster_takes_the_addresses_of_the_nodes_that_were_here(tmp_path: Pat
         make(tmp_path, number, image(2, first=7_100))
     again = LocalCluster(tmp_path, 3, default_port=4600)
     assert [node.address for node in again.nodes] == list(addresses(3, 7_100).values())
-    assert again.nodes[2].http == "127.0.0.1:7105"
+    assert again.nodes[2].peer == "127.0.0.1:7107"
+    assert again.nodes[2].http == "127.0.0.1:7108"
+
+
+def test_a_node_of_before_the_port_for_peers_gets_a_free_one(tmp_path: Path) -> None:
+    """Its HTTP port is the one after its port for clients."""
+    command = {"op": "register", "incarnation": 1, "boot": 1, "process": 1, "node": None,
+               "zone": "", "address": "127.0.0.1:7100", "http": "127.0.0.1:7101"}  # fmt: skip
+    found = Metadata()
+    for index, each in enumerate(({"op": "found", "cluster": "c", "node": 1}, command), 1):
+        assert "ok" in found.apply(index, 1, each)
+    make(tmp_path, 1, found)
+    (node,) = LocalCluster(tmp_path, 1, default_port=4600).nodes
+    assert (node.address, node.http) == ("127.0.0.1:7100", "127.0.0.1:7101")
+    assert node.peer not in (node.address, node.http)
+    assert node.arguments[node.arguments.index("--peer-listen") + 1] == node.peer
 
 
 def test_fewer_nodes_than_there_are_would_have_no_majority(tmp_path: Path) -> None:

@@ -299,6 +299,7 @@ class Heard:
             "host": SimpleNamespace(controller=replica, damaged={}),
             "view": SimpleNamespace(
                 learn_leaders=lambda _: None, damaged={}, changed=nothing, leaders=Leaders(),
+                insecure={},
             ),
             "facts": self.facts,
             "connection": lambda _: None,
@@ -307,6 +308,7 @@ class Heard:
             "large": SimpleNamespace(told=[], small=[]),
             "hot": SimpleNamespace(told=[]),
             "handover": SimpleNamespace(wishes=lambda _: self.wishes),
+            "exposure": SimpleNamespace(insecure=False),
         }  # fmt: skip
         self.heartbeat = Heartbeat(**parts)
 

@@ -454,6 +454,15 @@ def test_records_and_images_of_before_there_were_reasons_are_still_read(one: Con
     assert Metadata.from_image(image).last_operations == {}
 
 
+def test_records_and_images_of_before_the_port_for_peers_are_still_read(one: Controller) -> None:
+    one.register(77)
+    image = one.metadata.image()
+    assert "peer" not in image["nodes"][1]
+    known = Metadata.from_image(image).nodes[2]
+    assert (known.peer, known.peer_address) == ("", known.address)
+    assert known == one.metadata.nodes[2]
+
+
 @pytest.mark.parametrize("at_ms", [-1, "now", 1.5])
 def test_a_time_that_is_none_ends_no_operation(one: Controller, at_ms: Any) -> None:
     three(one)

@@ -15,6 +15,9 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "listen": ("h:1", "h:2", "h:3", "h:1"),
     "advertise": ("h:1", "h:2", "h:3", "h:1"),
     "http": ("h:1", "h:2", "h:3", "h:1"),
+    "peer_listen": ("h:1", "h:2", "h:3", "h:1"),
+    "peer_advertise": ("h:1", "h:2", "h:3", "h:1"),
+    "idle_timeout": ("0", "1.5", "2", 0.0),
     "join": ("h:1, g:1", "h:2", "h:3", ("h:1", "g:1")),
     "join_timeout": ("1.5", "2", "3", 1.5),
     "zone": ("a", "b", "c", "a"),
@@ -24,6 +27,7 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "tls_ca": ("a", "b", "c", Path("a")),
     "tls_client_auth": ("none", "optional", "required", "none"),
     "auth": ("on", "off", "on", "on"),
+    "insecure": ("on", "off", "on", "on"),
     "http_host": ("a,b", "c", "d", ("a", "b")),
     "dial_map": ("a", "b", "c", Path("a")),
     "log_level": ("debug", "info", "error", "DEBUG"),
@@ -63,6 +67,30 @@ def test_a_flag_wins_over_the_environment_over_the_file(name: str, tmp_path: Pat
     assert given({}, {}) == (getattr(config.Config(), name), "default")
 
 
+@pytest.mark.parametrize(
+    ("flags", "listened", "advertised"),
+    [
+        ({}, "127.0.0.1:4601", "127.0.0.1:4601"),
+        ({"listen": "[::1]:7000"}, "[::1]:7001", "[::1]:7001"),
+        ({"listen": "0.0.0.0:4600", "advertise": "n1:9000"}, "0.0.0.0:4601", "n1:4601"),
+        ({"peer_listen": "10.0.0.1:5000"}, "10.0.0.1:5000", "127.0.0.1:5000"),
+        ({"peer_listen": "10.0.0.1:5000", "peer_advertise": "p1:6000"}, "10.0.0.1:5000", "p1:6000"),
+    ],
+)
+def test_peers_get_the_next_port_unless_told_otherwise(
+    flags: dict[str, str], listened: str, advertised: str
+) -> None:
+    found = config.load(flags, {})
+    assert (found.peer_listened, found.peer_advertised) == (listened, advertised)
+
+
+def test_there_is_no_port_after_the_last_one() -> None:
+    found = config.load({"listen": "h:65535"}, {})
+    with pytest.raises(InvalidArgument, match="give them an address with --peer-listen"):
+        assert found.peer_listened
+    assert config.load({"listen": "h:65535", "peer_listen": "h:1"}, {}).peer_listened == "h:1"
+
+
 def test_lists_and_numbers_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "lognode.toml"
     file.write_text('join = ["h:1", "g:2"]\njoin_timeout = 5\n')
@@ -82,6 +110,8 @@ def test_lists_and_numbers_of_the_file(tmp_path: Path) -> None:
         ({"join_timeout": "soon"}, "bad value 'soon' of flag --join-timeout"),
         ({"join_timeout": "-1"}, "bad value '-1' of flag --join-timeout"),
         ({"repair_after": "-1"}, "bad value '-1' of flag --repair-after: give seconds, 0 or more"),
+        ({"peer_listen": "next"}, "peer_listen 'next' is not HOST:PORT"),
+        ({"idle_timeout": "-1"}, "bad value '-1' of flag --idle-timeout: give seconds, 0 or more"),
         ({"balance": "maybe"}, "bad value 'maybe' of flag --balance: give on or off"),
         ({"tls_client_auth": "yes"}, "--tls-client-auth: give none, optional or required"),
         ({"bootstrap_expect": "-1"}, "bad value '-1' of flag --bootstrap-expect: give a number of"),
@@ -98,6 +128,13 @@ def test_lists_and_numbers_of_the_file(tmp_path: Path) -> None:
         ),
         ({"transfer_bytes_per_s": "1e6"}, "bad value '1e6' of flag --transfer-bytes-per-s"),
         ({"data": ""}, "bad value '' of flag --data"),
+        ({"advertise": "a..b:4600"}, "advertise 'a..b:4600' is not HOST:PORT"),
+        ({"join": f"h:1,{'x' * 64}:1"}, "has 64 characters; a label of a DNS name has at most 63"),
+        ({"http": "h:\u0663"}, "is not HOST:PORT"),
+        ({"zone": "z" * 129}, "text of 0 to 128 bytes of UTF-8"),
+        ({"zone": "a\nb"}, "without control characters"),
+        ({"zone": "\udcff"}, "`zone` is '\\udcff'"),
+        ({"scrub_bytes_per_s": "9" * 400}, "--scrub-bytes-per-s: give bytes a second, up to"),
     ],
 )
 def test_a_bad_value_is_one_line_that_says_where_it_is_from(

@@ -11,7 +11,7 @@ from storage_node import StorageNode, descriptor, numbered_batch
 
 from lognode.client.errors import Fenced, Unavailable
 from lognode.client.invariants import InvariantError
-from lognode.node import daemon
+from lognode.node import daemon, peers
 from lognode.node.config import Config
 from lognode.node.confirmations import Confirmations
 from lognode.node.daemon import Node
@@ -174,22 +174,24 @@ def test_L4_the_end_of_a_round_that_cannot_be_told_ends_the_node(tmp_path: Path)
     asyncio.run(main())
 
 
-def test_L4_a_link_that_breaks_an_invariant_ends_the_node() -> None:
-    """A peer that nobody dials any more would be lost until the next start."""
+def peer_links(who: Any, broken: list[BaseException], metrics: Metrics) -> PeerLinks:
+    unused: Any = None
+    return PeerLinks(
+        who=who, secret=None, tls=None, resolve=str, on_up=unused, on_down=unused, on_full=unused,
+        on_room=unused, on_queued=lambda: None, on_broken=broken.append, rng=random.Random(1),
+        boot=(1, 1), clock_ms=lambda: 0, check_nodes=lambda _: None, ping_to=lambda _: [],
+        metrics=metrics,
+    )  # fmt: skip
 
+
+def test_L4_a_link_that_meets_a_broken_invariant_ends_the_node() -> None:
     async def main() -> None:
         def who() -> tuple[str, int, int]:
             raise error
 
         error = InvariantError("a bug")
         broken: list[BaseException] = []
-        unused: Any = None
-        links = PeerLinks(
-            who=who, secret=None, tls=None, resolve=str, on_up=unused, on_down=unused,
-            on_full=unused, on_room=unused, on_queued=lambda: None, on_broken=broken.append,
-            rng=random.Random(1), boot=(1, 1), clock_ms=lambda: 0, ping_to=lambda _: [],
-            metrics=Metrics(),
-        )  # fmt: skip
+        links = peer_links(who, broken, Metrics())
         links.set_peers({2: "localhost:1"})
         async with asyncio.timeout(10):
             while not broken:  # noqa: ASYNC110
@@ -198,6 +200,44 @@ def test_L4_a_link_that_breaks_an_invariant_ends_the_node() -> None:
         links.stop()
 
     asyncio.run(main())
+
+
+def test_L4_a_link_that_cannot_be_dialled_is_tried_again_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An address is what a peer has registered, and a hello's answer what its listener says: by
+    an empty label, or by an error whose fields were none, every node of a cluster ended."""
+    monkeypatch.setattr(peers, "_RETRY_UNUSABLE_S", 0.001)
+
+    async def main() -> None:
+        def who() -> tuple[str, int, int]:
+            tried.append(1)
+            if len(tried) > 5:
+                raise RuntimeError("a bug")
+            return "c", 1, 1
+
+        tried: list[int] = []
+        broken: list[BaseException] = []
+        metrics = Metrics()
+        links = peer_links(who, broken, metrics)
+        links.set_peers({2: "a..b:4600"})
+        async with asyncio.timeout(10):
+            while len(tried) < 10:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert links.connection(2) is None
+        with pytest.raises(RuntimeError):
+            await links.dial(2)
+        assert not broken
+        assert metrics.unusable_records.labels("address")._value.get() == 5.0
+        links.stop()
+
+    caplog.set_level("ERROR")
+    asyncio.run(main())
+    told = [(record.levelname, record.message.partition(":")[0]) for record in caplog.records]
+    assert told == [
+        ("ERROR", "nobody can dial the address of a peer"),
+        ("ERROR", "dialling a peer failed by a bug"),
+    ], "one line a reason, however often it is tried"
 
 
 @pytest.mark.parametrize(

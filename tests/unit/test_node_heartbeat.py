@@ -9,6 +9,7 @@ from typing import Any
 from lognode.client.protocol import Operation
 from lognode.client.protocol.peers import HEARTBEAT
 from lognode.node.heartbeat import Heartbeat
+from lognode.node.leaders import Told
 from lognode.node.sync_thread import SyncThread
 from lognode.node.view import View
 from lognode.partitions.metadata import Metadata
@@ -23,7 +24,9 @@ class Leader:
         self, op: Operation, body: dict[str, Any], *, deadline: float
     ) -> dict[str, Any]:
         assert op is HEARTBEAT
-        return {"image": None, "leaders": {}, "seen": [4, 7, 90]}
+        assert body["insecure"] is False
+        answer = {"image": None, "leaders": {}, "seen": [4, 7, 90], "insecure": {2: True}}
+        return op.check_answer(answer)
 
 
 def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_path: Path) -> None:
@@ -42,14 +45,16 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_pat
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []),
+        "exposure": SimpleNamespace(insecure=False),
     }  # fmt: skip
     heartbeat = Heartbeat(**parts)
 
     async def run() -> None:
-        view.learn_leaders({CONTROLLER_RANGE: (4, 0, 2)})
+        view.learn_leaders({CONTROLLER_RANGE: Told(4, 0, 2)})
         assert view.elected(CONTROLLER_RANGE, 4) is None
         await heartbeat._ask()
         assert view.elected(CONTROLLER_RANGE, 4) == 2
+        assert view.insecure == {1: False, 2: True}
 
     asyncio.run(run())
     sync.close()

@@ -106,12 +106,9 @@ def test_a_node_registers_itself_and_nobody_else() -> None:
         service.execute = execute  # type: ignore[method-assign]
         for node in (2, None):
             await service.peer_command(2, {"command": {**REGISTER, "node": node}})
-        for node in (3, 1):
+        for node in (3, 1, "2", True):
             with pytest.raises(Unauthorized, match="node 2 cannot register node"):
                 await service.peer_command(2, {"command": {**REGISTER, "node": node}})
-        for wrong in ({"node": "2"}, {"node": True}, {"address": "a..b:1"}, {"boot": -1}):
-            with pytest.raises(InvalidArgument):
-                await service.peer_command(2, {"command": {**REGISTER, **wrong}})
         with pytest.raises(InvalidArgument):
             await service.peer_command(2, {"command": {"op": "found", "node": 2}})
         assert [command["node"] for command in done] == [2, None]

@@ -1,11 +1,9 @@
 """Who leads what: which statement holds, and that only changes travel."""
 
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from lognode.client.errors import InvalidArgument
-from lognode.node.leaders import NOBODY, Leaders, Told, from_wire
+from lognode.node.leaders import NOBODY, Leaders, Told
 from lognode.node.sync_thread import SyncThread
 from lognode.node.view import View
 from lognode.partitions.metadata import Metadata
@@ -81,24 +79,15 @@ def test_x29_whom_others_name_is_asked_and_not_taken_for_elected(tmp_path: Path)
     sync = SyncThread("files")
     meta = LmdbMeta(tmp_path / "meta", map_bytes=1 << 20)
     view = View(meta, sync, on_change=lambda: None, present=lambda node: node != 3)
+    view.metadata.controller = replace(view.metadata.controller, generation=2, members=(1, 2, 3))
     assert view.elected(CONTROLLER_RANGE, 2) is None
-    view.learn_leaders({CONTROLLER_RANGE: (2, 0, 1)})
+    view.learn_leaders({CONTROLLER_RANGE: Told(2, 0, 1)})
     assert view.leader(CONTROLLER_RANGE, 2) == 1
     assert view.elected(CONTROLLER_RANGE, 2) is None
-    view.learn_leaders({CONTROLLER_RANGE: (2, 1, 1)})
+    view.learn_leaders({CONTROLLER_RANGE: Told(2, 1, 1)})
     assert view.elected(CONTROLLER_RANGE, 2) == 1
     assert view.elected(CONTROLLER_RANGE, 3) is None
-    view.learn_leaders({CONTROLLER_RANGE: (2, 2, 3)})
+    view.learn_leaders({CONTROLLER_RANGE: Told(2, 2, 3)})
     assert view.elected(CONTROLLER_RANGE, 2) is None, "its node is missing"
     sync.close()
     meta.close()
-
-
-@pytest.mark.parametrize("leaders", [{"a": [1, 2, 3]}, {1: [1, 2]}, {1: [1, 2, None]}, {1: 5}])
-def test_what_is_no_table_is_refused(leaders: dict[object, object]) -> None:
-    with pytest.raises(InvalidArgument):
-        from_wire(leaders)
-
-
-def test_a_table_survives_the_wire() -> None:
-    assert from_wire({4: [1, 2, 3]}) == {4: Told(1, 2, 3)}

@@ -13,7 +13,7 @@ from pki import HOSTS, Pki, pki
 
 from lognode.client.certificate import Certificate
 from lognode.client.errors import InvalidArgument, Unauthorized, from_wire, to_wire
-from lognode.client.tls import dial_context
+from lognode.client.tls import Channel, dial_context
 from lognode.client.wire import Hello
 from lognode.node import tls
 from lognode.node.ca import Authority, Issued
@@ -73,6 +73,35 @@ def test_a_node_is_believed_with_a_node_s_certificate_of_the_cluster_only(
     named = trust.node("n2").certificate
     own.check(hello(2), named)
     own.check(hello(None), named)  # it joins
+
+
+@pytest.mark.parametrize("auth", ["none", "optional", "required"])
+def test_the_port_for_peers_asks_for_a_certificate_whatever_clients_need(
+    trust: Pki, auth: str
+) -> None:
+    made = node_tls(trust, trust.node("n1"), auth)
+
+    def secured(server: Channel, files: dict[str, Path]) -> Certificate | None:
+        """The certificate of a dialler with these files, after the handshake."""
+        client = Channel(
+            dial_context(trust.ca, files.get("cert"), files.get("key"), check_host=False),
+            server_side=False,
+        )
+        out = client.begin()
+        while not server.secured:
+            server.receive(out)
+            client.receive(server.outgoing())
+            out = client.outgoing()
+        return server.certificate
+
+    with pytest.raises(Unauthorized, match="sent no certificate"):
+        secured(made.between_nodes.channel(), {})
+    node = trust.node("n2")
+    files = {"cert": node.cert, "key": node.key}
+    assert secured(made.between_nodes.channel(), files) == node.certificate
+    assert secured(made.channel(), files) == node.certificate  # it joins at the port for clients
+    if auth != "required":
+        assert secured(made.channel(), {}) is None
 
 
 def test_an_id_in_a_certificate_is_the_only_one(trust: Pki) -> None:

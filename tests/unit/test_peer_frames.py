@@ -68,7 +68,8 @@ def test_many_messages_go_in_several_frames_in_their_order(
             who=lambda: ("c", 1, 5), secret=None, tls=None, resolve=str, on_up=lambda *_: up.set(),
             on_down=lambda _: None, on_full=lambda _: None, on_room=lambda _: None,
             on_queued=lambda: None, on_broken=pytest.fail, rng=random.Random(1), boot=(1, 1),
-            clock_ms=lambda: 0, ping_to=lambda _: [1, 1, []], metrics=Metrics(),
+            clock_ms=lambda: 0, check_nodes=lambda _: None, ping_to=lambda _: [1, 1, []],
+            metrics=Metrics(),
         )  # fmt: skip
         links.set_peers({2: f"127.0.0.1:{listener.port}"})
         async with asyncio.timeout(30):

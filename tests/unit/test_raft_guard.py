@@ -3,10 +3,11 @@
 import pytest
 from raft_net import MemoryLog
 
-from lognode.client.invariants import InvariantError
+from lognode.client import limits
 from lognode.raft import guard
 from lognode.raft.guard import ALL_HOLES
 from lognode.raft.messages import Append, BaseProbe, Reject
+from lognode.raft.types import RefusedMessageError
 
 
 def log_of(*terms: int, base: tuple[int, int] = (1, 0), commit: int = 1) -> MemoryLog:
@@ -77,9 +78,24 @@ def test_what_lies_below_the_base_is_equal(
     assert (terms(found), found.commit) == (carried, commit)
 
 
-def test_a_leader_that_contradicts_the_base_stops_the_node() -> None:
-    with pytest.raises(InvariantError, match="committed base"):
+def test_S3_a_leader_that_contradicts_the_base_is_refused() -> None:
+    with pytest.raises(RefusedMessageError, match="contradicts_base"):
         guard.verified(log_of(2, base=(5, 1)), append((3, 1), 1, 3, 3))
+
+
+@pytest.mark.parametrize("message", [append((1, 0), 2), append((2, 1), 2)])
+def test_S3_an_append_that_would_replace_a_committed_entry_is_refused(message: Append) -> None:
+    """The log's own invariant ended the node: any member could end any other with one message."""
+    log = log_of(1, 1, 1, commit=3)
+    with pytest.raises(RefusedMessageError, match="contradicts_commit"):
+        guard.verified(log, message)
+    assert guard.verified(log, append((3, 1), 2)).entries, "what is not committed may be replaced"
+
+
+def test_a_term_far_above_ours_is_impossible() -> None:
+    assert not guard.is_impossible(7, 9)
+    assert not guard.is_impossible(9 + limits.term_jump_max, 9)
+    assert guard.is_impossible(10 + limits.term_jump_max, 9)
 
 
 def test_a_base_probe_asks_for_the_base_and_commits_it() -> None:

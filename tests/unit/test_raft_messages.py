@@ -12,17 +12,19 @@ from lognode.client.errors import RemoteProtocolError
 from lognode.raft.journal import _SLICE_ENTRIES_MAX
 from lognode.raft.messages import KINDS, Append, Body, decode, encode
 
-NUMBERS = st.integers(min_value=0, max_value=2**63 - 1)
-ENTRIES = st.lists(
-    st.tuples(NUMBERS, st.binary(max_size=20).map(lambda rest: b"\x00" + rest)).map(list)
-)
+NUMBERS = st.integers(min_value=0, max_value=limits.number_max)
+COMMANDS = st.binary(max_size=20).map(lambda rest: b"\x00" + rest)
 
 
 @st.composite
 def bodies(draw: st.DrawFn) -> Body:
     cls: Any = draw(st.sampled_from(list(KINDS.values())))
-    fields = [draw(ENTRIES if name == "entries" else NUMBERS) for name in cls._fields]
-    body: Body = cls(*fields)
+    fields = {name: draw(NUMBERS) for name in cls._fields}
+    if cls is Append:
+        prev_term, *terms, term = sorted(draw(st.lists(NUMBERS, min_size=2, max_size=8)))
+        entries = [[each, draw(COMMANDS)] for each in terms]
+        fields.update(prev_term=prev_term, term=term, entries=entries)
+    body: Body = cls(**fields)
     return body
 
 
@@ -53,6 +55,12 @@ def test_every_message_survives_the_wire(body: Body) -> None:
         [1, 1, 1, 1, 1, 1, [[True, b"\x00"]]],
         [2, 1, 1, 2**63],
         [4, 2**64 - 1, 1, 1, 1],
+        [2, 1, 1, 1 << 63],
+        [2, (1 << 64) - 1, 1, 5],
+        [1, 1, 1, 1, 1, 1, [[0, b"\x00"]]],  # terms that fall
+        [1, 5, 1, 1, 1, 1, [[4, b"\x00"], [3, b"\x00"]]],
+        [1, 5, 1, 1, 1, 1, [[6, b"\x00"]]],  # above the leader's
+        [1, 5, 1, 1, 6, 1, [[5, b"\x00"]]],
     ],
 )
 def test_what_is_no_message_is_refused(message: list[object]) -> None:
@@ -71,7 +79,7 @@ def test_x23_the_largest_append_fits_a_frame() -> None:
     """The engine stops adding entries once it has one more than the largest entry."""
     assert limits.frame_bytes_max >= 2 * limits.entry_bytes_max + 64 * limits.KIB
     big = b"\x00" * limits.entry_bytes_max
-    number = 2**63 - 1
+    number = limits.number_max
     packed = msgpack.packb(
         encode(Append(number, number, number, number, number, [[number, big], [number, big]]))
     )

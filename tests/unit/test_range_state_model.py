@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from lognode.client import limits
 from lognode.client.records import encode_batch
 from lognode.client.types import Entry
 from lognode.statemachine import commands
@@ -46,7 +47,10 @@ SPANS: st.SearchStrategy[Span] = st.sampled_from(
 VALUES = st.one_of(
     st.none(), st.just(b""), st.binary(max_size=30), st.integers(39_999, 40_000).map(bytes)
 )
-HEADERS = st.one_of(st.none(), st.dictionaries(st.binary(max_size=4), st.binary(max_size=4)))
+HEADERS = st.one_of(
+    st.none(),
+    st.dictionaries(st.binary(max_size=4), st.binary(max_size=4), max_size=limits.headers_max),
+)
 RECORDS = st.lists(st.tuples(KEYS, VALUES, HEADERS, st.booleans()), min_size=1, max_size=12)
 
 

@@ -75,6 +75,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "node_rekey": {"node": 1, "key": "k"},
     "token_create": {"id": "0" * 16, "principal": "p", "scopes": [[["read"], "*", b"*"]]},
     "token_revoke": {"id": "0" * 16},
+    "quota_set": {"name": "gold", "limits": {}}, "quota_delete": {"name": "gold"},
 }  # fmt: skip
 
 

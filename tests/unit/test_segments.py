@@ -2,6 +2,8 @@
 
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import lmdb
 import pytest
 
 from lognode.client import limits
-from lognode.client.errors import CorruptData
+from lognode.client.errors import CorruptData, Overloaded
 from lognode.client.records import encode_batch
 from lognode.statemachine import bloom, commands, segment_reader
 from lognode.statemachine.meta import LmdbMeta, MemoryMeta
@@ -118,7 +120,7 @@ def test_a_read_in_the_order_of_seq_goes_on_when_no_cache_could_hold_its_blocks(
 def test_no_more_segments_are_open_than_the_store_is_told(tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
-    store = SegmentStore(files, open_max=2)
+    store = SegmentStore(files, open_max=3)
     state = RangeState(start=b"", end=None, store=store)
     infos, seq = [], 1
     for at in range(6):
@@ -138,7 +140,75 @@ def test_no_more_segments_are_open_than_the_store_is_told(tmp_path: Path) -> Non
     ]
     assert state.tail(b"k", 4) == 5
     descriptors = {os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
-    assert sum(str(files) in path for path in descriptors) <= 2
+    assert sum(str(files) in path for path in descriptors) <= 3
+
+
+def test_a_read_that_needs_too_many_segments_at_once_is_refused(tmp_path: Path) -> None:
+    """The descriptors that it would take are those of others."""
+    files = tmp_path / "files"
+    files.mkdir()
+    store = SegmentStore(files, open_max=2)
+    infos = []
+    for at in range(6):
+        data = encode_batch([b"k%d" % at], [b"v"], producer=1, epoch=1, low=1, numbers=1)
+        info = build(tmp_path / "building", at + 1, [Source(data, None, at)])
+        store.add(tmp_path / "building", info.content_id)
+        infos.append(info)
+    held = [store.segment(info.content_id) for info in infos[:4]]
+    with pytest.raises(Overloaded, match="more than 4 segment files at once"):
+        store.segment(infos[4].content_id)
+    del held
+    assert store.segment(infos[4].content_id).last_seq(b"k4") == 5
+    store.close()
+
+
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+from pathlib import Path
+from lognode.client.errors import Overloaded
+from lognode.statemachine.segments import SegmentStore
+
+store, name = SegmentStore(Path(sys.argv[1])), sys.argv[2]
+store.segment(name)
+store.doubt([name])  # forgets it; what LMDB imports at its first open is there now
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+hoard = []
+try:
+    while True:
+        hoard.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+for step in (store.verify, lambda name: store.prepare(name, lambda: None), store.segment):
+    try:
+        step(name)
+        print("no error")
+    except Overloaded as error:
+        print("OVERLOADED", "`ulimit -n`" in error.message)
+os.close(hoard.pop())
+store.verify(name)
+os.close(os.open("/dev/null", os.O_RDONLY))
+hoard.append(os.open("/dev/null", os.O_RDONLY))
+store._walked[name] = store.path(name).stat().st_size  # the walk is over, and LMDB's open is next
+try:
+    store.segment(name)
+except Overloaded:
+    print("OVERLOADED by LMDB")
+os.close(hoard.pop())
+os.close(hoard.pop())
+print(store.segment(name).last_seq(b"k"))
+"""
+
+
+def test_a_lack_of_descriptors_is_no_damage(tmp_path: Path) -> None:
+    """The file would be fetched again from others, and the replica given up."""
+    store, info = make(tmp_path, [(b"k", b"v")])
+    store.close()
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path / "files"), info.content_id],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [*["OVERLOADED True"] * 3, "OVERLOADED by LMDB", "1"]
 
 
 def test_decoded_blocks_are_bounded(tmp_path: Path) -> None:

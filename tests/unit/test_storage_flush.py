@@ -353,6 +353,7 @@ def test_S1_x16_memtables_freeze_and_appends_go_on_while_the_builder_is_busy(
     """The leader proposes FREEZE when its memtable is full; nobody waits for the builder."""
     monkeypatch.setattr(limits, "memtable_bytes_max", 5_000)
     monkeypatch.setattr(limits, "memtable_hard_bytes_max", 40_000)
+    monkeypatch.setattr(limits, "append_light_bytes", 0)  # who brings little is refused later
     builder = WaitingBuilder()
 
     async def test(node: StorageNode, replica: RangeReplica) -> None:

@@ -203,6 +203,7 @@ def test_L3_appends_are_refused_when_segments_cannot_be_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "memtable_hard_bytes_max", 20_000)
+    monkeypatch.setattr(limits, "append_light_bytes", 0)  # who brings little is refused later
 
     async def test(node: StorageNode) -> None:
         await hold_entries(node)

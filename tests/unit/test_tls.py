@@ -6,16 +6,16 @@ import resource
 import shutil
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loose_operations import LOOSE
+from loose_operations import LOOSE, ONE_WAY, by_number
 from pki import Pki, pki
 
 from lognode.client import acceptor, connection, frame, limits, tls, wire
-from lognode.client.acceptor import Listener, ServerConnection
+from lognode.client.acceptor import ServerConnection
 from lognode.client.certificate import Certificate
 from lognode.client.errors import (
     InvalidArgument,
@@ -24,8 +24,11 @@ from lognode.client.errors import (
     Unauthorized,
     Unavailable,
 )
+from lognode.client.fair_turns import Step
+from lognode.client.listener import Listener
 from lognode.client.protocol import Operation, frames
 from lognode.client.request import Request
+from lognode.client.seats import Bounds
 from lognode.client.tls import Channel, ClientTls, Tls
 from lognode.client.transport import FrameTransport
 from lognode.client.wire import Hello, Welcome
@@ -40,6 +43,9 @@ class Server:
         self.opened_for: list[ServerConnection] = []
         self.refusals: list[LognodeError] = []
         self.failures: list[Exception] = []
+        self.told: list[str] = []
+        """Why connections had to go."""
+        self.messages: list[Any] = []
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         self.hellos.append(hello)
@@ -55,7 +61,9 @@ class Server:
         return {"echo": request.body}
 
     def operation(self, connection: ServerConnection, number: int) -> Operation:
-        return LOOSE
+        found = by_number(number)
+        assert found is not None
+        return found
 
     def refused(self, number: int, error: LognodeError) -> None:
         """Nothing is."""
@@ -63,7 +71,7 @@ class Server:
     def message(
         self, connection: ServerConnection, operation: Operation, body: dict[str, Any]
     ) -> None:
-        return
+        self.messages.append(body)
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
         return
@@ -101,13 +109,17 @@ def run(
     own: Issued | None = None,
     clients: ssl.VerifyMode = ssl.CERT_OPTIONAL,
     secret: bytes | None = None,
+    bounds: Bounds | None = None,
 ) -> None:
     async def main() -> None:
         server = Server()
         listening = None
         if trust is not None:
             listening = Listening(server, trust, own or trust.node("server"), clients)
-        listener = await acceptor.serve(server, "127.0.0.1", 0, tls=listening, secret=secret)
+        listener = await acceptor.serve(
+            server, "127.0.0.1", 0, tls=listening, secret=secret, bounds=bounds,
+            on_closed=lambda reason, _: server.told.append(reason),
+        )  # fmt: skip
         try:
             async with asyncio.timeout(20):
                 await test(listener, server)
@@ -556,3 +568,148 @@ def test_who_asks_for_new_keys_and_reads_no_answer_is_cut_off(
         assert "reads nothing of its answers" in str(transport.lost)
 
     asyncio.run(main())
+
+
+class Raw:
+    """A client of TLS over a socket that says exactly what it is told to."""
+
+    def __init__(self, trust: Pki, opened: socket.socket) -> None:
+        self.channel = ClientTls(trust.tls()).current().channel("127.0.0.1")
+        self._socket = opened
+        self._loop = asyncio.get_running_loop()
+
+    async def greet(self) -> None:
+        """Both handshakes."""
+        await self.say(self.channel.begin())
+        while not self.channel.secured:
+            self.channel.receive(await self._loop.sock_recv(self._socket, 1 << 16))
+            await self.say(self.channel.outgoing())
+        hello = Hello(role="client", nonce=bytes(32))
+        await self.say(self.channel.seal(frame.encode(0, frames.HELLO, hello.to_body())))
+        assert (await self.heard()).kind == frames.WELCOME
+
+    async def say(self, data: bytes) -> None:
+        await self._loop.sock_sendall(self._socket, data)
+
+    async def heard(self) -> frame.Frame:
+        """The next frame. Raises EOFError at the end of the connection."""
+        decoder = frame.Decoder()
+        while True:
+            data = await self._loop.sock_recv(self._socket, 1 << 16)
+            if not data:
+                raise EOFError
+            for found in decoder.feed(self.channel.receive(data)):
+                assert isinstance(found, frame.Frame)
+                return found
+
+
+@contextlib.asynccontextmanager
+async def raw(trust: Pki, listener: Listener) -> AsyncIterator[Raw]:
+    """A raw client after its handshakes."""
+    with socket.socket() as opened:
+        opened.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(opened, ("127.0.0.1", listener.port))
+        made = Raw(trust, opened)
+        await made.greet()
+        yield made
+
+
+class LateTurns:
+    """Every frame waits, and gets a turn of its own."""
+
+    clock = staticmethod(lambda: 1.0)
+
+    def begin(self, step: Step) -> None:
+        self.later(step)
+
+    def later(self, step: Step) -> None:
+        asyncio.get_running_loop().call_later(0.01, step, 0.0)
+
+    def spent(self, seconds: float) -> None:
+        """Nobody counts."""
+
+
+def test_what_came_before_the_end_of_tls_is_taken_though_it_waits_for_its_turn(
+    trust: Pki,
+) -> None:
+    async def test(listener: Listener, server: Server) -> None:
+        async with raw(trust, listener) as client:
+            (served,) = server.opened_for
+            served._transport.turns = LateTurns()
+            said = [client.channel.seal(frame.encode(0, ONE_WAY.number, {"n": n}))
+                    for n in range(20)]  # fmt: skip
+            await client.say(b"".join(said) + client.channel.end())
+            await until(lambda: served.lost is not None)
+            assert server.messages == [{"n": n} for n in range(20)]
+            await until(lambda: listener.connections == 0)
+
+    run(trust, test)
+
+
+def test_what_came_before_the_end_of_tls_is_taken_though_there_was_no_room(trust: Pki) -> None:
+    """The acceptor takes no more frames for a while, as when too many requests are in flight."""
+
+    async def test(listener: Listener, server: Server) -> None:
+        async with raw(trust, listener) as client:
+            (served,) = server.opened_for
+            served._transport.read_on(False)
+            served._transport._transport.resume_reading()  # type: ignore[union-attr]
+            await client.say(
+                client.channel.seal(frame.encode(0, ONE_WAY.number, {"n": 1}))
+                + client.channel.end()
+            )
+            await until(lambda: served._transport._decoder.pending)
+            await asyncio.sleep(0)
+            assert served.lost is None
+            assert server.messages == []
+            served._transport.read_on(True)
+            await until(lambda: served.lost is not None)
+            assert server.messages == [{"n": 1}]
+
+    run(trust, test)
+
+
+def test_a_frame_that_hardly_grows_inside_tls_ends_its_connection(
+    trust: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte is a record: what the records cost is no growth of the frame."""
+    monkeypatch.setattr(limits, "frame_window_s", 0.2)
+
+    async def test(listener: Listener, server: Server) -> None:
+        async with raw(trust, listener) as client:
+
+            async def drip() -> None:
+                await client.say(client.channel.seal(frame.HEADER.pack(1 << 20, 0)))
+                while True:
+                    await client.say(client.channel.seal(b"x"))
+                    await asyncio.sleep(0.005)
+
+            dripping = asyncio.create_task(drip())
+            found = await client.heard()
+            dripping.cancel()
+            assert found.kind == frames.ERROR
+            assert "its bytes came at less than 1000 a second" in found.body["message"]
+            assert server.told == ["slow"]
+
+    run(trust, test, bounds=Bounds(frame_bytes_per_s=1_000))
+
+
+def test_a_tls_record_that_does_not_end_is_no_request(trust: Pki) -> None:
+    """A byte a second of a record of 16 KiB would last for hours."""
+
+    async def test(listener: Listener, server: Server) -> None:
+        async with raw(trust, listener) as client:
+            record = client.channel.seal(bytes(10_000))
+
+            async def drip() -> None:
+                for byte in record:
+                    await client.say(bytes([byte]))
+                    await asyncio.sleep(0.01)
+
+            dripping = asyncio.create_task(drip())
+            found = await client.heard()
+            dripping.cancel()
+            assert "no request for 0.3 s" in found.body["message"]
+            assert server.told == ["idle"]
+
+    run(trust, test, bounds=Bounds(idle_s=0.3))

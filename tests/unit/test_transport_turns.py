@@ -12,9 +12,10 @@ import pytest
 from loose_operations import LOOSE, ONE_WAY, by_number
 
 from lognode.client import acceptor, connection, frame, limits, wire
-from lognode.client.acceptor import Listener, ServerConnection
+from lognode.client.acceptor import ServerConnection
 from lognode.client.connection import _Answer
 from lognode.client.errors import LocalProtocolError, LognodeError
+from lognode.client.listener import Listener
 from lognode.client.protocol import Operation, frames
 from lognode.client.request import Request
 from lognode.client.wire import Hello, Welcome

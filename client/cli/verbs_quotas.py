@@ -1,0 +1,86 @@
+"""`lognode quota set`, `quota list`, `quota delete` and `usage`."""
+
+from typing import Any
+
+from ..protocol.quotas import COUNTERS, RATES
+from ..types import UNCHANGED
+from .parser import Parser, UsageError, rate
+from .verb import Call, Verb
+from .verbs_logs import confirm
+
+_COLUMNS = ("name", *RATES)
+_FLAGS = {
+    "append_bytes": ("RATE", "bytes appended, as 10MB/s"),
+    "append_records": ("RATE", "records appended, as 20000/s"),
+    "read_bytes": ("RATE", "bytes of answers to reads, as 50MB/s"),
+    "read_records": ("RATE", "records read"),
+    "requests": ("RATE", "requests of any kind"),
+    "cpu_ms": ("RATE", "milliseconds of the node's event loop, as 300/s: 30 percent"),
+}
+
+
+def _nothing(_: Parser) -> None:
+    return None
+
+
+def _name(parser: Parser) -> None:
+    parser.add_argument(
+        "name", metavar="NAME", help="a class of principals (`default`: those of no other), or "
+        "a tenant with a slash, as acme/",
+    )  # fmt: skip
+
+
+def _set_arguments(parser: Parser) -> None:
+    _name(parser)
+    for kind in RATES:
+        metavar, text = _FLAGS[kind]
+        parser.add_argument(
+            f"--{kind.replace('_', '-')}", type=rate, default=UNCHANGED, metavar=metavar,
+            help=f"{text}; none: no limit",
+        )  # fmt: skip
+
+
+async def _set(call: Call) -> None:
+    given = {kind: getattr(call.options, kind) for kind in RATES}
+    changes = {kind: limit for kind, limit in given.items() if limit is not UNCHANGED}
+    if not changes:
+        flags = ", ".join(f"--{kind.replace('_', '-')}" for kind in RATES)
+        raise UsageError(f"nothing to limit; give one of {flags}")
+    quota = await call.client.admin.set_quota(call.options.name, changes)
+    call.printer.record(_row(quota), _COLUMNS)
+
+
+async def _list(call: Call) -> None:
+    call.printer.rows([_row(quota) for quota in await call.client.admin.quotas()], _COLUMNS)
+
+
+async def _delete(call: Call) -> None:
+    name = call.options.name
+    confirm(call, f"delete quota {name}, so that nothing is limited by it any more?")
+    await call.client.admin.delete_quota(name)
+
+
+def _usage_arguments(parser: Parser) -> None:
+    parser.add_argument("--principals", action="store_true", help="of principals, not of tenants")
+
+
+async def _usage(call: Call) -> None:
+    used = await call.client.admin.usage()
+    if used["silent"]:
+        nodes = ", ".join(map(str, used["silent"]))
+        call.note(f"note: without what was used of nodes {nodes}, which do not answer")
+    rows = used["principals" if call.options.principals else "tenants"]
+    call.printer.rows(rows, ("name", *COUNTERS))
+
+
+def _row(quota: dict[str, Any]) -> dict[str, Any]:
+    return {"name": quota["name"]} | {kind: quota["limits"].get(kind) for kind in RATES}
+
+
+VERBS = (
+    Verb("quota set", "limit what a class of principals or a tenant uses", _set, _set_arguments,
+         writes=True),
+    Verb("quota list", "all quotas", _list, _nothing),
+    Verb("quota delete", "delete a quota", _delete, _name, writes=True),
+    Verb("usage", "what tenants have used since their nodes started", _usage, _usage_arguments),
+)  # fmt: skip

@@ -1,0 +1,56 @@
+"""How many bytes each principal has appended lately: who brings little is refused last.
+
+When segments cannot be built as fast as entries come, appends are refused. Those of principals that
+have brought at most `append_light_bytes` lately go on for a while, in room that is kept for them:
+they are not why segments are missing. No I/O.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from ..client import limits
+
+HALF_LIFE_S: Final = 1.0
+_FORGOTTEN_S: Final = 60.0
+_LOOKED_AT: Final = 2
+"""Principals that are looked at with each one that is new: more are forgotten than come."""
+
+
+class Brought:
+    """What counts halves every second. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._of: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """By principal, the bytes and when they were that; the newest last."""
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def add(self, principal: str, size: int) -> None:
+        """The principal brings so many bytes."""
+        now = self._clock()
+        known = self._of.get(principal)
+        if known is None:
+            self._forget(now)
+            self._of[principal] = (size, now)
+        else:
+            self._of[principal] = (_left(known, now) + size, now)
+            self._of.move_to_end(principal)
+
+    def is_light(self, principal: str) -> bool:
+        """Whether the principal has brought little lately."""
+        known = self._of.get(principal)
+        return known is None or _left(known, self._clock()) <= limits.append_light_bytes
+
+    def _forget(self, now: float) -> None:
+        for _ in range(_LOOKED_AT):
+            name, (_, at) = next(iter(self._of.items()), ("", (0.0, now)))
+            if now - at > _FORGOTTEN_S or len(self._of) > limits.spenders_max:
+                del self._of[name]
+
+
+def _left(known: tuple[float, float], now: float) -> float:
+    size, at = known
+    return float(size * 0.5 ** ((now - at) / HALF_LIFE_S))

@@ -1,0 +1,93 @@
+"""Appends that wait to be proposed, of many principals, in fair order.
+
+Batches of one principal keep their order. Between principals it is deficit round robin (Shreedhar
+and Varghese 1995): each gets `_QUANTUM_BYTES` in turn, so that a batch waits for as much of each
+other principal's as it has bytes itself, whatever they have brought. No I/O, no clock.
+"""
+
+from collections import OrderedDict, deque
+from typing import Any, Final, NamedTuple
+
+from ..client import limits
+
+_QUANTUM_BYTES: Final = 64 * limits.KIB
+
+
+class Waiting(NamedTuple):
+    """A batch as it came, its records, and who waits for it."""
+
+    data: bytes
+    records: int
+    future: Any
+
+
+class _Line:
+    """The batches of one principal."""
+
+    __slots__ = ("batches", "deficit", "size")
+
+    def __init__(self) -> None:
+        self.batches: deque[Waiting] = deque()
+        self.size = 0
+        self.deficit = 0
+        """Bytes that it may have before the next."""
+
+
+class Gathered:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Bytes of all batches."""
+        self._lines: OrderedDict[str, _Line] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def size_of(self, principal: str) -> int:
+        """Bytes of the principal's batches."""
+        line = self._lines.get(principal)
+        return 0 if line is None else line.size
+
+    def add(self, principal: str, waiting: Waiting) -> None:
+        """A batch comes."""
+        line = self._lines.get(principal)
+        if line is None:
+            line = self._lines[principal] = _Line()
+        line.batches.append(waiting)
+        line.size += len(waiting.data)
+        self.size += len(waiting.data)
+
+    def take(self, bytes_max: int, records_max: int) -> list[Waiting]:
+        """The batches of the next entry: one at least, and no more than fit."""
+        found: list[Waiting] = []
+        size = records = 0
+        while self._lines:
+            principal, line = next(iter(self._lines.items()))
+            if line.deficit <= 0:
+                line.deficit += _QUANTUM_BYTES
+            while line.batches and line.deficit > 0:
+                first = line.batches[0]
+                if found and (
+                    size + len(first.data) > bytes_max or records + first.records > records_max
+                ):
+                    return found
+                line.batches.popleft()
+                line.deficit -= len(first.data)
+                line.size -= len(first.data)
+                self.size -= len(first.data)
+                size += len(first.data)
+                records += first.records
+                found.append(first)
+            if line.batches:
+                self._lines.move_to_end(principal)
+            else:
+                del self._lines[principal]
+        return found
+
+    def clear(self) -> list[Waiting]:
+        """Take all of them: they are not to be proposed."""
+        found = [waiting for line in self._lines.values() for waiting in line.batches]
+        self._lines.clear()
+        self.size = 0
+        return found

@@ -1,0 +1,147 @@
+"""What may be proposed to the metadata: the record of each command, made of the table's kinds.
+
+The node that proposes a command checks the command here first. So whatever is in the metadata log
+has passed this check: the command applies, its result can be packed into an image, and the nodes
+that read the image can use it. `Metadata.apply` checks less on purpose: it also replays what older
+versions have committed, and all members must answer a command alike, whatever their version.
+
+A field that is not in the record is left out: nobody could check it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..client import limits
+from ..client.errors import InvalidArgument, Unsupported
+from ..client.protocol import cluster, peers, quotas
+from ..client.protocol.common import KEY, LOG_NAME, NODE
+from ..client.protocol.kinds import (
+    Array,
+    Binary,
+    Integer,
+    Kind,
+    Row,
+    Text,
+    shown,
+)
+from ..client.protocol.record import Optional, Record
+from . import allocate, commands, lifecycle, log_names, policy
+from .generation_commands import REASON_CHARS_MAX
+from .metadata import NODE_STATES
+from .model import NodeRecord
+
+Command = dict[str, Any]
+
+_INPUTS_MAX: Final = 2
+_KIND: Final = Text(32)
+_BOOT: Final = Integer(0, limits.boot_max)
+_MEMBERS: Final = Array(Integer(), limits.nodes_max)
+_AT: Final = Optional(Integer())
+_OPERATION: Final = Record({"operation": Integer()})
+_TOKEN: Final = Record({**cluster.TOKEN_CREATE.request.shape, "at_ms": _AT})
+_REASON: Final = Optional(Text(4 * REASON_CHARS_MAX, lines=True), "")
+
+
+def _of_node(**more: Kind | Optional) -> Record:
+    return Record({"node": NODE, **more})
+
+
+_RECORDS: Final[Mapping[str, Record]] = {
+    commands.FOUND: _of_node(
+        cluster=Text(limits.cluster_id_bytes_max, 1), token=Optional(_TOKEN)
+    ),
+    commands.REGISTER: Record(
+        {**peers.JOIN.request.shape, "node": Optional(NODE), "boot": _BOOT,
+         "key": Optional(Text(128), "")}
+    ),
+    commands.NODE_STATE: _of_node(state=Text(0, among=NODE_STATES)),
+    commands.DRAIN_NODE: cluster.NODE_DRAIN.request,
+    commands.REMOVE_NODE: cluster.NODE_REMOVE.request,
+    commands.REKEY_NODE: cluster.NODE_REKEY.request,
+    commands.CREATE_LOG: cluster.CREATE_LOG.request,
+    commands.ALTER_LOG: cluster.ALTER_LOG.request,
+    commands.DELETE_LOG: cluster.DELETE_LOG.request,
+    commands.OPEN_PRODUCER: cluster.PRODUCER_OPEN.request,
+    commands.SET_QUOTA: quotas.QUOTA_SET.request,
+    commands.DELETE_QUOTA: quotas.QUOTA_DELETE.request,
+    commands.CREATE_TOKEN: _TOKEN,
+    commands.REVOKE_TOKEN: cluster.TOKEN_REVOKE.request,
+    commands.PLAN: Record({
+        "kind": _KIND,
+        "inputs": Array(Row(range=Integer(), generation=Integer()), _INPUTS_MAX, 1),
+        "outputs": Array(Record({"range": Integer(), "members": _MEMBERS}), _INPUTS_MAX, 1),
+        "reason": _REASON,
+    }),
+    commands.MOVE: cluster.RANGE_MOVE.request,
+    commands.SPLIT: Record({"log": LOG_NAME, "at": KEY, "reason": _REASON}),
+    commands.RECOVER: Record(
+        {"range": Integer(), "from": Integer(), "damaged": Optional(_MEMBERS)}
+    ),
+    commands.MERGE: Record({"log": LOG_NAME, "at": Binary(limits.key_bytes_max),
+                            "reason": _REASON}),
+    commands.SEALING: _OPERATION,
+    commands.APART: _OPERATION,
+    commands.DECIDE: Record({
+        "operation": Integer(),
+        "lineage": Array(peers.LINEAGE, _INPUTS_MAX, 1),
+        "members": Array(_MEMBERS, _INPUTS_MAX, 1),
+    }),
+    commands.INSTALLED: Record({"operation": Integer(), "node": NODE, "at_ms": _AT}),
+    commands.DONE: Record({"operation": Integer(), "at_ms": _AT}),
+    commands.ABORT: Record({"operation": Integer(), "at_ms": _AT}),
+    commands.SEAL_CONTROLLER: Record({
+        "members": _MEMBERS, "kind": Optional(_KIND, ""), "reason": _REASON, "at_ms": _AT,
+    }),
+}  # fmt: skip
+
+
+def checked(command: Mapping[Any, Any], nodes: Mapping[int, NodeRecord]) -> Command:
+    """Return the command as it may be proposed. `nodes` are those of the newest metadata known.
+
+    Raises InvalidArgument or LimitExceeded that name the field; Unsupported for an unknown command.
+    """
+    op = command.get("op")
+    record = _RECORDS.get(op) if isinstance(op, str) else None
+    if record is None:
+        raise Unsupported(f"metadata command {shown(op)} is unknown to this node")
+    given = dict(command)
+    if op == commands.REGISTER:
+        # Empty is the default of what a node need not have; and a command is checked twice.
+        given = {name: value for name, value in given.items() if value != ""}
+    if type(given.get("reason")) is str:
+        given["reason"] = _readable(given["reason"])
+    found = {"op": op, **record.check(given)}
+    if op == commands.REGISTER:
+        _check_registration(found, nodes)
+    elif op == commands.CREATE_LOG:
+        _check_log(found)
+    elif op == commands.ALTER_LOG:
+        policy.check_changes(found["changes"])
+    return found
+
+
+def _check_registration(command: Command, nodes: Mapping[int, NodeRecord]) -> None:
+    node, boot = command["node"], command["boot"]
+    if node is None:
+        if boot != 0:
+            raise InvalidArgument(
+                f"a node that joins has boot 0, not {boot}; a node that has joined registers with "
+                "its own id", what="boot",
+            )  # fmt: skip
+        return
+    known = nodes.get(node)
+    if known is not None:
+        lifecycle.check_boot(known, boot)
+
+
+def _check_log(command: Command) -> None:
+    log_names.check(command["name"])
+    if command["split_at"] is not None:
+        allocate.check_keys(command["split_at"])
+    policy.of_request(command)
+
+
+def _readable(reason: str) -> str:
+    """The beginning of a reason, for people: it may quote what other nodes have said."""
+    begin = reason[:REASON_CHARS_MAX].encode("utf-8", "replace").decode()
+    return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in begin)

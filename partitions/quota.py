@@ -1,0 +1,86 @@
+"""Quotas: what a principal, or a tenant, may use of each node and of the cluster.
+
+A quota has a name and a limit for each kind that it limits. A name that ends with `/` is that of a
+tenant: the quota holds for all logs whose names begin with it, whoever uses them. Any other name is
+that of a class of principals: each principal of the class has the whole quota for itself. `default`
+is the class of principals that have no other.
+
+A limit per second holds on each node by itself, with a burst of one second.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..client import limits
+from ..client.errors import InvalidArgument, LimitExceeded, NotFound
+from ..client.protocol.quotas import RATES
+from . import log_names
+
+KINDS: Final = RATES
+
+Limits = Mapping[str, int]
+Quotas = Mapping[str, Limits]
+
+
+def tenant_of(log_name: str) -> str:
+    """The tenant of a log, with the `/`: `acme/` of `acme/orders`; empty for a log of none."""
+    tenant, slash, _ = log_name.partition("/")
+    return tenant + slash if slash else ""
+
+
+def changed(quotas: Quotas, name: str, changes: object) -> Limits:
+    """The limits of the quota after `changes`, a map of kinds to new limits; nil takes one away.
+
+    Raises InvalidArgument, LimitExceeded for one quota too many.
+    """
+    check_name(name)
+    if not isinstance(changes, Mapping) or not changes:
+        raise InvalidArgument(
+            f"quota {name!r} without limits; give one of {', '.join(KINDS)}", what="limits"
+        )
+    if name not in quotas and len(quotas) >= limits.quotas_max:
+        raise LimitExceeded(
+            f"{len(quotas)} quotas; at most {limits.quotas_max} are allowed. Delete one that "
+            "nobody uses.",
+            limit="quotas_max", value=len(quotas) + 1, allowed=limits.quotas_max,
+        )  # fmt: skip
+    found = dict(quotas.get(name, {}))
+    for kind, limit in changes.items():
+        if kind not in KINDS:
+            raise InvalidArgument(
+                f"quota of {kind!r}; {', '.join(KINDS)} can be limited", what="limits"
+            )
+        if limit is None:
+            found.pop(kind, None)
+        elif type(limit) is not int or not 1 <= limit <= limits.quota_max:
+            raise InvalidArgument(
+                f"limit {limit!r} of {kind}; give a whole number of 1 to {limits.quota_max}, or "
+                "nil for no limit",
+                what="limits",
+            )
+        else:
+            found[kind] = limit
+    return {kind: found[kind] for kind in KINDS if kind in found}
+
+
+def existing(quotas: Quotas, name: str) -> Limits:
+    """The limits of the quota. Raises NotFound."""
+    found = quotas.get(name)
+    if found is None:
+        raise NotFound(f"no quota {name!r}; `lognode quota list` shows all", quota=name)
+    return found
+
+
+def check_name(name: object) -> None:
+    """Raise InvalidArgument or LimitExceeded for what cannot name a quota."""
+    log_names.check(name)
+    if "/" in str(name)[:-1] or name == "/":
+        raise InvalidArgument(
+            f"quota name {name!r}; a class has no `/`, a tenant has one, at the end: `acme/`",
+            what="name",
+        )
+
+
+def of_image(image: Mapping[str, Any]) -> dict[str, Limits]:
+    """The quotas of a metadata image."""
+    return {str(name): dict(found) for name, found in image.items()}

@@ -1,0 +1,479 @@
+"""A program that joined, or says that it has, sends a cluster whatever it can: no node ends.
+
+Each of these attacks ended nodes, took over another's identity, or emptied the metadata. After each
+all nodes are the same processes, and the cluster commits.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from intruder import Intruder, item
+from loose_operations import loosened
+from metrics_page import metric
+
+import lognode
+from lognode import testing
+from lognode.client import limits
+from lognode.client.address import split_address
+from lognode.client.connection import dial
+from lognode.client.errors import LognodeError
+from lognode.client.frame import encode
+from lognode.client.protocol import OPERATIONS, frames
+from lognode.client.protocol.peers import RAFT
+from lognode.client.request import Request
+from lognode.partitions.metadata import Metadata
+from lognode.partitions.model import Descriptor
+
+pytestmark = pytest.mark.cluster
+
+BIG = (1 << 64) - 1
+STRANGE: tuple[Any, ...] = (
+    None, True, -1, 1 << 63, BIG, 1.5, float("inf"), "text", b"bytes", b"x" * 600, [], [None],
+    [[1, 2, 3]], {}, {"a": 1}, {1: [2]}, [b"\x00" * 40], {0: [BIG, BIG, 4]},
+)  # fmt: skip
+DROPPED = "lognode_raft_messages_dropped_total"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+    root = tmp_path_factory.mktemp("attacked")
+    with testing.cluster(root, 3, flags=("--balance", "off")) as cluster:
+        testing.wait_healthy(cluster)
+        with lognode.Client(cluster.servers, timeout=20) as client:
+            client.create_log("orders").append(b"k", b"first")
+            testing.wait_healthy(cluster)
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_hurt(cluster: testing.LocalCluster) -> Iterator[None]:
+    """The processes, the metadata, what was written: as before. And the controller commits."""
+    pids = [node.pid for node in cluster.nodes]
+    with lognode.Client(cluster.servers, timeout=20) as client:
+        before = client.log("orders").count(b"k")
+        yield
+        assert [node.pid for node in cluster.nodes] == pids
+        assert [node.running for node in cluster.nodes] == [True] * 3
+        client.create_log(f"after-{random.randrange(1 << 40)}")
+        ack = client.log("orders").append(b"k", b"after")
+        assert abs(ack.timestamp_ms - time.time() * 1000) < 60_000
+        for number in (1, 2, 3):
+            assert client.log("orders").count(b"k", node=number) == before + 1
+        for node in cluster.nodes:
+            assert "stops at once" not in node.log_path.read_text("utf-8")
+
+
+def attack(cluster: testing.LocalCluster, how: Callable[[Intruder], Awaitable[None]]) -> None:
+    async def main() -> None:
+        intruder = Intruder(cluster.nodes)
+        await intruder.join()
+        try:
+            async with asyncio.timeout(120):
+                await how(intruder)
+        finally:
+            await intruder.leave()
+
+    asyncio.run(main())
+
+
+def code(answer: Any) -> str:
+    return answer.code if isinstance(answer, LognodeError) else "OK"
+
+
+def orders(intruder: Intruder) -> Descriptor:
+    log = intruder.metadata.log_named("orders")
+    return intruder.metadata.ranges_of(log.log_id)[0]
+
+
+def term_of(node: testing.LocalNode, range_id: int) -> tuple[int, int]:
+    """Term and commit index of a replica."""
+    (row,) = [r for r in node.status()["replicas"] if r["range"] == range_id]
+    return row["term"], row["commit"]
+
+
+# Joining and registering.
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("address", "a..b:4600"), ("address", "x" * 64 + ":1"), ("address", "h:\u0663"),
+        ("address", "a\0b:1"), ("address", ""), ("address", None), ("address", "h" * 60_000),
+        ("http", "a..b:1"), ("zone", "z" * 60_000), ("zone", "a\nb"), ("incarnation", 1 << 63),
+        ("process", BIG), ("boot", 1), ("boot", 1 << 62), ("boot", BIG),
+    ],
+)  # fmt: skip
+def test_a_join_with_a_value_that_nobody_could_use_is_refused(
+    cluster: testing.LocalCluster, name: str, value: Any
+) -> None:
+    async def main() -> None:
+        intruder = Intruder(cluster.nodes)
+        for node in cluster.nodes:
+            connection = await intruder.fresh(node)
+            answer = await intruder.ask(connection, "join", intruder.registration(**{name: value}))
+            assert code(answer) in ("INVALID_ARGUMENT", "LIMIT_EXCEEDED"), answer
+            assert len(str(answer)) < 600
+        await intruder.leave()
+
+    before = {row["id"] for row in cluster.nodes[0].status()["nodes"]}
+    asyncio.run(main())
+    assert {row["id"] for row in cluster.nodes[0].status()["nodes"]} == before
+
+
+def test_x2_24_nobody_becomes_another_node_by_its_incarnation(
+    cluster: testing.LocalCluster,
+) -> None:
+    """A join with the incarnation of node 2 and a later boot was taken for node 2, and the true
+    node was fenced, for good."""
+
+    async def how(intruder: Intruder) -> None:
+        stolen = intruder.metadata.nodes[2].incarnation
+        for boot, process in ((0, 7), (10**9, 7), (0, intruder.metadata.nodes[2].process)):
+            body = intruder.registration(incarnation=stolen, boot=boot, process=process)
+            connection = await intruder.fresh(cluster.nodes[0])
+            assert code(await intruder.ask(connection, "join", body)) == "INVALID_ARGUMENT"
+            connection.close()
+        register = {**intruder.registration(incarnation=stolen, boot=10**6), "node": 2}
+        for node in cluster.nodes:
+            connection = await intruder.as_node(node)
+            body = {"command": {"op": "register", **register}}
+            assert code(await intruder.ask(connection, "command", body)) == "UNAUTHORIZED"
+            connection.close()
+
+    attack(cluster, how)
+
+
+PEER_OPS: dict[str, dict[str, Any]] = {
+    "base": {"range": 1, "generation": 1},
+    "file": {"range": 1, "generation": 1, "id": "0" * 64, "offset": 0, "bytes": 10},
+    "heartbeat": {"generation": 1, "version": 0, "leaders": {}, "seen": [0, 0, 0]},
+    "known_image": {"generation": 0, "version": 0},
+    "report": {"operation": 1, "kind": "copied"},
+    "command": {"command": {"op": "delete_log", "name": "orders"}},
+    "image": {},
+    "loads": {},
+    "take_over": {"groups": [[0, 1]]},
+    "give_lead": {"range": 0, "generation": 1, "node": 1, "why": "why"},
+}
+
+
+def test_who_is_not_registered_or_names_another_directory_is_served_nothing(
+    cluster: testing.LocalCluster,
+) -> None:
+    async def how(intruder: Intruder) -> None:
+        for node in cluster.nodes:
+            stranger = await intruder.as_node(node, 999)
+            liar = await intruder.as_node(node, 2, incarnation=5)
+            for op, body in PEER_OPS.items():
+                assert code(await intruder.ask(stranger, op, body)) == "UNAVAILABLE", op
+                assert code(await intruder.ask(liar, op, body)) == "UNAUTHORIZED", op
+            silent = {"messages": [], "boot": 1, "process": 1, "clock": BIG >> 1}
+            stranger.send(loosened(RAFT), {**silent, "ping": [0, 0, []]})
+            stranger.close()
+            liar.close()
+
+    attack(cluster, how)
+    assert metric(cluster.nodes[0], 'lognode_peer_requests_refused_total{reason="unregistered"}')
+
+
+# Clocks, boots, terms, logs.
+
+
+def test_x11_made_up_nodes_and_clocks_move_no_timestamp(cluster: testing.LocalCluster) -> None:
+    """Six made-up ids with clocks of 2^64 - 1: the next append ended its leader, and with clocks a
+    year ahead every entry was stamped so."""
+    year_ms = 366 * 86_400_000
+
+    async def how(intruder: Intruder) -> None:
+        now_ms = int(time.time() * 1000)
+        for clock in (now_ms + year_ms, limits.timestamp_max_ms, (1 << 63) - 1):
+            for node in cluster.nodes:
+                for number in range(900, 906):
+                    connection = await intruder.as_node(node, number)
+                    body = {"messages": [], "boot": 1, "process": 1, "clock": clock,
+                            "ping": [0, 0, []]}  # fmt: skip
+                    connection.send(loosened(RAFT), body)
+                    connection.close()
+        connection = await intruder.as_node(cluster.nodes[0])
+        for clock in (1 << 63, BIG, -1):  # which is no number here: the connection ends
+            connection = await intruder.as_node(cluster.nodes[0])
+            connection.send(loosened(RAFT), intruder.frame(intruder.number, clock=clock))
+            await lost(connection)
+
+    attack(cluster, how)
+
+
+async def lost(connection: Any) -> None:
+    async with asyncio.timeout(10):
+        while connection.lost is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def test_x2_24_impossible_boots_shut_no_node_out(cluster: testing.LocalCluster) -> None:
+    """One frame for each node in the name of each: the controller elected nobody any more."""
+
+    async def how(intruder: Intruder) -> None:
+        await intruder.refresh()
+        for node in cluster.nodes:
+            for number in (1, 2, 3):
+                connection = await intruder.as_node(node, number)
+                for boot in (limits.boot_max, 1 << 62, (1 << 63) - 1):
+                    connection.send(loosened(RAFT), intruder.frame(number, boot=boot))
+                connection.close()
+        await asyncio.sleep(2.0)  # longer than an election timeout
+
+    attack(cluster, how)
+    for node in cluster.nodes:
+        assert metric(node, f'{DROPPED}{{reason="boot_jump"}}') >= 1.0
+
+
+def test_raft_messages_that_no_member_sends_cost_their_group_nothing(
+    cluster: testing.LocalCluster,
+) -> None:
+    """Terms that fall, that jump to 2^62, a second leader, another past: each ended the node."""
+
+    async def how(intruder: Intruder) -> None:
+        await intruder.refresh()
+        range_ = orders(intruder)
+        for at, node in enumerate(cluster.nodes):
+            term, commit = term_of(node, range_.range_id)
+            other = b"\x00other"
+            messages: list[list[Any]] = [
+                [1, term + 1, 1, commit, term, commit, [[0, other]]],
+                [1, term + 1, 1, commit, term, commit, [[term + 2, other]]],
+                [1, term + 1, 1, 1, 0, commit, [[term + 1, other]]],
+                [1, term, 1, 1, 0, commit, [[term, b"\x01"]] * 3],
+                [1, term, 1, commit, term, commit, []],
+                [4, 1 << 62, 1, 1 << 40, 1 << 40],
+                [8, (1 << 63) - 1, 1],
+                [8, BIG, 1],
+                [9, 1 << 62, 1, 9, 9],
+                [1, 1 << 62, 1, 1, 0, 9, [[1 << 62, other]]],
+            ]
+            number = 2 if at != 1 else 3
+            for group in (range_, intruder.metadata.controller):
+                for message in messages:
+                    connection = await intruder.as_node(node, number)
+                    connection.send(loosened(RAFT), intruder.frame(number, [item(group, message)]))
+                    connection.close()
+
+    attack(cluster, how)
+    dropped = sum(metric(node, f'{DROPPED}{{reason="term_jump"}}') for node in cluster.nodes)
+    assert dropped >= 3.0
+    with lognode.Client(cluster.servers) as client:
+        testing.eventually(lambda: client.log("orders").count(b"k") > 0, what="it goes on")
+    assert term_of(cluster.nodes[0], 1)[0] < 1 << 30
+
+
+# The metadata.
+
+
+def test_x29_a_controller_that_nobody_could_push_is_not_begun(
+    cluster: testing.LocalCluster,
+) -> None:
+    """An emptied image of the next generation was taken: all logs were gone."""
+
+    async def how(intruder: Intruder) -> None:
+        await intruder.refresh()
+        image = intruder.metadata.image()
+        controller = image["controller"]
+        later = {**controller, "generation": controller["generation"] + 1}
+        sound = {"descriptor": later, "image": {**image, "controller": later}, "applied": [1, 0]}
+        last = image["version"]
+
+        def with_image(**more: Any) -> dict[str, Any]:
+            return {**sound, "image": {**sound["image"], "version": last + 1, **more}}
+
+        far = {**later, "generation": 1 << 62}
+        pushes: dict[str, dict[str, Any]] = {
+            "emptied": with_image(logs=[], ranges=[], operations=[]),
+            "all new": {**sound, "image": {**Metadata().image(), "controller": later}},
+            "one log less": with_image(logs=image["logs"][1:]),
+            "a node less": with_image(nodes=image["nodes"][:2]),
+            "of another cluster": with_image(cluster="another"),
+            "far ahead": {**sound, "descriptor": far, "image": {**image, "controller": far}},
+            "of range 1": {**sound, "descriptor": {**later, "id": 1}},
+            "of others": {**sound, "descriptor": {**later, "members": [2, 99]}},
+            "of another generation": {**sound, "image": image},
+            "before the first entry": {**sound, "applied": [-1, 0]},
+            "beyond all entries": {**sound, "applied": [BIG, 0]},
+            "of a term out of reach": {**sound, "applied": [1, 1 << 40]},
+            "without an image": {**sound, "image": None},
+            "with a strange image": with_image(producers=[]),
+            "with strange members": {**sound, "descriptor": {**later, "members": ["a"]}},
+            "without anything": {},
+        }
+        for what, body in pushes.items():
+            for node in cluster.nodes:
+                connection = await intruder.as_node(node)
+                answer = await intruder.ask(connection, "controller_install", body)
+                assert code(answer) in ("INVALID_ARGUMENT", "CONFLICT"), what
+                connection.close()
+
+    attack(cluster, how)
+    with lognode.Client(cluster.servers) as client:
+        assert "orders" in {log["name"] for log in client.logs()}
+
+
+def test_a_member_that_says_that_it_leads_is_not_asked(cluster: testing.LocalCluster) -> None:
+    """Its heartbeat named it as leader of the controller in term 2^62, and its answers, empty maps,
+    ended who asked it."""
+
+    async def how(intruder: Intruder) -> None:
+        generation = intruder.metadata.controller.generation
+        leaders = {
+            number: [at, 1 << 62, intruder.number] for number in range(20) for at in (generation,)
+        }
+        for node in cluster.nodes:
+            connection = await intruder.as_node(node)
+            await intruder.ask(
+                connection, "heartbeat",
+                {"generation": generation, "version": 0, "leaders": leaders, "seen": [0, 0, 0],
+                 "damaged": []},
+            )  # fmt: skip
+            connection.close()
+        await asyncio.sleep(2.0)
+        assert "heartbeat" not in intruder.asked
+
+    attack(cluster, how)
+
+
+# Answers, and everything else.
+
+
+def test_a_member_that_answers_anything_ends_nobody(cluster: testing.LocalCluster) -> None:
+    """All that is asked of it is answered by something else each time; and the hello of its
+    listener, when it is dialled again, by an error whose fields are none."""
+    rng = random.Random(5)
+    names = ("image", "leaders", "seen", "damaged", "loads", "held", "base", "data", "given",
+             "tail_bytes", "short", "sound")  # fmt: skip
+
+    def answer(request: Request) -> Any:
+        return {name: rng.choice(STRANGE) for name in names if rng.random() < 0.7}
+
+    async def how(intruder: Intruder) -> None:
+        intruder.answer = answer
+        async with lognode.AsyncClient(cluster.servers, timeout=10) as client:
+            await intruder.refresh()
+            links = [await intruder.as_node(node) for node in cluster.nodes]
+            for _ in range(300):
+                for link in links:  # or it would be taken for a node that is away
+                    link.send(loosened(RAFT), intruder.frame(intruder.number))
+                await client.status()
+                await client.admin.recovery(1)
+                await asyncio.sleep(0.1)
+                if intruder.asked.get("loads", 0) >= 20:
+                    break
+            assert "loads" in intruder.asked, intruder.asked
+            for link in links:
+                link.close()
+
+    attack(cluster, how)
+
+
+def test_a_listener_that_answers_a_hello_by_anything_ends_nobody(
+    cluster: testing.LocalCluster,
+) -> None:
+    """An error with a field of the name `message`: TypeError ended the link, and the node."""
+    hellos = [
+        encode(0, frames.ERROR, {"code": "UNAVAILABLE", "message": "x", "fields": {"message": 1}}),
+        encode(0, frames.ERROR, {"code": [1], "message": {}, "fields": [1]}),
+        encode(0, frames.ERROR, {}),
+        encode(0, frames.WELCOME, {}),
+        encode(0, frames.WELCOME, {"version": BIG, "nonce": 5}),
+        encode(0, frames.OK, {"a": 1}),
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"",
+    ]
+    given: list[int] = []
+
+    async def main() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(10)
+            writer.write(hellos[len(given) % len(hellos)])
+            given.append(1)
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        intruder = Intruder(cluster.nodes)
+        port = server.sockets[0].getsockname()[1]
+        connection = await intruder.fresh(cluster.nodes[0])
+        body = intruder.registration(address=f"127.0.0.1:{port}")
+        assert code(await intruder.ask(connection, "join", body)) == "OK"
+        async with asyncio.timeout(60):
+            while len(given) < 6 * len(hellos):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        server.close()
+        await intruder.leave()
+
+    asyncio.run(main())
+
+
+def test_strange_bodies_in_the_name_of_a_member_end_nobody(
+    cluster: testing.LocalCluster,
+) -> None:
+    """Every operation of peers, each field of every strange value, by a registered node."""
+
+    async def how(intruder: Intruder) -> None:
+        operations = {**PEER_OPS, "controller_install": {
+            "descriptor": {}, "image": intruder.metadata.image(), "applied": [1, 0],
+        }, "hand_over": {"range": 1, "generation": 1, "node": 1},
+            "replica_end": {"range": 1, "generation": 1}}  # fmt: skip
+        del operations["command"], operations["take_over"]
+        connection = await intruder.as_node(cluster.nodes[0])
+        for op, body in operations.items():
+            for name in body:
+                for value in STRANGE:
+                    answer = await intruder.ask(connection, op, {**body, name: value})
+                    assert code(answer) not in ("ERROR", "TIMEOUT"), (op, name, value, answer)
+        for command in STRANGE:
+            for body in ({"command": command}, {"command": {"op": command}}):
+                answer = await intruder.ask(connection, "command", body)
+                assert code(answer) not in ("OK", "ERROR"), body
+        connection.close()
+
+    attack(cluster, how)
+
+
+# Numbers of clients.
+
+
+def test_numbers_over_63_bits_are_refused_before_they_are_proposed(
+    cluster: testing.LocalCluster,
+) -> None:
+    async def main() -> None:
+        async with lognode.AsyncClient(cluster.servers) as client:
+            await client.log("orders").count(b"k")  # somebody leads the range
+            row: Any = {"leader": None}
+            for _ in range(200):
+                status = await client.status()
+                row = next(r for r in status["ranges"] if r["log"] == "orders")
+                if row["leader"] is not None:
+                    break
+                await asyncio.sleep(0.05)
+            assert row["leader"] is not None, "the true leader is known"
+        leader = cluster.nodes[row["leader"] - 1]
+        link = await dial(*split_address(leader.address))
+        place = {"range": row["id"], "generation": row["generation"]}
+        for number in (1 << 63, BIG):
+            for op, body in (
+                ("trim", {**place, "keys": [[b"k", number]]}),
+                ("delete_keys", {**place, "keys": [[b"k", number]]}),
+                ("fence", {**place, "id": 5, "epoch": number}),
+                ("fence", {**place, "id": number, "epoch": 1}),
+                ("lease", {**place, "lease": "job", "lease_ms": 5, "through": number}),
+                ("alter_log", {"name": "orders", "changes": {"retention_ms": number}}),
+                ("alter_log", {"name": "orders", "changes": {"split_rate": number}}),
+                ("create_log", {"name": "big", "retention_bytes": number}),
+                ("range_move", {"range": row["id"], "from": 1, "to": number}),
+                ("node_drain", {"node": number}),
+            ):
+                with pytest.raises(lognode.InvalidArgument):
+                    await link.request(loosened(OPERATIONS[op]), body)
+        link.close()
+
+    asyncio.run(main())

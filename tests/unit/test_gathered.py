@@ -1,0 +1,69 @@
+"""Appends that wait to be proposed: none is lost, principals share, each keeps its order."""
+
+import random
+
+from lognode.node.gathered import Gathered, Waiting
+
+
+def batch(name: str, number: int, size: int, records: int = 1) -> Waiting:
+    return Waiting(bytes(size), records, (name, number))
+
+
+def test_what_is_added_is_taken_once_in_the_order_of_its_principal() -> None:
+    rng = random.Random(3)
+    gathered, counts = Gathered(), {"a": 0, "b": 0, "c": 0}
+    taken: dict[str, list[int]] = {name: [] for name in counts}
+    for _ in range(2_000):
+        name = rng.choice("aaabc")
+        gathered.add(name, batch(name, counts[name], rng.choice((10, 1_000, 200_000))))
+        counts[name] += 1
+        if rng.random() < 0.2:
+            for each in gathered.take(rng.choice((1, 10_000, 1 << 20)), 1_000):
+                taken[each.future[0]].append(each.future[1])
+    while gathered:
+        for each in gathered.take(1 << 20, 1_000):
+            taken[each.future[0]].append(each.future[1])
+    assert taken == {name: list(range(count)) for name, count in counts.items()}
+    assert gathered.size == 0
+    assert gathered.size_of("a") == 0
+
+
+def test_one_batch_is_not_behind_the_many_of_another_principal() -> None:
+    gathered = Gathered()
+    for number in range(1_000):
+        gathered.add("bulk", batch("bulk", number, 100_000))
+    gathered.add("one", batch("one", 0, 100))
+    assert ("one", 0) in [each.future for each in gathered.take(1 << 20, 10_000)]
+
+
+def test_two_principals_have_as_many_bytes_each_although_their_batches_differ() -> None:
+    gathered = Gathered()
+    for number in range(10_000):
+        gathered.add("small", batch("small", number, 1_000))
+    for number in range(100):
+        gathered.add("large", batch("large", number, 300_000))
+    sizes = {"small": 0, "large": 0}
+    for _ in range(8):
+        for each in gathered.take(1 << 20, 10_000):
+            sizes[each.future[0]] += len(each.data)
+    assert 0.75 < sizes["small"] / sizes["large"] < 1.33
+
+
+def test_an_entry_has_one_batch_at_least_and_no_more_than_fit() -> None:
+    gathered = Gathered()
+    gathered.add("a", batch("a", 0, 5_000))
+    gathered.add("a", batch("a", 1, 10, records=6))
+    gathered.add("b", batch("b", 0, 10, records=6))
+    assert len(gathered.take(1_000, 10)) == 1
+    assert len(gathered.take(1_000, 10)) == 1  # 12 records would be too many
+    assert len(gathered.take(1_000, 10)) == 1
+    assert not gathered.take(1_000, 10)
+
+
+def test_clear_returns_all() -> None:
+    gathered = Gathered()
+    for name in "ab":
+        gathered.add(name, batch(name, 0, 10))
+    assert len(gathered.clear()) == 2
+    assert not gathered
+    assert gathered.size == 0

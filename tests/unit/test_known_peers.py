@@ -1,0 +1,124 @@
+"""Who may speak as which node: registered, not removed, with the incarnation that is registered."""
+
+import pytest
+
+from lognode.client.errors import InvalidArgument, Unauthorized, Unavailable
+from lognode.client.protocol import Sender, table
+from lognode.client.protocol.peers import COMMAND, CONTROLLER_INSTALL, HEARTBEAT, KNOWN_IMAGE
+from lognode.client.wire import Hello
+from lognode.node.clocks import Clocks
+from lognode.node.known_peers import KnownPeers
+from lognode.node.membership import _is_for_good
+from lognode.node.metrics import Metrics
+from lognode.partitions.model import NodeRecord
+
+NONCE = bytes(16)
+NODES = {
+    2: NodeRecord(2, "h:1", "", "", 7, 1, "ACTIVE"),
+    3: NodeRecord(3, "h:1", "", "", 8, 1, "REMOVED"),
+    4: NodeRecord(4, "h:1", "", "", 9, 1, "DEAD"),
+}
+OPERATIONS = [op for op in table.OPERATIONS.values() if op.sender is Sender.PEER]
+
+
+def hello(node: int | None, incarnation: int = 0) -> Hello:
+    return Hello(role="node", nonce=NONCE, cluster="c", node=node, incarnation=incarnation)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def known(metrics: Metrics) -> KnownPeers:
+    return KnownPeers(lambda: NODES, metrics)
+
+
+def refused(metrics: Metrics, reason: str) -> float:
+    value: float = metrics.refused_peers.labels(reason)._value.get()
+    return value
+
+
+def test_a_registered_node_is_served(known: KnownPeers) -> None:
+    for op in OPERATIONS:
+        assert known.asker(hello(2, 7), op) == 2
+        assert known.asker(hello(4, 9), op) == 4, "it is back"
+    assert known.speaker(hello(2, 7)) == 2
+
+
+@pytest.mark.parametrize(
+    "told", [None, Hello(role="client", nonce=NONCE), hello(None), hello(None, 7)]
+)
+def test_who_says_to_be_no_node_is_none(told: Hello | None, known: KnownPeers) -> None:
+    for op in OPERATIONS:
+        with pytest.raises(Unauthorized, match="for nodes of the cluster"):
+            known.asker(told, op)
+    with pytest.raises(Unauthorized):
+        known.speaker(told)
+
+
+def test_a_node_with_another_directory_is_not_that_node(
+    known: KnownPeers, metrics: Metrics
+) -> None:
+    for op in OPERATIONS:
+        with pytest.raises(Unauthorized, match="registered with another data directory"):
+            known.asker(hello(2, 8), op)
+    with pytest.raises(Unauthorized):
+        known.speaker(hello(2))
+    assert refused(metrics, "incarnation") == len(OPERATIONS) + 1
+
+
+def test_a_node_that_is_not_registered_yet_asks_again_later(
+    known: KnownPeers, metrics: Metrics
+) -> None:
+    for op in OPERATIONS:
+        if op is CONTROLLER_INSTALL:  # whose image says that it is registered
+            assert known.asker(hello(99, 1), op) == 99
+            continue
+        with pytest.raises(Unavailable) as caught:
+            known.asker(hello(99, 1), op)
+        assert caught.value.retryable
+    assert refused(metrics, "unregistered") == len(OPERATIONS) - 1
+
+
+def test_a_removed_node_gets_to_know_that_and_nothing_else(known: KnownPeers) -> None:
+    for op in OPERATIONS:
+        if op in (HEARTBEAT, KNOWN_IMAGE, COMMAND):
+            assert known.asker(hello(3, 8), op) == 3
+            continue
+        with pytest.raises(Unauthorized, match="node 3 was removed from the cluster"):
+            known.asker(hello(3, 8), op)
+
+
+@pytest.mark.parametrize(
+    ("error", "for_good"),
+    [
+        (InvalidArgument("a copy", what="incarnation"), True),
+        (InvalidArgument("removed", what="node"), True),
+        (InvalidArgument("a typing error of an operator", what="address"), False),
+        (InvalidArgument("too long", what="zone"), False),
+        (InvalidArgument("a jump", what="boot"), False),
+        (Unavailable("later"), False),
+    ],
+)
+def test_what_an_operator_can_correct_shuts_no_directory_out_for_good(
+    error: Exception, for_good: bool
+) -> None:
+    """The refusal of a registration was stored, and the node refused at each later start."""
+    assert _is_for_good(error) == for_good  # type: ignore[arg-type]
+
+
+def test_x11_a_clock_that_is_none_says_nothing() -> None:
+    """Two made-up nodes with clocks of 2^64 - 1: the next append could not be packed, and its
+    leader ended."""
+    now = 1_700_000_000_000
+    clocks = Clocks(wall_ms=lambda: now, monotonic=lambda: 50.0)
+    clocks.heard(2, now)
+    for clock in ((1 << 64) - 1, 1 << 63, 253_402_300_800_000, -1):
+        for peer in (2, 3, 4):
+            clocks.heard(peer, clock)
+        assert clocks.correction_ms() == 0
+        assert clocks.stamp_ms() == now
+    ahead = Clocks(wall_ms=lambda: (1 << 64) - 1, monotonic=lambda: 50.0)
+    assert ahead.stamp_ms() == 253_402_300_799_999

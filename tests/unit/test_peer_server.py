@@ -1,0 +1,113 @@
+"""The port for peers: who is refused, and how many connections a node gets."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from lognode.client import limits
+from lognode.client.acceptor import ServerConnection
+from lognode.client.errors import LognodeError, Unauthorized, Unavailable
+from lognode.client.wire import Hello, Role, Welcome
+from lognode.node.peer_server import PeerServer
+from lognode.node.server import Server
+
+NONCE = bytes(32)
+KNOWN = (1, 2, 3)
+
+
+class Link:
+    """A connection of a node, last heard of at `last_in_s`."""
+
+    def __init__(self, node: int, last_in_s: float = 0.0) -> None:
+        self.hello = Hello(role="node", nonce=NONCE, cluster="c", node=node)
+        self.last_in_s = last_in_s
+        self.address = f"h:{node}"
+        self.refused: list[LognodeError] = []
+        self.on_lost: Callable[[Link], None] = lambda _: None
+
+    def refuse(self, error: LognodeError) -> None:
+        """As a connection does: it is lost at once."""
+        self.refused.append(error)
+        self.on_lost(self)
+
+
+class Rig:
+    """A port for peers, and how many connections it told its server of."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.told: list[str] = []
+
+        def count(by: int) -> None:
+            self.open += by
+
+        behind: Any = SimpleNamespace(
+            welcome=lambda hello, nonce: Welcome(nonce=nonce, cluster="c", node=9),
+            opened=lambda _: count(1), closed=lambda *_: count(-1),
+        )  # fmt: skip
+        self.server = PeerServer(
+            cast(Server, behind), is_known=KNOWN.__contains__, address="h:4600",
+            on_closed=lambda reason, _: self.told.append(reason),
+        )  # fmt: skip
+
+    def connect(self, node: int, last_in_s: float = 0.0) -> Link:
+        link = Link(node, last_in_s)
+        link.on_lost = self.end
+        self.server.opened(cast(ServerConnection, link))
+        return link
+
+    def end(self, link: Link) -> None:
+        self.server.closed(cast(ServerConnection, link), Unavailable("it has gone"))
+
+
+@pytest.mark.parametrize(
+    ("role", "node", "said"),
+    [
+        ("client", None, "port is for the nodes of the cluster; clients dial h:4600"),
+        ("client", 1, "port is for the nodes of the cluster; clients dial h:4600"),
+        ("node", None, "to join dial h:4600, with --join"),
+    ],
+)
+def test_only_nodes_of_the_cluster_are_welcome(role: Role, node: int | None, said: str) -> None:
+    rig = Rig()
+    with pytest.raises(Unauthorized, match=said):
+        rig.server.welcome(Hello(role=role, nonce=NONCE, node=node), NONCE)
+    assert rig.server.welcome(Link(2).hello, NONCE).node == 9
+
+
+def test_a_node_gets_its_connections_and_loses_the_one_that_was_silent_for_longest() -> None:
+    rig = Rig()
+    links = [rig.connect(2, last_in_s) for last_in_s in (5.0, 1.0, 3.0, 4.0)]
+    others = [rig.connect(3) for _ in range(4)]
+    new = rig.connect(2, 9.0)
+    assert [bool(link.refused) for link in links] == [False, True, False, False]
+    assert "node 2 may have 4 connections here" in links[1].refused[0].message
+    assert not any(link.refused for link in (*others, new))
+    assert rig.told == ["peer_crowd"]
+    assert rig.open == 8
+    for link in (*links, *others, new):
+        if not link.refused:
+            rig.end(link)
+    assert rig.open == 0
+    assert rig.server._crowds == {}
+
+
+def test_strangers_take_nothing_from_a_known_node_however_many_ids_they_claim() -> None:
+    rig = Rig()
+    link = rig.connect(2)
+    strangers = [rig.connect(100 + n, float(n)) for n in range(200)]
+    kept = [stranger for stranger in strangers if not stranger.refused]
+    assert kept == strangers[-limits.stranger_connections_max :]
+    assert not link.refused
+    another = rig.connect(3)
+    assert not another.refused
+
+
+def test_a_link_whose_node_is_known_meanwhile_ends_as_it_began() -> None:
+    rig = Rig()
+    link = rig.connect(50)
+    rig.server._is_known = lambda _: True
+    rig.end(link)
+    assert rig.server._crowds == {}

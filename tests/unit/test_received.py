@@ -1,0 +1,233 @@
+"""Images of the metadata from other nodes: taken when they are later or earlier states of one
+history, and refused, without an effect or an internal error, when they are anything else."""
+
+import copy
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import pytest
+from metadata_log import Controller
+
+from lognode.client.errors import Conflict, LognodeError, RemoteProtocolError
+from lognode.partitions.metadata import Metadata
+from lognode.partitions.model import Descriptor
+from lognode.partitions.received import descriptor, received
+
+Image = dict[str, Any]
+
+
+def grown() -> Controller:
+    """Three nodes, two logs, an operation under way, one that has ended, a log that is gone."""
+    controller = Controller().nodes(3)
+    for name in ("orders", "gone", "views"):
+        controller.do("create_log", name=name, ranges=2)
+    controller.do("delete_log", name="gone")
+    controller.do("split_range", log="orders", at=b"m")
+    controller.do("open_producer", name="writer")
+    return controller
+
+
+def wire(metadata: Metadata) -> Image:
+    image: Image = msgpack.unpackb(msgpack.packb(metadata.image()), strict_map_key=False)
+    return image
+
+
+@pytest.fixture(scope="module")
+def known() -> Metadata:
+    return grown().metadata
+
+
+def test_an_image_is_taken_by_who_knows_nothing_and_by_who_knows_all(known: Metadata) -> None:
+    for mine in (Metadata(), known):
+        assert received(wire(known), mine).image() == known.image()
+
+
+STRANGE: tuple[Any, ...] = (
+    None, True, -1, 1 << 63, (1 << 64) - 1, 1.5, "", "text", b"", b"bytes", [], [None],
+    [[1, 2, 3]], {}, {"a": 1}, {1: [2]}, [{}], [[]],
+)  # fmt: skip
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Each container in the value, and each place in it."""
+    found: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        found += [(value, name) for name in value]
+        for each in value.values():
+            found += places(each)
+    elif isinstance(value, list):
+        found += [(value, at) for at in range(len(value))]
+        for each in value:
+            found += places(each)
+    return found
+
+
+@pytest.mark.parametrize("image", [None, 5, "image", b"", [], {}, {"version": 1}])
+def test_what_is_no_image_is_refused(image: Any, known: Metadata) -> None:
+    with pytest.raises(RemoteProtocolError, match="an image of the metadata that is none"):
+        received(image, known)
+
+
+def test_an_image_with_one_thing_that_is_wrong_is_refused_or_can_be_used(known: Metadata) -> None:
+    """Each value of an image, one after the other, replaced by each strange one, or left out. What
+    is taken all the same, an address of any text for one, can be stored and gone on from."""
+    taken, told = 0, []
+    for number in range(len(places(wire(known)))):
+        for strange in (*STRANGE, ...):
+            image = wire(known)
+            container, place = places(image)[number]
+            if strange is ...:
+                del container[place]
+            else:
+                container[place] = copy.deepcopy(strange)
+            for mine in (Metadata(), known):
+                try:
+                    metadata = received(image, mine)
+                except (RemoteProtocolError, Conflict) as error:
+                    told.append(error.message)
+                    continue
+                taken += 1
+                msgpack.packb(metadata.image())
+                metadata.replicas_by_node()
+                for range_ in metadata.ranges.values():
+                    metadata.name_of(range_)
+                    range_.fingerprint()
+    assert len(told) > 4 * taken
+    assert max(map(len, told)) < 500
+
+
+def test_images_with_many_things_that_are_wrong(known: Metadata) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for _ in range(2_000):
+        image = wire(known)
+        for _ in range(rng.randint(1, 4)):
+            container, place = rng.choice(places(image))
+            container[place] = copy.deepcopy(rng.choice(STRANGE))
+        try:
+            received(image, known)
+        except (RemoteProtocolError, Conflict):
+            continue
+
+
+def emptied(image: Image) -> None:
+    image.update(logs=[], ranges=[], operations=[])
+
+
+def without_a_log(image: Image) -> None:
+    gone = image["logs"].pop(0)["log_id"]
+    image["ranges"] = [range_ for range_ in image["ranges"] if range_["log"] != gone]
+    image["operations"] = []
+
+
+def without_a_node(image: Image) -> None:
+    image["nodes"].pop()
+    for range_ in (image["controller"], *image["ranges"]):
+        range_["members"] = [1]
+    for operation in image["operations"]:
+        for output in operation["outputs"]:
+            output["members"] = [1]
+
+
+def of_another_cluster(image: Image) -> None:
+    image["cluster"] = "another"
+
+
+def of_another_node(image: Image) -> None:
+    image["nodes"][1]["incarnation"] += 1
+
+
+def with_ids_given_again(image: Image) -> None:
+    image["next_ids"]["producer"] = 1
+
+
+def with_what_was_over(image: Image) -> None:
+    image["done"] = {}
+
+
+def of_an_earlier_generation(image: Image) -> None:
+    for row in (*image["ranges"], *image["operations"]):
+        if "id" in row:
+            row["generation"] = 0
+        else:
+            row["inputs"] = [[range_id, 0] for range_id, _ in row["inputs"]]
+
+
+def of_fewer_changes(image: Image) -> None:
+    image["version"] = 1
+    image["controller"]["generation"] += 1
+
+
+WRONG: list[Callable[[Image], None]] = [
+    emptied, without_a_log, without_a_node, of_another_cluster, of_another_node,
+    with_ids_given_again, with_what_was_over, of_an_earlier_generation, of_fewer_changes,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spoil", WRONG)
+def test_a_later_image_that_takes_something_away_is_refused(
+    spoil: Callable[[Image], None], known: Metadata
+) -> None:
+    image = wire(known)
+    image["version"] += 7
+    received(image, known)
+    spoil(image)
+    with pytest.raises(Conflict, match="contradicts what this node knows"):
+        received(image, known)
+    image["controller"]["generation"] += 1  # nor does a new generation bring it
+    with pytest.raises(Conflict):
+        received(image, known)
+
+
+def test_an_earlier_image_that_lacks_what_was_there_is_refused(known: Metadata) -> None:
+    for spoil in (emptied, without_a_log, without_a_node, of_another_cluster):
+        image = wire(known)
+        image["version"] -= 1
+        received(image, known)
+        spoil(image)
+        with pytest.raises(Conflict):
+            received(image, known)
+
+
+def test_a_node_that_was_removed_never_comes_back() -> None:
+    controller = Controller().nodes(3)
+    controller.do("node_state", node=3, state="DEAD")
+    assert "ok" in controller.do("remove_node", node=3, dead=True)
+    image = wire(controller.metadata)
+    image["version"] += 1
+    image["nodes"][2]["state"] = "ACTIVE"
+    with pytest.raises(Conflict, match="node 3 was removed, and is ACTIVE"):
+        received(image, controller.metadata)
+
+
+@pytest.mark.parametrize(
+    "body", [None, 5, {}, {"id": 0}, {"id": 0, "generation": (1 << 64) - 1, "members": "abc"}]
+)
+def test_what_is_no_descriptor_is_refused(body: Any) -> None:
+    with pytest.raises(RemoteProtocolError):
+        descriptor(body)
+
+
+def test_a_descriptor_survives_the_wire(known: Metadata) -> None:
+    for range_ in known.ranges.values():
+        sent = msgpack.unpackb(msgpack.packb(range_.to_wire()))
+        assert descriptor(sent) == range_ == Descriptor.from_wire(sent)
+
+
+def test_an_image_of_before_with_bad_records_is_taken() -> None:
+    """Addresses, zones and policies are not looked at: nobody could go on from such an image."""
+    metadata = Metadata()
+    metadata.apply(1, 1, {"op": "found", "cluster": "c", "node": 1})
+    register = {"op": "register", "address": "a..b:4600", "zone": "z" * 9_999, "http": "\0",
+                "incarnation": (1 << 64) - 1, "boot": (1 << 64) - 1}  # fmt: skip
+    assert "ok" in metadata.apply(2, 1, register)
+    create = {"op": "create_log", "name": "log", "retention_ms": (1 << 64) - 1}
+    assert "ok" in metadata.apply(3, 1, create)
+    for mine in (Metadata(), metadata):
+        try:
+            assert received(wire(metadata), mine).image() == metadata.image()
+        except LognodeError as error:
+            raise AssertionError(error) from None
