@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..client.errors import LognodeError
-from ..client.protocol import Operation, Permission
+from ..client.protocol import Operation
 from ..partitions import commands
 
 OK: Final = "OK"
@@ -62,9 +62,7 @@ class Audit:
         self, principal: str, address: str, operation: Operation, body: Mapping[str, Any],
         error: LognodeError | None,
     ) -> None:  # fmt: skip
-        """A request was served, or refused by whoever serves it; records those that administer."""
-        if operation.permission is not Permission.ADMIN:
-            return
+        """Record a request that administers, served or refused by its handler."""
         self._emit(
             {"event": "request", "operation": operation.name, "principal": principal,
              "address": address, "about": shown(body), **_outcome(error)}

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from .logs import timestamp
-from .system_log import SystemLog
 
 NAME: Final = "_audit"
 RETENTION_MS: Final = 90 * 24 * 3_600_000
@@ -16,18 +15,25 @@ log = logging.getLogger("lognode.audit")
 class AuditTrail:
     """Gives each record its time, its node and an id, and hands it on.
 
-    `system_log` None: records are JSON lines only. The id is `NODE.BOOT.NUMBER`; a record whose
-    append had an unknown outcome may be in the log twice, under one id. The key is the principal:
-    what one principal did is one ordered history.
+    `put(key, record)` takes what the log `_audit` gets, while `is_known`. The id is
+    `NODE.BOOT.NUMBER`; a record whose append had an unknown outcome may be in the log twice, under
+    one id. The key is the principal: what one principal did is one ordered history.
     """
 
     def __init__(
-        self, node: int, boot: int, wall_ms: Callable[[], int], system_log: SystemLog | None
+        self,
+        node: int,
+        boot: int,
+        wall_ms: Callable[[], int],
+        put: Callable[[bytes, dict[str, Any]], None],
+        *,
+        is_known: Callable[[], bool],
     ) -> None:
         self._node = node
         self._boot = boot
         self._wall_ms = wall_ms
-        self._system_log = system_log
+        self._put = put
+        self._is_known = is_known
         self._number = 0
 
     def emit(self, record: dict[str, Any]) -> None:
@@ -38,5 +44,5 @@ class AuditTrail:
             "at": timestamp(self._wall_ms() / 1000), "node": self._node, **record,
         }  # fmt: skip
         log.info("audit", extra={"fields": {"record": whole}})
-        if self._system_log is not None:
-            self._system_log.put(str(record["principal"]).encode(), whole)
+        if self._is_known():
+            self._put(str(record["principal"]).encode(), whole)

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from lognode.client.errors import LogNotFound, Unauthorized
-from lognode.client.protocol.appends import APPEND
 from lognode.client.protocol.cluster import CREATE_LOG, DELETE_LOG, NODE_REKEY
 from lognode.node.audit import OK, Audit, shown
 from lognode.partitions import commands
@@ -37,12 +36,6 @@ def test_X7_a_request_that_administers_is_recorded_with_who_and_outcome() -> Non
     }  # fmt: skip
     assert second["outcome"] == "LOG_NOT_FOUND"
     assert second["message"] == "there is no log 'x'"
-
-
-def test_X7_a_request_that_administers_nothing_is_not_recorded() -> None:
-    kept = Kept()
-    kept.audit.asked("ann", "10.0.0.1:5000", APPEND, {"batches": [b""]}, None)
-    assert not kept.records
 
 
 def test_X7_a_metadata_command_is_recorded_with_the_node_that_proposed_it() -> None:
