@@ -30,12 +30,10 @@ _URI_NAME: Final = 0x86
 _ALTERNATIVE_NAMES: Final = b"\x55\x1d\x11"
 _COMMON_NAME: Final = b"\x55\x04\x03"
 _NAME_PATTERN: Final = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{name_chars_max - 1}}}"
-_NAME: Final = re.compile(_NAME_PATTERN)
-_URI: Final = re.compile(rf"lognode://cluster/({_NAME_PATTERN})/(node|client)/({_NAME_PATTERN})")
-_ID: Final = re.compile(r"[0-9a-f]{32}")
-_PEM: Final = re.compile(
-    r"-----BEGIN CERTIFICATE-----\s*([A-Za-z0-9+/=\s]+?)-----END CERTIFICATE-----"
-)
+# Patterns are compiled when they are first used: most programs that import the SDK never do.
+_URI: Final = rf"lognode://cluster/({_NAME_PATTERN})/(node|client)/({_NAME_PATTERN})"
+_ID: Final = r"[0-9a-f]{32}"
+_PEM: Final = r"-----BEGIN CERTIFICATE-----\s*([A-Za-z0-9+/=\s]+?)-----END CERTIFICATE-----"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +71,13 @@ class Certificate:
         return {cluster for cluster, _ in (*self.nodes(), *self.clients())}
 
     def _named(self, kind: str) -> list[tuple[str, str]]:
-        found = map(_URI.fullmatch, self.uris)
+        found = (re.fullmatch(_URI, uri) for uri in self.uris)
         return [(match[1], match[3]) for match in found if match and match[2] == kind]
 
 
 def check_name(name: str, what: str) -> str:
     """Return a name that may stand in a certificate's URI. Raises InvalidArgument."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME_PATTERN, name):
         raise InvalidArgument(
             f"{what} {name!r} is not allowed in a certificate; use 1 to {name_chars_max} letters, "
             "digits, dots, dashes or underscores, and begin with a letter or a digit",
@@ -100,13 +98,13 @@ def client_uri(cluster: str, client: str) -> str:
 
 def is_cluster_id(cluster: str) -> bool:
     """Whether a cluster in a certificate is given by its id, and not by a name."""
-    return _ID.fullmatch(cluster) is not None
+    return re.fullmatch(_ID, cluster) is not None
 
 
 def from_pem(text: str) -> list[Certificate]:
     """The certificates of a PEM file, in order. Raises ValueError."""
     try:
-        return [parse(binascii.a2b_base64(match[1])) for match in _PEM.finditer(text)]
+        return [parse(binascii.a2b_base64(match[1])) for match in re.finditer(_PEM, text)]
     except binascii.Error as error:
         raise ValueError(f"PEM block that is not base64: {error}") from None
 

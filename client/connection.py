@@ -10,10 +10,9 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from . import errors, limits, wire
-from .certificate import Certificate
 from .errors import (
     InvalidArgument,
     LognodeError,
@@ -28,6 +27,9 @@ from .protocol import Operation, frames, name_of
 from .tls import Channel, DialTls
 from .transport import FrameTransport
 from .wire import Hello, Welcome
+
+if TYPE_CHECKING:
+    from .certificate import Certificate  # it takes long to load
 
 ping_after_s: Final = 1.0
 dead_after_s: Final = 2.5
@@ -71,7 +73,7 @@ class Connection:
         return self._transport.peer_address
 
     @property
-    def certificate(self) -> Certificate | None:
+    def certificate(self) -> "Certificate | None":
         """The verified certificate of the other side; None without TLS."""
         channel = self._transport.channel
         return None if channel is None else channel.certificate

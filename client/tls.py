@@ -16,12 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .certificate import Certificate, parse
 from .errors import InvalidArgument, LognodeError, RemoteProtocolError, Unauthorized
 from .private_files import read_private
 
-if TYPE_CHECKING:
-    from pathlib import Path  # it takes long to load
+if TYPE_CHECKING:  # these take long to load
+    from pathlib import Path
+
+    from .certificate import Certificate
 
 _ALERT: Final = 0x15
 _HANDSHAKE: Final = 0x16
@@ -75,7 +76,7 @@ class DialTls:
     """
 
     context: ssl.SSLContext
-    check: Callable[[Certificate], None] | None = None
+    check: Callable[["Certificate"], None] | None = None
 
     def channel(self, host: str) -> "Channel":
         """The channel of one connection to the host."""
@@ -224,8 +225,8 @@ class Channel:
         *,
         server_side: bool,
         host: str | None = None,
-        own: Certificate | None = None,
-        check: Callable[[Certificate], None] | None = None,
+        own: "Certificate | None" = None,
+        check: Callable[["Certificate"], None] | None = None,
     ) -> None:
         self.server_side = server_side
         self.secured = False
@@ -320,6 +321,8 @@ class Channel:
             raise explained(error, self._host) from None
         der = self._object.getpeercert(binary_form=True)
         if der is not None:
+            from .certificate import parse
+
             try:
                 self.certificate = parse(der)
             except ValueError as error:
