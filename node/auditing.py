@@ -16,6 +16,7 @@ from .audit_trail import NAME, RETENTION_MS, AuditTrail
 from .controller_replica import ControllerReplica
 from .data_directory import Identity
 from .own_appends import OwnAppends
+from .reserved import Reserved
 from .system_log import SystemLog
 from .view import View
 
@@ -46,6 +47,7 @@ class Auditing:
             serve=lambda body: self.append(body), create=create,
         )  # fmt: skip
         self._node = identity.node_id
+        self.reserved = Reserved(lambda: view.metadata)
         self._log = SystemLog(NAME, partial(own.append, NAME, RETENTION_MS))
         trail = AuditTrail(
             identity.node_id, identity.boot, wall_ms, self._log.put, is_known=is_known

@@ -497,6 +497,7 @@ class Node:
             known_peers=self._known_peers,
             gate=self._entrance.gate,
             audit=self._auditing.audit,
+            reserved=self._auditing.reserved,
             metrics=self._metrics,
             on_stranger=Strangers(
                 cluster=identity.cluster_id,

@@ -33,6 +33,7 @@ from .known_peers import KnownPeers
 from .metrics import Metrics
 from .quotas import Payer
 from .raft_in import RaftIn
+from .reserved import Reserved
 
 T = TypeVar("T")
 Body = dict[str, Any]
@@ -73,6 +74,7 @@ class Server:
         known_peers: KnownPeers,
         gate: Gate,
         audit: Audit,
+        reserved: Reserved,
         metrics: Metrics,
         on_stranger: Callable[[str, bool], None],
         on_broken: Callable[[BaseException], None],
@@ -95,6 +97,7 @@ class Server:
         """Whether a node proves that it is one, by a secret or a certificate."""
         self._visible = visible
         self._audit = audit
+        self._reserved = reserved
         self._metrics = metrics
         self._answered = {
             operation: metrics.requests.labels(operation.name, "OK")
@@ -180,6 +183,8 @@ class Server:
             )  # fmt: skip
 
     def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
+        if _role(request.connection) == "client":
+            self._reserved.check(request.operation, request.body)
         payer, share = self._gate.admit(request), request.connection.share
         if payer is not None and share is not None:
             return self._charged(request, share, payer)

@@ -17,7 +17,7 @@ def records(client: lognode.Client) -> list[dict[str, Any]]:
     """What the log `_audit` has, by node and number."""
     found = []
     log = client.log("_audit")
-    for key in log.keys():
+    for key in list(log.keys()):
         found += [json.loads(entry.value or b"") for entry in log.scan(key)]
     return sorted(found, key=lambda record: tuple(map(int, record["id"].split("."))))
 
@@ -69,6 +69,10 @@ def test_X7_administration_and_refusals_are_in_the_log_with_their_principals(
         assert len({record["id"] for record in found}) == len(found), "each once"
         text = json.dumps(found) + json.dumps([lines(node) for node in cluster.nodes])
         assert web["token"].partition(".")[2] not in text, "no secret"
+        with pytest.raises(lognode.Unauthorized, match="written by the cluster alone"):
+            admin.log("_audit").append("web", b"forged")
+        with pytest.raises(lognode.Unauthorized, match="written by the cluster alone"):
+            admin.log("_audit").trim("web", before=1 << 40)
         assert {record["id"] for record in found} <= {
             record["id"] for node in cluster.nodes for record in lines(node)
         }
