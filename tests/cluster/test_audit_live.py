@@ -61,7 +61,7 @@ def test_X7_administration_and_refusals_are_in_the_log_with_their_principals(
             {"event": "request", "operation": "token_create", "outcome": "OK"},
             {"event": "command", "operation": "create_log", "outcome": "OK"},
             {"event": "refusal", "operation": "delete_log", "principal": "web"},
-            {"event": "refusal", "operation": "append", "principal": "web"},
+            {"event": "refusal", "operation": "producer_open", "principal": "web"},
             {"event": "refusal", "operation": "hello", "outcome": "UNAUTHORIZED"},
         ):
             testing.eventually(lambda wanted=wanted: told(**wanted), what=f"{wanted} is there")
