@@ -4,14 +4,12 @@ The table of messages has checked types and bounds before a handler sees a body;
 make the node's own values of them.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
-from ..client.errors import InvalidArgument
 from ..raft.types import GroupId
 from ..statemachine.band_reads import Band, Position
 
-T = TypeVar("T")
 Body = Mapping[str, Any]
 
 
@@ -26,11 +24,3 @@ def position(value: list[Any] | None) -> Position:
         return Position()
     bands, following = value
     return Position(tuple(Band(*band) for band in bands), following)
-
-
-def parsed(what: str, parse: Callable[[Any], T], value: Any) -> T:
-    """Return what `parse` makes of a nested record of a peer. Raises InvalidArgument."""
-    try:
-        return parse(value)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise InvalidArgument(f"`{what}` is malformed: {error!r}", what=what) from None

@@ -1,8 +1,5 @@
 """What the fields of a checked body mean to a node."""
 
-import pytest
-
-from lognode.client.errors import InvalidArgument
 from lognode.node import fields
 from lognode.raft.types import GroupId
 from lognode.statemachine.band_reads import Band, Position
@@ -15,8 +12,3 @@ def test_a_group_is_its_range_and_generation() -> None:
 def test_an_export_begins_without_a_position_and_goes_on_at_its_bands() -> None:
     assert fields.position(None) == Position()
     assert fields.position([[[1, 9, b"k", 7]], 20]) == Position((Band(1, 9, b"k", 7),), 20)
-
-
-def test_a_malformed_nested_record_is_refused_by_its_name() -> None:
-    with pytest.raises(InvalidArgument, match="`descriptor` is malformed"):
-        fields.parsed("descriptor", lambda body: body["id"], {})
