@@ -37,6 +37,8 @@ from .recoveries import Recoveries
 from .view import View
 
 _DEADLINE_S = 10.0
+_REMOVED = "removed"
+"""The reason of an Unavailable that tells a forwarding node that the cluster goes on without it."""
 _VERSION_WAIT_S = 0.5
 _ONCE = frozenset(
     {
@@ -386,6 +388,8 @@ class ClusterService:
             except (NotLeader, Sealed, Unavailable, Timeout) as error:
                 if error.outcome != "not_applied" and command.get("op") in _ONCE:
                     raise
+                if error.fields.get("reason") == _REMOVED:
+                    raise  # this node ends as soon as it hears so; the client asks another node
                 last = error
                 hint = error.fields.get("hint")
                 if type(hint) is int and hint not in tried:
@@ -433,7 +437,9 @@ class ClusterService:
         if not isinstance(op, str) or op not in _FORWARDED:
             raise InvalidArgument(f"nobody forwards {shown(op)}", what="command")
         if op != commands.REGISTER and lifecycle.is_removed(sender, self._view.metadata.nodes):
-            raise Unauthorized(f"node {sender} was removed from the cluster")
+            raise Unavailable(
+                f"node {sender} was removed from the cluster; ask another node", reason=_REMOVED
+            )
         if op == commands.REGISTER and not _is(command.get("node"), None, sender):
             raise Unauthorized(
                 f"node {sender} cannot register node {shown(command['node'])}; each node registers "

@@ -101,8 +101,9 @@ def test_what_keeps_a_node_from_starting_is_one_line_and_exit_code_1(
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    (port,) = free_ports(1)  # and the port after it, at which a node listens for its peers
+    with socket.create_server(("127.0.0.1", port)):
+        address = f"127.0.0.1:{port}"
         for flag in ("--listen", "--peer-listen", "--http"):
             code, stderr = run_node("--data", str(tmp_path / flag), flag, address)
             assert code == 1

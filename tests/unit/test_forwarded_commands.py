@@ -1,0 +1,44 @@
+"""A node hands metadata commands on to the controller's leader; a removed node does not."""
+
+import asyncio
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from metadata_log import Controller
+
+from lognode.client.errors import Unavailable
+from lognode.node.cluster_service import ClusterService
+from lognode.partitions.metadata import Metadata
+
+
+def service(node: int, metadata: Metadata) -> ClusterService:
+    view = SimpleNamespace(metadata=metadata, controller_leader=lambda: 1)
+    unused: Any = None
+    return ClusterService(
+        node_id=lambda: node, host=unused, view=view, connection=unused, status=unused,
+        rng=random.Random(1), handover=unused, recoveries=SimpleNamespace(report=None),
+        room=unused, wall_ms=unused,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_a_client_of_a_removed_node_is_told_at_once_to_ask_another() -> None:
+    """`Unauthorized`, which no client retries, ended the call of a client that asked for nothing
+    forbidden."""
+    controller = Controller().nodes(2)
+    before = Metadata.from_image(controller.metadata.image())
+    controller.do("node_state", node=2, state="DEAD")
+    controller.do("remove_node", node=2, dead=True)
+    leader, removed = service(1, controller.metadata), service(2, before)
+    asked = 0
+
+    async def at(node: int, command: dict[str, Any], deadline: float) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        return await leader.peer_command(2, {"command": command})
+
+    removed._command_at = at  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match="node 2 was removed from the cluster; ask another"):
+        asyncio.run(removed.command({"op": "remove_node", "node": 2, "dead": False}))
+    assert asked == 1
