@@ -87,7 +87,7 @@ class Handler(Protocol):
     def message(self, connection: "ServerConnection", operation: Operation, body: Body) -> None:
         """Take a one-way message."""
 
-    def refused(self, number: int, error: LognodeError) -> None:
+    def refused(self, connection: "ServerConnection", number: int, error: LognodeError) -> None:
         """A request was answered with an error before it came to `request`: the operation with
         this number is unknown, or not for the dialler, or its body is not what the table says."""
 
@@ -112,6 +112,9 @@ class ListenTls(Protocol):
         """A connection has ended before its handshake was done."""
 
 
+Refused = Callable[["ServerConnection", LognodeError], None]
+
+
 class ServerConnection:
     """One accepted connection. `hello` says who dialled, once `Handler.opened` was called."""
 
@@ -126,13 +129,16 @@ class ServerConnection:
         budgets: NodeBudgets,
         sit: Callable[[], None],
         on_late: Callable[[], None],
+        on_refused: "Refused",
     ) -> None:
         """`sit` takes a seat among the connections whose handshake is done, or raises Overloaded;
-        `on_late` is told of a handshake that takes too long."""
+        `on_late` is told of a handshake that takes too long; `on_refused` of a connection that
+        ended before its handshake was done."""
         self.hello: Hello | None = None
         self._tls = tls
         self._sit = sit
         self._on_late = on_late
+        self._on_refused = on_refused
         self._handler = handler
         self._budgets = budgets
         self._secret = secret
@@ -449,7 +455,7 @@ class ServerConnection:
             return Request(self, operation, request_id, checked, memory, keys)
         except LognodeError as error:
             self._send(request_id, frames.ERROR, to_wire(error))
-            self._handler.refused(kind, error)
+            self._handler.refused(self, kind, error)
             return None
 
     def _start(self, message: Frame) -> None:
@@ -575,7 +581,9 @@ class ServerConnection:
             request.abandon()
         if self._open:
             self._handler.closed(self, error)
-        elif self._tls is not None:
+            return
+        self._on_refused(self, error)
+        if self._tls is not None:
             self._tls.refused(self.address, error)
 
 
@@ -590,18 +598,20 @@ async def serve(
     budgets: NodeBudgets | None = None,
     bounds: Bounds | None = None,
     on_closed: Closed = lambda reason, address: None,
+    on_refused: "Refused" = lambda connection, error: None,
 ) -> Listener:
     """Listen at `host:port` (0: any free port). Raises OSError when that is impossible.
 
     The listeners of a node share `budgets`. `on_closed` is told of each connection that had to go,
-    or could not be accepted, and why.
+    or could not be accepted, and why; `on_refused` of each that ended before its handshake was
+    done.
     """
     shared = budgets or NodeBudgets()
 
     def connect(accepted: Accepted) -> ServerConnection:
         return ServerConnection(
             accepted, handler, secret=secret, tls=tls, entropy=entropy, budgets=shared,
-            sit=accepted.sit, on_late=partial(accepted.tell, "late"),
+            sit=accepted.sit, on_late=partial(accepted.tell, "late"), on_refused=on_refused,
         )  # fmt: skip
 
     listener = Listener(

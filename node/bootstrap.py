@@ -245,7 +245,7 @@ class _Lobby:
     def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         """Nobody has anything to say to it."""
 
-    def refused(self, number: int, error: LognodeError) -> None:
+    def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
         """Nothing is counted."""
 
     def failed(self, number: int, error: Exception) -> None:

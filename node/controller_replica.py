@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..client.errors import NotLeader, Timeout, from_wire
+from ..client.errors import LognodeError, NotLeader, Timeout, from_wire
 from ..partitions import commands, proposals
 from ..partitions.metadata import Metadata
 from ..partitions.model import Descriptor
@@ -14,6 +14,9 @@ from ..raft.types import LogEntry
 from .replica import Replica, Services
 
 _CHECKPOINT_ENTRIES = 512
+
+
+OnCommand = Callable[[dict[str, Any], LognodeError | None], None]
 
 
 class ControllerReplica(Replica):
@@ -40,6 +43,8 @@ class ControllerReplica(Replica):
         self.checkpointed_index = applied[0]
         self.leads_since: float | None = None
         self._on_change = on_change
+        self.on_command: OnCommand = lambda command, error: None
+        """Gets each command that was proposed here, and the error that refused it."""
         self._version_told = metadata.version
 
     @property
@@ -63,15 +68,22 @@ class ControllerReplica(Replica):
             raise self.not_leader()
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self.propose(commands.encode(command), (future,))
+        error: LognodeError | None = None
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await future
+            if "error" in answer:
+                raise from_wire(answer["error"])
+            ok: dict[str, Any] = answer["ok"]
+            return ok
         except TimeoutError:
-            raise Timeout("the controller did not commit in time") from None
-        if "error" in answer:
-            raise from_wire(answer["error"])
-        ok: dict[str, Any] = answer["ok"]
-        return ok
+            error = Timeout("the controller did not commit in time")
+            raise error from None
+        except LognodeError as refusal:
+            error = refusal
+            raise
+        finally:
+            self.on_command(command, error)
 
     async def ready(self, *, timeout_s: float = 5.0) -> None:
         """Return when this member leads, with a quorum that says so (executions 1.29)."""

@@ -14,13 +14,12 @@ from functools import partial
 from typing import Any
 
 from ..client.address import split_address
-from ..client.errors import InvalidArgument, LognodeError
+from ..client.errors import InvalidArgument
 from ..client.invariants import InvariantError
 from ..client.meter import NodeBudgets
 from ..client.protocol import Operation
 from ..client.protocol import peers as protocol
 from ..client.request import Room, no_room
-from ..partitions import commands
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor, Span
@@ -32,6 +31,7 @@ from ..statemachine.merge_process import Merger
 from ..statemachine.meta import LmdbMeta
 from ..statemachine.segments import SegmentStore
 from . import descriptors, logs, rows
+from .auditing import Auditing
 from .base_server import BaseServer
 from .base_transfer import BaseFetcher
 from .bootstrap import Found, agree
@@ -216,7 +216,7 @@ class Node:
             self._duties.run(), self._maintenance.run(), self._memtables.watch(), self._scrub.run(),
             self._memtables.build(), self._merges.run(), self._removals.run(), self._changes.run(),
             self._disk_watch.run(), self._entrance.run(), self._exposure.run(),
-            Garbage(lambda: not self._view.metadata.operations).run(),
+            self._auditing.run(), Garbage(lambda: not self._view.metadata.operations).run(),
         ):  # fmt: skip
             self._spawn(part)
         for name, begin in (
@@ -448,6 +448,11 @@ class Node:
             is_fresh=lambda: self._known_peers.boot(identity.node_id)
             == (identity.boot, self._process),
         )  # fmt: skip
+        self._auditing = Auditing(
+            identity=identity, view=self._view, connection=self._links.connection,
+            create=self._cluster.create_log, wall_ms=self._clocks.wall_ms,
+            is_known=lambda: self._entrance.accesses.is_on or self._tls is not None,
+        )  # fmt: skip
         body = registration(
             self._config, identity.incarnation, identity.boot, self._process, identity.node_id,
             key="" if self._tls is None else self._tls.key,
@@ -470,6 +475,7 @@ class Node:
             damaged=self._host.refusal, for_good=self._host.damaged.__contains__,
             on_damaged=self._repair.read_found,
         )  # fmt: skip
+        self._auditing.append = data.append
         self._raft_in = RaftIn(
             replica=self._host.groups.get, confirmations=self._confirmations,
             pings=self._pings, registered=self._known_peers.boot, clocks=self._clocks,
@@ -490,6 +496,8 @@ class Node:
             peer_handlers=self._for_peers(bases),
             known_peers=self._known_peers,
             gate=self._entrance.gate,
+            audit=self._auditing.audit,
+            reserved=self._auditing.reserved,
             metrics=self._metrics,
             on_stranger=Strangers(
                 cluster=identity.cluster_id,
@@ -513,7 +521,7 @@ class Node:
         )  # fmt: skip
         self._doors = Doors(
             self._config, self._plan, secret=self._secret, tls=self._tls, budgets=self._budgets,
-            metrics=self._metrics, told=told,
+            metrics=self._metrics, told=told, audit=self._auditing.audit,
         )  # fmt: skip
         if self._tls is not None:
             self._tls.rechecks += (self._doors.recheck, self._links.recheck)
@@ -579,18 +587,10 @@ class Node:
 
     def _controller_began(self, replica: ControllerReplica) -> None:
         self._view.follow_replica(replica.metadata)
+        self._auditing.watch(replica)
         self._spawn(supervised("driver", partial(self._driver.run, replica), self._metrics))
         if not replica.metadata.cluster_id:
-            self._spawn(self._found(replica))
-
-    async def _found(self, replica: ControllerReplica) -> None:
-        """The first command of all; done again until it is in the log."""
-        command = {"op": commands.FOUND, "cluster": self.identity.cluster_id, "node": 1}
-        command |= await self._files.run(self._entrance.founding)
-        while not replica.metadata.cluster_id and not replica.stopped:
-            with contextlib.suppress(LognodeError):
-                await replica.command(command)
-            await asyncio.sleep(0.02)
+            self._spawn(self._entrance.found(replica, self.identity.cluster_id, self._files.run))
 
     async def _status(self, room: Room = no_room) -> dict[str, Any]:
         return await status(

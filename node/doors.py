@@ -4,12 +4,13 @@ import asyncio
 from typing import Any
 
 from ..client import acceptor, limits
-from ..client.acceptor import Handler, ListenTls
+from ..client.acceptor import Handler, ListenTls, ServerConnection
 from ..client.address import split_address
-from ..client.errors import Unavailable
+from ..client.errors import LognodeError, Unavailable
 from ..client.listener import Listener
 from ..client.meter import NodeBudgets
 from ..client.seats import Bounds
+from .audit import Audit
 from .config import Config
 from .descriptors import Plan, open_now
 from .http import HttpServer
@@ -44,6 +45,7 @@ class Doors:
         budgets: NodeBudgets,
         metrics: Metrics,
         told: TurnedAway,
+        audit: Audit,
     ) -> None:
         self._config = config
         self._plan = plan
@@ -51,6 +53,7 @@ class Doors:
         self._tls = tls
         self._budgets = budgets
         self._told = told
+        self._audit = audit
         self._clients: Listener | None = None
         self._peers: Listener | None = None
         self._http: HttpServer | None = None
@@ -99,6 +102,12 @@ class Doors:
             "nodes_max": plan.nodes,
         }
 
+    def _refused(self, connection: ServerConnection, error: LognodeError) -> None:
+        """A connection has ended before its handshake was done."""
+        if not isinstance(error, Unavailable):  # else it went away by itself
+            who = connection.principal.name
+            self._audit.turned_away(who, connection.address, "hello", error)
+
     async def _serve(
         self, handler: Handler, address: str, flag: str, bounds: Bounds, tls: ListenTls | None
     ) -> Listener:
@@ -106,7 +115,7 @@ class Doors:
         try:
             return await acceptor.serve(
                 handler, host, port, secret=self._secret, tls=tls, budgets=self._budgets,
-                bounds=bounds, on_closed=self._told,
+                bounds=bounds, on_closed=self._told, on_refused=self._refused,
             )  # fmt: skip
         except OSError as error:
             raise Unavailable(

@@ -8,6 +8,7 @@ is written before that command, and read again by a founder that ended in betwee
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -18,11 +19,13 @@ from ..client.access import Access
 from ..client.errors import InvalidArgument, LognodeError
 from ..client.private_files import write_private
 from ..client.protocol import Operation
+from ..partitions import commands
 from ..partitions.metadata import Metadata
 from ..partitions.tokens import first_token
 from . import visible
 from .access import Accesses
 from .config import Config
+from .controller_replica import ControllerReplica
 from .data_directory import ADMIN_TOKEN
 from .exposure import Exposure
 from .gate import Gate
@@ -126,6 +129,20 @@ class Entrance:
     def visible(self, operation: Operation, access: Access, answer: Body) -> Body:
         """Return what of the answer the principal may see."""
         return visible.visible(operation, access, answer, self._metadata())
+
+    async def found(
+        self,
+        replica: ControllerReplica,
+        cluster: str,
+        run: Callable[[Callable[[], Body]], Awaitable[Body]],
+    ) -> None:
+        """Propose the first command of all, again until it is in the log; `run` does I/O."""
+        command = {"op": commands.FOUND, "cluster": cluster, "node": 1}
+        command |= await run(self.founding)
+        while not replica.metadata.cluster_id and not replica.stopped:
+            with contextlib.suppress(LognodeError):
+                await replica.command(command)
+            await asyncio.sleep(0.02)
 
     def founding(self) -> Body:
         """Return what the command that founds the cluster says of tokens.

@@ -21,7 +21,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         body: dict[str, Any] = {
-            "time": _timestamp(record.created),
+            "time": timestamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -37,7 +37,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         tail = "".join(f" {name}={value}" for name, value in _fields(record))
-        text = f"{_timestamp(record.created)[11:23]} {record.levelname.lower():7} "
+        text = f"{timestamp(record.created)[11:23]} {record.levelname.lower():7} "
         text += record.getMessage() + tail
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
@@ -67,6 +67,7 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
         yield shown, value
 
 
-def _timestamp(seconds: float) -> str:
+def timestamp(seconds: float) -> str:
+    """UTC, ISO 8601 with milliseconds."""
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds * 1000) % 1000:03d}Z"

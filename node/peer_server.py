@@ -95,8 +95,8 @@ class PeerServer:
     def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         self._server.message(connection, operation, body)
 
-    def refused(self, number: int, error: LognodeError) -> None:
-        self._server.refused(number, error)
+    def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
+        self._server.refused(connection, number, error)
 
     def failed(self, number: int, error: Exception) -> None:
         self._server.failed(number, error)

@@ -18,13 +18,14 @@ from ..client.errors import (
 from ..client.fair_turns import Share
 from ..client.invariants import DiskFailure, InvariantError
 from ..client.principal import Principal, of_node
-from ..client.protocol import OPERATIONS, Operation, Sender, by_number
+from ..client.protocol import OPERATIONS, Operation, Permission, Sender, by_number
 from ..client.protocol.appends import APPEND, PRODUCER_CLOSE
 from ..client.protocol.peers import JOIN, RAFT
 from ..client.protocol.reads import FOLLOW
 from ..client.request import Request, Room
 from ..client.wire import Hello, Welcome
 from .access import Accesses, Shown
+from .audit import Audit
 from .data_service import DataService
 from .follow import Follow, no_pause
 from .gate import Gate, pause_s
@@ -32,6 +33,7 @@ from .known_peers import KnownPeers
 from .metrics import Metrics
 from .quotas import Payer
 from .raft_in import RaftIn
+from .reserved import Reserved
 
 T = TypeVar("T")
 Body = dict[str, Any]
@@ -71,6 +73,8 @@ class Server:
         peer_handlers: Mapping[Operation, PeerHandler],
         known_peers: KnownPeers,
         gate: Gate,
+        audit: Audit,
+        reserved: Reserved,
         metrics: Metrics,
         on_stranger: Callable[[str, bool], None],
         on_broken: Callable[[BaseException], None],
@@ -92,6 +96,8 @@ class Server:
         self._proves_nodes = proves_nodes
         """Whether a node proves that it is one, by a secret or a certificate."""
         self._visible = visible
+        self._audit = audit
+        self._reserved = reserved
         self._metrics = metrics
         self._answered = {
             operation: metrics.requests.labels(operation.name, "OK")
@@ -177,6 +183,8 @@ class Server:
             )  # fmt: skip
 
     def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
+        if _role(request.connection) == "client":
+            self._reserved.check(request.operation, request.body)
         payer, share = self._gate.admit(request), request.connection.share
         if payer is not None and share is not None:
             return self._charged(request, share, payer)
@@ -193,13 +201,14 @@ class Server:
             certificate = request.connection.certificate
             # The key that the node has shown, whatever it says.
             seen = {**body, "key": "" if certificate is None else certificate.key}
-            return self._join(seen)
+            return self._audited(request, self._join(seen))
         paid = self._paid_handlers.get(operation)
         if paid is not None:
             return self._paid(request, paid)
         handler = self._handlers.get(operation)
         if handler is not None:
-            return handler(body)
+            is_admin = operation.permission is Permission.ADMIN
+            return self._audited(request, handler(body)) if is_admin else handler(body)
         peer_handler = self._peer_handlers.get(operation)
         if peer_handler is None:
             raise Unsupported(f"a node of a cluster does not serve {operation}")
@@ -215,8 +224,11 @@ class Server:
         except InvalidArgument as error:
             raise RemoteProtocolError(f"malformed {operation} message: {error.message}") from None
 
-    def refused(self, number: int, error: LognodeError) -> None:
+    def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
         self._metrics.requests.labels(_label(number), error.code).inc()
+        if isinstance(error, Unauthorized):
+            who = connection.principal.name
+            self._audit.turned_away(who, connection.address, _label(number), error)
 
     def failed(self, number: int, error: Exception) -> None:
         """A bug: told as an internal error of unknown outcome. Only a broken invariant stops."""
@@ -250,6 +262,20 @@ class Server:
                 request.on_sent(0, {})
         self._answered[operation].inc()
         return answer
+
+    async def _audited(self, request: Request, work: Awaitable[Body]) -> Body:
+        """Serve a request that administers, and record who asked for it (X7)."""
+        connection, error = request.connection, None
+        try:
+            return await work
+        except LognodeError as refusal:
+            error = refusal
+            raise
+        finally:
+            self._audit.asked(
+                connection.principal.name, connection.address, request.operation, request.body,
+                error,
+            )  # fmt: skip
 
     async def _paid(self, request: Request, paid: PaidHandler) -> Body:
         answer = await paid(request.body, request.room)

@@ -305,7 +305,7 @@ class FakeNode:
         if operation == PRODUCER_CLOSE:
             self.cluster.closed_producers.append(body["id"])
 
-    def refused(self, number: int, error: LognodeError) -> None:
+    def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
         self.refusals.append(error)
 
     def failed(self, number: int, error: Exception) -> None:

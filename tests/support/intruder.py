@@ -129,7 +129,7 @@ class Intruder:
         assert operation is not None
         return loosened(operation)
 
-    def refused(self, number: int, error: LognodeError) -> None:
+    def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
         """Nothing is refused."""
 
     def request(self, request: Request) -> Any:

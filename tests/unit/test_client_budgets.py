@@ -50,7 +50,7 @@ class Server:
     def operation(self, connection: ServerConnection, number: int) -> Operation:
         return self.known[number]
 
-    def refused(self, number: int, error: LognodeError) -> None:
+    def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
         raise error
 
     def opened(self, connection: ServerConnection) -> Principal | None:

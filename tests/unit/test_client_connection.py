@@ -65,7 +65,7 @@ class Server:
             raise Unsupported(f"no operation {number}")
         return operation
 
-    def refused(self, number: int, error: LognodeError) -> None:
+    def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
         self.refusals.append(error)
 
     def message(

@@ -117,7 +117,7 @@ async def rig(bounds: Bounds) -> AsyncIterator[Rig]:
             self, connection: ServerConnection, operation: Operation, body: dict[str, Any]
         ) -> None: ...
 
-        def refused(self, number: int, error: LognodeError) -> None:
+        def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
             raise AssertionError(error)
 
         def closed(self, connection: ServerConnection, error: LognodeError) -> None: ...

@@ -41,7 +41,7 @@ class Peer:
         assert number == RAFT.number
         return RAFT
 
-    def refused(self, number: int, error: LognodeError) -> None:
+    def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
         raise AssertionError(number) from error
 
     def message(

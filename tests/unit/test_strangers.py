@@ -47,7 +47,8 @@ class Founder:
             who=lambda: ("c1", 1), peer_address="h:2", raft_in=unused, data=data, handlers={},
             paid_handlers={},
             join=unused, accesses=OPEN, proves_nodes=secret is not None, visible=unused,
-            peer_handlers={}, known_peers=unused, gate=GATE, metrics=self.metrics,
+            peer_handlers={}, known_peers=unused, gate=GATE, audit=unused, reserved=unused,
+            metrics=self.metrics,
             on_stranger=strangers.met, on_broken=unused,
         )  # fmt: skip
 

@@ -65,7 +65,7 @@ class Server:
         assert found is not None
         return found
 
-    def refused(self, number: int, error: LognodeError) -> None:
+    def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
         """Nothing is."""
 
     def message(

@@ -54,7 +54,7 @@ class Server:
     def operation(self, connection: ServerConnection, number: int) -> Operation:
         return LOOSE
 
-    def refused(self, number: int, error: LognodeError) -> None:
+    def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
         """Nothing is."""
 
     def message(

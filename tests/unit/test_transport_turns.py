@@ -60,7 +60,7 @@ class Server:
         assert operation is not None
         return operation
 
-    def refused(self, number: int, error: LognodeError) -> None:
+    def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
         raise AssertionError(number) from error
 
     def message(

@@ -1,0 +1,142 @@
+"""The audit records: who asked for what, from where, and what became of it (promise X7).
+
+A record is made for every request that administers, every metadata command, and everybody who was
+not let in. What anybody on the network may cause at any rate, a refusal, is told once for each host
+and reason, and then counted: the count follows in a record of its own after a minute. So a flood of
+refusals neither fills a log nor hides what came before (compare RFC 5424, section 8.6, and the
+`last message repeated` of syslogd).
+
+A record holds no key, no value and no secret: of a request's fields only numbers, flags and the
+texts whose names are in `TOLD`.
+
+This module does no I/O: `emit` takes what it makes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..client.errors import LognodeError
+from ..client.protocol import Operation
+from ..partitions import commands
+
+OK: Final = "OK"
+TOLD: Final = frozenset(
+    {"op", "name", "log", "state", "address", "http", "zone", "id", "principal", "cleanup", "verbs",
+     "class"}
+)  # fmt: skip
+"""Fields whose texts are shown. They name things, and hold no secret."""
+_TEXT_CHARS: Final = 200
+_ITEMS: Final = 16
+_DEPTH: Final = 2
+_HIDDEN: Final = object()
+_WINDOW_S: Final = 60.0
+"""For so long equal refusals are counted and not told."""
+_REFUSERS_MAX: Final = 1_000
+"""Hosts and reasons that are told apart at a time."""
+_ELSEWHERE: Final = "others"
+_QUIET: Final = frozenset({commands.OPEN_PRODUCER})
+"""Commands that every client causes by appending; they administer nothing."""
+
+Record = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """Equal refusals since `since`."""
+
+    since: float
+    record: Record
+    untold: int = 0
+
+
+class Audit:
+    """Makes the records of one node. `clock`: monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float], emit: Callable[[Record], None]) -> None:
+        self._clock = clock
+        self._emit = emit
+        self._refusals: dict[tuple[str, str], _Refusals] = {}
+
+    def asked(
+        self, principal: str, address: str, operation: Operation, body: Mapping[str, Any],
+        error: LognodeError | None,
+    ) -> None:  # fmt: skip
+        """Record a request that administers, served or refused by its handler."""
+        self._emit(
+            {"event": "request", "operation": operation.name, "principal": principal,
+             "address": address, "about": shown(body), **_outcome(error)}
+        )  # fmt: skip
+
+    def commanded(self, node: int, command: Mapping[str, Any], error: LognodeError | None) -> None:
+        """The controller's leader has committed a metadata command of the node, or refused it."""
+        name = str(command.get("op"))
+        if name in _QUIET:
+            return
+        about = {field: value for field, value in command.items() if field != "op"}
+        self._emit(
+            {"event": "command", "operation": name, "principal": f"node {node}",
+             "address": "", "about": shown(about), **_outcome(error)}
+        )  # fmt: skip
+
+    def turned_away(
+        self, principal: str, address: str, operation: str, error: LognodeError
+    ) -> None:
+        """Somebody was refused: a connection before its handshake was done (`operation` is
+        `hello`), or a request that its principal may not make."""
+        host = address.rpartition(":")[0] or address
+        now = self._clock()
+        kind = (host, f"{operation} {error.code}")
+        known = self._refusals.get(kind)
+        if known is None and len(self._refusals) >= _REFUSERS_MAX:
+            kind = (_ELSEWHERE, error.code)
+            known = self._refusals.get(kind)
+        if known is not None and now - known.since < _WINDOW_S:
+            known.untold += 1
+            return
+        record = {
+            "event": "refusal", "operation": operation, "principal": principal,
+            "address": address, "about": {}, **_outcome(error),
+        }  # fmt: skip
+        self._refusals[kind] = _Refusals(now, record)
+        self._emit({**record, "times": 1 + (0 if known is None else known.untold)})
+
+    def look(self) -> None:
+        """Tell of the refusals that were counted and whose minute is over; call it every few
+        seconds, and at the end with nothing left to wait for."""
+        now = self._clock()
+        for kind, known in list(self._refusals.items()):
+            if now - known.since < _WINDOW_S:
+                continue
+            del self._refusals[kind]
+            if known.untold:
+                self._emit({**known.record, "times": known.untold})
+
+
+def shown(body: Mapping[str, Any], depth: int = _DEPTH) -> dict[str, Any]:
+    """The fields of a request or command that an audit record may have; bounded in size."""
+    found = {}
+    for name, value in list(body.items())[:_ITEMS]:
+        told = _told(name, value, depth)
+        if told is not _HIDDEN:
+            found[str(name)[:_TEXT_CHARS]] = told
+    return found
+
+
+def _told(name: object, value: object, depth: int) -> object:
+    if type(value) in (int, bool):
+        return value
+    if type(value) is str and name in TOLD:
+        return value[:_TEXT_CHARS]
+    if isinstance(value, dict) and depth:
+        return shown(value, depth - 1)
+    if isinstance(value, list | tuple) and depth and len(value) <= _ITEMS:
+        items = [_told(name, item, depth - 1) for item in value]
+        return [item for item in items if item is not _HIDDEN] or _HIDDEN
+    return _HIDDEN
+
+
+def _outcome(error: LognodeError | None) -> Record:
+    if error is None:
+        return {"outcome": OK}
+    return {"outcome": error.code, "message": error.message[:_TEXT_CHARS]}

@@ -1,0 +1,106 @@
+"""X7: what is recorded of requests, commands and refusals, and what never is."""
+
+from typing import Any
+
+import pytest
+
+from lognode.client.errors import LogNotFound, Unauthorized
+from lognode.client.protocol.cluster import CREATE_LOG, DELETE_LOG, NODE_REKEY
+from lognode.node.audit import OK, Audit, shown
+from lognode.partitions import commands
+
+DENIED = Unauthorized("the token does not allow admin")
+
+
+class Kept:
+    """An audit with a clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.records: list[dict[str, Any]] = []
+        self.audit = Audit(lambda: self.now, self.records.append)
+
+    def refuse(self, address: str = "10.0.0.1:5000", operation: str = "hello") -> None:
+        self.audit.turned_away("10.0.0.1", address, operation, DENIED)
+
+
+def test_X7_a_request_that_administers_is_recorded_with_who_and_outcome() -> None:
+    kept = Kept()
+    kept.audit.asked("ann", "10.0.0.1:5000", CREATE_LOG, {"name": "orders", "ranges": 2}, None)
+    error = LogNotFound("there is no log 'x'", log="x")
+    kept.audit.asked("ann", "10.0.0.1:5000", DELETE_LOG, {"name": "x"}, error)
+    first, second = kept.records
+    assert first == {
+        "event": "request", "operation": "create_log", "principal": "ann",
+        "address": "10.0.0.1:5000", "about": {"name": "orders", "ranges": 2}, "outcome": OK,
+    }  # fmt: skip
+    assert second["outcome"] == "LOG_NOT_FOUND"
+    assert second["message"] == "there is no log 'x'"
+
+
+def test_X7_a_metadata_command_is_recorded_with_the_node_that_proposed_it() -> None:
+    kept = Kept()
+    kept.audit.commanded(3, {"op": commands.SPLIT, "range": 7, "at": b"key"}, None)
+    kept.audit.commanded(3, {"op": commands.OPEN_PRODUCER, "name": "import"}, None)
+    (record,) = kept.records
+    assert record["principal"] == "node 3"
+    assert record["about"] == {"range": 7}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"key": b"secret"}, {"key": "secret"}, {"token": "secret"}, {"x": {"secret": "secret"}},
+     {"scopes": [{"keys": "secret"}]}, {"y": {"y": {"y": {"y": {"name": "secret"}}}}},
+     {"hash": b"secret", "node": 1}],
+)  # fmt: skip
+def test_X8_no_key_and_no_secret_is_shown(body: dict[str, Any]) -> None:
+    assert "secret" not in str(shown(body).values())
+
+
+def test_X7_what_is_shown_is_bounded() -> None:
+    body = {f"f{i}": 1 for i in range(100)} | {"name": "n" * 10_000}
+    assert len(str(shown(body))) < 400
+    kept = Kept()
+    kept.audit.asked("ann", "a:1", NODE_REKEY, {"name": "n" * 10_000}, Unauthorized("m" * 10_000))
+    assert len(str(kept.records)) < 700
+
+
+def test_X7_equal_refusals_are_told_once_and_counted_for_a_minute() -> None:
+    kept = Kept()
+    for number in range(1_000):
+        kept.refuse(f"10.0.0.1:{number + 1}")
+    assert [record["times"] for record in kept.records] == [1]
+    kept.audit.look()
+    assert len(kept.records) == 1
+    kept.now = 61.0
+    kept.audit.look()
+    assert [record["times"] for record in kept.records] == [1, 999]
+    kept.refuse()
+    assert [record["times"] for record in kept.records] == [1, 999, 1]
+
+
+def test_X7_what_was_counted_is_told_with_the_next_refusal_too() -> None:
+    kept = Kept()
+    kept.refuse()
+    kept.refuse()
+    kept.now = 61.0
+    kept.refuse()
+    assert [record["times"] for record in kept.records] == [1, 2]
+
+
+def test_X7_other_refusals_of_the_host_and_those_of_other_hosts_are_told() -> None:
+    kept = Kept()
+    kept.refuse()
+    kept.refuse(operation="delete_log")
+    kept.refuse("10.0.0.2:5000")
+    assert len(kept.records) == 3
+
+
+def test_X1_refusals_from_ever_new_hosts_are_bounded() -> None:
+    kept = Kept()
+    for number in range(5_000):
+        kept.refuse(f"host{number}:1")
+    assert len(kept.records) == 1_001
+    kept.now = 61.0
+    kept.audit.look()
+    assert sum(record["times"] for record in kept.records) == 5_000
