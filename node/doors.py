@@ -62,7 +62,14 @@ class Doors:
         metrics.client_connections_max.set(plan.clients)
 
     async def open(self, clients: Handler, peers: Handler, http: HttpServer) -> None:
-        """Listen. Raises Unavailable when an address cannot be had."""
+        """Listen. Raises Unavailable when an address cannot be had; then all are closed again."""
+        try:
+            await self._open(clients, peers, http)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _open(self, clients: Handler, peers: Handler, http: HttpServer) -> None:
         config, plan, tls = self._config, self._plan, self._tls
         self._peers = await self._serve(
             peers, config.peer_listened, "peer-listen", peer_bounds(plan),

@@ -111,16 +111,19 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
             assert last_line(stderr).endswith(f"give another address with {flag}")
 
 
-def test_a_start_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
-    """It would speak after the error, or find the loop gone."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        (port,) = free_ports(1)
-        config = Config(data=tmp_path / "data", listen=address, http=f"127.0.0.1:{port}")
-        with pytest.raises(lognode.Unavailable, match="cannot listen"):
+def test_a_start_that_fails_leaves_no_thread_and_no_listener_behind(tmp_path: Path) -> None:
+    """A thread would speak after the error, or find the loop gone."""
+    listen, http = free_ports(2)
+    with socket.create_server(("127.0.0.1", listen)):
+        address = f"127.0.0.1:{listen}"
+        config = Config(data=tmp_path / "data", listen=address, http=f"127.0.0.1:{http}")
+        with pytest.raises(lognode.Unavailable, match=f"cannot listen on {address}"):
             asyncio.run(Node(config).run())
     threads = {thread.name for thread in threading.enumerate()}
     assert not threads & {"lognode-wal", "lognode-files"}
+    for_peers = ("127.0.0.1", listen + 1)  # opened before the port that is taken
+    with socket.create_server(for_peers):
+        pass
 
 
 def test_joining_nobody_gives_up_after_the_join_timeout(tmp_path: Path) -> None:
