@@ -108,8 +108,11 @@ def _lost(entries: list[Stored]) -> None:
 
 
 def _twice(entries: list[Stored]) -> None:
-    last = entries[_followed(entries)[-1]]
-    entries.append(replace(last, seq=entries[-1].seq + 1))
+    """Of the first, so that a follower, which ends with the last, has the second of it before."""
+    first = _followed(entries)[0]
+    entries.insert(first, replace(entries[first]))
+    for entry in entries[first + 1 :]:
+        entry.seq += 1
 
 
 def _swapped(entries: list[Stored]) -> None:
