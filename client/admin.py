@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .appends import checked_key
@@ -17,16 +16,21 @@ from .errors import (
     Unavailable,
 )
 from .principal import DEFAULT_CLASS, check_principal_name
+from .protocol import Operation
 from .protocol.cluster import (
+    METADATA,
     NODE_DRAIN,
     NODE_REKEY,
     NODE_REMOVE,
+    PRODUCER_DELETE,
+    PRODUCERS,
     RANGE_MERGE,
     RANGE_MOVE,
     RANGE_RECOVER,
     RANGE_RECOVERY,
     RANGE_SPLIT,
     RANGE_TRANSFER,
+    RANGES,
     TOKEN_CREATE,
     TOKEN_LIST,
     TOKEN_REVOKE,
@@ -37,8 +41,7 @@ from .tokens import digest_of, draw, id_of
 
 _RANGE_FIELDS: Final = ("start", "end", "generation", "members", "leader", "state")
 _LOOKS_SHARE: Final = 0.05
-"""How long from one look at an operation to the next, of the time since the first: the metadata of
-all ranges travels."""
+"""How long from one look at an operation to the next, of the time since the first."""
 _LOOKS_MIN_S: Final = 0.02
 _LOOKS_MAX_S: Final = 0.5
 
@@ -234,7 +237,9 @@ class AsyncAdmin:
         """All nodes, by id: `id`, `address`, `http`, `zone`, `state`, how many `replicas` each
         has or is to get, the controller's counted, and whether the node runs with `--insecure`
         (`insecure`, None while nobody has heard from the node). Raises Unavailable, Timeout."""
-        answer = await self._cluster.refresh(None, self._deadline(timeout))
+        answer = await self._cluster.look(
+            METADATA, {"limit": 1}, self._deadline(timeout), newer=False
+        )
         found: list[dict[str, Any]] = answer["nodes"]
         return sorted(found, key=lambda node: int(node["id"]))
 
@@ -243,7 +248,12 @@ class AsyncAdmin:
     ) -> list[dict[str, Any]]:
         """The ranges of a log, or of all, by log and key: `id`, `log`, `start`, `end`,
         `generation`, `members`, `leader` and `state`. Raises LogNotFound, Unavailable, Timeout."""
-        answer = await self._cluster.refresh(log, self._deadline(timeout))
+        deadline = self._deadline(timeout)
+        if log is None:
+            answer = await self._cluster.overview(deadline)
+            answer["ranges"] = await self._cluster.every_range(deadline)
+        else:
+            answer = await self._cluster.refresh(log, deadline)
         names = {each["id"]: each["name"] for each in answer["logs"]}
         found = [
             {"id": body["id"], "log": names.get(body["log"], "")}
@@ -252,6 +262,32 @@ class AsyncAdmin:
             if log is None or names.get(body["log"]) == log
         ]
         return sorted(found, key=lambda row: (row["log"], row["start"]))
+
+    async def producers(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """The named producers that the cluster knows, in the order of their first opening: `name`,
+        `id`, `epoch`, `opened_ms` of the newest opening or None, and the `owner`.
+
+        A name that nobody opens for 7 days is forgotten. Raises Unavailable, Timeout.
+        """
+        deadline = self._deadline(timeout)
+        found: list[dict[str, Any]] = []
+        after: int | None = 0
+        while after is not None:
+            page = await self._cluster.call_any(PRODUCERS, {"after": after}, deadline=deadline)
+            found += page["producers"]
+            after = page.get("next")
+        return found
+
+    async def delete_producer(self, name: str, *, timeout: float | None = None) -> dict[str, Any]:
+        """Forget a name, to make room for others; its `id` and `epoch`.
+
+        Nothing else changes: who holds the name appends on, and its next opening fences them.
+        Record numbers stay known for 24 hours: for a new numbering take a new name.
+        Raises NotFound, Unavailable, Timeout.
+        """
+        return await self._cluster.call_any(
+            PRODUCER_DELETE, {"name": name}, deadline=self._deadline(timeout)
+        )
 
     async def drain(
         self, node: int, *, undo: bool = False, wait: bool = True, timeout: float | None = None
@@ -271,7 +307,7 @@ class AsyncAdmin:
         now = self._planned(answer, "node", "state", "replicas")
         if undo or not wait or not now["replicas"]:
             return now
-        async for looked in self._looks(deadline):
+        async for looked in self._looks(METADATA, {"limit": 1}, deadline):
             now = _drained_so_far(node, looked)
             if not now["replicas"]:
                 return now
@@ -344,7 +380,7 @@ class AsyncAdmin:
         Raises Unavailable, Timeout.
         """
         deadline = self._deadline(timeout)
-        answer = await self._cluster.refresh(None, deadline)
+        answer = await self._cluster.look(METADATA, {"limit": 1}, deadline, newer=False)
         silent, found = [], []
         for node in answer["nodes"]:
             if node["state"] == "REMOVED":
@@ -409,7 +445,7 @@ class AsyncAdmin:
 
     async def _after(self, operation: int, range_id: int, deadline: float) -> Body:
         """The range once the operation no longer holds it."""
-        async for looked in self._looks(deadline):
+        async for looked in self._looks(RANGES, {"range": range_id}, deadline):
             found: list[Body] = [each for each in looked["ranges"] if each["id"] == range_id]
             if not found:
                 raise NotFound(f"range {range_id} is gone: its log was deleted")
@@ -421,19 +457,20 @@ class AsyncAdmin:
             outcome="unknown",
         )
 
-    async def _looks(self, deadline: float) -> AsyncIterator[Body]:
-        """All metadata, now and whenever it has changed, until the deadline. Of what takes long it
-        is asked for less often: where many ranges are, something changes all the time."""
-        began = self._cluster.now()
-        ask: Callable[[float], Awaitable[Body]] = partial(self._cluster.refresh, None)
+    async def _looks(
+        self, operation: Operation, body: Body, deadline: float
+    ) -> AsyncIterator[Body]:
+        """A page of metadata, now and whenever that has changed, until the deadline. Of what takes
+        long it is asked for less often: where many ranges are, something changes all the time."""
+        began, newer = self._cluster.now(), False
         while (now := self._cluster.now()) < deadline:
             try:
-                looked = await ask(deadline)
+                looked = await self._cluster.look(operation, body, deadline, newer=newer)
             except (Timeout, Unavailable):
                 looked = None  # nodes come and go; the deadline is the end of it
             if looked is not None:
                 yield looked
-                ask = self._cluster.newer
+                newer = True
             pause_s = (now - began) * _LOOKS_SHARE
             pause_s = min(max(pause_s, _LOOKS_MIN_S), _LOOKS_MAX_S)
             await asyncio.sleep(min(pause_s, max(0.0, deadline - self._cluster.now())))

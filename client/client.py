@@ -191,18 +191,34 @@ class AsyncClient:
 
     async def logs(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """The logs: id, name and policy of each, by name."""
-        answer = await self.metadata(timeout=timeout)
+        answer = await self._cluster.overview(self._deadline(timeout))
         return sorted(answer["logs"], key=lambda log: str(log["name"]))
 
     async def metadata(
         self, log: str | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
         """Nodes, logs and ranges as the cluster's metadata has them. Raises LogNotFound."""
-        return await self._cluster.refresh(log, self._deadline(timeout))
+        deadline = self._deadline(timeout)
+        if log is not None:
+            return await self._cluster.refresh(log, deadline)
+        overview = await self._cluster.overview(deadline)
+        return {**overview, "ranges": await self._cluster.every_range(deadline)}
 
     async def status(self, *, timeout: float | None = None) -> dict[str, Any]:
         """The dict of /status.json, as one node sees the cluster."""
-        return await self._ask(STATUS, {}, timeout)
+        deadline = self._deadline(timeout)
+        found: dict[str, Any] = {}
+        after: object = None
+        while True:
+            page = await self._cluster.call_any(STATUS, {"after": after}, deadline=deadline)
+            after = page.pop("next", None)
+            for name, part in page.items():
+                if isinstance(part, list) and name in found:
+                    found[name] += part
+                else:
+                    found[name] = part
+            if after is None:
+                return found
 
     async def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
         """`ok`, and if not the `reasons`: too few nodes, ranges without leader or members."""

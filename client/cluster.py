@@ -1,13 +1,14 @@
 """The client's view of the cluster, and the one loop that every routed call goes through.
 
 `Cluster` knows nodes and logs as the newest metadata it has seen shows them, and asks for newer
-ones when a node's answer says that it is behind; one question at a time per log, whoever asks.
+ones when a node's answer says that it is behind. Metadata comes in pages: of a log with many ranges
+a client asks for those around the key that it wants.
 """
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from . import limits
 from .address import Address, split_address
@@ -28,16 +29,19 @@ from .errors import (
 )
 from .pool import Pool, shared
 from .protocol import Operation
-from .protocol.cluster import METADATA, RANGE
+from .protocol.cluster import METADATA, RANGE, RANGES
 from .protocol.kinds import Array
 from .retry import Attempts, Next
 from .routing import Range, RangeTable
 from .session import Session
 from .tls import ClientTls
 
+T = TypeVar("T")
 Body = dict[str, Any]
 _RANGES: Final = Array(RANGE, limits.frame_array_max)
 metadata_timeout_s: Final = 1.0
+_PAGES_BEGUN_MAX: Final = 20
+"""How often the pages of a log are begun anew when its ranges change in between."""
 
 
 class LogRoutes:
@@ -49,6 +53,8 @@ class LogRoutes:
         self.table = RangeTable()
         self.session = Session()
         """What its reads have seen."""
+        self.locating: asyncio.Task[Body] | None = None
+        """The question for the range of a key; whoever wants another key waits for it first."""
 
 
 class Cluster:
@@ -66,7 +72,7 @@ class Cluster:
         stays with it: another might be behind what the session has seen, and have to be waited
         for, and its cache does not hold what was just read."""
         self._logs: dict[str, LogRoutes] = {}
-        self._refreshing: dict[str | None, asyncio.Task[Body]] = {}
+        self._refreshing: dict[tuple[str, bytes | None], asyncio.Task[Body]] = {}
 
     def now(self) -> float:
         """The clock of all deadlines."""
@@ -88,37 +94,88 @@ class Cluster:
 
     # Metadata.
 
-    async def refresh(self, name: str | None, deadline: float) -> Body:
-        """Ask for metadata at least as new as what is known; the log's only, or of all logs.
+    async def refresh(self, name: str, deadline: float, *, key: bytes | None = None) -> Body:
+        """Ask for metadata of a log at least as new as what is known: of all its ranges, or with
+        `key` of those from the key's range on that fit an answer. Whoever asks the same at the
+        same time shares the answer.
 
         Raises LogNotFound, Unavailable when no node answers, Timeout.
         """
-        task = self._refreshing.get(name)
+        task = self._refreshing.get((name, key))
         if task is None:
-            task = asyncio.create_task(self._fetch(name, at_least=self.version))
-            self._refreshing[name] = task
-            task.add_done_callback(lambda done: self._refreshed(name, done))
+            asked = self._log_page(name, key) if key is not None else self._whole_log(name)
+            task = asyncio.create_task(asked)
+            self._refreshing[name, key] = task
+            task.add_done_callback(lambda done: self._refreshed((name, key), done))
+        return await self._before(deadline, shared(task))
+
+    async def overview(self, deadline: float) -> Body:
+        """Nodes and logs as the newest metadata has them. Raises Unavailable, Timeout."""
+
+        async def pages() -> Body:
+            answer = await self._fetch(METADATA, {})
+            logs, after = list(answer["logs"]), answer.get("next")
+            while after is not None:
+                page = await self._fetch(METADATA, {"after": after, "nodes": False})
+                logs += page["logs"]
+                after = page.get("next")
+            return {**answer, "logs": logs}
+
+        return await self._before(deadline, pages())
+
+    async def every_range(self, deadline: float) -> list[Body]:
+        """The ranges of all logs, by id. Raises Unavailable, Timeout."""
+
+        async def pages() -> list[Body]:
+            found: list[Body] = []
+            after: int | None = 0
+            while after is not None:
+                page = await self._fetch(RANGES, {"after": after})
+                found += page["ranges"]
+                after = page.get("next")
+            return found
+
+        return await self._before(deadline, pages())
+
+    async def look(self, operation: Operation, body: Body, deadline: float, *, newer: bool) -> Body:
+        """One page of metadata; with `newer` as soon as it is newer than what is known, or what is
+        known after half a second. Raises Unavailable, Timeout."""
+        at_least = self.version + newer
+        return await self._before(deadline, self._fetch(operation, body, at_least=at_least))
+
+    async def _before(self, deadline: float, asked: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout_at(deadline):
-                return await shared(task)
+                return await asked
         except TimeoutError:
             raise Timeout("no node answers with metadata", outcome="not_applied") from None
 
-    async def newer(self, deadline: float) -> Body:
-        """Metadata of all logs, as soon as it is newer than what is known, or what is known after
-        half a second. Raises as `refresh`."""
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self._fetch(None, at_least=self.version + 1)
-        except TimeoutError:
-            raise Timeout("no node answers with metadata", outcome="not_applied") from None
+    def _refreshed(self, asked: tuple[str, bytes | None], task: "asyncio.Task[Body]") -> None:
+        self._refreshing.pop(asked, None)
+        _retrieve(task)
 
-    def _refreshed(self, name: str | None, task: "asyncio.Task[Body]") -> None:
-        self._refreshing.pop(name, None)
-        if not task.cancelled():
-            task.exception()  # whoever waited got it; when nobody did, it is not a warning
+    async def _log_page(self, name: str, key: bytes) -> Body:
+        return await self._fetch(METADATA, {"log": name, "start_key": key}, name)
 
-    async def _fetch(self, name: str | None, *, at_least: int) -> Body:
+    async def _whole_log(self, name: str) -> Body:
+        """All pages of a log. They are begun anew where two of them do not fit together: the
+        ranges have changed in between."""
+        for _ in range(_PAGES_BEGUN_MAX):
+            answer = await self._log_page(name, b"")
+            ranges, following = list(answer["ranges"]), answer.get("next_key")
+            while following is not None:
+                page = await self._log_page(name, following)
+                if page["logs"] != answer["logs"] or page["ranges"][0]["start"] != following:
+                    break
+                ranges += page["ranges"]
+                following = page.get("next_key")
+            else:
+                return {**answer, "ranges": ranges}
+        raise Unavailable(f"the ranges of log {name!r} change all the time", reason="no range")
+
+    async def _fetch(
+        self, operation: Operation, body: Body, name: str | None = None, *, at_least: int = 0
+    ) -> Body:
         """What a node answers once it has metadata as new as that, or has waited for it; never
         older than what is known."""
         loop = asyncio.get_running_loop()
@@ -127,10 +184,8 @@ class Cluster:
             deadline = loop.time() + metadata_timeout_s
             try:
                 connection = await self.pool.get(address, deadline)
-                body: Body = {"at_least": max(at_least, self.version)}
-                if name is not None:
-                    body["log"] = name
-                answer = await connection.request(METADATA, body, deadline=deadline)
+                full = {**body, "at_least": max(at_least, self.version)}
+                answer = await connection.request(operation, full, deadline=deadline)
             except (Timeout, Unavailable) as error:
                 self.pool.suspect(address)
                 last = last or error
@@ -149,26 +204,27 @@ class Cluster:
         return sorted(known, key=self.pool.rank)
 
     def _learn(self, name: str | None, answer: Mapping[Any, Any]) -> None:
-        ids = {log["name"]: log["id"] for log in answer["logs"]}
+        """Take from a page what it has: the nodes, and with `name` ranges of that log."""
+        ids = {log["name"]: log["id"] for log in answer.get("logs", ())}
         ranges = [Range.from_wire(body) for body in answer["ranges"]]
         self.version = max(self.version, answer["version"])
-        for node in answer["nodes"]:
+        for node in answer.get("nodes", ()):
             address = _address_of(node)
             if address is None:
                 self.nodes.pop(node["id"], None)
             else:
                 self.nodes[node["id"]] = address
         if self.pool.cluster is None:
-            self.pool.cluster = answer["cluster"]
-        for log in [self.log(name)] if name is not None else list(self._logs.values()):
-            log_id = ids.get(log.name)
-            if log_id is None:
-                continue
-            if log.log_id != log_id:  # deleted and created again: nothing known holds
-                log.log_id, log.table, log.session = log_id, RangeTable(), Session()
-            log.table.insert_all(
-                self._without_suspect(known) for known in ranges if known.log_id == log_id
-            )
+            self.pool.cluster = answer.get("cluster")
+        log_id = None if name is None else ids.get(name)
+        if name is None or log_id is None:
+            return
+        log = self.log(name)
+        if log.log_id != log_id:  # deleted and created again: nothing known holds
+            log.log_id, log.table, log.session = log_id, RangeTable(), Session()
+        log.table.insert_all(
+            self._without_suspect(known) for known in ranges if known.log_id == log_id
+        )
 
     def _without_suspect(self, known: Range) -> Range:
         """Metadata may name a leader that this client has just seen dead: do not go back to it."""
@@ -187,10 +243,15 @@ class Cluster:
     async def locate(self, log: LogRoutes, key: bytes, deadline: float) -> Range:
         """The range of a key. Raises LogNotFound, Unavailable."""
         found = log.table.find(key)
-        if found is None:
-            await self.refresh(log.name, deadline)
+        while found is None:
+            task, own = log.locating, False
+            if task is None or task.done():
+                own, task = True, asyncio.create_task(self.refresh(log.name, deadline, key=key))
+                log.locating = task
+                task.add_done_callback(_retrieve)
+            await self._before(deadline, shared(task))
             found = log.table.find(key)
-            if found is None:
+            if found is None and own:
                 raise Unavailable(
                     f"no range of log {log.name!r} serves the key at present", reason="no range"
                 )
@@ -298,7 +359,7 @@ class Cluster:
             await asyncio.sleep(step.delay_s)
         if step.refresh:
             try:
-                await self.refresh(log.name, deadline)
+                await self.refresh(log.name, deadline, key=known.start)
             except (Unavailable, Timeout):
                 return  # the next attempt finds out whether it matters
 
@@ -399,6 +460,12 @@ def _address_of(node: Mapping[str, Any]) -> Address | None:
         return split_address(node["address"])
     except InvalidArgument:
         return None
+
+
+def _retrieve(task: "asyncio.Task[Body]") -> None:
+    """Whoever waited got the exception; when nobody did, it is not a warning."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _told(error: GenerationMismatch) -> list[Range]:

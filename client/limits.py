@@ -132,6 +132,13 @@ producer_requests_in_flight_max: Final = 5
 request_batches_max: Final = 256
 """Batches of one append request, of together `batch_bytes_max`; each has its own fate."""
 producers_per_range_max: Final = 100_000
+producers_named_max: Final = 100_000
+"""Names that the cluster knows."""
+producers_named_per_principal_max: Final = 50_000
+producer_names_bytes_max: Final = 16 * MIB
+producer_names_bytes_per_principal_max: Final = 8 * MIB
+producer_name_expiry_ms: Final = 7 * 24 * 3_600 * 1_000
+"""A name that nobody opens for so long is forgotten: its next opening goes on as if it was not."""
 producer_unacked_bytes_default: Final = 64 * MIB
 producer_expiry_ms: Final = 24 * 3_600 * 1_000
 
@@ -187,10 +194,16 @@ block_cache_bytes_max: Final = 64 * MIB
 column_cache_bytes_max: Final = 256 * MIB
 """Unpacked values of batches in memtables. A key's entries lie in as many batches as it has
 entries, each up to a MiB: below what is read together, every read unpacks them all again."""
-follow_credit_bytes_max: Final = 4 * MIB
+follows_max: Final = 65_536
+"""That a node serves."""
+follows_per_connection_max: Final = 1_000
+"""Fewer than requests in flight, so that a connection full of follows still answers."""
 follow_keys_max: Final = 10_000
 """Keys of one follow request; a client follows more with several. With the longest keys a request
 has 5 MB."""
+followed_keys_max: Final = 500_000
+"""Of all follows of a node; each takes some 200 bytes."""
+follow_credit_bytes_max: Final = 4 * MIB
 
 # Pages.
 page_bytes_default: Final = 256 * KIB
@@ -200,6 +213,12 @@ keys_page_max: Final = 10_000
 export_bands_max: Final = 1_024
 """Bands of seqs in the position of an export."""
 layout_rows_max: Final = 8_192
+producers_page_max: Final = 1_000
+ranges_page_max: Final = 500
+"""Descriptors of ranges; fewer where their keys are long."""
+logs_page_max: Final = 500
+status_page_max: Final = 500
+"""Rows of all sections of the status together."""
 
 # Files.
 wal_file_bytes: Final = 64 * MIB
@@ -222,12 +241,21 @@ that has all of its window under way has 10 MB."""
 base_chunk_bytes: Final = 4 * MIB
 """A piece of a segment file in a base transfer, at most."""
 disk_reserve_bytes: Final = 512 * MIB
-"""Unless the node is told otherwise: with less free it refuses appends."""
+"""Unless the node is told otherwise: with less free it refuses appends. Two WAL files at least."""
 disk_reserve_bytes_max: Final = 1 << 50
 scrub_bytes_per_s: Final = 4 * MIB
 """Unless the node is told otherwise: of segment files that are read and hashed again."""
 transfer_bytes_per_s: Final = 64 * MIB
 """Unless the node is told otherwise: of segment files that it gives, and as much that it takes."""
+
+# The metadata between nodes.
+image_page_bytes: Final = 256 * KIB
+"""Buckets of an image that one answer has, and one bucket more."""
+image_page_buckets_max: Final = 8_192
+bucket_bytes_max: Final = tokens_bytes_max + 64 * KIB
+"""All tokens are one bucket."""
+image_bytes_max: Final = 256 * MIB
+"""Of all buckets together."""
 
 # Placement.
 ranges_per_log_max: Final = 4_096
@@ -240,6 +268,13 @@ split_rate_min: Final = 100
 """Of less there is too little to sample."""
 lead_rests_s: Final = 600.0
 """For so long a range is led where an operator or a balance put its lead."""
+logs_max: Final = 10_000
+"""Of a cluster."""
+ranges_max: Final = 50_000
+"""Of a cluster, those that splits under way are to create counted."""
+replicas_per_node_max: Final = 5_000
+"""Of new ranges on all nodes that they may go to, evenly spread. Each takes some 30 KB; with more
+the groups of a node on one core have no time to elect their leaders."""
 replicas_max: Final = 7
 nodes_max: Final = 1_024
 host_name_chars_max: Final = 253

@@ -6,8 +6,8 @@ go back, so a descriptor enters only when it is newer than all that it overlaps.
 comparable across ranges: an output's is 1 + the largest of its inputs (executions 1.26).
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,7 +83,8 @@ class RangeTable:
 
     def overlapping(self, start: bytes, end: bytes | None) -> list[Range]:
         """The ranges with keys in `[start, end)`."""
-        return [known for known in self.ranges if known.overlaps(start, end)]
+        first, last = _between(self.starts, self.ranges, start, end)
+        return self.ranges[first:last]
 
     def covers(self, start: bytes = b"", end: bytes | None = None) -> bool:
         """Whether `[start, end)` has no hole."""
@@ -99,22 +100,26 @@ class RangeTable:
 
         Returns whether it was news. The same generation again only renews the leader.
         """
-        overlapped = self.overlapping(new.start, new.end)
-        for known in overlapped:
-            if (known.range_id, known.generation) == (new.range_id, new.generation):
-                if new.leader is not None and new.leader != known.leader:
-                    self.lead(known, new.leader)
-                return False
-            if known.generation >= new.generation:
-                return False
-        kept = [known for known in self.ranges if known not in overlapped]
-        self._set([*kept, new])
-        return True
+        return self.insert_all((new,))
 
-    def insert_all(self, news: Iterable[Range]) -> None:
-        """Insert each."""
-        for each in news:
-            self.insert(each)
+    def insert_all(self, news: Iterable[Range]) -> bool:
+        """Insert each; whether any was news. The lists are replaced then, and only then."""
+        starts, ranges = list(self.starts), list(self.ranges)
+        changed = False
+        for new in news:
+            first, last = _between(starts, ranges, new.start, new.end)
+            overlapped = ranges[first:last]
+            if all(known.generation < new.generation for known in overlapped):
+                starts[first:last], ranges[first:last] = [new.start], [new]
+                changed = True
+            elif new.leader is not None:
+                for at, known in enumerate(overlapped, first):
+                    if (known.range_id, known.generation) == (new.range_id, new.generation):
+                        ranges[at] = replace(known, leader=new.leader)
+                        self.lead(known, new.leader)
+        if changed:
+            self.starts, self.ranges = starts, ranges
+        return changed
 
     def is_newer(self, known: Range) -> bool:
         """Whether a later generation than `known` serves keys of its span."""
@@ -124,20 +129,32 @@ class RangeTable:
 
     def drop(self, gone: Range) -> None:
         """Forget a generation, so that the next lookup asks."""
-        self._set(
-            [
-                known
-                for known in self.ranges
-                if (known.range_id, known.generation) != (gone.range_id, gone.generation)
-            ]
-        )
+        at = self._position(gone)
+        if at is not None:
+            self.starts = [*self.starts[:at], *self.starts[at + 1 :]]
+            self.ranges = [*self.ranges[:at], *self.ranges[at + 1 :]]
 
     def lead(self, of: Range, node: int | None) -> None:
         """Remember who leads a generation, if it is still the one known."""
-        for position, known in enumerate(self.ranges):
-            if (known.range_id, known.generation) == (of.range_id, of.generation):
-                self.ranges[position] = replace(known, leader=node)
+        at = self._position(of)
+        if at is not None:
+            self.ranges[at] = replace(self.ranges[at], leader=node)
 
-    def _set(self, ranges: Iterable[Range]) -> None:
-        self.ranges = sorted(ranges, key=lambda known: known.start)
-        self.starts = [known.start for known in self.ranges]
+    def _position(self, of: Range) -> int | None:
+        at = bisect_right(self.starts, of.start) - 1
+        if at < 0:
+            return None
+        known = self.ranges[at]
+        same = (known.range_id, known.generation) == (of.range_id, of.generation)
+        return at if same else None
+
+
+def _between(
+    starts: Sequence[bytes], ranges: Sequence[Range], start: bytes, end: bytes | None
+) -> tuple[int, int]:
+    """Where in the lists the ranges begin and end that have keys in `[start, end)`."""
+    first = max(0, bisect_right(starts, start) - 1)
+    last = len(starts) if end is None else bisect_left(starts, end)
+    if first < last and not ranges[first].overlaps(start, end):
+        first += 1
+    return first, max(first, last)

@@ -506,7 +506,9 @@ class Sender:
             return
         table = self._log.table
         if not table.covers(batch.first_key, batch.last_key + b"\x00"):
-            await self._cluster.refresh(self._log.name, batch.attempts.deadline)
+            await self._cluster.refresh(
+                self._log.name, batch.attempts.deadline, key=batch.first_key
+            )
         groups: dict[int, list[int]] = {}
         for position, key in enumerate(batch.keys):
             known = self._log.table.find(key)

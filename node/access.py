@@ -13,7 +13,7 @@ follows, streams and requests end with it, and its client learns the reason when
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -99,7 +99,7 @@ class Accesses:
         self._rights: dict[str, Rights] = {}
         """By token id: connections with the same token share them."""
         self._seen = 0
-        self._tokens: dict[str, TokenRecord] = {}
+        self._tokens: Mapping[str, TokenRecord] = {}
         """The tokens that were last looked at, and their version."""
         self._refreshing: asyncio.Future[None] | None = None
         self._refreshed_s = float("-inf")
@@ -267,7 +267,7 @@ class Accesses:
 
 
 def _gone(
-    access: Ending, tokens: dict[str, TokenRecord], now_ms: int, *, is_on: bool
+    access: Ending, tokens: Mapping[str, TokenRecord], now_ms: int, *, is_on: bool
 ) -> str | None:
     """Say why the access does not hold any more; None: it holds."""
     if not isinstance(access, Rights):

@@ -35,7 +35,7 @@ _WINDOW_S: Final = 60.0
 _REFUSERS_MAX: Final = 1_000
 """Hosts and reasons that are told apart at a time."""
 _ELSEWHERE: Final = "others"
-_QUIET: Final = frozenset({commands.OPEN_PRODUCER})
+_QUIET: Final = frozenset({commands.OPEN_ANONYMOUS, commands.OPEN_NAMED})
 """Commands that every client causes by appending; they administer nothing."""
 
 Record = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Operations on the cluster: metadata, logs, producers, joining; and the way to the controller.
+"""Operations on the cluster: logs, ranges, nodes, joining; and the way to the controller.
 
 A command goes to the controller's leader, wherever it is; this node forwards it when it is not
 the one. A refusal is final, a missing leader is waited for until the deadline.
@@ -6,8 +6,9 @@ the one. A refusal is final, a missing leader is waited for until the deadline.
 
 import asyncio
 import logging
+import os
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..client.connection import Connection
@@ -29,21 +30,25 @@ from ..client.protocol.kinds import shown
 from ..client.request import Room
 from ..partitions import commands, lifecycle, proposals
 from ..partitions.model import Descriptor
-from . import health
+from ..partitions.producers import KEY_BYTES
+from . import health, images
 from .disk_room import DiskRoom
 from .handover import Handover
 from .host import Host
+from .images import Images
+from .metadata_service import MetadataService
+from .producer_service import ProducerService
 from .recoveries import Recoveries
 from .view import View
 
 _DEADLINE_S = 10.0
 _REMOVED = "removed"
 """The reason of an Unavailable that tells a forwarding node that the cluster goes on without it."""
-_VERSION_WAIT_S = 0.5
 _ONCE = frozenset(
     {
         commands.CREATE_LOG,
         commands.DELETE_LOG,
+        commands.DELETE_PRODUCER,
         commands.MOVE,
         commands.SPLIT,
         commands.MERGE,
@@ -54,7 +59,8 @@ _ONCE = frozenset(
 )
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
 _FORWARDED = frozenset(
-    {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_PRODUCER,
+    {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_NAMED,
+     commands.OPEN_ANONYMOUS, commands.DELETE_PRODUCER, commands.EXPIRE_PRODUCERS,
      commands.REGISTER, commands.MOVE, commands.SPLIT, commands.MERGE, commands.RECOVER,
      commands.DRAIN_NODE, commands.REMOVE_NODE, commands.REKEY_NODE, commands.CREATE_TOKEN,
      commands.REVOKE_TOKEN, commands.SET_QUOTA, commands.DELETE_QUOTA}
@@ -67,9 +73,10 @@ PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 
 
 class ClusterService:
-    """See the module. `status` gives the dict of /status.json, once there is room for it.
+    """See the module. `status` gives a page of the status, once there is room for it.
 
-    `paid_handlers` have answers that grow with the cluster, and are given a `Room`.
+    `handlers` and `paid_handlers` are also those of the `catalog` and of the `producers`. Answers
+    that grow with the cluster have paid handlers, which are given a `Room`.
     """
 
     def __init__(
@@ -79,29 +86,36 @@ class ClusterService:
         host: Host,
         view: View,
         connection: Callable[[int], Connection | None],
-        status: Callable[[Room], Awaitable[Body]],
+        status: PaidHandler,
         rng: random.Random,
         handover: Handover,
         recoveries: Recoveries,
         room: DiskRoom,
+        images: Images,
         wall_ms: Callable[[], int],
+        entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._wall_ms = wall_ms
+        self._entropy = entropy
         self._room = room
+        self._images = images
         self._recoveries = recoveries
         self._node_id = node_id
         self._host = host
         self._view = view
         self._connection = connection
-        self._status = status
         self._rng = rng
         self._handover = handover
         self._prefer: int | None = None
+        self.catalog = MetadataService(view, self.refresh)
+        self.producers = ProducerService(
+            host=host, command=self.command, at_leader=self.at_leader, wall_ms=wall_ms
+        )
         self.handlers: dict[Operation, Handler] = {
+            **self.producers.handlers,
             cluster.CREATE_LOG: self.create_log,
             cluster.ALTER_LOG: self.alter_log,
             cluster.DELETE_LOG: self.delete_log,
-            cluster.PRODUCER_OPEN: self.producer_open,
             cluster.RANGE_TRANSFER: self.range_transfer,
             cluster.RANGE_MOVE: self.range_move,
             cluster.RANGE_SPLIT: self.range_split,
@@ -115,62 +129,14 @@ class ClusterService:
             quotas.QUOTA_DELETE: self.quota_delete,
         }
         self.paid_handlers: dict[Operation, PaidHandler] = {
-            cluster.METADATA: self.metadata,
-            cluster.STATUS: self.status,
+            **self.catalog.paid_handlers,
+            **self.producers.paid_handlers,
+            cluster.STATUS: status,
             cluster.HEALTH: self.health,
             quotas.QUOTA_LIST: self.quota_list,
         }
 
     # Operations.
-
-    async def metadata(self, body: Body, room: Room) -> Body:
-        """The cluster as a client needs it: nodes, logs, ranges with their leaders.
-
-        At least as new as `at_least` if that can be had soon; the answer says how new it is. Of
-        all logs it also says how many replicas each node has.
-        """
-        name = body["log"]
-        at_least = body["at_least"]
-        if self._view.metadata.version < at_least:
-            await self._wait_version(at_least)
-        metadata = self._view.metadata
-        logs = list(metadata.logs.values())
-        if name is not None:
-            if all(record.name != name for record in logs):
-                await self.refresh()
-                metadata = self._view.metadata
-            logs = [metadata.log_named(name)]
-        await room()
-        wanted = {record.log_id for record in logs}
-        held = metadata.replicas_by_node() if name is None else None
-        return {
-            "cluster": metadata.cluster_id,
-            "version": metadata.version,
-            "nodes": [
-                {"id": n.node_id, "address": n.address, "http": n.http, "zone": n.zone,
-                 "state": n.state, "insecure": self._view.insecure.get(n.node_id),
-                 **({} if held is None else {"replicas": held[n.node_id]})}
-                for n in metadata.nodes.values()
-            ],
-            "logs": [
-                {"id": r.log_id, "name": r.name, "policy": r.policy.to_body()} for r in logs
-            ],
-            "ranges": [
-                self.describe(range_)
-                for range_ in metadata.ranges.values()
-                if range_.log_id in wanted
-            ],
-        }  # fmt: skip
-
-    def describe(self, range_: Descriptor) -> Body:
-        """A descriptor with the leader last heard of."""
-        leader = self._view.leader(range_.range_id, range_.generation)
-        return {**range_.to_wire(), "leader": leader}
-
-    def describe_range(self, range_id: int) -> list[Body]:
-        """What this node knows of the span of a range: the range itself, and those that came of
-        it when it last changed."""
-        return list(map(self.describe, self._view.metadata.descendants(range_id)))
 
     async def create_log(self, body: Body) -> Body:
         """Create a log; the answer has its id once this node knows it."""
@@ -187,14 +153,6 @@ class ClusterService:
     async def delete_log(self, body: Body) -> Body:
         """Delete a log and all its entries."""
         return await self.command({"op": commands.DELETE_LOG, **body})
-
-    async def producer_open(self, body: Body) -> Body:
-        """A producer id: of a name, with its epoch raised, or a block of anonymous ones."""
-        return await self.command({"op": commands.OPEN_PRODUCER, **body})
-
-    async def status(self, _: Body, room: Room) -> Body:
-        """The dict of /status.json."""
-        return await self._status(room)
 
     async def health(self, body: Body, room: Room) -> Body:
         """Whether the cluster is as it should be, and if not, why."""
@@ -358,14 +316,17 @@ class ClusterService:
             raise Conflict(f"node {node} is {record.state}: choose one of the other members")
 
     async def join(self, body: Body) -> Body:
-        """A node that wants to join: its id, and the image to begin with.
+        """A node that wants to join: its id, and where it asks for the image then, as a node.
 
         Raises Unavailable before the founder has registered: the id would be the founder's."""
         if not self._view.metadata.nodes:
             raise Unavailable("the cluster is being founded", reason="founding")
         answer = await self.command(register_command({**body, "node": None}))
         await self.refresh()
-        return {**answer, "image": self._view.metadata.image()}
+        own = self._view.metadata.nodes.get(self._node_id())
+        if own is None:
+            raise Unavailable("this node is not registered itself yet; ask again later")
+        return {**answer, "peer": own.peer_address}
 
     # The way to the controller.
 
@@ -376,6 +337,20 @@ class ClusterService:
         that checks less.
         """
         command = proposals.checked(command, self._view.metadata.nodes)
+        once = command.get("op") in _ONCE
+        return await self._at_controller(
+            peers.COMMAND, {"command": command}, lambda _: self.execute(command), once=once
+        )
+
+    async def at_leader(self, operation: Operation, body: Body, here: Handler) -> Body:
+        """Ask the controller's leader, with `here` where this node may be that. Raises what
+        refused it."""
+        return await self._at_controller(operation, body, here, once=False)
+
+    async def _at_controller(
+        self, operation: Operation, body: Body, here: Handler, *, once: bool
+    ) -> Body:
+        """`once`: an unknown outcome is told and not tried again."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DEADLINE_S
         backoff_s = 0.05
@@ -384,9 +359,14 @@ class ClusterService:
         while loop.time() < deadline:
             node = self._next_controller_node(tried)
             try:
-                return await self._command_at(node, command, deadline)
+                if node == self._node_id():
+                    return await here(body)
+                connection = self._connection(node)
+                if connection is None:
+                    raise Unavailable(f"no link to controller member {node}")
+                return await connection.request(operation, body, deadline=deadline)
             except (NotLeader, Sealed, Unavailable, Timeout) as error:
-                if error.outcome != "not_applied" and command.get("op") in _ONCE:
+                if once and error.outcome != "not_applied":
                     raise
                 if error.fields.get("reason") == _REMOVED:
                     raise  # this node ends as soon as it hears so; the client asks another node
@@ -413,21 +393,20 @@ class ClusterService:
             fresh = list(members)
         return fresh[0]
 
-    async def _command_at(self, node: int, command: Body, deadline: float) -> Body:
-        if node == self._node_id():
-            return await self.execute(command)
-        connection = self._connection(node)
-        if connection is None:
-            raise Unavailable(f"no link to controller member {node}")
-        return await connection.request(peers.COMMAND, {"command": command}, deadline=deadline)
-
     async def execute(self, command: Body) -> Body:
         """Commit a command here. Raises NotLeader when this node does not lead the controller."""
         replica = self._host.controller
         if replica is None:
             leader = self._view.controller_leader()
             raise NotLeader("this node is no controller member", hint=leader)
-        return await replica.command(commands.dated(command, self._wall_ms()))
+        if command.get("op") in commands.GROWING:
+            no_room = self._room.growth_refusal(replica.members)
+            if no_room is not None:
+                raise no_room
+        complete = commands.dated(command, self._wall_ms())
+        if command.get("op") == commands.OPEN_NAMED:
+            complete["key"] = self._entropy(KEY_BYTES)
+        return await replica.command(complete)
 
     async def peer_command(self, sender: int, body: Body) -> Body:
         """Commit a command that another node forwarded. A node registers itself, or a node that
@@ -453,14 +432,12 @@ class ClusterService:
         if replica is not None and replica.leads:
             self._view.follow_replica(replica.metadata)
             return
-        deadline = asyncio.get_running_loop().time() + 2.0
         for node in self._controllers():
             connection = self._connection(node)
             if connection is None:
                 continue
             try:
-                answer = await connection.request(peers.IMAGE, {}, deadline=deadline)
-                await self._view.take(answer["image"])
+                await self._images.pull(connection, images.NEWEST)
             except LognodeError:
                 continue  # another one leads, or the heartbeat brings it
             return
@@ -470,26 +447,6 @@ class ClusterService:
         leader = self._view.controller_leader()
         others = set(self._view.metadata.controller.members) - {self._node_id()}
         return sorted(others, key=lambda node: (node != leader, node))
-
-    async def _wait_version(self, version: int) -> None:
-        """Return when the image is that new, or after half a second."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _VERSION_WAIT_S
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self.refresh()
-                while self._view.metadata.version < version:
-                    await self._view.changed(_VERSION_WAIT_S)
-        except TimeoutError:
-            return  # the answer tells its version
-
-    async def peer_image(self, _: int, __: Body) -> Body:
-        """The controller leader's image, confirmed by a quorum round (executions 1.29)."""
-        replica = self._host.controller
-        if replica is None:
-            raise NotLeader("this node is no controller member", hint=None)
-        await replica.ready()
-        return {"image": replica.metadata.image()}
 
 
 def _is(value: object, *allowed: object) -> bool:

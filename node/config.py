@@ -60,7 +60,7 @@ class Config:
     scrub_bytes_per_s: int = limits.scrub_bytes_per_s
     """0: never."""
     disk_reserve_bytes: int = limits.disk_reserve_bytes
-    """With less free, appends are refused (`disk_room.py`). 0: no reserve."""
+    """With less free, appends are refused (`disk_room.py`). Two WAL files at least."""
     repair_after: float = 300.0
     """Seconds that a node may be DEAD before others get its replicas. 0: for ever."""
     split_rest: float = 600.0
@@ -169,7 +169,7 @@ _FLAGS = {
     ),
     "disk_reserve_bytes": (
         "N",
-        "with less room on the disk appends are refused; 0: no reserve (default 512 MiB)",
+        "with less room on the disk appends are refused; two WAL files at least (default 512 MiB)",
     ),
     "repair_after": (
         "SECONDS",
@@ -364,7 +364,7 @@ def _rate(value: Any) -> int:
 def _reserve(value: Any) -> int:
     number = int(value)
     if not 0 <= number <= limits.disk_reserve_bytes_max:
-        raise ValueError(f"give 0, for none, to {limits.disk_reserve_bytes_max}")
+        raise ValueError(f"give 0, for two WAL files, to {limits.disk_reserve_bytes_max}")
     return number
 
 

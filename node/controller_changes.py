@@ -6,6 +6,9 @@ other member until each has it; only then does the old generation go. Who is no 
 pushes it too: it may be the only one that holds it. Its own replica goes when it hears from the
 leader of a later generation. The same push brings a member back whose log no longer continues the
 leader's.
+
+A push is a request for each page of the metadata. The last one says which entry the whole is that
+of, and is answered when the member has begun.
 """
 
 import asyncio
@@ -17,18 +20,22 @@ from ..client import limits
 from ..client.connection import Connection
 from ..client.errors import CorruptData, InvalidArgument, LognodeError, RemoteProtocolError
 from ..client.protocol.peers import CONTROLLER_INSTALL
-from ..partitions import received
+from ..partitions import buckets, received
 from ..partitions.lifecycle import is_removed
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor
 from ..raft.types import GroupId
-from . import bugs
+from . import bugs, image_pages
 from .bugs import OnBroken
 from .controller_replica import ControllerReplica
 from .host import Host
+from .image_pages import START, Assembly, Position
+from .slices import stepped
 
 _PERIOD_S = 0.1
 _PUSH_TIMEOUT_S = 5.0
+_PUSHES_MAX = 4
+"""Pushes of different nodes whose pages are kept at the same time."""
 
 log = logging.getLogger("lognode.controller")
 Body = dict[str, Any]
@@ -58,6 +65,11 @@ class ControllerChanges:
         self._turn = asyncio.Lock()
         self._on_broken = on_broken
         self._installs: set[asyncio.Task[None]] = set()
+        self._coming: dict[int, Assembly] = {}
+        """Per node, the pages that it has pushed so far."""
+        self._successor: Metadata | None = None
+        """The state in which the generation after this node's replica begins, once that is sealed:
+        for members, of whom this node is none."""
 
     async def run(self) -> None:
         """Never returns; cancel it."""
@@ -96,7 +108,10 @@ class ControllerChanges:
         if self._node_id not in members:
             next_ = replica.metadata.controller
             missing = members - self._have.setdefault(next_.generation, set())
-            await self._send(next_, (1, 0), lambda: _successor(replica.metadata), missing)
+            if self._successor is None or self._successor.controller != next_:
+                self._successor = _successor(replica.metadata)
+            successor = self._successor
+            await self._send(next_, successor, lambda: (1, 0), missing)
             return
         async with self._turn:
             metadata = _successor(replica.metadata)
@@ -107,40 +122,53 @@ class ControllerChanges:
                 self._began(began)
 
     async def _push(self, replica: ControllerReplica, peers: "set[int] | frozenset[int]") -> None:
-        applied = (replica.applied_index, replica.applied_term)
-        await self._send(replica.descriptor, applied, lambda: replica.metadata, peers)
+        def applied() -> tuple[int, int]:
+            return replica.applied_index, replica.applied_term
+
+        await self._send(replica.descriptor, replica.metadata, applied, peers)
 
     async def _send(
         self,
         descriptor: Descriptor,
-        applied: tuple[int, int],
-        metadata: Callable[[], Metadata],
+        metadata: Metadata,
+        applied: Callable[[], tuple[int, int]],
         peers: "set[int] | frozenset[int]",
     ) -> None:
         """To each by itself: one that hangs or refuses keeps it from nobody else."""
-        peers = {peer for peer in peers if self._connection(peer) is not None}
-        if not peers:
-            return
-        body = {
-            "descriptor": descriptor.to_wire(),
-            "applied": list(applied),
-            "image": metadata().image(),
-        }
         have = self._have.setdefault(descriptor.generation, set())
-        deadline = asyncio.get_running_loop().time() + _PUSH_TIMEOUT_S
 
-        async def one(peer: int) -> None:
-            connection = self._connection(peer)
-            if connection is None:
-                return
+        async def one(peer: int, connection: Connection) -> None:
             try:
-                await connection.request(CONTROLLER_INSTALL, body, deadline=deadline)
+                await self._send_pages(descriptor, metadata, applied, connection)
             except LognodeError as error:
                 log.debug("push put off", extra={"fields": {"to": peer, "error": str(error)}})
             else:
                 have.add(peer)
 
-        await asyncio.gather(*map(one, peers))
+        links = [(peer, self._connection(peer)) for peer in peers]
+        await asyncio.gather(*(one(peer, link) for peer, link in links if link is not None))
+
+    async def _send_pages(
+        self,
+        descriptor: Descriptor,
+        metadata: Metadata,
+        applied: Callable[[], tuple[int, int]],
+        connection: Connection,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        after: Position = None
+        while True:
+            page = await image_pages.page_of(metadata, START[1], after, tables=buckets.ALL)
+            body = {
+                "descriptor": descriptor.to_wire(),
+                "applied": list(applied()),  # of the moment at which the page was whole
+                "page": page,
+            }
+            deadline = loop.time() + _PUSH_TIMEOUT_S
+            answer = await connection.request(CONTROLLER_INSTALL, body, deadline=deadline)
+            after = page["next"]
+            if after is None or answer["done"]:
+                return
 
     async def _retire_old(self, replica: ControllerReplica) -> None:
         others = set(replica.members) - {self._node_id}
@@ -158,45 +186,95 @@ class ControllerChanges:
             await self._host.retire(old)
 
     async def install(self, sender: int, body: Body) -> Body:
-        """A push: begin that generation here, or take the base if this replica lacks entries.
+        """A page of a push. With the last page: begin that generation here, or take the base if
+        this replica lacks entries. `done`: no further page is wanted.
 
         It runs to its end also when who pushed has gone: half-way there is no replica at all.
         Raises InvalidArgument for a push that no controller could make, Conflict for an image that
         contradicts what this node knows, CorruptData where the replica is damaged: only the next
         generation has it again.
         """
-        descriptor, metadata = self._checked(sender, body)
+        descriptor, applied = self._announced(body)
+        if not self._is_wanted(descriptor, applied):
+            self._coming.pop(sender, None)
+            self._check_sound(descriptor)
+            return {"done": True}
+        metadata = await self._assembled(sender, body["page"])
+        if metadata is None:
+            return {"done": False}
+        await self._check(sender, descriptor, metadata)
+        install = asyncio.ensure_future(self._install(descriptor, metadata, applied))
+        self._installs.add(install)
+        install.add_done_callback(self._install_ended)
+        await asyncio.shield(install)
+        return {"done": True}
+
+    def _is_wanted(self, descriptor: Descriptor, applied: tuple[int, int]) -> bool:
+        """Whether this node has not begun that generation, or lacks a base that it could take."""
+        gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
+        replica = self._host.groups.get(gid)
+        if isinstance(replica, ControllerReplica):
+            return replica.group.base_wanted and applied[0] > replica.applied_index
+        return self._host.marks.get(CONTROLLER_RANGE, 0) < descriptor.generation
+
+    def _check_sound(self, descriptor: Descriptor) -> None:
+        gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
+        reason = self._host.damaged.get(gid)
+        if reason is not None:
+            raise CorruptData(f"the replica of {gid} on this node takes no part: {reason}")
+
+    async def _assembled(self, node: int, page: Body) -> Metadata | None:
+        """The metadata, when the page is the last one of the node's push.
+
+        A push that broke off stays until the node's next push, or until other nodes push.
+        """
+        if node not in self._coming and len(self._coming) >= _PUSHES_MAX:
+            del self._coming[next(iter(self._coming))]
+        assembly = self._coming.setdefault(node, Assembly())
+        try:
+            image = await assembly.add(page)
+            if image is None:
+                return None
+            metadata = await image_pages.made(image)
+        except CorruptData as error:
+            raise InvalidArgument(error.message, what="page") from None
+        finally:
+            if assembly.after is None:
+                self._coming.pop(node, None)
+        return metadata
+
+    def _announced(self, body: Body) -> tuple[Descriptor, tuple[int, int]]:
+        """The generation that is pushed, and the entry behind which the generation goes on."""
+        try:
+            descriptor = received.descriptor(body["descriptor"])
+        except RemoteProtocolError as error:
+            raise InvalidArgument(error.message, what="descriptor") from None
+        members, generation = descriptor.members, descriptor.generation
+        if (descriptor.range_id, descriptor.log_id, *descriptor.span) != (0, 0, b"", None):
+            raise InvalidArgument("not a controller", what="descriptor")
+        if self._node_id not in members or len(set(members)) != len(members):
+            raise InvalidArgument("not a controller of this node", what="descriptor")
+        if generation - self._image().controller.generation > limits.generation_jump_max:
+            raise InvalidArgument(f"no controller is at generation {generation}", what="descriptor")
         index, term = body["applied"]
         if index < 1 or term > limits.term_jump_max:
             raise InvalidArgument(
                 f"a controller begins behind entry 1 or later, in a term up to "
                 f"{limits.term_jump_max}; entry {index} of term {term} was given", what="applied",
             )  # fmt: skip
-        applied = (index, term)
-        install = asyncio.ensure_future(self._install(descriptor, metadata, applied))
-        self._installs.add(install)
-        install.add_done_callback(self._install_ended)
-        await asyncio.shield(install)
-        return {}
+        return descriptor, (index, term)
 
-    def _checked(self, sender: int, body: Body) -> tuple[Descriptor, Metadata]:
-        """The generation that is pushed, and the state in which it goes on."""
-        known = self._image()
-        try:
-            descriptor = received.descriptor(body["descriptor"])
-            metadata = received.received(body["image"], known)
-        except RemoteProtocolError as error:
-            raise InvalidArgument(error.message, what="image") from None
+    async def _check(self, sender: int, descriptor: Descriptor, metadata: Metadata) -> None:
+        """The state that is pushed can be, follows from what is known, and is of the generation.
+        Raises InvalidArgument, Conflict."""
         members, generation = descriptor.members, descriptor.generation
-        if (descriptor.range_id, descriptor.log_id, *descriptor.span) != (0, 0, b"", None):
-            raise InvalidArgument("not a controller", what="descriptor")
-        if self._node_id not in members or len(set(members)) != len(members):
-            raise InvalidArgument("not a controller of this node", what="descriptor")
-        if generation - known.controller.generation > limits.generation_jump_max:
-            raise InvalidArgument(f"no controller is at generation {generation}", what="descriptor")
+        try:
+            await stepped(received.steps(metadata, self._image()))
+        except RemoteProtocolError as error:
+            raise InvalidArgument(error.message, what="page") from None
         if not metadata.nodes.keys() >= {*members, sender} or is_removed(sender, metadata.nodes):
             raise InvalidArgument(
-                "a controller of nodes that its image does not have as registered", what="image"
+                "a controller of nodes that its image does not have as registered", what="page"
             )
         next_ = metadata.controller
         if metadata.sealed:  # its last record names the members of the generation after it
@@ -204,18 +282,16 @@ class ControllerChanges:
         else:
             sound = (next_.generation, next_.members) == (generation, members)
         if not sound:
-            raise InvalidArgument("an image of another generation", what="image")
-        return descriptor, metadata
+            raise InvalidArgument("an image of another generation", what="page")
 
     async def _install(
         self, descriptor: Descriptor, metadata: Metadata, applied: tuple[int, int]
     ) -> None:
-        gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
         async with self._turn:
-            replica = self._host.groups.get(gid)
+            replica = self._host.groups.get(GroupId(CONTROLLER_RANGE, descriptor.generation))
             if isinstance(replica, ControllerReplica):
-                if replica.group.base_wanted and applied[0] > replica.applied_index:
-                    received.check_follows(replica.metadata, metadata)
+                if self._is_wanted(descriptor, applied):
+                    await stepped(received.steps(metadata, replica.metadata))
                     begun = await self._host.reinstall_controller(replica, metadata, applied)
                     self._began(begun)
             else:
@@ -224,9 +300,7 @@ class ControllerChanges:
                 )
                 if began is not None:
                     self._began(began)
-            reason = self._host.damaged.get(gid)
-            if reason is not None:
-                raise CorruptData(f"the replica of {gid} on this node takes no part: {reason}")
+            self._check_sound(descriptor)
 
     def _install_ended(self, install: "asyncio.Task[None]") -> None:
         self._installs.discard(install)
@@ -235,6 +309,6 @@ class ControllerChanges:
 
 def _successor(sealed: Metadata) -> Metadata:
     """The state in which the next generation begins."""
-    metadata = Metadata.from_image(sealed.image())
+    metadata = buckets.copy(sealed, buckets.ALL)
     metadata.begin_generation()
     return metadata

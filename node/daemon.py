@@ -14,12 +14,10 @@ from functools import partial
 from typing import Any
 
 from ..client.address import split_address
-from ..client.errors import InvalidArgument
 from ..client.invariants import InvariantError
 from ..client.meter import NodeBudgets
 from ..client.protocol import Operation
 from ..client.protocol import peers as protocol
-from ..client.request import Room, no_room
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor, Span
@@ -51,7 +49,7 @@ from .data_directory import (
     new_incarnation,
 )
 from .data_service import DataService
-from .disk_room import DiskRoom
+from .disk_room import DiskRoom, reserve_bytes
 from .disk_watch import DiskWatch
 from .doors import Doors, client_bounds
 from .draining import Draining
@@ -60,12 +58,13 @@ from .entrance import Entrance
 from .exposure import Exposure
 from .flush import Flusher
 from .garbage import Garbage, only_the_young
-from .given_files import read_dial_map, read_secret
+from .given_files import DialMap, read_secret
 from .handover import Handover
 from .heartbeat import Heartbeat
 from .host import Host
 from .hot import HotRanges
 from .http import HttpServer
+from .images import Images
 from .joining import found, join, registration
 from .known_peers import KnownPeers
 from .large import LargeRanges
@@ -89,7 +88,7 @@ from .rounds import Rounds
 from .scrub import Scrub
 from .segment_repair import SegmentRepair
 from .server import PeerHandler, Server
-from .status import status
+from .status import Status
 from .strangers import Strangers
 from .supervision import supervised
 from .sync_thread import SyncThread
@@ -122,7 +121,6 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._parts = contextlib.ExitStack()
         """Ends the parts that were begun, the last one first; each may be ended twice."""
-        self._dial_map: dict[str, str] = {}
         self._clocks = Clocks() if clocks is None else clocks
         self._process = new_incarnation()
 
@@ -168,9 +166,8 @@ class Node:
         self._plan = descriptors.plan(descriptors.raise_limit())
         self._secret = read_secret(config.secret_file)
         self._tls = NodeTls.of(config, self._metrics)
-        self._dial_map = read_dial_map(config.dial_map)
-        self._meta = LmdbMeta(self._directory.meta)
-        self._parts.callback(self._meta.close)
+        self._dial_map = DialMap(config.dial_map)
+        self._meta = self._parts.enter_context(contextlib.closing(LmdbMeta(self._directory.meta)))
         self._sync = SyncThread("lognode-wal", on_failure=self._fail)
         self._parts.callback(self._sync.close)
         self._files = SyncThread("lognode-files", on_failure=self._fail)
@@ -202,6 +199,7 @@ class Node:
         self._plan.check_nodes(sum(node.state != "REMOVED" for node in nodes.values()))
         if self._tls is not None:
             self._tls.learn(nodes)
+        self._disk_watch.check_size()
         self._entrance.check()
         await self._disk_watch.look()
         await self._host.recover()
@@ -221,8 +219,8 @@ class Node:
             self._spawn(part)
         for name, begin in (
             ("heartbeat", self._heartbeat.run), ("registration", self._membership.register),
-            ("loads", self._loads.run), ("draining", self._draining.run),
-            ("large", self._large.run), ("hot", self._hot.run),
+            ("loads", self._loads.run), ("large", self._large.run), ("hot", self._hot.run),
+            ("draining", self._draining.run), ("producers", self._cluster.producers.expire),
         ):  # fmt: skip
             self._spawn(supervised(name, begin, self._metrics))
         if config.balance == "on":
@@ -243,8 +241,10 @@ class Node:
             if config.bootstrap_expect:
                 config = await self._agree()
         if identity is None and config.join:
-            identity, image = await join(config, self._secret, self._tls, self._process)
-            await self._store_rows({**identity_row(identity), rows.IMAGE: image})
+            identity, image = await join(
+                config, self._secret, self._tls, self._process, self._dial_map.resolve
+            )
+            await self._store_rows({**identity_row(identity), **image})
         elif identity is None:
             identity = found()
             auth = {rows.AUTH: True} if config.auth == "on" else {}
@@ -285,7 +285,7 @@ class Node:
         self._links = PeerLinks(
             who=lambda: (identity.cluster_id, node_id, identity.incarnation),
             secret=self._secret, tls=self._tls,
-            resolve=lambda address: self._dial_map.get(address, address),
+            resolve=self._dial_map.resolve,
             on_up=self._link_up, on_down=self._link_down,
             on_full=lambda peer: self._host.pause(peer),
             on_room=lambda peer: self._host.resume(peer),
@@ -295,15 +295,13 @@ class Node:
             metrics=self._metrics,
         )  # fmt: skip
         self._rounds = Rounds(
-            self._wal, self._sync,
-            on_synced=lambda gids: self._host.synced(gids),
-            on_failure=self._fail,
-            turn_ends=self._turn_ends,
-            metrics=self._metrics,
+            self._wal, self._sync, on_synced=lambda gids: self._host.synced(gids),
+            on_failure=self._fail, turn_ends=self._turn_ends, metrics=self._metrics,
         )  # fmt: skip
         self._parts.callback(self._rounds.stop)
         options = RaftOptions()
-        self._room = DiskRoom(node_id, self._config.disk_reserve_bytes)
+        reserve = reserve_bytes(self._config.disk_reserve_bytes, self._config.wal_file_bytes)
+        self._room = DiskRoom(node_id, reserve)
         self._confirmations = Confirmations(
             links=self._links, replica=lambda gid: self._host.groups.get(gid), options=options,
             on_broken=self._fail,
@@ -343,6 +341,7 @@ class Node:
             self._meta, self._files, on_change=self._image_changed,
             present=lambda n: n == node_id or not self._pings.liveness.missing(n),
         )  # fmt: skip
+        self._images = Images(self._host, self._view)
         self._flusher = Flusher(
             builder=self._builder, tmp=self._directory.tmp, store=self._store, meta=self._meta,
             sync=self._files, rounds=self._rounds, memory=self._memory, metrics=self._metrics,
@@ -373,7 +372,7 @@ class Node:
         places = (self._directory.root, self._directory.wal, self._directory.files)
         self._disk_watch = DiskWatch(
             room=self._room, places=places, host=self._host, handover=self._handover,
-            on_change=self._replica_changed, metrics=self._metrics,
+            on_change=self._replica_changed, wal=self._wal, sync=self._files, metrics=self._metrics,
         )  # fmt: skip
         self._reports = Reports(
             node_id=node_id, host=self._host, view=self._view, connection=self._links.connection,
@@ -411,6 +410,7 @@ class Node:
             node_id=node_id, host=self._host, view=self._view, facts=self._facts,
             connection=self._links.connection, room=self._room, draining=self._draining,
             large=self._large, handover=self._handover, hot=self._hot, exposure=self._exposure,
+            images=self._images,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,
@@ -433,11 +433,16 @@ class Node:
             node_id=identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection,
         )  # fmt: skip
+        self._status = Status(
+            node_id=identity.node_id, host=self._host, view=self._view, facts=self._facts,
+            heartbeat=self._heartbeat, room=self._room, repair=self._repair, loads=self._loads,
+            budgets=self._budgets, descriptors=lambda: self._doors.row(),
+        )  # fmt: skip
         self._cluster = ClusterService(
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
-            connection=self._links.connection, status=self._status, rng=self._rng,
+            connection=self._links.connection, status=self._status.page, rng=self._rng,
             handover=self._handover, recoveries=self._recoveries, room=self._room,
-            wall_ms=self._clocks.wall_ms,
+            images=self._images, wall_ms=self._clocks.wall_ms,
         )  # fmt: skip
         self._entrance = Entrance(
             config=self._config, secret=self._secret, tls=self._tls, exposure=self._exposure,
@@ -471,7 +476,7 @@ class Node:
         )  # fmt: skip
         data = DataService(
             node_id=identity.node_id, replica=self._host.serving,
-            describe=cluster.describe_range, metrics=self._metrics,
+            describe=cluster.catalog.describe_range, metrics=self._metrics,
             damaged=self._host.refusal, for_good=self._host.damaged.__contains__,
             on_damaged=self._repair.read_found,
         )  # fmt: skip
@@ -516,7 +521,7 @@ class Node:
         http = HttpServer(
             host=host, port=port, metrics=self._metrics, not_ready=self._not_ready,
             tls=None if self._tls is None else self._tls.http_context,
-            status=self._status, connections_max=self._plan.http, on_closed=told,
+            status=self._status.whole, connections_max=self._plan.http, on_closed=told,
             guard=self._entrance.guard, visible=self._entrance.visible,
         )  # fmt: skip
         self._doors = Doors(
@@ -535,10 +540,10 @@ class Node:
             protocol.FILE: bases.piece,
             protocol.FILE_CHECK: bases.check,
             protocol.HEARTBEAT: self._heartbeat.serve,
-            protocol.KNOWN_IMAGE: self._heartbeat.known_image,
+            protocol.IMAGE_PAGE: self._images.serve,
             protocol.REPORT: self._reports.take,
             protocol.COMMAND: self._cluster.peer_command,
-            protocol.IMAGE: self._cluster.peer_image,
+            protocol.PRODUCERS_PAGE: self._cluster.producers.peer_page,
             protocol.LOADS: self._loads.serve,
             protocol.REPLICA_END: self._recoveries.serve,
             protocol.CONTROLLER_INSTALL: self._changes.install,
@@ -592,14 +597,6 @@ class Node:
         if not replica.metadata.cluster_id:
             self._spawn(self._entrance.found(replica, self.identity.cluster_id, self._files.run))
 
-    async def _status(self, room: Room = no_room) -> dict[str, Any]:
-        return await status(
-            node_id=self.identity.node_id, host=self._host, view=self._view, facts=self._facts,
-            heartbeat=self._heartbeat, room=self._room, repair=self._repair,
-            loads=self._loads, budgets=self._budgets, answer_room=room,
-            descriptors=self._doors.row(),
-        )  # fmt: skip
-
     def _not_ready(self) -> str | None:
         if self._stopping.is_set():
             return "stopping"
@@ -614,13 +611,8 @@ class Node:
         """SIGHUP: the dial map and the TLS files may have changed; bad ones change nothing."""
         if self._tls is not None:
             self._tls.look_again()
-        try:
-            self._dial_map = read_dial_map(self._config.dial_map)
-        except InvalidArgument as error:
-            log.error("the dial map stays as it was: %s", error)
-            return
-        self._links.redial()
-        log.info("dial map read", extra={"fields": {"entries": len(self._dial_map)}})
+        if self._dial_map.read_again():
+            self._links.redial()
 
     def _spawn(self, part: "Coroutine[Any, Any, None]") -> None:
         task = asyncio.get_running_loop().create_task(part)

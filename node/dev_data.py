@@ -6,7 +6,7 @@ So `lognode dev` looks here first, and refuses what could not end well.
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,10 +17,12 @@ from ..partitions.metadata import Metadata
 from ..statemachine.meta import decode_row
 from . import rows
 from .data_directory import IDENTITY, locked
+from .image_rows import ImageRows
 from .meta_rows import read_rows
 
 PORTS_A_NODE: Final = 3
 """For clients, for peers and for HTTP, one after the other."""
+_IMAGE_ROWS: Final = (rows.CONTROLLER, rows.CONTROLLER_BUCKETS, rows.IMAGE_BUCKETS)
 _DIRECTORY: Final = re.compile(r"node([1-9][0-9]{0,5})")
 
 
@@ -143,14 +145,26 @@ def _read(data: Path) -> KeptNode | None:
     try:
         for key, value in read_rows(data / "meta.mdb"):
             name = key.decode()
-            if name in (IDENTITY, rows.IMAGE) or name.startswith(rows.CONTROLLER):
+            if name in (IDENTITY, rows.IMAGE) or name.startswith(_IMAGE_ROWS):
                 values[name] = decode_row(key, value)
         identity = values.pop(IDENTITY, None)
         if identity is None:
             return None
-        images = [value if name == rows.IMAGE else value["image"] for name, value in values.items()]
-        found = [Metadata.from_image(image) for image in images]
-        newest = max(found, key=lambda m: (m.controller.generation, m.version), default=None)
+        newest = max(
+            _images(values), key=lambda m: (m.controller.generation, m.version), default=None
+        )
         return KeptNode(data, str(identity["cluster"]), int(identity["node"]), newest)
     except (LognodeError, OSError, KeyError, TypeError, ValueError):
         return KeptNode(data)  # the node's own start says what is wrong
+
+
+def _images(values: Mapping[str, Any]) -> Iterator[Metadata]:
+    """The metadata that these rows hold: the newest image, and those of controller replicas."""
+    prefixes = {rows.IMAGE: rows.IMAGE_BUCKETS}
+    for name in values:
+        if name.startswith(rows.CONTROLLER):
+            prefixes[name] = f"{rows.CONTROLLER_BUCKETS}{name.removeprefix(rows.CONTROLLER)}/"
+    for name, prefix in prefixes.items():
+        if name in values:
+            buckets = [item for item in values.items() if item[0].startswith(prefix)]
+            yield ImageRows(prefix).load(buckets, values[name])

@@ -1,7 +1,8 @@
 """Watching the disk: how much room is left, and what is done as soon as it is little.
 
 One statvfs per file system of the data directory, in a thread since a disk may hang: once every
-few seconds while there is plenty, more often the nearer the reserve is (`disk_room.py`).
+few seconds while there is plenty, more often the nearer the reserve is (`disk_room.py`). Each look
+also makes a WAL file ahead where there is none, while the disk has room for it.
 """
 
 import asyncio
@@ -12,11 +13,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..client.errors import LognodeError
+from ..raft.wal import Wal
 from .disk_room import DiskRoom, Level, next_look_s
 from .handover import Handover
 from .host import Host
 from .metrics import Metrics
 from .range_replica import RangeReplica
+from .sync_thread import SyncThread
+
+_FILES = 1
+"""WAL files ahead."""
+_MARGIN_BYTES = 4 << 20
+"""What making a WAL file ahead leaves for meta and the last segments."""
 
 log = logging.getLogger("lognode.disk")
 
@@ -32,8 +40,12 @@ class DiskWatch:
         host: Host,
         handover: Handover,
         on_change: Callable[[], None],
+        wal: Wal,
+        sync: SyncThread,
         metrics: Metrics,
     ) -> None:
+        self._wal = wal
+        self._sync = sync
         self._room = room
         self._places = places
         self._host = host
@@ -41,6 +53,10 @@ class DiskWatch:
         self._on_change = on_change
         self._sparing: asyncio.Task[None] | None = None
         self._blind = False
+        self._level = Level.AMPLE
+        """As last told."""
+        self._taken = True
+        """Entries of other leaders, as last told."""
         metrics.disk_free_bytes.set_function(lambda: room.free)
         metrics.disk_level.set_function(lambda: room.level)
 
@@ -49,7 +65,9 @@ class DiskWatch:
         try:
             while True:
                 await self.look()
-                await asyncio.sleep(next_look_s(self._room.free, self._room.reserve))
+                await self._make_spare()
+                self._host.send_no_entries(self._room.exhausted_others)
+                await asyncio.sleep(next_look_s(self._room.to_use, self._room.reserve))
         finally:
             if self._sparing is not None:
                 self._sparing.cancel()
@@ -64,17 +82,55 @@ class DiskWatch:
             self._blind = True
             return
         self._blind = False
-        before = self._room.level
-        if self._room.saw(free):
+        before = self._level
+        unbuilt = sum(replica.state.memtable_bytes for replica in self._host.ranges())
+        self._room.saw(free, unbuilt)
+        if self._room.level != before:
+            self._level = self._room.level
             self._tell(before)
             self._on_change()
         if self._room.level and (self._sparing is None or self._sparing.done()):
             self._sparing = asyncio.get_running_loop().create_task(self._spare())
 
+    def check_size(self) -> None:
+        """Say so when a node that holds nothing would have less than the reserve on this disk."""
+        room, file_bytes = self._room, self._wal.file_bytes
+        sizes = [os.statvfs(place) for place in self._places]
+        size = min(each.f_blocks * each.f_frsize for each in sizes)
+        needed = room.reserve + (_FILES + 1) * file_bytes
+        if size < needed:
+            log.warning(
+                "the disk is too small for these settings: it has %d bytes, and appends are taken "
+                "with %d or more; give smaller --disk-reserve-bytes and --wal-file-bytes (now %d)",
+                size, needed, file_bytes,
+                extra={"fields": {"reserve": room.reserve}},
+            )  # fmt: skip
+
+    async def _make_spare(self) -> None:
+        """Have a WAL file ahead, and know whether there is one."""
+        room, wal = self._room, self._wal
+        if not wal.has_spare and room.free >= wal.file_bytes + _MARGIN_BYTES:
+            try:
+                await self._sync.run(wal.make_spare)
+            except OSError as error:
+                log.warning("no WAL file could be made ahead: %s", error)
+        room.exhausted = bool(room.level) and not wal.has_spare
+        if room.takes_entries() != self._taken:
+            self._taken = room.takes_entries()
+            told = {"free": room.free, "file_ahead": wal.has_spare}
+            if self._taken:
+                log.info("entries of other leaders are taken again", extra={"fields": told})
+            else:
+                log.warning(
+                    "the disk is nearly full: entries of other leaders are not taken",
+                    extra={"fields": told},
+                )
+
     def _tell(self, before: Level) -> None:
         """One line a change, however often it is looked at."""
         room = self._room
-        fields = {"free": room.free, "reserve": room.reserve, "disk_level": room.level.name}
+        fields = {"free": room.free, "unbuilt": room.free - room.to_use, "reserve": room.reserve,
+                  "disk_level": room.level.name}  # fmt: skip
         if not room.level:
             log.info("the disk has room again", extra={"fields": fields})
         elif not before:

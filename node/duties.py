@@ -30,6 +30,7 @@ from .host import Host
 from .range_replica import RangeReplica
 from .sync_thread import SyncThread
 from .view import View
+from .young import Young
 
 _PERIOD_S = 0.5
 _IDLE_PERIOD_S = 30.0
@@ -78,6 +79,7 @@ class Duties:
         self._on_broken = on_broken
         self._wake = asyncio.Event()
         self._begins = asyncio.Semaphore(_BEGINS)
+        self._young = Young()
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._copied: set[tuple[int, tuple[int, int]]] = set()
         self._pins: set[tuple[str, int, Gid]] = set()
@@ -188,6 +190,8 @@ class Duties:
         match duty:
             case duties.Begin():
                 async with self._begins:
+                    if not duty.range_.lineage:
+                        await self._young.few()
                     await self._begin(duty)
             case duties.Tell(operation, kind, lineage):
                 told = {} if lineage is None else {"lineage": list(lineage)}
@@ -233,7 +237,9 @@ class Duties:
         begin = partial(first_base, duty.range_, ends, lost="recovered" in duty.parents)
         # The tables of several parents may have a million rows, which nobody else changes.
         base = await asyncio.to_thread(begin) if len(ends) > 1 else begin()
-        await self._host.create_range(duty.range_, base, campaign=duty.campaign)
+        replica = await self._host.create_range(duty.range_, base, campaign=duty.campaign)
+        if replica is not None:
+            self._young.add(replica)
 
     async def _end_of(self, parent: Lineage, source: duties.Source, duty: duties.Begin) -> Base:
         """The parent's state at its end."""

@@ -1,5 +1,6 @@
 """Files that a node is given by its configuration, besides that itself."""
 
+import logging
 import tomllib
 from pathlib import Path
 
@@ -7,9 +8,34 @@ from ..client.address import split_address
 from ..client.errors import InvalidArgument
 from ..client.private_files import read_private
 
+log = logging.getLogger("lognode.files")
 
-def read_dial_map(path: Path | None) -> dict[str, str]:
-    """Per advertised address the one to dial instead. Raises InvalidArgument."""
+
+class DialMap:
+    """Where to dial nodes that are elsewhere than their addresses say, as behind a proxy: a file
+    that may change while the node runs."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Raises InvalidArgument."""
+        self._path = path
+        self._targets = _dial_map(path)
+
+    def resolve(self, address: str) -> str:
+        """Return the address to dial for an advertised one."""
+        return self._targets.get(address, address)
+
+    def read_again(self) -> bool:
+        """Read the file again and return whether it is good; a bad one changes nothing."""
+        try:
+            self._targets = _dial_map(self._path)
+        except InvalidArgument as error:
+            log.error("the dial map stays as it was: %s", error)
+            return False
+        log.info("dial map read", extra={"fields": {"entries": len(self._targets)}})
+        return True
+
+
+def _dial_map(path: Path | None) -> dict[str, str]:
     if path is None:
         return {}
     try:

@@ -1,8 +1,9 @@
 """Heartbeats: every node asks the controller's leader for news, and is heard by asking.
 
 The request names the image that the node has and waits at the leader until there is a newer one,
-or half a second. The answer carries that image and who leads what; the request carries what the
-node itself leads. None of this is needed for safety (ranges.md section 1).
+or half a second. The answer carries the first page of what has changed since, and who leads what.
+The request carries what the node itself leads. None of this is needed for safety (ranges.md
+section 1).
 """
 
 import asyncio
@@ -13,13 +14,14 @@ from typing import Any
 
 from ..client.connection import Connection
 from ..client.errors import InvalidArgument, LognodeError, NotLeader
-from ..client.protocol.peers import HEARTBEAT, KNOWN_IMAGE
+from ..client.protocol.peers import HEARTBEAT
 from ..partitions.facts import Facts
 from ..partitions.leads import LEAD_RESTS_S
 from ..partitions.lifecycle import is_removed
 from ..partitions.model import CONTROLLER_RANGE
 from ..partitions.planner import Damage, Large
 from ..partitions.shrinking import Small
+from . import images
 from .controller_replica import ControllerReplica
 from .disk_room import DiskRoom
 from .draining import Draining
@@ -27,6 +29,7 @@ from .exposure import Exposure
 from .handover import Handover
 from .host import Host
 from .hot import HotRanges
+from .images import Images
 from .large import LargeRanges
 from .view import View
 
@@ -56,8 +59,10 @@ class Heartbeat:
         handover: Handover,
         hot: HotRanges,
         exposure: Exposure,
+        images: Images,
     ) -> None:
         self._exposure = exposure
+        self._images = images
         self._room = room
         self._draining = draining
         self._large = large
@@ -117,7 +122,7 @@ class Heartbeat:
             "leaders": leaders.since(told_number if told_node == node else 0),
             "seen": self._seen,
             "damaged": self._own_damage(),
-            "disk_free": self._room.free if self._room.level else None,
+            "disk_free": self._room.told_free,
             "leads_left": self._draining.leads_left,
             "wishes": self._handover.wishes(LEAD_RESTS_S),
             "large": [list(told[:_LARGE]) for told in self._large.told],
@@ -135,14 +140,15 @@ class Heartbeat:
             if known and hint != self._node_id:
                 self._view.learn_leaders({0: (metadata.controller.generation, 0, hint)})
             if not known or self._connection(hint) is None:
-                await self._ask_for_image(connection, deadline)
+                # Who leads may be a node that this one, long away, has never heard of.
+                await self._images.pull(connection, images.KNOWN)
             raise
         except LognodeError:
             self._view.forget_controller_leader()
             raise
         self.last_answer_at = time.monotonic()
-        if answer["image"] is not None:  # first: leaders are learnt of generations that it has
-            await self._view.take(answer["image"])
+        if answer["page"] is not None:  # first: leaders are learnt of generations that it has
+            await self._images.pull(connection, images.NEWEST, first=answer["page"])
         self._view.learn_leaders(answer["leaders"])
         self._seen = answer["seen"]
         generation, term, _ = self._seen
@@ -174,21 +180,6 @@ class Heartbeat:
         asked = members if members and self._try % 2 else others
         return asked[self._try // 2 % len(asked)] if asked else None
 
-    async def _ask_for_image(self, connection: Connection, deadline: float) -> None:
-        """Who leads may be a node that this one, long away, has never heard of."""
-        known = self._view.metadata
-        body = {"generation": known.controller.generation, "version": known.version}
-        answer = await connection.request(KNOWN_IMAGE, body, deadline=deadline)
-        if answer["image"] is not None:
-            await self._view.take(answer["image"])
-
-    async def known_image(self, _: int, body: Body) -> Body:
-        """The image of this node, where it is newer: committed, and maybe no longer the newest."""
-        known = self._view.metadata
-        has = (body["generation"], body["version"])
-        newer = (known.controller.generation, known.version) > has
-        return {"image": known.image() if newer else None}
-
     async def serve(self, node: int, body: Body) -> Body:
         """The leader's answer. Raises NotLeader."""
         replica = self._host.controller
@@ -199,7 +190,7 @@ class Heartbeat:
         has = (body["generation"], body["version"])
         await replica.ready()
         if is_removed(node, replica.metadata.nodes):
-            return self._parting(replica, has)
+            return await self._parting(replica, has)
         self._hear(node, body["leads_left"])
         self._view.learn_leaders(body["leaders"])
         self._facts.damaged[node] = self._view.damaged[node] = damaged
@@ -216,8 +207,9 @@ class Heartbeat:
             await self._view.changed(_WAIT_S)
         now_leads, table = [replica.gid.generation, replica.group.term], self._view.leaders
         news = (metadata.controller.generation, metadata.version) > has
+        page = await self._images.first_page(metadata, has[1]) if news else None
         return {
-            "image": metadata.image() if news else None,
+            "page": page,
             "leaders": table.since(seen_number if seen == now_leads else 0),
             "seen": [*now_leads, table.number],
             "damaged": self._view.damaged,
@@ -225,12 +217,12 @@ class Heartbeat:
             "insecure": self._view.insecure,
         }
 
-    def _parting(self, replica: ControllerReplica, has: tuple[int, int]) -> Body:
+    async def _parting(self, replica: ControllerReplica, has: tuple[int, int]) -> Body:
         """Tell a node that was removed: nothing that the node says is learnt."""
         metadata = replica.metadata
         news = (metadata.controller.generation, metadata.version) > has
         return {
-            "image": metadata.image() if news else None,
+            "page": await self._images.first_page(metadata, has[1]) if news else None,
             "leaders": {},
             "seen": [replica.gid.generation, replica.group.term, 0],
         }

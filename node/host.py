@@ -25,6 +25,8 @@ from ..statemachine.segment_writer import SegmentInfo
 from ..statemachine.segments import Removed, SegmentStore
 from . import rows
 from .controller_replica import ControllerReplica
+from .controller_store import ControllerStore
+from .image_rows import ImageRows
 from .meta_puts import MetaPuts
 from .range_replica import RangeReplica
 from .replica import Replica, Services
@@ -78,6 +80,7 @@ class Host:
         self._wal = wal
         self.meta = meta
         self._puts = MetaPuts(meta, sync)
+        self._controllers = ControllerStore(meta, sync)
         self._sync = sync
         self._rounds = rounds
         self.store = store
@@ -95,6 +98,8 @@ class Host:
         self.marks: dict[int, int] = {}
         """Per range, the highest generation that was ever started here."""
         self._serving: dict[int, RangeReplica] = {}
+        self._full_peers: set[int] = set()
+        """Peers whose disks are full."""
         self._retiring: set[GroupId] = set()
         """Their rows are being deleted; their logs go afterwards."""
 
@@ -123,9 +128,10 @@ class Host:
             descriptor = Descriptor.from_wire(value["descriptor"])
             raft_log = await self._sound_log(key, value, descriptor, tuple(value["applied"]))
             if raft_log is not None:
-                metadata = Metadata.from_image(value["image"])
+                stored = ImageRows(rows.controller_buckets(descriptor.generation))
+                metadata = stored.load(self.meta.items(stored.prefix), value)
                 self._begin_controller(
-                    descriptor, raft_log, metadata, tuple(value["applied"]), campaign=False
+                    descriptor, raft_log, metadata, tuple(value["applied"]), stored, campaign=False
                 )
         await self.sound.load(self.store.content_ids)
         for key, value in self.meta.items(rows.REPLICA):
@@ -377,31 +383,25 @@ class Host:
         if gid in self.groups or self.marks.get(CONTROLLER_RANGE, 0) >= gid.generation:
             return None
         raft_log, reason = await self._durable_log(gid, applied)
-        row: dict[str, Any] = {
-            rows.controller_key(gid.generation): controller_row(
-                descriptor, metadata, applied, damaged=reason
-            ),
-            rows.mark_key(CONTROLLER_RANGE): gid.generation,
-        }
-        await self._sync.run(lambda: self.meta.commit(row))
+        stored = await self._controllers.whole(
+            descriptor, metadata, applied, damaged=reason, mark=gid.generation
+        )
         self.marks[CONTROLLER_RANGE] = gid.generation
         if raft_log is None:
             self._note_damage(gid, str(reason))
             return None
-        return self._begin_controller(descriptor, raft_log, metadata, applied, campaign=campaign)
+        return self._begin_controller(
+            descriptor, raft_log, metadata, applied, stored, campaign=campaign
+        )
 
     async def checkpoint_controller(self, replica: ControllerReplica) -> None:
         """Store the metadata as applied now and cut the log behind it."""
-        applied = (replica.applied_index, replica.applied_term)
-        row = {
-            rows.controller_key(replica.gid.generation): controller_row(
-                replica.descriptor, replica.metadata, applied
-            )
-        }
-        await self._sync.run(lambda: self.meta.commit(row))
-        replica.checkpointed_index = applied[0]
+        index = await self._controllers.checkpoint(replica)
+        if index is None:
+            return
+        replica.checkpointed_index = index
         if not replica.stopped:
-            replica.raft_log.cut_front(applied[0])
+            replica.raft_log.cut_front(index)
             self._rounds.kick()
 
     async def reinstall_range(self, replica: RangeReplica, base: Base) -> RangeReplica:
@@ -426,14 +426,14 @@ class Host:
     ) -> ControllerReplica:
         """As `reinstall_range`, for the controller."""
         self._end_to_go_on(replica)
-        key = rows.controller_key(replica.gid.generation)
-        row = {**controller_row(replica.descriptor, metadata, applied), "installed": True}
-        await self._sync.run(lambda: self.meta.commit({key: row}))
+        stored = await self._controllers.whole(
+            replica.descriptor, metadata, applied, installed=True
+        )
         self._check_not_retired(replica)
         replica.raft_log.reset(*applied)
         await self._rounds.durable()
         return self._begin_controller(
-            replica.descriptor, replica.raft_log, metadata, applied, campaign=False
+            replica.descriptor, replica.raft_log, metadata, applied, stored, campaign=False
         )
 
     async def go_on_alone(self, replica: RangeReplica) -> None:
@@ -485,7 +485,7 @@ class Host:
         """
         over = list(gids)
         self._retiring.update(over)
-        keys = []
+        keys, prefixes = [], []
         for gid in over:
             replica = self.groups.pop(gid, None)
             if replica is not None:
@@ -494,12 +494,13 @@ class Host:
             self.aside.pop(gid, None)
             if self._serving.get(gid.range_id) is replica:
                 self._serving.pop(gid.range_id, None)
-            controller = gid.range_id == CONTROLLER_RANGE
-            keys.append(
-                rows.controller_key(gid.generation) if controller else rows.replica_key(gid)
-            )
+            if gid.range_id == CONTROLLER_RANGE:
+                keys.append(rows.controller_key(gid.generation))
+                prefixes.append(rows.controller_buckets(gid.generation))
+            else:
+                keys.append(rows.replica_key(gid))
         if keys:
-            await self._sync.run(lambda: self.meta.commit({}, keys))
+            await self._sync.run(lambda: self.meta.commit({}, keys, prefixes))
             self._rows.difference_update(over)
             for gid in over:
                 self._wal.retire_group(gid)
@@ -546,13 +547,23 @@ class Host:
         for replica in list(self.groups.values()):
             replica.disconnected(peer)
 
+    def send_no_entries(self, peers: set[int]) -> None:
+        """To these peers, whose disks are full, and to those alone."""
+        before, self._full_peers = self._full_peers, peers
+        for peer in peers - before:
+            self.pause(peer)
+        for peer in before - peers - set(self._links_full()):
+            self.resume(peer)
+
     def pause(self, peer: int) -> None:
-        """The link to a peer is full."""
+        """The link to a peer, or its disk, is full."""
         for replica in list(self.groups.values()):
             replica.pause(peer)
 
     def resume(self, peer: int) -> None:
         """The link to a peer has room again."""
+        if peer in self._full_peers:
+            return
         for replica in list(self.groups.values()):
             replica.resume(peer)
 
@@ -616,6 +627,7 @@ class Host:
         raft_log: GroupLog,
         metadata: Metadata,
         applied: tuple[int, int],
+        stored: ImageRows,
         *,
         campaign: bool,
     ) -> ControllerReplica:
@@ -626,6 +638,7 @@ class Host:
             applied=applied,
             services=self._services,
             on_change=self._on_change,
+            stored=stored,
         )
         self._adopt(replica, campaign=campaign)
         if self.controller is None or self.controller.gid.generation <= descriptor.generation:
@@ -636,7 +649,7 @@ class Host:
         self.groups[replica.gid] = replica
         for peer, epoch in self._links_up().items():
             replica.connected(peer, epoch)
-        for peer in self._links_full():
+        for peer in {*self._links_full(), *self._full_peers}:
             replica.pause(peer)
         replica.start(campaign=campaign)
 
@@ -649,18 +662,3 @@ def _gid_of(key: str) -> GroupId:
     """The group of a replica's row."""
     range_id, generation = key[len(rows.REPLICA) :].split("/")
     return GroupId(int(range_id), int(generation))
-
-
-def controller_row(
-    descriptor: Descriptor,
-    metadata: Metadata,
-    applied: tuple[int, int],
-    damaged: str | None = None,
-) -> dict[str, Any]:
-    """A controller replica's row."""
-    return {
-        "descriptor": descriptor.to_wire(),
-        "applied": list(applied),
-        "image": metadata.image(),
-        "damaged": damaged,
-    }

@@ -2,16 +2,21 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from ..client.address import split_address
 from ..client.connection import dial
 from ..client.errors import LognodeError, RemoteProtocolError, Unavailable
 from ..client.protocol.peers import JOIN
+from ..partitions import received
 from ..partitions.metadata import Metadata
-from ..partitions.received import received
+from . import image_pages, images, rows
 from .config import Config
 from .data_directory import Identity, new_cluster_id, new_incarnation
+from .image_pages import START, Image
+from .image_rows import ImageRows, packed_of
+from .slices import stepped
 from .tls import NodeTls
 
 _RETRY_S = 0.3
@@ -25,12 +30,17 @@ def found() -> Identity:
 
 
 async def join(
-    config: Config, secret: bytes | None, tls: NodeTls | None, process: int
+    config: Config,
+    secret: bytes | None,
+    tls: NodeTls | None,
+    process: int,
+    resolve: Callable[[str], str],
 ) -> tuple[Identity, dict[str, Any]]:
-    """Ask the nodes of `config.join` in turn until one has registered this node.
+    """Ask the nodes of `config.join` in turn until one has registered this node. `resolve`: where
+    to dial a node that is at that address.
 
-    Returns the identity and the metadata image to begin with. Raises the last error after
-    `join_timeout` seconds, or at once what waiting cannot mend.
+    Returns the identity, and the rows of the metadata image to begin with. Raises the last error
+    after `join_timeout` seconds, or at once what waiting cannot mend.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.join_timeout
@@ -40,7 +50,7 @@ async def join(
         for address in config.join:
             try:
                 body = registration(config, incarnation, 0, process)
-                return await _ask(address, body, secret, tls)
+                return await _ask(address, body, secret, tls, resolve)
             except LognodeError as error:
                 if not error.retryable and error.code not in ("REMOTE_PROTOCOL_ERROR",):
                     raise
@@ -55,7 +65,11 @@ async def join(
 
 
 async def _ask(
-    address: str, body: dict[str, Any], secret: bytes | None, tls: NodeTls | None
+    address: str,
+    body: dict[str, Any],
+    secret: bytes | None,
+    tls: NodeTls | None,
+    resolve: Callable[[str], str],
 ) -> tuple[Identity, dict[str, Any]]:
     host, port = split_address(address)
     incarnation: int = body["incarnation"]
@@ -68,20 +82,36 @@ async def _ask(
         answer = await connection.request(JOIN, body, deadline=deadline)
     finally:
         connection.close()
-    return _taken_in(answer, incarnation), answer["image"]
+    cluster, node = answer["cluster"], answer["node"]
+    host, port = split_address(resolve(answer["peer"]))
+    connection = await dial(
+        host, port, role="node", cluster=cluster, node=node, incarnation=incarnation, secret=secret,
+        tls=None if tls is None else tls.dialling(None),
+    )  # fmt: skip
+    try:
+        image = await images.ask(connection, images.KNOWN, START)
+    finally:
+        connection.close()
+    if image is None or not image.full:
+        raise Unavailable(f"{address} knows no metadata of cluster {cluster} yet")
+    identity = Identity(cluster, node, incarnation, 0)
+    await _check_taken_in(identity, image)
+    stored = ImageRows(rows.IMAGE_BUCKETS)
+    head, puts = stored.all(image.version, packed_of(image.parts))
+    return identity, {**puts, rows.IMAGE: head}
 
 
-def _taken_in(answer: dict[str, Any], incarnation: int) -> Identity:
-    """Who this node is from now on. Raises RemoteProtocolError for an answer that does not say."""
-    metadata = received(answer["image"], Metadata())
-    record = metadata.nodes.get(answer["node"])
+async def _check_taken_in(identity: Identity, image: Image) -> None:
+    """Raise RemoteProtocolError or CorruptData for an image that does not have this node."""
+    metadata = await image_pages.made(image)
+    await stepped(received.steps(metadata, Metadata()))
+    record = metadata.nodes.get(identity.node_id)
     if (
         record is None
-        or record.incarnation != incarnation
-        or answer["cluster"] != metadata.cluster_id
+        or record.incarnation != identity.incarnation
+        or metadata.cluster_id != identity.cluster_id
     ):
         raise RemoteProtocolError("the answer to the join does not take this node in")
-    return Identity(metadata.cluster_id, record.node_id, incarnation, 0)
 
 
 def registration(

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..client.errors import Unauthorized, Unavailable
 from ..client.protocol import Operation
-from ..client.protocol.peers import COMMAND, CONTROLLER_INSTALL, HEARTBEAT, KNOWN_IMAGE
+from ..client.protocol.peers import COMMAND, CONTROLLER_INSTALL, HEARTBEAT, IMAGE_PAGE
 from ..client.wire import Hello
 from ..partitions.model import NodeRecord
 from .metrics import Metrics
@@ -20,7 +20,7 @@ from .metrics import Metrics
 _NEWCOMERS: Final = frozenset({CONTROLLER_INSTALL})
 """Operations that a node may ask for which this node does not know yet. A node that was away may
 know none of the controller's present members; the image that they push registers them."""
-_PARTING: Final = frozenset({HEARTBEAT, KNOWN_IMAGE, COMMAND})
+_PARTING: Final = frozenset({HEARTBEAT, IMAGE_PAGE, COMMAND})
 """Operations by which a node that was removed gets to know that."""
 
 

@@ -118,7 +118,7 @@ class Maintenance:
     @property
     def _files_max(self) -> int:
         """What segments hold need not be in the WAL too while room is scarce."""
-        return _WAL_FILES_MAX if self._room.may_fetch else _WAL_FILES_SCARCE
+        return _WAL_FILES_SCARCE if self._room.level else _WAL_FILES_MAX
 
     def _rewrite(self, gid: GroupId, oldest: int) -> None:
         """What cannot be checkpointed, since nobody commits it or it is damaged, moves along."""

@@ -80,7 +80,7 @@ class Memtables:
         self._memory.scarce = most > limits.frozen_scarce_bytes or held > limits.memtables_bytes_max
         self._memory.full = held > limits.memtables_hard_bytes_max
         self._memory.brim = held > brim(limits.memtables_hard_bytes_max)
-        self._relieve(replicas, held - limits.memtables_bytes_max)
+        self._relieve(replicas, held - self._room.memtables_bytes_max)
         if self._next(now) is not None:
             self._frozen.set()
 

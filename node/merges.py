@@ -152,7 +152,7 @@ class Merges:
     def _has_room(self, size: int) -> bool:
         """Inputs and output are both there for a while."""
         room = self._room
-        return room.may_fetch and (not room.reserve or room.free >= size + room.reserve)
+        return room.may_merge(size)
 
     async def _commit(
         self, replica: RangeReplica, inputs: Sequence[SegmentInfo], merged: SegmentInfo | None

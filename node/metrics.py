@@ -58,6 +58,7 @@ class Metrics:
         self.connections = Gauge(
             "lognode_connections", "Open connections by role.", ("role",), registry=registry
         )
+        self.follows = Gauge("lognode_follows", "Follows that are served.", registry=registry)
         self.raft_dropped = Counter(
             "lognode_raft_messages_dropped", "Messages of members not taken, by reason.",
             ("reason",), registry=registry,

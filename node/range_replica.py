@@ -130,6 +130,7 @@ class RangeReplica(Replica):
             self._producer_use.used(batch.producer)
         if self.sample is not None:
             self.sample.appended(batch.keys, together=batch.atomic)
+        self.services.room.spent(len(data))
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         principal = _name(payer)
         if payer is not None:
@@ -305,6 +306,9 @@ class RangeReplica(Replica):
 
     # Replica.
 
+    def has_room(self) -> Callable[[], bool]:
+        return self.services.room.takes_entries
+
     @property
     def is_sealed(self) -> bool:
         # Who goes on alone after its peers are lost does so for the seal only, and serves nobody.
@@ -359,6 +363,8 @@ class RangeReplica(Replica):
             self.services.on_appended(
                 self.gid.range_id, self.state.next_seq - next_seq, len(entry.command)
             )
+        elif applied.keys:
+            self.services.room.spent(len(entry.command))
         if applied.keys and (self._keyed or self._spanning):
             self._tell(applied.keys)
         if self.state.sealed is not None and self.state.sealed.final_index == entry.index:

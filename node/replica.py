@@ -161,6 +161,7 @@ class Replica:
             gid=self.gid,
             liveness=self.services.liveness,
             on_refused=self._refused,
+            accepts=self.has_room(),
         )
 
     def _refused(self, sender: int, reason: str) -> None:
@@ -394,6 +395,10 @@ class Replica:
 
     # What subclasses define.
 
+    def has_room(self) -> Callable[[], bool]:
+        """What tells whether this node has room for entries of the group."""
+        return _always
+
     @property
     def is_sealed(self) -> bool:
         """Whether the generation's last entry is applied here."""
@@ -536,6 +541,10 @@ class Replica:
             self._tell_group(self.group.tick)
         else:
             self._set_timer()
+
+
+def _always() -> bool:
+    return True
 
 
 def _fail(waiter: "asyncio.Future[Any]", error: LognodeError) -> None:

@@ -66,7 +66,7 @@ class Rights(Ending):
         if permission is Permission.PEER:
             raise Unauthorized(f"{operation} is for nodes of the cluster")
         if subject is Subject.VISIBLE:
-            self._check_visible(operation, body["log"])
+            self._check_visible(operation, body.get("log"))
         elif subject is Subject.ANY_LOG:
             if not any(permission.value in scope.verbs for scope in self.record.scopes):
                 raise self._refusal(operation, "any log")

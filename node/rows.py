@@ -4,8 +4,12 @@ identity                        cluster, node, incarnation, boot
 replica/<range>/<generation>    descriptor, base, damaged: a replica that was started here;
                                 installed: the base came from a peer, its log may end below it
 mark/<range>                    the highest generation ever started here (executions 1.3)
-controller/<generation>         descriptor, applied, image, damaged, installed: as for a range
-image                           the newest metadata image this node has acted on
+controller/<generation>         descriptor, applied, damaged, installed: as for a range; version
+                                and number of the rows that hold its metadata
+metadata/<generation>/...       those rows: a bucket of records each (`image_rows`)
+image                           version and number of the rows that hold the newest metadata image
+                                this node has acted on
+image/...                       those rows
 clean                           true after an orderly stop, until the next start
 auth                            true: clients need tokens here, for ever
 refused                         why the cluster refuses this directory, for good
@@ -25,7 +29,9 @@ CONTROLLER = "controller/"
 MARK = "mark/"
 PREPARED = "prepared/"
 SOUND = "sound/"
+CONTROLLER_BUCKETS = "metadata/"
 IMAGE = "image"
+IMAGE_BUCKETS = "image/"
 CLEAN = "clean"
 AUTH = "auth"
 REFUSED = "refused"
@@ -40,6 +46,11 @@ def replica_key(gid: GroupId) -> str:
 def controller_key(generation: int) -> str:
     """The row of a controller replica."""
     return f"{CONTROLLER}{generation:08d}"
+
+
+def controller_buckets(generation: int) -> str:
+    """The prefix of the rows that hold the metadata of a controller replica."""
+    return f"{CONTROLLER_BUCKETS}{generation:08d}/"
 
 
 def mark_key(range_id: int) -> str:

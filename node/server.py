@@ -28,11 +28,13 @@ from .access import Accesses, Shown
 from .audit import Audit
 from .data_service import DataService
 from .follow import Follow, no_pause
+from .follows import Follows
 from .gate import Gate, pause_s
 from .known_peers import KnownPeers
 from .metrics import Metrics
 from .quotas import Payer
 from .raft_in import RaftIn
+from .range_replica import RangeReplica
 from .reserved import Reserved
 
 T = TypeVar("T")
@@ -86,6 +88,8 @@ class Server:
         be a node."""
         self._raft_in = raft_in
         self._data = data
+        self._follows = Follows()
+        metrics.follows.set_function(lambda: self._follows.count)
         self._handlers = {**data.handlers, **handlers}
         self._paid_handlers = {**data.reads, **paid_handlers}
         self._peer_handlers = peer_handlers
@@ -284,6 +288,13 @@ class Server:
 
     async def _follow(self, request: Request, payer: Payer | None) -> None:
         replica = self._data.find(request.body)
+        keys = request.body["keys"] or ()
+        with self._follows.one_more(request.connection, len(keys)):
+            await self._follow_on(replica, request, payer)
+
+    async def _follow_on(
+        self, replica: RangeReplica, request: Request, payer: Payer | None
+    ) -> None:
         follow = Follow(replica, request, no_pause if payer is None else partial(pause_s, payer))
         if replica.leads:
             await replica.read_barrier()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..client.errors import CorruptData
-from ..partitions.metadata import Metadata
 from ..raft.os_disk import OsDisk
 from ..raft.wal_recovery import Recovery, read
 from ..statemachine.meta import decode_row
@@ -112,6 +111,7 @@ def _check_meta(directory: DataDirectory, known: Known, check: Check) -> None:
                 check.wrong.append(str(error))
     except CorruptData as error:
         check.wrong.append(f"{directory.meta.name}: {error.message}")
+    check.wrong += known.check_images()
     check.found = f"{count} rows, {len(known.replicas)} replicas"
 
 
@@ -125,7 +125,9 @@ def _take_row(known: Known, key: str, value: Any) -> None:
         elif key.startswith(rows.PREPARED):
             known.add_prepared(key, value)
         elif key == rows.IMAGE:
-            Metadata.from_image(value)
+            known.images[key] = rows.IMAGE_BUCKETS, value
+        elif key.startswith((rows.IMAGE_BUCKETS, rows.CONTROLLER_BUCKETS)):
+            known.buckets[key] = value
         elif key.startswith(rows.SOUND):
             if value is not True:
                 raise ValueError(value)

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..client.errors import CorruptData
-from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor, Span
 from ..raft.types import GroupId
 from ..raft.wal_recovery import RecoveredGroup, Recovery
 from ..statemachine.range_state import Base
 from ..statemachine.segment_writer import SegmentInfo
 from . import rows
+from .image_rows import ImageRows
 from .verify_bases import KnownBase
 
 
@@ -31,6 +31,11 @@ class Known:
     marks: dict[int, int] = field(default_factory=dict)
     bases: list[KnownBase] = field(default_factory=list)
     others: dict[str, Any] = field(default_factory=dict)
+    images: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    """By the key of the row above each image of the metadata: the prefix of its buckets' rows, and
+    the row."""
+    buckets: dict[str, bytes] = field(default_factory=dict)
+    """The rows of all buckets, by key."""
 
     def add_prepared(self, key: str, value: dict[str, Any]) -> None:
         """The row of a state that was prepared for an operation; as `add_replica`."""
@@ -39,6 +44,19 @@ class Known:
         base = Base.from_wire(value["base"])
         name = f"what was prepared for operation {number}"
         self.bases.append(KnownBase(name, Span(b"", None), base))
+
+    def check_images(self) -> list[str]:
+        """What is wrong with the images of the metadata."""
+        wrong = []
+        for row_key, (prefix, head) in self.images.items():
+            items = [(key, data) for key, data in self.buckets.items() if key.startswith(prefix)]
+            try:
+                ImageRows(prefix).load(items, head)
+            except CorruptData as error:
+                wrong.append(error.message)
+            except (KeyError, TypeError, AttributeError) as error:
+                wrong.append(f"meta row {row_key} is not one: {error!r}")
+        return wrong
 
     def segments(self) -> list[SegmentInfo]:
         """Every file that is named."""
@@ -49,7 +67,7 @@ class Known:
         descriptor = Descriptor.from_wire(value["descriptor"])
         gid = GroupId(descriptor.range_id, descriptor.generation)
         if key.startswith(rows.CONTROLLER):
-            Metadata.from_image(value["image"])
+            self.images[key] = rows.controller_buckets(gid.generation), value
             index, term = value["applied"]
             expected = rows.controller_key(gid.generation)
         else:

@@ -2,22 +2,30 @@
 
 On a controller member the image is the replica's own; elsewhere it came with a heartbeat. An
 image older than one that was acted on is never taken (executions 1.3).
+
+An image from elsewhere is what has changed since the version that this node had. It is stored
+before it is acted on: the buckets in it, and those that have changed since the last one was stored.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from ..client import limits
+from ..client.errors import CorruptData
+from ..partitions import buckets, received
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE
 from ..partitions.planner import Damage
 from ..partitions.policy import Policy
-from ..partitions.received import received
+from ..partitions.tables import Bucket
 from ..raft.types import GroupId
 from ..statemachine.meta import MetaStore
-from . import rows
+from . import image_pages, image_rows, rows
+from .image_pages import Image
+from .image_rows import ImageRows
 from .leaders import NOBODY, Leaders, Told
+from .slices import stepped
 from .sync_thread import SyncThread
 
 
@@ -46,6 +54,8 @@ class View:
         self._sync = sync
         self._on_change = on_change
         self._changed: asyncio.Event = asyncio.Event()
+        self._rows = ImageRows(rows.IMAGE_BUCKETS)
+        self._turn = asyncio.Lock()
 
     def load(self) -> None:
         """The newest image that is stored here. Raises CorruptData.
@@ -54,11 +64,15 @@ class View:
         where the others are, who have a newer one. What is old in it does no harm, since no
         generation is begun here twice (executions 1.3).
         """
-        images = [row["image"] for _, row in self._meta.items(rows.CONTROLLER)]
-        image = self._meta.get(rows.IMAGE)
-        for stored in images if image is None else (image, *images):
-            metadata = Metadata.from_image(stored)
-            if self._is_newer(metadata):
+        known = []
+        for _, row in self._meta.items(rows.CONTROLLER):
+            stored = ImageRows(rows.controller_buckets(row["descriptor"]["generation"]))
+            known.append(stored.load(self._meta.items(stored.prefix), row))
+        head = self._meta.get(rows.IMAGE)
+        if head is not None:
+            known.append(self._rows.load(self._meta.items(self._rows.prefix), head))
+        for metadata in known:
+            if self._is_newer(metadata.controller.generation, metadata.version):
                 self.metadata = metadata
 
     def policy(self, log_id: int) -> Policy | None:
@@ -66,36 +80,88 @@ class View:
         record = self.metadata.logs.get(log_id)
         return None if record is None else record.policy
 
-    def _is_newer(self, metadata: Metadata) -> bool:
-        mine = (self.metadata.controller.generation, self.metadata.version)
-        return (metadata.controller.generation, metadata.version) > mine
+    @property
+    def known(self) -> tuple[int, int]:
+        """Generation and version of the image."""
+        return self.metadata.controller.generation, self.metadata.version
 
-    async def take(self, image: Any) -> None:
-        """Act on an image from elsewhere, once it is stored.
+    def _is_newer(self, generation: int, version: int) -> bool:
+        return (generation, version) > self.known
 
-        Raises RemoteProtocolError for what is no image, Conflict for one that contradicts what this
-        node knows.
+    async def take(self, image: Image) -> None:
+        """Act on an image from elsewhere, once it is checked and stored. It may be one of what has
+        changed since a version that this node has had.
+
+        Raises CorruptData and RemoteProtocolError for what is no image, Conflict for one that
+        contradicts what this node knows.
         """
-        metadata = received(image, self.metadata)
-        if not self._is_newer(metadata):
-            return
-        await self._sync.run(lambda: self._meta.commit({rows.IMAGE: image}))
-        if self._is_newer(metadata):
-            self.metadata = metadata
-            self.announce()
+        async with self._turn:
+            if not self._is_newer(image.generation, image.version):
+                return
+            if image.since > self.metadata.version:
+                raise CorruptData("an image that says what has changed since a later version")
+            metadata = await self._with(image)
+            if await self._store(image) and self._is_newer(image.generation, image.version):
+                self.metadata = metadata
+                self.announce()
+
+    async def _store(self, image: Image) -> bool:
+        """Make what is stored that image; False, and nothing stored, when a replica here has got as
+        far meanwhile. What is stored is never a mixture of two versions."""
+        stored, packed = self._rows, image_rows.packed_of(image.parts)
+        anew = True
+        while not image.full:
+            base = self.metadata
+            anew = stored.version < base.changes.floor
+            wanted = partial(self._unstored, base, anew)
+            unstored = await image_pages.packed(base, wanted)
+            if not self._is_newer(image.generation, image.version):
+                return False
+            if base is self.metadata:
+                packed = {**unstored, **packed}
+                break
+        deletes: list[str] = []
+        if anew:
+            head, puts = stored.all(image.version, packed)
+        else:
+            head, puts, deletes = stored.changed(image.version, packed)
+        prefixes = [stored.prefix] if anew else []
+        puts[rows.IMAGE] = head
+        await self._sync.run(lambda: self._meta.commit(puts, deletes, prefixes))
+        return True
+
+    def _unstored(self, metadata: Metadata, anew: bool) -> list[Bucket]:
+        """What is not as it is stored: everything, or what has changed since."""
+        changes = metadata.changes
+        since = 0 if anew else changes.tick_of(self._rows.version)
+        return [bucket for _, bucket in changes.after(since) if bucket.table in buckets.PUBLIC]
+
+    async def _with(self, image: Image) -> Metadata:
+        """Another metadata, with the image, checked."""
+        known = self.metadata
+        changed: Collection[Bucket] | None = None
+        if image.full:
+            metadata = await image_pages.made(image)
+        else:
+            metadata = buckets.copy(known)
+            await image_pages.changed(metadata, image)
+            changed = [part.bucket for part in image.parts]
+        if metadata.controller.generation != image.generation:
+            raise CorruptData("an image that is not of the generation that it says")
+        await stepped(received.steps(metadata, known, changed))
+        return metadata
 
     def follow_replica(self, metadata: Metadata) -> None:
         """This node is a controller member: its replica's metadata is the image."""
-        mine = (self.metadata.controller.generation, self.metadata.version)
         theirs = (metadata.controller.generation, metadata.version)
-        if theirs >= mine:
+        if theirs >= self.known:
             self.metadata = metadata
             if theirs != self._announced:
                 self.announce()
 
     def announce(self) -> None:
         """Something that watchers care about has changed."""
-        self._announced = (self.metadata.controller.generation, self.metadata.version)
+        self._announced = self.known
         self._forget_leaders()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

@@ -1,10 +1,12 @@
 """What of an answer about the cluster a principal may see: the rows of its own logs."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..client.access import Access
 from ..client.protocol import Operation, Permission
-from ..client.protocol.cluster import METADATA, STATUS
+from ..client.protocol.cluster import METADATA, RANGES, STATUS
 from ..partitions.metadata import Metadata
 from .rights import Rights
 
@@ -17,7 +19,7 @@ _TELL_KEYS = frozenset({"start", "end", "hot_key", "reason"})
 def visible(operation: Operation, access: Access, answer: Body, metadata: Metadata) -> Body:
     """Return what of the answer to an operation the principal may see."""
     if isinstance(access, Rights):
-        if operation is METADATA:
+        if operation in (METADATA, RANGES):
             return metadata_for(access, answer, metadata)
         if operation is STATUS:
             return status_for(access, answer, metadata)
@@ -25,43 +27,56 @@ def visible(operation: Operation, access: Access, answer: Body, metadata: Metada
 
 
 def metadata_for(rights: Rights, answer: Body, metadata: Metadata) -> Body:
-    """Return the answer to `metadata` without the logs that the principal may not know of."""
-    seen = _logs_seen(rights, metadata)
-    return {
-        **answer,
-        "logs": [row for row in answer["logs"] if row["id"] in seen],
-        "ranges": [row for row in answer["ranges"] if row["log"] in seen],
-    }
+    """Return the answer to `metadata` or `ranges` without the logs that the principal may not know
+    of."""
+    seen = _Logs(metadata, rights.sees)
+    shown = {**answer, "ranges": [row for row in answer["ranges"] if seen.has(row["log"])]}
+    if "logs" in answer:
+        shown["logs"] = [row for row in answer["logs"] if rights.sees(row["name"])]
+    return shown
 
 
 def status_for(rights: Rights, status: Body, metadata: Metadata) -> Body:
-    """Return the status without the logs of which the principal may not see the status, and
-    without what tells keys of logs that it may not read: bounds of ranges, hot keys, reasons."""
+    """Return the status, or a page of it, without the logs of which the principal may not see the
+    status, and without what tells keys of logs that it may not read: bounds of ranges, hot keys,
+    reasons."""
     shown = dict(status)
+    names = [name for name in _OF_RANGES if name in status]
     if not rights.may_everywhere(Permission.DESCRIBE):
-        ranges = _ranges_with(rights, Permission.DESCRIBE, metadata)
-        logs = {metadata.ranges[range_id].log_id for range_id in ranges}
-        for name in _OF_RANGES:
-            shown[name] = [row for row in status[name] if ranges.issuperset(_about(row))]
-        shown["logs"] = [row for row in status["logs"] if row["id"] in logs]
+        told = _Logs(metadata, partial(rights.may, Permission.DESCRIBE))
+        for name in names:
+            shown[name] = [row for row in status[name] if told.has_ranges(_about(row))]
+        if "logs" in status:
+            shown["logs"] = [row for row in status["logs"] if told.has(row["id"])]
     if not rights.may_everywhere(Permission.READ):
-        readable = _ranges_with(rights, Permission.READ, metadata)
-        for name in _OF_RANGES:
+        readable = _Logs(metadata, partial(rights.may, Permission.READ))
+        for name in names:
             shown[name] = [
-                row if readable.issuperset(_about(row)) else _without_keys(row)
+                row if readable.has_ranges(_about(row)) else _without_keys(row)
                 for row in shown[name]
             ]
     return shown
 
 
-def _ranges_with(rights: Rights, permission: Permission, metadata: Metadata) -> set[int]:
-    """The ranges of the logs for all of which the principal has the permission."""
-    logs = {r.log_id for r in metadata.logs.values() if rights.may(permission, r.name)}
-    return {range_id for range_id, r in metadata.ranges.items() if r.log_id in logs}
+class _Logs:
+    """The logs whose name is `allowed`: each log is asked about once."""
 
+    def __init__(self, metadata: Metadata, allowed: Callable[[str], bool]) -> None:
+        self._metadata = metadata
+        self._allowed = allowed
+        self._known: dict[int, bool] = {}
 
-def _logs_seen(rights: Rights, metadata: Metadata) -> set[int]:
-    return {record.log_id for record in metadata.logs.values() if rights.sees(record.name)}
+    def has(self, log_id: int) -> bool:
+        found = self._known.get(log_id)
+        if found is None:
+            record = self._metadata.logs.get(log_id)
+            found = self._known[log_id] = record is not None and self._allowed(record.name)
+        return found
+
+    def has_ranges(self, range_ids: list[int]) -> bool:
+        """Whether all of these ranges are of such logs. A range that is gone is of none."""
+        ranges = map(self._metadata.ranges.get, range_ids)
+        return all(range_ is not None and self.has(range_.log_id) for range_ in ranges)
 
 
 def _about(row: Body) -> list[int]:

@@ -21,6 +21,11 @@ CREATE_LOG: Final = "create_log"
 ALTER_LOG: Final = "alter_log"
 DELETE_LOG: Final = "delete_log"
 OPEN_PRODUCER: Final = "open_producer"
+"""Of a version before the next four; only applied, where a log still has it."""
+OPEN_ANONYMOUS: Final = "open_anonymous"
+OPEN_NAMED: Final = "open_named"
+DELETE_PRODUCER: Final = "delete_producer"
+EXPIRE_PRODUCERS: Final = "expire_producers"
 SET_QUOTA: Final = "set_quota"
 DELETE_QUOTA: Final = "delete_quota"
 CREATE_TOKEN: Final = "create_token"
@@ -38,8 +43,14 @@ DONE: Final = "done"
 ABORT: Final = "abort"
 SEAL_CONTROLLER: Final = "seal_controller"
 
-_DATED: Final = frozenset({INSTALLED, DONE, ABORT, SEAL_CONTROLLER, CREATE_TOKEN})
+_DATED: Final = frozenset({INSTALLED, DONE, ABORT, SEAL_CONTROLLER, OPEN_NAMED, CREATE_TOKEN})
 """Those that may end an operation, and those that keep when they were given."""
+QUIET: Final = frozenset({OPEN_ANONYMOUS, OPEN_NAMED, DELETE_PRODUCER, EXPIRE_PRODUCERS})
+"""Those that change nothing but what the members of the controller alone hold: the version, which
+tells the other nodes of a change, stays."""
+
+GROWING: Final = frozenset({CREATE_LOG, SPLIT, OPEN_NAMED})
+"""Those of clients that make the metadata larger."""
 
 
 def dated(command: dict[str, Any], at_ms: int) -> dict[str, Any]:

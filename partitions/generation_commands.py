@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..client.errors import InvalidArgument
-from . import commands, joins, locks, moves, recovery, splits
+from . import bounds, commands, joins, locks, moves, recovery, splits
 from .command_fields import key as _key
 from .command_fields import number as _number
 from .command_fields import numbers as _numbers
@@ -79,7 +79,9 @@ def _split(state: MetadataState, command: Command) -> Answer:
     splits.check_key(range_, at)
     locks.check_free(range_)
     locks.check_room(state.operations)
-    splits.check_count(len(state.ranges_of(log_id)))
+    splits.check_count(state.ranges.count(log_id))
+    bounds.check_ranges(state, 1)
+    bounds.check_replicas(state, range_.members, len(range_.members))
     outputs = splits.children(range_, at, state.next_id("range"))
     inputs = ((range_.range_id, range_.generation),)
     reason = _text(command, "reason") or f"an operator splits it at key {printable(at)}"
@@ -240,7 +242,10 @@ def _done(state: MetadataState, command: Command) -> Answer:
 def _end(state: MetadataState, operation: Operation, at_ms: int) -> None:
     del state.operations[operation.operation_id]
     for range_id, generation in operation.inputs:
-        state.done[range_id] = generation
+        if range_id in state.ranges:
+            state.done[range_id] = generation
+        else:
+            state.done.pop(range_id, None)
         state.last_operations.pop(range_id, None)
     for output in operation.outputs:
         _lock(state, output.range_id, 0)

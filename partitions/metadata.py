@@ -26,11 +26,13 @@ from ..client.errors import (
 )
 from . import (
     allocate,
+    bounds,
     commands,
     generation_commands,
     lifecycle,
     log_names,
     placement,
+    producers,
     quota,
     tokens,
 )
@@ -40,10 +42,9 @@ from .generation_commands import REASON_CHARS_MAX
 from .metadata_state import MetadataState
 from .model import CONTROLLER_RANGE, Descriptor, LastOperation, Lineage, LogRecord, NodeRecord
 from .policy import altered, of_request
+from .tables import WouldChangeError
 
 NODE_STATES = ("JOINING", "ACTIVE", "DRAINING", "DEAD", "REMOVED")
-PRODUCER_BLOCK = 1_024
-"""Ids that one anonymous request reserves."""
 
 Command = dict[str, Any]
 Answer = dict[str, Any]
@@ -56,21 +57,46 @@ class Metadata(MetadataState):
 
     def apply(self, index: int, term: int, command: Command) -> Answer:
         """The command's answer, `{"ok": ...}` or `{"error": ...}`."""
+        self.changes.begin(self.version)
+        answer = self._answer_or_error(index, term, command)
+        if "ok" not in answer:
+            self.changes.roll_back()
+            return answer
+        if command["op"] not in commands.QUIET:
+            self.version += 1
+        self.settle()
+        return answer
+
+    def rehearse(self, index: int, term: int, command: Command) -> Answer | None:
+        """Return the command's answer if it would change nothing, else None. Changes nothing.
+
+        Whoever leads answers such a command at once: nothing is proposed for a repeated, refused
+        or malformed command, and the version stays. It costs what the command looks at before its
+        first change.
+        """
+        self.changes.begin(self.version)
+        self.changes.rehearsing = True
         try:
-            answer = self._answer(index, term, command)
+            return self._answer_or_error(index, term, command)
+        except WouldChangeError:
+            return None
+        finally:
+            self.changes.rehearsing = False
+
+    def _answer_or_error(self, index: int, term: int, command: Command) -> Answer:
+        try:
+            return {"ok": self._answer(index, term, command)}
         except LognodeError as error:
             return {"error": to_wire(error)}
         except (KeyError, TypeError, ValueError) as error:
             bad = InvalidArgument(f"metadata command {command.get('op')!r} is malformed: {error!r}")
             return {"error": to_wire(bad)}
-        self.version += 1
-        return {"ok": answer}
 
     def _answer(self, index: int, term: int, command: Command) -> Answer:
         op = str(command.get("op"))
         if self.sealed:
             raise Sealed("the controller's generation has ended")
-        change = generation_commands.HANDLERS.get(op)
+        change = generation_commands.HANDLERS.get(op) or _PRODUCERS.get(op)
         if change is not None:
             return change(self, command)
         handler = self._HANDLERS.get(op)
@@ -190,7 +216,8 @@ class Metadata(MetadataState):
             "node": node,
             "state": self.nodes[node].state,
             "replicas": self.replicas_by_node()[node],
-            "version": self.version + 1,  # once this command is applied
+            # Once this command is applied, where it changes anything.
+            "version": self.version + bool(self.changes.touched),
         }
 
     def _groups(self) -> Iterator[tuple[str, Descriptor]]:
@@ -204,22 +231,26 @@ class Metadata(MetadataState):
         name = command["name"]
         log_names.check(name)
         policy = of_request(command)
-        for record in self.logs.values():
-            if record.name == name:
-                if command.get("exist_ok"):
-                    return {"log": record.log_id, "created": False}
-                raise LogExists(f"log {name!r} exists already", log=name)
+        if name in self.logs.ids:
+            if command.get("exist_ok"):
+                return {"log": self.logs.ids[name], "created": False}
+            raise LogExists(f"log {name!r} exists already", log=name)
         split_at = command.get("split_at")
         if split_at is not None:
             spans = allocate.spans_at(split_at)
         else:
             spans = allocate.even_spans(command.get("ranges") or 1)
+        bounds.check_logs(self)
+        bounds.check_ranges(self, len(spans))
         homes = self._homes()
         size = group_size(policy.replicas, len(homes))
+        active = [node.node_id for node in self.active_nodes()]
+        bounds.check_replicas(self, active, len(spans) * size)
         log_id = self.next_id("log")
         self.logs[log_id] = LogRecord(log_id, name, replace(policy, ranges_min=len(spans)))
-        for span in spans:
-            range_id = self.next_id("range")
+        first = self.next_ids["range"]
+        self.next_ids["range"] = first + len(spans)
+        for range_id, span in enumerate(spans, first):
             members = tuple(sorted(homes.take(size)))
             self.ranges[range_id] = Descriptor(range_id, 1, log_id, span, members)
         self.check_log(log_id)
@@ -240,29 +271,20 @@ class Metadata(MetadataState):
                     f"range {range_.range_id} is in operation {range_.operation}; try again later",
                     range=range_.range_id, operation=range_.operation,
                 )  # fmt: skip
-        for range_ in self.ranges_of(record.log_id):
-            self.done[range_.range_id] = range_.generation
+        for range_ in list(self.ranges_of(record.log_id)):
             del self.ranges[range_.range_id]
+            self.done.pop(range_.range_id, None)
             self.last_operations.pop(range_.range_id, None)
         del self.logs[record.log_id]
+        self.logs_deleted += 1
         return {}
 
     def _open_producer(self, command: Command, *_: int) -> Answer:
+        """As versions before this one opened producers; nobody proposes it any more."""
         name = command.get("name")
         if name is None:
-            first = self.next_ids["producer"]
-            self.next_ids["producer"] += PRODUCER_BLOCK
-            return {"id": first, "count": PRODUCER_BLOCK, "epoch": 1}
-        if not isinstance(name, str) or not 1 <= len(name.encode()) <= (
-            limits.producer_name_bytes_max
-        ):
-            raise InvalidArgument(
-                f"producer name of 1 to {limits.producer_name_bytes_max} bytes, not {name!r}",
-                what="name",
-            )
-        producer_id, epoch = self.producers.get(name) or (self.next_id("producer"), 0)
-        self.producers[name] = (producer_id, epoch + 1)
-        return {"id": producer_id, "count": 1, "epoch": epoch + 1}
+            return producers.open_anonymous(self, command)
+        return producers.open_as_before(self, name)
 
     def _create_token(self, command: Command, *_: int) -> Answer:
         return tokens.create(self, command)
@@ -337,6 +359,15 @@ class Metadata(MetadataState):
         """The controller's next generation goes on from this state."""
         self.sealed = False
         self.version += 1
+        self.settle()
+
+
+_PRODUCERS: Final[Mapping[str, Callable[[Metadata, Command], Answer]]] = {
+    commands.OPEN_ANONYMOUS: producers.open_anonymous,
+    commands.OPEN_NAMED: producers.open_named,
+    commands.DELETE_PRODUCER: producers.delete,
+    commands.EXPIRE_PRODUCERS: producers.expire,
+}
 
 
 def group_size(replicas: int, nodes: int) -> int:

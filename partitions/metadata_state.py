@@ -1,12 +1,15 @@
 """What the metadata holds: its records, how they are looked up and checked, and its image.
 
 Nothing here decides anything: commands change it, by the rules of `metadata` and, where they change
-a range's generation, of `generation_commands`; whoever has an image reads it.
+a range's generation, of `generation_commands`; whoever has an image reads it. An image travels and
+is stored in buckets, see `buckets`.
 """
 
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from ..client.errors import (
     CorruptData,
@@ -27,7 +30,25 @@ from .model import (
     Span,
 )
 from .policy import Policy
+from .producers import PRODUCER_IDS, Named
+from .records import (
+    ACCESS,
+    DONE,
+    HEAD,
+    LAST_OPERATIONS,
+    NEXT_IDS,
+    NODES,
+    OPERATIONS,
+    QUOTAS,
+    Logs,
+    Producers,
+    Ranges,
+)
+from .tables import Changes, Table
 from .tokens import TokenRecord
+
+_BUCKETS_MIN: Final = 1 << 14
+"""With fewer buckets nobody looks for empty ones."""
 
 
 class MetadataState:
@@ -35,27 +56,102 @@ class MetadataState:
 
     def __init__(self) -> None:
         self.version = 0
-        self.cluster_id = ""
-        self.nodes: dict[int, NodeRecord] = {}
-        self.logs: dict[int, LogRecord] = {}
-        self.ranges: dict[int, Descriptor] = {}
-        self.operations: dict[int, Operation] = {}
-        self.last_operations: dict[int, LastOperation] = {}
+        self.changes = Changes()
+        self.head: Table[str, Any] = Table(HEAD, self.changes)
+        self.next_ids: Table[str, int] = Table(NEXT_IDS, self.changes)
+        self.nodes: Table[int, NodeRecord] = Table(NODES, self.changes)
+        self.logs = Logs(self.changes)
+        self.ranges = Ranges(self.changes)
+        self.operations: Table[int, Operation] = Table(OPERATIONS, self.changes)
+        self.last_operations: Table[int, LastOperation] = Table(LAST_OPERATIONS, self.changes)
         """Per range, 0 being the controller's, what ended last on it."""
-        self.producers: dict[str, tuple[int, int]] = {}
-        self.quotas: dict[str, quota.Limits] = {}
+        self.done: Table[int, int] = Table(DONE, self.changes)
+        """Per range that there is, the highest generation whose replicas may go; see `is_done`."""
+        self.producers = Producers(self.changes)
+        self.producer_ids: Table[str, Any] = Table(PRODUCER_IDS, self.changes)
+        self.access: Table[str, Any] = Table(ACCESS, self.changes)
+        self.quotas: Table[str, quota.Limits] = Table(QUOTAS, self.changes)
         """The limits of classes of principals and of tenants, by name."""
-        self.done: dict[int, int] = {}
-        """Per range, the highest generation whose replicas may go: the positive record that a
-        member needs before it deletes anything (executions 2.17)."""
-        self.next_ids = {"node": 1, "log": 1, "range": 1, "operation": 1, "producer": 1}
-        self.tokens: dict[str, TokenRecord] = {}
-        """By id. A change puts another map in its place."""
+        self.tables: dict[str, Table[Any, Any]] = {
+            table.kind.name: table
+            for table in (self.head, self.next_ids, self.nodes, self.logs, self.ranges,
+                          self.operations, self.last_operations, self.done, self.producers,
+                          self.producer_ids, self.access, self.quotas)
+        }  # fmt: skip
+        self._buckets_max = _BUCKETS_MIN
+        self.cluster_id = ""
+        self.tokens = {}
         self.tokens_version = 0
-        """The version of the metadata in which the tokens last changed; 0: there never was one."""
         self.controller = Descriptor(CONTROLLER_RANGE, 1, 0, Span(b"", None), ())
         self.sealed = False
-        """The controller's generation has ended; its successor is in `controller`."""
+        self.logs_deleted = 0
+        for kind in ("node", "log", "range", "operation"):
+            self.next_ids[kind] = 1
+        for counter in ("anonymous", "epoch", "number"):
+            self.producer_ids[counter] = 1
+        self.settle()
+
+    # What there is one of.
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, "" before it is founded."""
+        found: str = self.head["cluster"]
+        return found
+
+    @cluster_id.setter
+    def cluster_id(self, value: str) -> None:
+        self.head["cluster"] = value
+
+    @property
+    def controller(self) -> Descriptor:
+        """The controller's own descriptor."""
+        found: Descriptor = self.head["controller"]
+        return found
+
+    @controller.setter
+    def controller(self, value: Descriptor) -> None:
+        self.head["controller"] = value
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the controller's generation has ended; its successor is in `controller`."""
+        found: bool = self.head["sealed"]
+        return found
+
+    @sealed.setter
+    def sealed(self, value: bool) -> None:
+        self.head["sealed"] = value
+
+    @property
+    def logs_deleted(self) -> int:
+        """How many logs there were that are gone: none goes without a trace."""
+        found: int = self.head["logs_deleted"]
+        return found
+
+    @logs_deleted.setter
+    def logs_deleted(self, value: int) -> None:
+        self.head["logs_deleted"] = value
+
+    @property
+    def tokens(self) -> Mapping[str, TokenRecord]:
+        """The tokens by id. A change puts another map in its place."""
+        found: Mapping[str, TokenRecord] = self.access["tokens"]
+        return found
+
+    @tokens.setter
+    def tokens(self, value: Mapping[str, TokenRecord]) -> None:
+        self.access["tokens"] = value
+
+    @property
+    def tokens_version(self) -> int:
+        """The version of the metadata in which the tokens last changed; 0: there never was one."""
+        found: int = self.access["version"]
+        return found
+
+    @tokens_version.setter
+    def tokens_version(self, value: int) -> None:
+        self.access["version"] = value
 
     # Reading.
 
@@ -66,15 +162,14 @@ class MetadataState:
 
     def log_named(self, name: str) -> LogRecord:
         """The log of that name. Raises LogNotFound."""
-        for record in self.logs.values():
-            if record.name == name:
-                return record
-        raise LogNotFound(f"no log named {name!r}; `lognode log list` shows all", log=name)
+        log_id = self.logs.ids.get(name)
+        if log_id is None:
+            raise LogNotFound(f"no log named {name!r}; `lognode log list` shows all", log=name)
+        return self.logs[log_id]
 
     def ranges_of(self, log_id: int) -> list[Descriptor]:
-        """The log's ranges in key order."""
-        found = [range_ for range_ in self.ranges.values() if range_.log_id == log_id]
-        return sorted(found, key=lambda range_: range_.span.start)
+        """The log's ranges in key order. The list belongs to the index: only read it."""
+        return self.ranges.of_log(log_id)
 
     def descriptor(self, range_id: int) -> Descriptor:
         """The range's newest generation, 0 being the controller's. Raises RangeNotFound."""
@@ -84,13 +179,9 @@ class MetadataState:
 
     def descendants(self, range_id: int) -> list[Descriptor]:
         """The range, if it still is one, and then those of which it is a parent."""
-        found = [
-            range_
-            for range_ in self.ranges.values()
-            if range_.range_id == range_id
-            or any(parent.range_id == range_id for parent in range_.lineage)
-        ]
-        return sorted(found, key=lambda range_: range_.range_id != range_id)
+        children = [r for r in self.ranges.children(range_id) if r.range_id != range_id]
+        own = self.ranges.get(range_id)
+        return children if own is None else [own, *children]
 
     def active_nodes(self) -> list[NodeRecord]:
         """Nodes that may get replicas."""
@@ -111,14 +202,25 @@ class MetadataState:
         return f"range {range_.range_id} of log {self.logs[range_.log_id].name}"
 
     def is_done(self, range_id: int, generation: int) -> bool:
-        """Whether that generation's replicas may be deleted."""
-        return self.done.get(range_id, 0) >= generation
+        """Whether that generation's replicas may be deleted.
+
+        A member deletes nothing because it finds no range: it needs a positive record (executions
+        2.17). Of a range that there is, `done` is the record. Of a range that is gone, the record
+        is its id: an image whose next id is higher knew the range, ids are never given twice, and
+        an operation holds the ids of its ranges until it has ended.
+        """
+        if range_id in self.ranges:
+            return self.done.get(range_id, 0) >= generation
+        return 0 < range_id < self.next_ids["range"] and not any(
+            range_id in operation.range_ids for operation in self.operations.values()
+        )
 
     # For those who change it.
 
     def range_at(self, log_id: int, key: bytes) -> Descriptor:
         """The range of the log that has the key."""
-        return next(range_ for range_ in self.ranges_of(log_id) if key in range_.span)
+        ranges = self.ranges_of(log_id)
+        return ranges[bisect_right(ranges, key, key=lambda range_: range_.span.start) - 1]
 
     def range_(self, range_id: int) -> Descriptor:
         """As `descriptor`, and none for the controller."""
@@ -150,11 +252,11 @@ class MetadataState:
 
     def check_log(self, log_id: int) -> None:
         """Invariant: the ranges of a log cover its key space exactly once."""
-        at: bytes | None = b""
-        for range_ in self.ranges_of(log_id):
-            invariant(range_.span.start == at, "a log's ranges leave a gap or overlap", log=log_id)
-            at = range_.span.end
-        invariant(at is None, "a log's last range has an end", log=log_id)
+        spans = [range_.span for range_ in self.ranges_of(log_id)]
+        borders = [b"", *(span.end for span in spans)]
+        fits = [span.start for span in spans] == borders[:-1]
+        invariant(fits, "a log's ranges leave a gap or overlap", log=log_id)
+        invariant(borders[-1] is None, "a log's last range has an end", log=log_id)
 
     def next_id(self, kind: str) -> int:
         """A number that no other node, log, range, operation or producer had or gets."""
@@ -162,23 +264,36 @@ class MetadataState:
         self.next_ids[kind] = value + 1
         return value
 
+    def settle(self) -> None:
+        """What was changed last is part of this version.
+
+        Buckets that are empty are forgotten when there are many: ids are never given again.
+        """
+        self.changes.settle(self.version)
+        if len(self.changes.order) > self._buckets_max:
+            for bucket in list(self.changes.order):
+                if not self.tables[bucket.table].keys_of(bucket.number):
+                    self.changes.forget(bucket)
+            self._buckets_max = max(_BUCKETS_MIN, 2 * len(self.changes.order))
+
     # Images.
 
     def image(self) -> dict[str, Any]:
-        """All of it as msgpack values: what a checkpoint stores and a new member gets."""
+        """All of it as msgpack values, records of a table by key."""
         return {
             "version": self.version,
             "cluster": self.cluster_id,
-            "nodes": [node.to_image() for node in self.nodes.values()],
-            "logs": [asdict(record) for record in self.logs.values()],
-            "ranges": [range_.to_wire() for range_ in self.ranges.values()],
-            "operations": [asdict(operation) for operation in self.operations.values()],
+            "nodes": [node.to_image() for _, node in sorted(self.nodes.items())],
+            "logs": [asdict(record) for _, record in sorted(self.logs.items())],
+            "ranges": [range_.to_wire() for _, range_ in sorted(self.ranges.items())],
+            "operations": [asdict(each) for _, each in sorted(self.operations.items())],
             "last_operations": {
-                range_id: list(last) for range_id, last in self.last_operations.items()
+                range_id: list(last) for range_id, last in sorted(self.last_operations.items())
             },
-            "producers": {name: list(value) for name, value in self.producers.items()},
-            "quotas": {name: dict(limits) for name, limits in self.quotas.items()},
-            "done": dict(self.done),
+            "named": [list(named) for _, named in sorted(self.producers.items())],
+            "producer_ids": dict(self.producer_ids),
+            "quotas": {name: dict(found) for name, found in sorted(self.quotas.items())},
+            "done": dict(sorted(self.done.items())),
             "next_ids": dict(self.next_ids),
             "controller": self.controller.to_wire(),
             "sealed": self.sealed,
@@ -194,36 +309,62 @@ class MetadataState:
 
     @classmethod
     def from_image(cls, image: dict[str, Any]) -> Self:
-        """Undo `image`. Raises CorruptData."""
+        """Undo `image`, also of versions before this one. Raises CorruptData."""
         metadata = cls()
         try:
-            metadata.version = image["version"]
-            metadata.cluster_id = image["cluster"]
-            metadata.nodes = {n["node_id"]: NodeRecord(**n) for n in image["nodes"]}
-            metadata.logs = {
-                r["log_id"]: LogRecord(r["log_id"], r["name"], Policy(**r["policy"]))
-                for r in image["logs"]
-            }
-            metadata.ranges = {r["id"]: Descriptor.from_wire(r) for r in image["ranges"]}
-            metadata.operations = {
-                body["operation_id"]: Operation.from_image(body) for body in image["operations"]
-            }
-            metadata.last_operations = {
-                range_id: LastOperation(*last)
-                for range_id, last in image.get("last_operations", {}).items()
-            }
-            metadata.producers = {
-                name: (value[0], value[1]) for name, value in image["producers"].items()
-            }
-            metadata.quotas = quota.of_image(image.get("quotas", {}))
-            metadata.done = dict(image["done"])
-            metadata.next_ids = dict(image["next_ids"])
-            metadata.controller = Descriptor.from_wire(image["controller"])
-            metadata.sealed = image["sealed"]
-            metadata.tokens_version = image.get("tokens_version", 0)
-            metadata.tokens = {
-                body["id"]: TokenRecord.from_image(body) for body in image.get("tokens", ())
-            }
-        except (AttributeError, LookupError, TypeError, ValueError, InvalidArgument) as error:
+            metadata._read_image(image)
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            InvalidArgument,
+        ) as error:
             raise CorruptData(f"a metadata image that is none: {error!r}") from None
+        metadata.settle()
+        metadata.changes.floor = metadata.version
         return metadata
+
+    def _read_image(self, image: dict[str, Any]) -> None:
+        self.version = image["version"]
+        self.cluster_id = image["cluster"]
+        self.controller = Descriptor.from_wire(image["controller"])
+        self.sealed = image["sealed"]
+        for node in image["nodes"]:
+            self.nodes[node["node_id"]] = NodeRecord(**node)
+        for log in image["logs"]:
+            policy = Policy(**log["policy"])
+            self.logs[log["log_id"]] = LogRecord(log["log_id"], log["name"], policy)
+        for range_ in image["ranges"]:
+            self.ranges[range_["id"]] = Descriptor.from_wire(range_)
+        for operation in image["operations"]:
+            self.operations[operation["operation_id"]] = Operation.from_image(operation)
+        for range_id, last in image.get("last_operations", {}).items():
+            self.last_operations[range_id] = LastOperation(*last)
+        for range_id, generation in image["done"].items():
+            if range_id in self.ranges:
+                self.done[range_id] = generation
+        for kind, value in image["next_ids"].items():
+            if kind != "producer":
+                self.next_ids[kind] = value
+        self.logs_deleted = max(0, self.next_ids["log"] - 1 - len(self.logs))
+        self._read_producers(image)
+        for name, found in quota.of_image(image.get("quotas", {})).items():
+            self.quotas[name] = found
+        self.tokens_version = image.get("tokens_version", 0)
+        self.tokens = {body["id"]: TokenRecord.from_image(body) for body in image.get("tokens", ())}
+
+    def _read_producers(self, image: dict[str, Any]) -> None:
+        for counter, value in image.get("producer_ids", {}).items():
+            self.producer_ids[counter] = value
+        for told in image.get("named", ()):
+            named = Named(*told)
+            self.producers[named.number] = named
+        if "producers" in image:  # of a version before these records
+            self.producer_ids["anonymous"] = image["next_ids"]["producer"]
+            by_id = sorted(image["producers"].items(), key=lambda each: each[1][0])
+            for number, (name, (producer_id, epoch)) in enumerate(by_id, 1):
+                self.producers[number] = Named(number, name, producer_id, epoch, 0, "")
+                self.producer_ids["number"] = number + 1
+                self.producer_ids["epoch"] = max(self.producer_ids["epoch"], epoch + 1)

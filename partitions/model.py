@@ -199,6 +199,12 @@ class Operation:
         )  # fmt: skip
 
     @property
+    def range_ids(self) -> set[int]:
+        """The ranges that it takes, and those that it is to make."""
+        inputs = {range_id for range_id, _ in self.inputs}
+        return inputs | {output.range_id for output in self.outputs}
+
+    @property
     def is_held_by_majorities(self) -> bool:
         """Whether of every output most members have installed it."""
         return all(

@@ -64,6 +64,8 @@ class Homes:
         Each is in a zone that the members and those before it use least, and has the fewest
         replicas there; the lower id where all else is equal.
         """
+        if len(self._zones) == 1 and not members:
+            return self._take_emptiest(count)
         used = Counter(zones)
         taken: list[tuple[int, int]] = []
         passed: list[tuple[int, int]] = []
@@ -81,4 +83,12 @@ class Homes:
             heapq.heappush(self._zones[self._zone_of[node]], (load, node))
         for load, node in taken:
             heapq.heappush(self._zones[self._zone_of[node]], (load + 1, node))
+        return [node for _, node in taken]
+
+    def _take_emptiest(self, count: int) -> list[int]:
+        """As `take`, where all nodes are in one zone and none is a member."""
+        (heap,) = self._zones.values()
+        taken = [heapq.heappop(heap) for _ in range(min(count, len(heap)))]
+        for load, node in taken:
+            heapq.heappush(heap, (load + 1, node))
         return [node for _, node in taken]

@@ -29,6 +29,7 @@ from . import allocate, commands, lifecycle, log_names, policy
 from .generation_commands import REASON_CHARS_MAX
 from .metadata import NODE_STATES
 from .model import NodeRecord
+from .producers import KEY_BYTES
 
 Command = dict[str, Any]
 
@@ -61,7 +62,17 @@ _RECORDS: Final[Mapping[str, Record]] = {
     commands.CREATE_LOG: cluster.CREATE_LOG.request,
     commands.ALTER_LOG: cluster.ALTER_LOG.request,
     commands.DELETE_LOG: cluster.DELETE_LOG.request,
-    commands.OPEN_PRODUCER: cluster.PRODUCER_OPEN.request,
+    commands.OPEN_ANONYMOUS: Record({}),
+    commands.OPEN_NAMED: Record({
+        "name": Text(limits.producer_name_bytes_max, 1),
+        "owner": Optional(Text(limits.principal_name_chars_max), ""),
+        "key": Optional(Binary(KEY_BYTES, KEY_BYTES)),
+        "at_ms": _AT,
+    }),
+    commands.DELETE_PRODUCER: cluster.PRODUCER_DELETE.request,
+    commands.EXPIRE_PRODUCERS: Record({
+        "numbers": Array(Integer(), limits.producers_page_max), "before_ms": Integer(),
+    }),
     commands.SET_QUOTA: quotas.QUOTA_SET.request,
     commands.DELETE_QUOTA: quotas.QUOTA_DELETE.request,
     commands.CREATE_TOKEN: _TOKEN,

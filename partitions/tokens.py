@@ -92,7 +92,7 @@ def create(metadata: "MetadataState", command: Command) -> dict[str, Any]:
     known = metadata.tokens.get(record.token_id)
     if known is not None:
         if _same(known, record):
-            return _answer(metadata, known)
+            return {"id": known.token_id, "version": metadata.version}
         raise Conflict(f"token {record.token_id} exists already; draw another one")
     if not metadata.has_auth and not record.rules_for_ever:
         raise Conflict(
@@ -108,7 +108,7 @@ def create(metadata: "MetadataState", command: Command) -> dict[str, Any]:
         )
     metadata.tokens = {each.token_id: each for each in (*kept, record)}
     metadata.tokens_version = metadata.version + 1
-    return _answer(metadata, record)
+    return {"id": record.token_id, "version": metadata.version + 1}
 
 
 def revoke(metadata: "MetadataState", command: Command) -> dict[str, Any]:
@@ -201,7 +201,3 @@ def _check_room(kept: list[TokenRecord], record: TokenRecord) -> None:
 
 def _size(record: TokenRecord) -> int:
     return len(msgpack.packb(record.to_image()))
-
-
-def _answer(metadata: "MetadataState", record: TokenRecord) -> dict[str, Any]:
-    return {"id": record.token_id, "version": metadata.version + 1}

@@ -5,6 +5,8 @@ one, and of its answers the acks go out when they are durable and the resets as 
 gap, in the one form that leads the logs together (hole 4).
 """
 
+from collections.abc import Callable
+
 from . import guard
 from .engine import Packet
 from .member import Member
@@ -14,7 +16,8 @@ from .messages import Ack, Append, BaseProbe, Snapshot
 class Follower:
     """What one member does with the messages of its leader."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, accepts: Callable[[], bool]) -> None:
+        self._accepts = accepts
         self._engine = member.engine
         self._journal = member.journal
         self._log = member.journal.log
@@ -33,7 +36,10 @@ class Follower:
         """The leader's log no longer continues ours: a base must be installed."""
 
     def append(self, sender: int, append: Append) -> None:
-        """Entries or a heartbeat of the leader of our term or a higher one."""
+        """Entries or a heartbeat of the leader of our term or a higher one. Entries that have no
+        room here are as if lost on the way: what is left of the message is a heartbeat."""
+        if append.entries and not self._accepts():
+            append = append._replace(entries=[])
         self._deliver(sender, guard.verified(self._log, append) if 2 in self._closed else append)
 
     def probe(self, sender: int, probe: BaseProbe) -> None:

@@ -76,13 +76,15 @@ class Group:
         gid: GroupId = _ANY_GROUP,
         liveness: Liveness | None = None,
         on_refused: Callable[[int, str], None] = lambda sender, reason: None,
+        accepts: Callable[[], bool] = lambda: True,
     ) -> None:
         """`applied_index`: what the state machine has durably applied; commits go on after it.
 
         `members` are all node ids of the generation, `node_id` among them. `closed`: tests and
         the canary leave out holes of the library to see what happens. `liveness` is the node's,
         and knows this group as `gid`; without it the group never rests. `on_refused` is told of
-        each message that no sound member sends: its sender, and a word for why.
+        each message that no sound member sends: its sender, and a word for why. `accepts`: a
+        follower has room for entries.
         """
         invariant(node_id in members and len(set(members)) == len(members), "bad members")
         invariant(
@@ -119,7 +121,7 @@ class Group:
         self._peers = frozenset(members) - {node_id}
         member = Member(self._engine, self._journal, self._outbox, options, clock, closed)
         self._replicator = Replicator(member, sorted(self._peers))
-        self._follower = Follower(member)
+        self._follower = Follower(member, accepts)
         self._idle = Idle(
             gid=gid, peers=self._peers, majority=votes_needed, liveness=liveness,
             options=options, clock=clock,

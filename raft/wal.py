@@ -350,6 +350,23 @@ class Wal:
         return {gid: file for gid, file in found if file is not None}
 
     @property
+    def file_bytes(self) -> int:
+        """The usual size of a file."""
+        return self._file_bytes
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether the next file of the usual size needs no room on the disk."""
+        return self._on_disk.has_spare
+
+    def make_spare(self) -> None:
+        """Make a file ahead, unless there is one. Blocks; on any thread, one call at a time.
+
+        Raises OSError, with nothing changed: a full disk is no failure yet.
+        """
+        self._on_disk.make_spare()
+
+    @property
     def file_count(self) -> int:
         """How many files there are."""
         return len(self._files)

@@ -5,6 +5,9 @@ before it makes one: overwriting blocks that a file has costs no allocation and 
 which a round would wait for. The new header, with a signature of its own, is durable under the
 spare's name before the name of a WAL file is given to it. So a file of that name never holds
 old batches that could be taken for new ones, and never lacks a header but by damage.
+
+One spare is made ahead, as etcd does, while the disk has room for it: then a file can be begun on
+a disk that is full.
 """
 
 from .types import Disk
@@ -15,8 +18,13 @@ SPARES_MAX = 2
 """Files kept ahead. Rounds use one while the next is let go; more would only hold room."""
 
 
+_AHEAD = spare_name(0)
+"""The spare that is made ahead, which no file was before."""
+
+
 class WalFiles:
-    """All calls block, raise OSError, and come from one thread at a time."""
+    """All calls block, raise OSError, and come from one thread at a time; but `make_spare`, which
+    may come from another one."""
 
     def __init__(self, disk: Disk, *, file_bytes: int, spares: list[str]) -> None:
         self._disk = disk
@@ -28,6 +36,24 @@ class WalFiles:
                 self._spares.append(name)
             else:
                 disk.delete(name)
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether the next file of the usual size needs no room."""
+        return bool(self._spares)
+
+    def make_spare(self) -> None:
+        """Make a spare, durable on return, unless there is one. What is half made is removed."""
+        if self._spares:
+            return
+        self._disk.create(_AHEAD, self._file_bytes)
+        try:
+            self._disk.sync(_AHEAD)
+            self._disk.sync_directory()
+        except OSError:
+            self._disk.delete(_AHEAD)
+            raise
+        self._spares.append(_AHEAD)
 
     def begin(self, header: Header) -> None:
         """Bring file `header.number` into being; durable, name and header, on return."""

@@ -20,6 +20,9 @@ from ..client.errors import CorruptData
 from ..client.invariants import DiskFailure
 
 _CRC: Final = struct.Struct(">I")
+_RESERVED_BYTES: Final = 4 << 20
+"""Pages that a new environment has free: rows are committed to them on a disk that is full."""
+_RESERVE: Final = "reserve"
 _LOCK_FILE_BYTES: Final = 8192
 """More than LMDB wants; it uses what there is."""
 
@@ -36,8 +39,12 @@ class MetaStore(Protocol):
     def items(self, prefix: str) -> list[tuple[str, Any]]:
         """Rows whose key begins with the prefix, sorted by key. Raises CorruptData."""
 
-    def commit(self, puts: Mapping[str, Any], deletes: Iterable[str] = ()) -> None:
-        """One transaction, deletes before puts. Blocks until it is durable.
+    def commit(
+        self, puts: Mapping[str, Any], deletes: Iterable[str] = (), prefixes: Iterable[str] = ()
+    ) -> None:
+        """One transaction; what is deleted goes before the puts. Blocks until it is durable.
+
+        `deletes` are keys; with `prefixes` go all rows whose key begins with one of them.
 
         Raises DiskFailure, after which the process must end: the rows are the old or the new.
         """
@@ -61,6 +68,18 @@ class LmdbMeta(MetaStore):
             if fresh or isinstance(error, lmdb.DiskError):
                 raise DiskFailure(f"opening {path} failed: {error}") from error
             raise CorruptData(f"{path} cannot be opened: {error}") from None
+        if fresh:
+            try:
+                self._reserve(min(_RESERVED_BYTES, map_bytes // 4))
+            except DiskFailure:
+                self.close()
+                path.unlink(missing_ok=True)
+                raise
+
+    def _reserve(self, size: int) -> None:
+        """Have the file so large that its pages are free for later transactions."""
+        self.commit({_RESERVE: bytes(size)})
+        self.commit({}, (_RESERVE,))
 
     def get(self, key: str) -> Any | None:
         try:
@@ -84,9 +103,13 @@ class LmdbMeta(MetaStore):
             raise CorruptData(f"{self._path} cannot be read: {error}") from None
         return found
 
-    def commit(self, puts: Mapping[str, Any], deletes: Iterable[str] = ()) -> None:
+    def commit(
+        self, puts: Mapping[str, Any], deletes: Iterable[str] = (), prefixes: Iterable[str] = ()
+    ) -> None:
         try:
             with self._environment.begin(write=True) as transaction:
+                for prefix in prefixes:
+                    _delete_all(transaction, prefix.encode())
                 for key in deletes:
                     transaction.delete(key.encode())
                 for key, value in puts.items():
@@ -104,6 +127,14 @@ class LmdbMeta(MetaStore):
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
+
+
+def _delete_all(transaction: lmdb.Transaction, prefix: bytes) -> None:
+    """Delete the rows whose key begins with the prefix."""
+    with transaction.cursor() as cursor:
+        there = cursor.set_range(prefix)
+        while there and bytes(cursor.key()).startswith(prefix):
+            there = cursor.delete()
 
 
 def _reserve_lock_file(path: Path) -> None:
@@ -136,8 +167,13 @@ class MemoryMeta(MetaStore):
             if key.startswith(prefix)
         ]
 
-    def commit(self, puts: Mapping[str, Any], deletes: Iterable[str] = ()) -> None:
+    def commit(
+        self, puts: Mapping[str, Any], deletes: Iterable[str] = (), prefixes: Iterable[str] = ()
+    ) -> None:
         rows = {key: _encode(key.encode(), value) for key, value in puts.items()}
+        begins = tuple(prefixes)
+        for key in [key for key in self._rows if key.startswith(begins)] if begins else ():
+            del self._rows[key]
         for key in deletes:
             self._rows.pop(key, None)
         self._rows.update(rows)

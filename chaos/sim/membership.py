@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
-from ...partitions.received import check_follows, received
+from ...partitions.received import steps
 from ...raft.types import GroupId
 from .controller import STEP_S, ControllerReplica, controller_row
 from .member import CONTROLLER, HEARTBEAT
@@ -76,7 +76,7 @@ class Membership:
         self._unanswered = 0
         self._host.view.leader = sender
         if image is not None:
-            self._host.view.take(received(image, self._host.view.metadata))
+            self._host.view.take(_received(image, self._host.view.metadata))
 
     def take_report(self, node: int, report: dict[str, Any]) -> None:
         """A member's report of an operation."""
@@ -136,13 +136,25 @@ class Membership:
             if isinstance(replica, ControllerReplica):
                 replica.begun_by(sender)
             return
-        metadata = received(row["image"], self._host.view.metadata)
+        metadata = _received(row["image"], self._host.view.metadata)
         index, term = row["applied"]
         if not isinstance(replica, ControllerReplica):
             descriptor = Descriptor.from_wire(row["descriptor"])
             self._replicas.begin_controller(descriptor, metadata, (index, term), campaign=False)
             return
         if replica.group.base_wanted and index > replica.applied_index:
-            check_follows(replica.metadata, metadata)
+            _check(metadata, replica.metadata)
             replica.reinstall(metadata, (index, term))
         self._host.send(sender, CONTROLLER, gid, None)
+
+
+def _received(image: dict[str, Any], known: Metadata) -> Metadata:
+    metadata = Metadata.from_image(image)
+    _check(metadata, known)
+    return metadata
+
+
+def _check(metadata: Metadata, known: Metadata) -> None:
+    """Raise what a node raises for metadata that came."""
+    for _ in steps(metadata, known):
+        pass

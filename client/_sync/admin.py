@@ -143,6 +143,23 @@ class Admin:
         `generation`, `members`, `leader` and `state`. Raises LogNotFound, Unavailable, Timeout."""
         return self._loop.call(self._twin.ranges(log, timeout=timeout))
 
+    def producers(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """The named producers that the cluster knows, in the order of their first opening: `name`,
+        `id`, `epoch`, `opened_ms` of the newest opening or None, and the `owner`.
+
+        A name that nobody opens for 7 days is forgotten. Raises Unavailable, Timeout.
+        """
+        return self._loop.call(self._twin.producers(timeout=timeout))
+
+    def delete_producer(self, name: str, *, timeout: float | None = None) -> dict[str, Any]:
+        """Forget a name, to make room for others; its `id` and `epoch`.
+
+        Nothing else changes: who holds the name appends on, and its next opening fences them.
+        Record numbers stay known for 24 hours: for a new numbering take a new name.
+        Raises NotFound, Unavailable, Timeout.
+        """
+        return self._loop.call(self._twin.delete_producer(name, timeout=timeout))
+
     def drain(
         self, node: int, *, undo: bool = False, wait: bool = True, timeout: float | None = None
     ) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from . import (
     verbs_cluster,
     verbs_logs,
     verbs_nodes,
+    verbs_producers,
     verbs_quotas,
     verbs_ranges,
     verbs_read,
@@ -32,7 +33,8 @@ VERBS = {
     verb.name: verb
     for verb in (
         *verbs_logs.VERBS, *verbs_write.VERBS, *verbs_read.VERBS, *verbs_ranges.VERBS,
-        *verbs_recover.VERBS, *verbs_nodes.VERBS, *verbs_quotas.VERBS, *verbs_cluster.VERBS,
+        *verbs_recover.VERBS, *verbs_nodes.VERBS, *verbs_producers.VERBS, *verbs_quotas.VERBS,
+        *verbs_cluster.VERBS,
         *verbs_tokens.VERBS,
         *verbs_bench.VERBS,
     )

@@ -53,25 +53,68 @@ _NODE_STATE: Final = Record(
     {"node": NODE, "state": Text(32), "replicas": Integer(), "version": Integer()}, loose=True
 )
 
+_AT_LEAST: Final[Shape] = {"at_least": Optional(Integer(), 0)}
+_PAGE_BYTES: Final = 4 * limits.MIB
+"""What a page of metadata may have: nodes, and descriptors with the longest keys."""
+
 METADATA: Final = Operation(
     "metadata", 64,
-    "Return the cluster as clients need it: its nodes, one log or all, their ranges with leaders. "
+    "Return a page of the cluster as clients need it. With `log`: the ranges of that log with "
+    "their leaders, from the range on that has `start_key`, or all ranges where they fit a page; "
+    "`next_key` says where the next page begins. Without `log`: the logs with ids above `after`; "
+    "`next` is the `after` of the next page. The nodes are in both, unless `nodes` is false. "
     "The node waits half a second for metadata as new as `at_least`.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
-    Record({"log": Optional(LOG_NAME), "at_least": Optional(Integer(), 0)}),
+    Record({
+        "log": Optional(LOG_NAME),
+        "start_key": Optional(BOUND, b""),
+        "after": Optional(Integer(), 0),
+        "limit": Optional(Integer(1, limits.ranges_page_max), limits.ranges_page_max),
+        "nodes": Optional(Flag(), True),
+        **_AT_LEAST,
+    }),
     Record({
         "cluster": Text(256),
         "version": Integer(),
-        "nodes": Array(_NODE_ROW, 2 * limits.nodes_max),
-        "logs": Array(_LOG_ROW, limits.frame_array_max),
-        "ranges": Array(RANGE, limits.frame_array_max),
+        "nodes": Optional(Array(_NODE_ROW, 2 * limits.nodes_max), ()),
+        "logs": Array(_LOG_ROW, limits.logs_page_max),
+        "ranges": Array(RANGE, limits.ranges_per_log_max),
+        "next_key": Optional(KEY),
+        "next": Optional(Integer()),
     }, loose=True),
-    WHOLE_BYTES,
+    _PAGE_BYTES,
+    subject=Subject.VISIBLE,
+)  # fmt: skip
+RANGES: Final = Operation(
+    "ranges", 81,
+    "Return a page of the ranges of all logs with their leaders: those with ids above `after`, or "
+    "`range` alone, which is missing when it is gone. `next` is the `after` of the next page.",
+    Sender.CLIENT, Permission.NONE, Retry.SAFE,
+    Record({
+        "range": Optional(Integer()),
+        "after": Optional(Integer(), 0),
+        "limit": Optional(Integer(1, limits.ranges_page_max), limits.ranges_page_max),
+        **_AT_LEAST,
+    }),
+    Record({
+        "version": Integer(),
+        "ranges": Array(RANGE, limits.ranges_page_max),
+        "next": Optional(Integer()),
+    }, loose=True),
+    _PAGE_BYTES,
     subject=Subject.VISIBLE,
 )  # fmt: skip
 STATUS: Final = Operation(
-    "status", 65, "Return what `/status.json` shows.",
-    Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE, EMPTY, ANYTHING, WHOLE_BYTES,
+    "status", 65,
+    "Return a page of what `/status.json` shows. The first page, without `after`, has all names; "
+    "the rows of later pages go behind those that came before. `next` is the `after` of the next "
+    "page.",
+    Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
+    Record({
+        "after": Optional(Row(section=Integer(0, 63), position=Integer())),
+        "limit": Optional(Integer(1, limits.status_page_max), limits.status_page_max),
+    }),
+    ANYTHING, _PAGE_BYTES,
     subject=Subject.ANY_LOG,
 )  # fmt: skip
 HEALTH: Final = Operation(
@@ -126,6 +169,41 @@ PRODUCER_OPEN: Final = Operation(
     Record({"id": Integer(), "epoch": Integer(), "count": Optional(Integer(), 1)}, loose=True),
     SMALL_BYTES,
     subject=Subject.ANY_LOG,
+)  # fmt: skip
+_PRODUCER_ROW: Final = Record(
+    {
+        "name": Text(limits.producer_name_bytes_max, 1),
+        "id": Integer(),
+        "epoch": Integer(),
+        "opened_ms": Optional(Integer()),
+        "owner": Text(limits.producer_name_bytes_max),
+    },
+    loose=True,
+)
+PRODUCERS_ASKED: Final[Shape] = {
+    "after": Optional(Integer(), 0),
+    "limit": Optional(Integer(1, limits.producers_page_max), limits.producers_page_max),
+}
+PRODUCERS_TOLD: Final[Shape] = {
+    "producers": Array(_PRODUCER_ROW, limits.producers_page_max),
+    "next": Optional(Integer()),
+}
+PRODUCERS_BYTES: Final = limits.producers_page_max * (2 * limits.producer_name_bytes_max + 128)
+PRODUCERS: Final = Operation(
+    "producers", 82,
+    "Return a page of the named producers, in the order of their first opening, with numbers above "
+    "`after`. `next` is the `after` of the next page. A page may be empty and have a `next`.",
+    Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
+    Record(PRODUCERS_ASKED), Record(PRODUCERS_TOLD, loose=True), PRODUCERS_BYTES,
+)  # fmt: skip
+PRODUCER_DELETE: Final = Operation(
+    "producer_delete", 83,
+    "Forget a producer's name. The next opening of that name returns the same id with a higher "
+    "epoch.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
+    Record({"name": Text(
+        limits.producer_name_bytes_max, 1, limit="producer_name_bytes_max")}),
+    Record({"id": Integer(), "epoch": Integer()}, loose=True), SMALL_BYTES,
 )  # fmt: skip
 RANGE_TRANSFER: Final = Operation(
     "range_transfer", 72, "Have a member lead a range, or the controller for range 0.",
@@ -230,7 +308,7 @@ TOKEN_REVOKE: Final = Operation(
 )  # fmt: skip
 
 CLUSTER: Final = (
-    METADATA, STATUS, HEALTH, CREATE_LOG, ALTER_LOG, DELETE_LOG, PRODUCER_OPEN, RANGE_TRANSFER,
-    RANGE_MOVE, RANGE_SPLIT, RANGE_MERGE, RANGE_RECOVERY, RANGE_RECOVER, NODE_DRAIN,
-    NODE_REMOVE, NODE_REKEY, TOKEN_CREATE, TOKEN_LIST, TOKEN_REVOKE,
+    METADATA, RANGES, STATUS, HEALTH, CREATE_LOG, ALTER_LOG, DELETE_LOG, PRODUCER_OPEN, PRODUCERS,
+    PRODUCER_DELETE, RANGE_TRANSFER, RANGE_MOVE, RANGE_SPLIT, RANGE_MERGE, RANGE_RECOVERY,
+    RANGE_RECOVER, NODE_DRAIN, NODE_REMOVE, NODE_REKEY, TOKEN_CREATE, TOKEN_LIST, TOKEN_REVOKE,
 )  # fmt: skip

@@ -48,7 +48,8 @@ class Subject(Enum):
     ANY_LOG = "any_log"
     """At least one log."""
     VISIBLE = "visible"
-    """The log in `log`, with any permission; without `log` the answer shows such logs alone."""
+    """The log in `log`, with any permission; without `log` the answer shows such logs alone, and
+    ranges of such logs."""
     LOG = "log"
     """The log in `log` or `name`."""
     RANGE = "range"

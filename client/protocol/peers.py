@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from .. import limits
 from ..address import split_address
+from .cluster import PRODUCERS_ASKED, PRODUCERS_BYTES, PRODUCERS_TOLD
 from .common import EMPTY, GROUP, KEY, REASON, SMALL_BYTES, WHOLE_BYTES
 from .kinds import (
     Array,
@@ -83,7 +84,21 @@ LINEAGE: Final = Row(
     range=Integer(), generation=Integer(), final_index=Integer(), final_term=Integer(),
     next_seq=Integer(), last_timestamp_ms=Integer(), state_hash=Binary(64),
 )  # fmt: skip
-_IMAGE: Final = Opaque("partitions.metadata_state")
+_IMAGE_PAGE: Final = Record({
+    "begins": Flag(),
+    "full": Flag(),
+    "generation": Integer(),
+    "version": Integer(),
+    "buckets": Array(
+        Row(table=Text(32, 1), number=Integer(), data=Binary(limits.bucket_bytes_max)),
+        limits.image_page_buckets_max,
+    ),
+    "next": Optional(Row(token=Integer(), tick=Integer())),
+})  # fmt: skip
+"""A page of the metadata between nodes. `begins`: it is the first page, and what came before is to
+be forgotten. `full`: the pages say all, not only what has changed. A bucket is packed, as
+`partitions.buckets` reads it."""
+_IMAGE_PAGE_BYTES: Final = limits.image_page_bytes + limits.bucket_bytes_max + 64 * limits.KIB
 
 
 def _between_nodes(
@@ -115,7 +130,9 @@ BOOTSTRAP: Final = Operation(
     limits.nodes_max * 512,
 )  # fmt: skip
 JOIN: Final = Operation(
-    "join", 97, "Register a node and return its id and the metadata to begin with.",
+    "join", 97,
+    "Register a node and return its id. As that node it then asks for the metadata, at `peer`, "
+    "where the node that answers listens for other nodes.",
     Sender.STRANGER, Permission.PEER, Retry.IDEMPOTENT,
     Record({
         "node": Optional(Integer()),
@@ -127,8 +144,7 @@ JOIN: Final = Operation(
         "http": Optional(ADDRESS, ""),
         "zone": Optional(ZONE, ""),
     }),
-    Record({"cluster": Text(256), "node": Integer(), "image": _IMAGE}, loose=True),
-    WHOLE_BYTES,
+    Record({"cluster": Text(256), "node": Integer(), "peer": ADDRESS}, loose=True), SMALL_BYTES,
 )  # fmt: skip
 RAFT: Final = _between_nodes(
     "raft", 98,
@@ -167,7 +183,7 @@ HEARTBEAT: Final = _between_nodes(
         "insecure": Optional(Flag()),
     },
     {
-        "image": Optional(_IMAGE),
+        "page": Optional(_IMAGE_PAGE),
         "leaders": _LEADERS,
         "seen": Row(generation=Integer(), term=Integer(), number=Integer()),
         "damaged": Optional(Table(Integer(), _DAMAGE, limits.nodes_max)),
@@ -176,14 +192,22 @@ HEARTBEAT: Final = _between_nodes(
     },
     WHOLE_BYTES,
 )  # fmt: skip
-KNOWN_IMAGE: Final = _between_nodes(
-    "known_image", 100, "Return the metadata that this node knows, where it is newer.",
-    {"generation": Integer(), "version": Integer()}, {"image": Optional(_IMAGE)}, WHOLE_BYTES,
+IMAGE_PAGE: Final = _between_nodes(
+    "image_page", 114,
+    "Return a page of what has changed in the metadata since a version. `newest`: the metadata of "
+    "the controller's leader, confirmed by a quorum (executions 1.29). `known`: the metadata that "
+    "this node knows; nil where it is not newer.",
+    {
+        "source": Text(0, among=("newest", "known")),
+        "since": Row(generation=Integer(), version=Integer()),
+        "after": Optional(Row(token=Integer(), tick=Integer())),
+    },
+    {"page": Optional(_IMAGE_PAGE)},
+    _IMAGE_PAGE_BYTES,
 )  # fmt: skip
-IMAGE: Final = _between_nodes(
-    "image", 101,
-    "Return the metadata of the controller's leader, confirmed by a quorum (executions 1.29).",
-    {}, {"image": _IMAGE}, WHOLE_BYTES,
+PRODUCERS_PAGE: Final = _between_nodes(
+    "producers_page", 115, "Return a page of the named producers, as the controller's leader.",
+    PRODUCERS_ASKED, PRODUCERS_TOLD, PRODUCERS_BYTES,
 )  # fmt: skip
 COMMAND: Final = _between_nodes(
     "command", 102, "Have the controller's leader commit a metadata command.",
@@ -208,13 +232,14 @@ REPLICA_END: Final = _between_nodes(
 )  # fmt: skip
 CONTROLLER_INSTALL: Final = _between_nodes(
     "controller_install", 106,
-    "Begin a generation of the controller here, or take its base where entries are missing.",
+    "Bring a page of the metadata. With the last page: begin a generation of the controller here, "
+    "or take its base where entries are missing. `done`: no further page is wanted.",
     {
         "descriptor": Opaque("partitions.model"),
-        "image": _IMAGE,
+        "page": _IMAGE_PAGE,
         "applied": Row(index=Integer(), term=Integer()),
     },
-    {}, retry=Retry.IDEMPOTENT,
+    {"done": Flag()}, retry=Retry.IDEMPOTENT,
 )  # fmt: skip
 TAKE_OVER: Final = _between_nodes(
     "take_over", 107, "Stand for election in groups whose leader asks for it.",
@@ -263,6 +288,7 @@ FILE_CHECK: Final = _between_nodes(
 )  # fmt: skip
 
 PEERS: Final = (
-    BOOTSTRAP, JOIN, RAFT, HEARTBEAT, KNOWN_IMAGE, IMAGE, COMMAND, REPORT, LOADS, REPLICA_END,
-    CONTROLLER_INSTALL, TAKE_OVER, HAND_OVER, GIVE_LEAD, BASE, BASE_PIECE, FILE, FILE_CHECK,
+    BOOTSTRAP, JOIN, RAFT, HEARTBEAT, IMAGE_PAGE, COMMAND, PRODUCERS_PAGE, REPORT, LOADS,
+    REPLICA_END, CONTROLLER_INSTALL, TAKE_OVER, HAND_OVER, GIVE_LEAD, BASE, BASE_PIECE, FILE,
+    FILE_CHECK,
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Clusters of real processes for the tests of this folder."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -39,15 +40,28 @@ def three(shared_three: testing.LocalCluster) -> testing.LocalCluster:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 48 MiB."""
+    with mounted(tmp_path / "small", "48m") as place:
+        yield place
+
+
+@pytest.fixture
+def disk_of_200_mb(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 200 MB."""
+    with mounted(tmp_path / "small", "200000000") as place:
+        yield place
+
+
+@contextlib.contextmanager
+def mounted(place: Path, size: str) -> Iterator[Path]:
+    """A file system of that size, in memory."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("mounting a tmpfs needs root")
-    place = tmp_path / "small"
     place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=48m", "lognode-test", str(place)],
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "lognode-test", str(place)],
         capture_output=True, check=False,
     )  # fmt: skip
-    if mounted.returncode:
+    if done.returncode:
         pytest.skip("mounting a tmpfs is not allowed here")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)

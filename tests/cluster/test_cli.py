@@ -67,6 +67,8 @@ EXAMPLES = {
     "bench mixed": [*_BENCH, "--rate", "100", "--batch", "10"],
     "range list": ["verbs", "--wide"],
     "range transfer": ["0", "1"],
+    "producer list": [],
+    "producer delete": ["import-{format}", "--yes"],
     "node list": [],
     "status": [],
     "health": ["--wait", "10s"],
@@ -83,10 +85,16 @@ def test_every_verb_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_every_verb_prints_every_format(run: Any, tmp_path: Path, format_: str) -> None:
+def test_every_verb_prints_every_format(
+    run: Any, cluster: LocalCluster, tmp_path: Path, format_: str
+) -> None:
     csv = tmp_path / "a.csv"
     csv.write_text("key,n\nk,1\nk2,2\n")
     run("log", "create", "verbs", "--exist-ok")
+    with lognode.Client(cluster.servers) as client:
+        for name in ("kept", f"import-{format_}"):
+            with client.log("verbs").producer(name=name):
+                pass
     for name in ["append", *(name for name in EXAMPLES if name not in ("append", "log delete"))]:
         arguments = [part.format(format=format_, csv=csv) for part in EXAMPLES[name]]
         out, _ = run(*name.split(), *arguments, "--format", format_)
@@ -124,6 +132,25 @@ def test_values_travel_through_the_command_line(run: Any) -> None:
     assert run("scan", "values", "nobody") == ("", "")
     ranges = json.loads(run("range", "list", "values", "--format", "json")[0])
     assert [row["start"] for row in ranges] == ["", "g", "p"]
+
+
+def test_names_of_producers_are_listed_and_forgotten(run: Any, cluster: LocalCluster) -> None:
+    run("log", "create", "named")
+    with lognode.Client(cluster.servers) as client:
+        for _ in range(2):
+            with client.log("named").producer(name="import/1") as producer:
+                producer.submit(b"k", b"v", number=1).result()
+    rows = json.loads(run("producer", "list", "--format", "json")[0])
+    (row,) = [each for each in rows if each["name"] == "import/1"]
+    assert row["opened_ms"] > 1_700_000_000_000
+    assert "import/1" in run("producer", "list")[0]
+    assert "Give --yes" in run("producer", "delete", "import/1", code=2)[1]
+    out, _ = run("producer", "delete", "import/1", "--yes", "--format", "json")
+    assert json.loads(out) == {"name": "import/1", "id": row["id"], "epoch": row["epoch"]}
+    assert (
+        "no producer is named 'import/1'"
+        in run("producer", "delete", "import/1", "--yes", code=4)[1]
+    )
 
 
 def test_S6_keys_are_trimmed_and_deleted(run: Any) -> None:

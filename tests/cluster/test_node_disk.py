@@ -4,6 +4,7 @@ import contextlib
 import errno
 import itertools
 import os
+import resource
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -19,7 +20,11 @@ pytestmark = pytest.mark.cluster
 
 MIB = 1 << 20
 FLAGS = ("--wal-file-bytes", str(4 * MIB), "--disk-reserve-bytes", "0")
-"""Without a reserve the disk does get full."""
+
+
+def forbid_growth(node: testing.LocalNode, size: int) -> None:
+    """From now on the kernel refuses every write of the node behind that offset of a file."""
+    resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (size, size))
 
 
 def ended(node: testing.LocalNode) -> str:
@@ -31,38 +36,33 @@ def ended(node: testing.LocalNode) -> str:
 
 
 @pytest.mark.parametrize("what", ["wal", "meta"])
-def test_S1_S2_a_full_disk_ends_the_node_with_one_line(
-    small_disk: Path, tmp_path: Path, what: str
-) -> None:
-    flags = FLAGS
-    with testing.cluster(tmp_path, 1, flags=flags, start=False) as cluster:
+def test_S1_S2_a_write_that_fails_ends_the_node_with_one_line(tmp_path: Path, what: str) -> None:
+    with testing.cluster(tmp_path, 1, flags=FLAGS) as cluster:
         (node,) = cluster.nodes
-        node.data = small_disk / "data"
-        cluster.start()
         testing.wait_healthy(cluster)
         acknowledged = []
         with lognode.Client(cluster.servers, timeout=5) as client:
             log = client.create_log("orders")
             acknowledged.append(log.append(b"k", b"first"))
-            filler = fill(small_disk, leave=MIB if what == "wal" else 64 << 10)
+            meta = node.data / "meta.mdb"
+            forbid_growth(node, 2 * MIB if what == "wal" else meta.stat().st_size)
             for n in itertools.takewhile(lambda _: node.running, itertools.count()):
                 with contextlib.suppress(lognode.LognodeError):
                     if what == "wal":
                         acknowledged.append(log.append(b"k", os.urandom(256 << 10)))
                     else:
-                        client.create_log(f"log-{n}", ranges=30, timeout=2)
+                        keys = [b"%d" % key + b"x" * 400 for key in range(1_000)]
+                        client.create_log(f"log-{n}", split_at=keys, timeout=2)
             line = ended(node)
             assert '"level": "critical"' in line
             assert "node stops at once" in line
-            # LMDB tells a short write of its pages as an input/output error, and one of nothing by
-            # its number.
-            full = "No space left on device"
-            said = [f"{full} (ENOSPC)"] if what == "wal" else [full, "Input/output error"]
+            # LMDB tells a short write of its pages as an input/output error.
+            large = "File too large"
+            said = [f"{large} (EFBIG)"] if what == "wal" else [large, "Input/output error"]
             assert any(words in line for words in said)
             assert str(node.data / ("wal" if what == "wal" else "meta.mdb")) in line
             assert "nothing is tried again" in line
             assert f"free space in {node.data} or replace the disk" in line
-        filler.unlink()
         node.start()
         node.wait_ready()
         with lognode.Client(cluster.servers) as client:
@@ -135,26 +135,22 @@ def rejoined(
             assert log.count(key, node=node.number, through=last.seq) == count + 1
 
 
-def test_S1_S2_L1_a_full_disk_of_one_of_three_stops_that_node_alone(
-    small_disk: Path, tmp_path: Path
+def test_S1_S2_L1_a_write_that_fails_on_one_of_three_stops_that_node_alone(
+    tmp_path: Path,
 ) -> None:
-    flags = FLAGS
-    with testing.cluster(tmp_path, 3, flags=flags, start=False) as cluster:
+    with testing.cluster(tmp_path, 3, flags=FLAGS) as cluster:
         victim = cluster.nodes[2]
-        victim.data = small_disk / "data"
-        cluster.start()
         testing.wait_healthy(cluster)
         with lognode.Client(cluster.servers, timeout=10) as client:
             client.create_log("orders")
             testing.wait_healthy(cluster)
             before = append_until(client, b"a", iter([False] * 5 + [True]).__next__, 100)
-            filler = fill(small_disk, leave=MIB)
+            forbid_growth(victim, MIB)
             meanwhile = append_until(client, b"b", lambda: not victim.running, 256 << 10)
             line = ended(victim)
-            assert "No space left on device (ENOSPC)" in line
+            assert "File too large (EFBIG)" in line
             assert f"free space in {victim.data} or replace the disk" in line
             after = append_until(client, b"c", iter([False] * 20 + [True]).__next__, 1000)
-        filler.unlink()
         rejoined(cluster, victim, {b"a": before, b"b": meanwhile, b"c": after})
 
 

@@ -29,7 +29,12 @@ STRANGE: tuple[Any, ...] = (
 
 READ = {"range": 1, "generation": 1}
 CLIENT_OPS: dict[str, dict[str, Any]] = {
-    "metadata": {"log": "orders", "at_least": 0},
+    "metadata": {"log": "orders", "at_least": 0, "start_key": b"k", "limit": 5, "nodes": False,
+                 "after": 0},
+    "ranges": {"after": 0, "limit": 5, "range": 1, "at_least": 0},
+    "status": {"after": [1, 0], "limit": 5},
+    "producers": {"after": 0, "limit": 5},
+    "producer_delete": {"name": "no such name"},
     "create_log": {"name": "new", "ranges": 1, "split_at": None, "replicas": 1,
                    "retention_ms": None, "retention_bytes": None, "cleanup": "delete"},
     "alter_log": {"name": "orders", "changes": {"retention_ms": 1 << 40}},
@@ -62,7 +67,14 @@ PEER_OPS: dict[str, dict[str, Any]] = {
     "heartbeat": {"generation": 1, "version": 0, "leaders": {}, "damaged": []},
     "report": {"operation": 1, "kind": "prepared", "lineage": [1, 1, 2, 1, 1, 0, b"h"]},
     "command": {"command": {"op": "delete_log", "name": "no such log"}},
-    "controller_install": {"descriptor": {}, "image": {}, "applied": [1, 0]},
+    "image_page": {"since": [1, 1], "after": [5, 5], "source": "known"},
+    "producers_page": {"after": 0, "limit": 5},
+    "controller_install": {
+        "descriptor": {"id": 0, "generation": 9, "log": 0, "start": b"", "end": None,
+                       "members": [1]},
+        "page": {"begins": True, "full": True, "generation": 9, "version": 5,
+                 "buckets": [["head", 0, b""]], "next": None},
+        "applied": [1, 0]},
     "take_over": {"groups": [[7, 7]]},
 }  # fmt: skip
 HONEST = {

@@ -130,7 +130,7 @@ def test_strangers_get_nothing_and_change_nothing(
         assert "it requires a client certificate" in reason
     assert "this port is for the nodes" in refusal(node, trust.ca, app, address=node.peer)
     # A client may ask what clients ask, and no more, whatever it calls itself.
-    for op in ("heartbeat", "join", "known_image", "command", "take_over"):
+    for op in ("heartbeat", "join", "image_page", "command", "take_over"):
         with pytest.raises(lognode.Unauthorized):
             asyncio.run(ask(node, trust.ca, app, op))
     assert state(three) == before

@@ -52,6 +52,7 @@ from lognode.client.protocol.cluster import (
     RANGE_RECOVER,
     RANGE_RECOVERY,
     RANGE_SPLIT,
+    RANGES,
     STATUS,
 )
 from lognode.client.protocol.reads import (
@@ -173,6 +174,8 @@ class FakeCluster:
         self.next_producer = 1
         self.faults: list[Fault] = []
         self.closed_producers: list[int] = []
+        self.page_ranges = 1 << 20
+        """How many ranges an answer about metadata has."""
         self.hide_leaders = False
         """Neither metadata nor refusals say who leads."""
         self.requests: list[tuple[int, Operation, dict[str, Any]]] = []
@@ -334,7 +337,10 @@ class FakeNode:
             self.fault(request, "metadata")
             if body["log"] is not None and body["log"] not in cluster.logs:
                 raise LogNotFound(f"no log {body['log']!r}", log=body["log"])
-            return self.metadata()
+            return self.metadata() if body["log"] is None else self.log_page(body)
+        if op == RANGES:
+            self.fault(request, "metadata")
+            return self.ranges_page(body)
         if op == CREATE_LOG:
             if body["name"] in cluster.logs:
                 if body["exist_ok"]:
@@ -393,6 +399,40 @@ class FakeNode:
             "logs": [{"id": i, "name": name, "policy": cluster.policies.get(name, {})}
                      for name, i in cluster.logs.items()],
             "ranges": [self.describe(known) for known in cluster.ranges],
+        }  # fmt: skip
+
+    def log_page(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Ranges of a log, from the one on that has the key; all where they fit."""
+        whole, size = self.metadata(), self.cluster.page_ranges
+        log_id = self.cluster.logs[body["log"]]
+        ranges = sorted(
+            (known for known in self.cluster.ranges if known.log_id == log_id),
+            key=lambda known: known.start,
+        )
+        first = 0
+        if len(ranges) > size:
+            before = [known for known in ranges if known.start <= body["start_key"]]
+            first = len(before) - 1
+        page, rest = ranges[first : first + size], ranges[first + size :]
+        return {
+            **whole,
+            "logs": [log for log in whole["logs"] if log["id"] == log_id],
+            "ranges": list(map(self.describe, page)),
+            "next_key": rest[0].start if rest else None,
+        }
+
+    def ranges_page(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Ranges of all logs by id, or one of them."""
+        cluster = self.cluster
+        wanted, after = body.get("range"), body.get("after", 0)
+        ranges = sorted(
+            (r for r in cluster.ranges if wanted in (None, r.range_id) and r.range_id > after),
+            key=lambda known: known.range_id,
+        )
+        page = ranges[: cluster.page_ranges]
+        return {
+            "version": cluster.version, "ranges": list(map(self.describe, page)),
+            "next": page[-1].range_id if len(page) < len(ranges) else None,
         }  # fmt: skip
 
     def describe(self, known: FakeRange) -> dict[str, Any]:

@@ -28,8 +28,10 @@ from lognode.client.protocol import cluster, frames, reads
 from lognode.client.protocol.appends import APPEND
 from lognode.client.protocol.peers import RAFT
 from lognode.client.records import check_limits, decode_batch, encode_batch
+from lognode.partitions import buckets
 from lognode.partitions import commands as metadata_commands
 from lognode.partitions.metadata import Metadata
+from lognode.partitions.metadata_state import MetadataState
 from lognode.raft import messages
 from lognode.raft.liveness import Ping
 from lognode.raft.messages import Ack, Append, PreVoteRequest, Vote
@@ -299,6 +301,28 @@ def _images() -> list[bytes]:
     return framed(early, controller.metadata.image())
 
 
+_TABLES = MetadataState()
+
+
+def _read_bucket(value: Any) -> str:
+    """A bucket of the metadata, which nodes give each other in pages."""
+    name, number, data = value if isinstance(value, list) and len(value) == 3 else ("", 0, b"")
+    try:
+        buckets.read(_TABLES, name, number, data)
+    except CorruptData as error:
+        return _told(error)
+    return "taken"
+
+
+def _buckets() -> list[bytes]:
+    controller = Controller().nodes(3)
+    controller.do("create_log", name="orders", split_at=[b"m"])
+    controller.do("split_range", log="orders", at=b"f")
+    state = controller.metadata
+    changed = [bucket for _, bucket in state.changes.after(0)]
+    return framed(*([*bucket, buckets.pack(state, bucket)] for bucket in changed))
+
+
 # What members say to each other.
 
 
@@ -388,6 +412,7 @@ TARGETS: dict[str, Target] = {
     "error": Target(_reader(_read_error), _errors),
     "metadata": Target(_reader(_read_metadata), lambda: framed(METADATA)),
     "image": Target(_reader(_read_image), _images),
+    "bucket": Target(_reader(_read_bucket), _buckets),
     "raft": Target(_reader(_read_raft), _raft),
     "command": Target(run_command, _commands),
     "metadata_command": Target(

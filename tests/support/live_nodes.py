@@ -78,7 +78,8 @@ class LiveNode:
         """A connection to it in the role of that node, which is registered here if it is none."""
         host, port = split_address(self.config.peer_listened)
         made_up = NodeRecord(node, "127.0.0.1:1", "", "", incarnation=1, boot=1, state="JOINING")
-        record = self.node._view.metadata.nodes.setdefault(node, made_up)
+        nodes = self.node._view.metadata.nodes
+        record = dict.setdefault(nodes, node, made_up)  # other nodes are not told
         return await dial(
             host, port, role="node", cluster=self.node.identity.cluster_id, node=node,
             incarnation=record.incarnation,

@@ -261,7 +261,10 @@ class Net:
         delay_s: float = 0.002,
         new_log: Callable[[int], Any] = lambda node_id: MemoryLog(),
         idle: bool = False,
+        accepts: Callable[[int], bool] = lambda node_id: True,
     ) -> None:
+        self.accepts = accepts
+        """Whether a node has room for entries."""
         self.now = 100.0
         self.seed = seed
         self.closed = closed
@@ -307,6 +310,7 @@ class Net:
             gid=GID,
             liveness=liveness,
             on_refused=lambda sender, reason: self.on_refused(node_id, sender, reason),
+            accepts=lambda: self.accepts(node_id),
         )
         rounds = ReadRounds(
             clock=lambda: self.now,

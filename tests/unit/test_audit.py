@@ -41,7 +41,7 @@ def test_X7_a_request_that_administers_is_recorded_with_who_and_outcome() -> Non
 def test_X7_a_metadata_command_is_recorded_with_the_node_that_proposed_it() -> None:
     kept = Kept()
     kept.audit.commanded(3, {"op": commands.SPLIT, "range": 7, "at": b"key"}, None)
-    kept.audit.commanded(3, {"op": commands.OPEN_PRODUCER, "name": "import"}, None)
+    kept.audit.commanded(3, {"op": commands.OPEN_NAMED, "name": "import"}, None)
     (record,) = kept.records
     assert record["principal"] == "node 3"
     assert record["about"] == {"range": 7}

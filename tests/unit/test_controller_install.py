@@ -12,8 +12,10 @@ from storage_node import StorageNode
 from lognode.client.errors import CorruptData, Unavailable
 from lognode.client.protocol import Operation
 from lognode.client.protocol.peers import CONTROLLER_INSTALL
+from lognode.node import image_pages
 from lognode.node.controller_changes import ControllerChanges
 from lognode.node.controller_replica import ControllerReplica
+from lognode.partitions import buckets
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import CONTROLLER_RANGE, Descriptor, Lineage, Span
 from lognode.raft.types import GroupId
@@ -46,9 +48,13 @@ def registered(count: int = 4) -> Metadata:
     return metadata
 
 
-def push(metadata: Metadata | None = None, *, applied: tuple[int, int] = (1, 0)) -> dict[str, Any]:
-    image = (registered() if metadata is None else metadata).image()
-    return {"descriptor": NEXT.to_wire(), "image": image, "applied": list(applied)}
+async def push(
+    metadata: Metadata | None = None, *, applied: tuple[int, int] = (1, 0)
+) -> dict[str, Any]:
+    """The only page of a push."""
+    page = await image_pages.page_of(metadata or registered(), 0, tables=buckets.ALL)
+    assert page["next"] is None
+    return {"descriptor": NEXT.to_wire(), "applied": list(applied), "page": page}
 
 
 async def begin(node: StorageNode, applied: tuple[int, int]) -> ControllerReplica | None:
@@ -102,7 +108,7 @@ def test_L2_an_install_ends_though_its_asker_has_gone(tmp_path: Path) -> None:
             node_id=1, host=node.host, connection=lambda _: None, image=Metadata,
             began=began.append, on_broken=broken.append,
         )  # fmt: skip
-        body = push()
+        body = await push()
         request = asyncio.ensure_future(changes.install(2, body))
         await asyncio.sleep(0)
         request.cancel()
@@ -153,7 +159,7 @@ def test_x2_a_push_to_a_damaged_member_is_refused(tmp_path: Path, late: bool) ->
             node_id=1, host=node.host, connection=lambda _: None, image=Metadata,
             began=began.append, on_broken=broken.append,
         )  # fmt: skip
-        body = push()
+        body = await push()
         if late:
             await changes.install(2, body)
             node.host.damage(began.pop(), CorruptData("a checksum"))
@@ -165,7 +171,7 @@ def test_x2_a_push_to_a_damaged_member_is_refused(tmp_path: Path, late: bool) ->
         assert not began
         assert not broken
         await node.host.retire([GID])
-        assert await changes.install(2, body) == {}, "later generations have begun here"
+        assert await changes.install(2, body) == {"done": True}, "later generations have begun"
 
     run(tmp_path, test)
 
@@ -178,11 +184,12 @@ def test_L1_one_member_that_refuses_keeps_the_push_from_nobody_else(tmp_path: Pa
         def __init__(self, number: int) -> None:
             self.number = number
 
-        async def request(self, op: Operation, body: dict[str, Any], *, deadline: float) -> None:
+        async def request(self, op: Operation, body: dict[str, Any], *, deadline: float) -> object:
             assert op is CONTROLLER_INSTALL
             asked.append(self.number)
             if self.number == 2:
                 raise CorruptData("meta is older than the WAL")
+            return {"done": True}
 
     asked: list[int] = []
 
@@ -221,21 +228,22 @@ def test_x29_who_leaves_the_controller_pushes_until_a_later_leader_is_heard(tmp_
     bodies: list[dict[str, Any]] = []
 
     class Peer:
-        async def request(self, op: Operation, body: dict[str, Any], *, deadline: float) -> None:
+        async def request(self, op: Operation, body: dict[str, Any], *, deadline: float) -> object:
             assert op is CONTROLLER_INSTALL
             asked.append(4)
             if len(asked) == 1:
                 raise Unavailable("not yet")
             bodies.append(body)
+            return {"done": True}
 
     async def test(node: StorageNode) -> None:
         metadata = sealed_for(4)
         replica = await node.host.create_controller(NEXT, metadata, (9, 1), campaign=False)
         assert replica is not None
-        image = metadata  # what a node knows first is its own replica's
+        known = metadata  # what a node knows first is its own replica's
         peers: Any = {4: Peer()}
         changes = ControllerChanges(
-            node_id=1, host=node.host, connection=peers.get, image=lambda: image,
+            node_id=1, host=node.host, connection=peers.get, image=lambda: known,
             began=lambda _: None, on_broken=lambda _: None,
         )  # fmt: skip
         run = asyncio.ensure_future(changes.run())
@@ -243,12 +251,14 @@ def test_x29_who_leaves_the_controller_pushes_until_a_later_leader_is_heard(tmp_
             await asyncio.sleep(0.01)
         (body,) = bodies
         assert (body["descriptor"]["generation"], body["descriptor"]["members"]) == (3, [4])
-        assert (body["applied"], body["image"]["sealed"]) == ([1, 0], False)
+        image = await image_pages.Assembly().add(body["page"])
+        assert image is not None
+        assert (body["applied"], (await image_pages.made(image)).sealed) == ([1, 0], False)
         await asyncio.sleep(0.3)  # three looks
         assert len(asked) == 2, "it has it"
         assert GID in node.host.groups, "nobody has said that the next generation goes on"
-        image = Metadata.from_image(metadata.image())
-        image.begin_generation()
+        known = Metadata.from_image(metadata.image())
+        known.begin_generation()
         while GID in node.host.groups:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         run.cancel()

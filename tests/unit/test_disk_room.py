@@ -1,16 +1,19 @@
 """S1: what goes on with how much room on the disk, decided without a disk."""
 
 import asyncio
+import errno
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from lognode.client import limits
 from lognode.node import disk_watch
-from lognode.node.disk_room import DiskRoom, Level, level_of, next_look_s
+from lognode.node.disk_room import DiskRoom, Level, level_of, next_look_s, reserve_bytes
 from lognode.node.disk_watch import DiskWatch
 from lognode.node.logs import JsonFormatter
 from lognode.node.metrics import Metrics
@@ -25,7 +28,6 @@ RESERVE = 800
 )  # fmt: skip
 def test_S1_the_less_room_the_less_goes_on(free: int, level: Level) -> None:
     assert level_of(free, RESERVE, Level.AMPLE) is level
-    assert level_of(free, 0, Level.AMPLE) is Level.AMPLE
 
 
 def test_a_level_is_left_only_with_some_room_more_than_where_it_began() -> None:
@@ -80,7 +82,7 @@ def test_a_change_is_told_in_one_line(
     async def run() -> None:
         watch = DiskWatch(
             room=room, places=[tmp_path], host=host, handover=unused, metrics=Metrics(),
-            on_change=lambda: changes.append(room.free),
+            on_change=lambda: changes.append(room.free), wal=unused, sync=unused,
         )  # fmt: skip
         for free[0] in (900, 799, 798, 300, 299, 500, 10_000, 10_000):
             await watch.look()
@@ -103,9 +105,135 @@ def test_what_takes_room_ceases_step_by_step() -> None:
     allowed = {}
     for free in (800, 799, 399, 199):
         room.saw(free)
-        allowed[free] = (room.has_room(1), room.may_fetch, room.may_build(10**6))
-        assert room.may_build(99), "what retention waits for before it can free anything"
+        allowed[free] = (room.has_room(1), room.may_fetch, room.may_build(150))
+        assert room.may_build(79), "what retention waits for before it can free anything"
     assert allowed == {
         800: (True, True, True), 799: (False, True, True), 399: (False, False, True),
         199: (False, False, False),
     }  # fmt: skip
+    room.saw(800)
+    assert not room.may_build(700), "it would leave less than the last room"
+    room.saw(799)
+    assert not room.may_build(500), "its file would have 625 bytes"
+    assert room.may_build(479)
+
+
+def test_S1_what_is_in_memory_counts_as_if_its_segments_were_built() -> None:
+    """Memory was full of what had no room to become a segment, and nothing ever made room."""
+    room = DiskRoom(1, RESERVE)
+    assert room.saw(2_000, 960) is False
+    assert room.saw(2_000, 961) is True
+    assert (room.level, room.free, room.to_use) == (Level.LOW, 2_000, 799)
+    assert room.may_build(961)
+    assert room.saw(2_000, 1_500) is True
+    assert not room.takes_entries()
+    assert room.may_build(1_440), "there is room for that, and it is what makes room"
+    assert room.saw(2_000, 0) is True
+    assert room.takes_entries()
+
+
+def test_S1_what_came_since_the_last_look_counts() -> None:
+    """At 60 MB/s as much came between two looks as the reserve was."""
+    room = DiskRoom(1, RESERVE)
+    room.spent(10**9)
+    assert room.level is Level.AMPLE, "nobody has looked yet"
+    room.saw(2_000)
+    room.spent(532)
+    assert room.level is Level.AMPLE
+    room.spent(4)
+    assert (room.level, room.to_use) == (Level.LOW, 794)
+    room.spent(300)
+    assert not room.takes_entries()
+    room.saw(2_000, 0)
+    assert room.level is Level.AMPLE
+
+
+def test_S1_the_reserve_is_two_wal_files_at_least() -> None:
+    mib = 1 << 20
+    assert reserve_bytes(0, 64 * mib) == 128 * mib
+    assert reserve_bytes(512 * mib, 64 * mib) == 512 * mib
+    assert reserve_bytes(100 * mib, 64 * mib) == 128 * mib
+    assert reserve_bytes(0, 1 << 16) == 2 * limits.entry_bytes_max, "an entry makes a larger file"
+
+
+def test_memtables_are_smaller_where_segments_of_them_would_not_fit() -> None:
+    room = DiskRoom(1, 100 << 20)
+    assert room.memtables_bytes_max == limits.memtables_bytes_max, "nobody has looked yet"
+    for free_mib, allowed_mib in ((4_096, 512), (300, 100), (120, 10), (100, 4), (0, 4)):
+        room.saw(free_mib << 20)
+        assert room.memtables_bytes_max == allowed_mib << 20
+
+
+class FakeWal:
+    """A WAL of files of 100 bytes."""
+
+    file_bytes = 100 << 20
+
+    def __init__(self) -> None:
+        self.has_spare = False
+        self.is_full = False
+
+    def make_spare(self) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "full")
+        self.has_spare = True
+
+
+class FakeSync:
+    async def run(self, call: Callable[[], None]) -> None:
+        call()
+
+
+def test_S1_entries_are_not_taken_where_no_wal_file_could_be_begun(tmp_path: Path) -> None:
+    """A follower took entries until its disk was full, and ended."""
+    room, wal = DiskRoom(1, 200 << 20), FakeWal()
+    unused: Any = None
+    watch = DiskWatch(
+        room=room, places=[tmp_path], host=unused, handover=unused, metrics=Metrics(),
+        on_change=lambda: None, wal=wal, sync=FakeSync(),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+    def looked(free_mib: int) -> tuple[bool, bool, int | None]:
+        room.saw(free_mib << 20)
+        asyncio.run(watch._make_spare())
+        return wal.has_spare, room.takes_entries(), room.told_free
+
+    assert looked(1_000) == (True, True, None)
+    assert looked(60) == (True, True, 60 << 20), "the next file is there"
+    assert looked(40) == (True, False, 0), "the rest is for what is in memory"
+    wal.has_spare = False  # it was begun
+    assert looked(103) == (False, False, 0), "making one would leave nothing for anything else"
+    refusal = room.growth_refusal((1, 2, 3))
+    assert refusal is not None
+    assert "the disk of node 1 is full" in refusal.message
+    assert room.growth_refusal((2, 3)) is None
+    wal.is_full = True
+    assert looked(150) == (False, False, 0), "somebody else took the room"
+    wal.is_full = False
+    assert looked(150) == (True, True, 150 << 20)
+    assert room.growth_refusal((1, 2, 3)) is None
+    room.told(3, 0)
+    room.told(2, 2 << 20)
+    assert room.exhausted_others == {3}
+    assert room.growth_refusal((1, 2)) is None
+    assert room.growth_refusal((1, 2, 3)) is not None
+    assert looked(40)[0] is True
+    assert room.growth_refusal((1,)) is None
+    assert looked(0)[0] is True
+    assert room.growth_refusal((1,)) is not None, "the next file is there, and nothing else"
+
+
+@pytest.mark.parametrize(("wal_mib", "warns"), [(1, False), (1 << 40, True)])
+def test_a_disk_that_is_too_small_for_an_empty_node_is_said_at_the_start(
+    tmp_path: Path, wal_mib: int, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    wal = FakeWal()
+    wal.file_bytes = wal_mib << 20  # type: ignore[misc]
+    unused: Any = None
+    watch = DiskWatch(
+        room=DiskRoom(1, 2 * wal.file_bytes), places=[tmp_path], host=unused, handover=unused,
+        on_change=lambda: None, wal=wal, sync=unused, metrics=Metrics(),  # type: ignore[arg-type]
+    )  # fmt: skip
+    watch.check_size()
+    assert bool(caplog.messages) is warns
+    assert not warns or "give smaller --disk-reserve-bytes and --wal-file-bytes" in caplog.text

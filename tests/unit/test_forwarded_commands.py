@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,17 +10,21 @@ import pytest
 from metadata_log import Controller
 
 from lognode.client.errors import Unavailable
+from lognode.client.protocol import Operation
+from lognode.client.protocol.peers import COMMAND
 from lognode.node.cluster_service import ClusterService
 from lognode.partitions.metadata import Metadata
 
 
-def service(node: int, metadata: Metadata) -> ClusterService:
+def service(
+    node: int, metadata: Metadata, connection: Callable[[int], Any] = lambda _: None
+) -> ClusterService:
     view = SimpleNamespace(metadata=metadata, controller_leader=lambda: 1)
     unused: Any = None
     return ClusterService(
-        node_id=lambda: node, host=unused, view=view, connection=unused, status=unused,
+        node_id=lambda: node, host=unused, view=view, connection=connection, status=unused,
         rng=random.Random(1), handover=unused, recoveries=SimpleNamespace(report=None),
-        room=unused, wall_ms=unused,
+        room=unused, images=unused, wall_ms=unused,
     )  # type: ignore[arg-type]  # fmt: skip
 
 
@@ -30,15 +35,16 @@ def test_a_client_of_a_removed_node_is_told_at_once_to_ask_another() -> None:
     before = Metadata.from_image(controller.metadata.image())
     controller.do("node_state", node=2, state="DEAD")
     controller.do("remove_node", node=2, dead=True)
-    leader, removed = service(1, controller.metadata), service(2, before)
-    asked = 0
+    leader, asked = service(1, controller.metadata), 0
 
-    async def at(node: int, command: dict[str, Any], deadline: float) -> dict[str, Any]:
-        nonlocal asked
-        asked += 1
-        return await leader.peer_command(2, {"command": command})
+    class Leader:
+        async def request(self, op: Operation, body: dict[str, Any], *, deadline: float) -> Any:
+            nonlocal asked
+            assert op is COMMAND
+            asked += 1
+            return await leader.peer_command(2, body)
 
-    removed._command_at = at  # type: ignore[method-assign]
+    removed = service(2, before, lambda _: Leader())
     with pytest.raises(Unavailable, match="node 2 was removed from the cluster; ask another"):
         asyncio.run(removed.command({"op": "remove_node", "node": 2, "dead": False}))
     assert asked == 1

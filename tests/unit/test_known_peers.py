@@ -4,7 +4,7 @@ import pytest
 
 from lognode.client.errors import InvalidArgument, Unauthorized, Unavailable
 from lognode.client.protocol import Sender, table
-from lognode.client.protocol.peers import COMMAND, CONTROLLER_INSTALL, HEARTBEAT, KNOWN_IMAGE
+from lognode.client.protocol.peers import COMMAND, CONTROLLER_INSTALL, HEARTBEAT, IMAGE_PAGE
 from lognode.client.wire import Hello
 from lognode.node.clocks import Clocks
 from lognode.node.known_peers import KnownPeers
@@ -84,7 +84,7 @@ def test_a_node_that_is_not_registered_yet_asks_again_later(
 
 def test_a_removed_node_gets_to_know_that_and_nothing_else(known: KnownPeers) -> None:
     for op in OPERATIONS:
-        if op in (HEARTBEAT, KNOWN_IMAGE, COMMAND):
+        if op in (HEARTBEAT, IMAGE_PAGE, COMMAND):
             assert known.asker(hello(3, 8), op) == 3
             continue
         with pytest.raises(Unauthorized, match="node 3 was removed from the cluster"):

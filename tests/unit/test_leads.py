@@ -309,6 +309,7 @@ class Heard:
             "hot": SimpleNamespace(told=[]),
             "handover": SimpleNamespace(wishes=lambda _: self.wishes),
             "exposure": SimpleNamespace(insecure=False),
+            "images": SimpleNamespace(first_page=nothing),
         }  # fmt: skip
         self.heartbeat = Heartbeat(**parts)
 
@@ -359,6 +360,7 @@ def test_a_wish_that_has_come_true_already_is_kept_too() -> None:
         "handover": SimpleNamespace(wish=lambda *wish: wishes.append(wish)),
         "recoveries": SimpleNamespace(report=None),
         "room": None,
+        "images": None,
         "wall_ms": None,
     }
     service = ClusterService(**parts)

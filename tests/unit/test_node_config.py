@@ -124,7 +124,7 @@ def test_lists_and_numbers_of_the_file(tmp_path: Path) -> None:
         ({"disk_reserve_bytes": "-1"}, "bad value '-1' of flag --disk-reserve-bytes: give 0"),
         (
             {"disk_reserve_bytes": str(1 << 51)},
-            "--disk-reserve-bytes: give 0, for none",
+            "--disk-reserve-bytes: give 0, for two WAL files",
         ),
         ({"transfer_bytes_per_s": "1e6"}, "bad value '1e6' of flag --transfer-bytes-per-s"),
         ({"data": ""}, "bad value '' of flag --data"),

@@ -25,7 +25,7 @@ class Leader:
     ) -> dict[str, Any]:
         assert op is HEARTBEAT
         assert body["insecure"] is False
-        answer = {"image": None, "leaders": {}, "seen": [4, 7, 90], "insecure": {2: True}}
+        answer = {"page": None, "leaders": {}, "seen": [4, 7, 90], "insecure": {2: True}}
         return op.check_answer(answer)
 
 
@@ -36,15 +36,16 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_pat
     view = View(meta, sync, on_change=lambda: None, present=lambda _: True)
     metadata = Metadata()
     metadata.controller = replace(metadata.controller, generation=4, members=(2, 3, 5))
-    metadata.nodes = {n: NodeRecord(n, "", "", "", n, 1, "ACTIVE") for n in (1, 2, 3)}
+    for node in (1, 2, 3):
+        metadata.nodes[node] = NodeRecord(node, "", "", "", node, 1, "ACTIVE")
     view.metadata = metadata
     parts: dict[str, Any] = {
         "node_id": 1, "view": view, "facts": None,
         "host": SimpleNamespace(controller=None, damaged={}), "connection": lambda _: Leader(),
-        "room": SimpleNamespace(level=0, free=0, others={}),
+        "room": SimpleNamespace(told_free=None, others={}),
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
-        "handover": SimpleNamespace(wishes=lambda _: []),
+        "handover": SimpleNamespace(wishes=lambda _: []), "images": None,
         "exposure": SimpleNamespace(insecure=False),
     }  # fmt: skip
     heartbeat = Heartbeat(**parts)

@@ -66,7 +66,7 @@ def test_who_led_a_range_that_is_over_is_forgotten(tmp_path: Path) -> None:
     metadata = Metadata()
     metadata.version = 1
     metadata.ranges[1] = Descriptor(1, 4, 1, Span(b"", None), (1,))
-    metadata.done = {1: 3, 2: 4}
+    metadata.done[1], metadata.next_ids["range"] = 3, 3
     view.follow_replica(metadata)
     known = view.leaders.range_ids()
     assert known == {CONTROLLER_RANGE, 1, 3}, "3 may be one that this image does not know yet"

@@ -13,6 +13,7 @@ import pytest
 from lognode.client import limits
 from lognode.client.errors import CorruptData, Overloaded
 from lognode.client.records import encode_batch
+from lognode.node.disk_room import file_bytes
 from lognode.statemachine import bloom, commands, segment_reader
 from lognode.statemachine.meta import LmdbMeta, MemoryMeta
 from lognode.statemachine.range_state import Base, RangeState
@@ -499,6 +500,19 @@ def test_records_larger_than_a_block_have_one_of_their_own(tmp_path: Path) -> No
     assert [entry.value for entry in segment.entries(b"b", 1, None)] == big
     assert (segment.footer.blocks, segment.footer.keys, segment.footer.entries) == (5, 3, 5)
     segment.check()
+
+
+@pytest.mark.parametrize(
+    "size", [10, 600, 2_100, 4_097, 8_200, 10_930, 12_300, 16_350, 16_384, 17_000, 33_000, 100_000]
+)
+def test_S1_a_file_is_at_most_a_quarter_larger_than_its_entries(tmp_path: Path, size: int) -> None:
+    """A disk filled while a segment of 16 KiB values was built, which had room by their bytes."""
+    count = min(20_000, (2 << 20) // size)
+    pairs: list[Pair] = [(b"%09d" % at, os.urandom(size)) for at in range(count)]
+    store, info = make(tmp_path, pairs)
+    entries = count * (9 + size)
+    needed = store.path(info.content_id).stat().st_size
+    assert needed <= file_bytes(entries) + 20 * 4_096, f"{needed / entries:.2f} of its entries"
 
 
 @pytest.mark.parametrize("flushed", [False, True])

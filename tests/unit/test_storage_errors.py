@@ -201,7 +201,7 @@ def test_s12_a_meta_transaction_that_does_not_fit_changes_nothing(tmp_path: Path
         full_above(size),
         pytest.raises(DiskFailure, match=r"writing .*meta\.mdb failed: .*(large|space)"),
     ):
-        meta.commit({"a": 2, "big": bytes(1 << 20)}, ["b"])
+        meta.commit({"a": 2, "big": bytes(8 << 20)}, ["b"])
     assert (meta.get("a"), meta.get("b"), meta.get("big")) == (1, 1, None)
     meta.close()
     meta = LmdbMeta(tmp_path / "meta.mdb", map_bytes=1 << 26)

@@ -76,8 +76,10 @@ def spoil(disk: SimDisk, rng: random.Random, newest: int, end: int, *, alone: bo
     """Change something, though not the last mark: damage to the last round looks like a torn tail
     without one (executions 1.5). So does the loss of the newest file, if the end of the one before
     it, which names it, is lost as well: only `alone`."""
-    name = rng.choice([name for name in disk.names() if file_number(name)])
-    size = end if name == file_name(newest) else disk.size(name)
+    sizes = {name: disk.size(name) for name in disk.names() if file_number(name)}
+    sizes[file_name(newest)] = end
+    name = rng.choice([name for name, size in sizes.items() if size])  # one may be cut to nothing
+    size = sizes[name]
     at = rng.randrange(size)
     length = min(rng.choice([1, 8, 28, 56, 300, FILE_BYTES]), size - at)
     how = rng.choice(["flip", "zero", "noise", "copy", "cut", "delete", "swap"])

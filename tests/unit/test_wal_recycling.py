@@ -442,3 +442,30 @@ def test_L2_a_file_let_go_does_not_take_the_place_of_a_spare_of_its_number() -> 
     for number in (5, 6):
         files.begin(wal_format.Header(number, FILE_BYTES, number, bytes([number]) * 8))
     assert disk.names() == [file_name(number) for number in (4, 5, 6)]
+
+
+def test_S1_a_file_made_ahead_is_begun_on_a_full_disk() -> None:
+    """64 MiB were asked for when the disk was full already, and the node ended."""
+    disk = SimDisk(random.Random(1))
+    wal = open_wal(disk)
+    wal.create_group(BUSY)
+    sync(wal)
+    assert not wal.has_spare
+    wal.make_spare()
+    wal.make_spare()
+    assert wal.has_spare
+    assert [name for name in disk.names() if is_spare(name)] == [spare_name(0)]
+    disk.full = True
+    log = wal.groups[BUSY]
+    for index in range(2, 9):
+        log.append(index, 1, bytes(FILE_BYTES // 8))
+        sync(wal)
+    assert wal.file_count == 2
+    assert not wal.has_spare
+    with pytest.raises(OSError, match="no space"):
+        wal.make_spare()
+    assert not [name for name in disk.names() if is_spare(name)], "what was half made is removed"
+    disk.full = False
+    grow(wal, 20)
+    reopened = open_wal(disk)
+    assert reopened.groups[BUSY].last_index == log.last_index

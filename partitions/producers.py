@@ -1,0 +1,212 @@
+"""Named producers: who has opened which name, and why forgetting a name is safe.
+
+A name gives its holder an id and an epoch. Ranges remember record numbers by id, and refuse lower
+epochs of an id (S8, S9). So a name must give the same id for ever, and each opening a higher epoch
+than all openings before it, also when the record of the name was forgotten in between. Both follow
+from no record: the id is a keyed hash of the name, and the epoch comes from one counter of the
+cluster. The record of a name serves people (`lognode producer list`) and the bounds below, and
+nothing else.
+
+Expiry, then, needs no clock that is right and no word from a session that is alive. A session whose
+name expired appends on under its id. The next opening of the name gets the same id and a higher
+epoch: the ranges fence the older session, and know the numbers that it had appended. A range itself
+forgets the numbers of a producer that was unused for 24 hours of its log time, as for all
+producers. Names live longer than that, so that the list shows every name that a range may know.
+
+Names that a version before this one opened have a small id and a record that says which. Such a
+record never expires: without it the name would get another id. `producer delete` removes it.
+
+Ids of named producers begin at 2^62, above all ids of anonymous producers, which are counted from
+1. The hash has 62 bits and a secret key of the cluster: two of 100,000 names share an id with a
+probability of 1e-9, and nobody can search for such names outside the cluster.
+"""
+
+import hashlib
+from typing import Any, Final, NamedTuple, Protocol
+
+from ..client import limits
+from ..client.errors import InvalidArgument, LimitExceeded, NotFound
+from . import command_fields
+from .tables import Kind, Table
+
+FIRST_NAMED_ID: Final = 1 << 62
+KEY_BYTES: Final = 16
+BLOCK: Final = 1_024
+"""Ids that one anonymous request reserves."""
+
+Command = dict[str, Any]
+Answer = dict[str, Any]
+
+
+class Named(NamedTuple):
+    """A name that was opened."""
+
+    number: int
+    """Counts the names; its only use is to find the record."""
+    name: str
+    producer_id: int
+    epoch: int
+    """Of the newest opening."""
+    opened_ms: int
+    """When that was, by the wall clock of the controller's leader; 0 when nobody told."""
+    owner: str
+    """The principal that opened it; "" while clients have no names."""
+
+    @property
+    def expires(self) -> bool:
+        """Whether the same id follows from the name alone."""
+        return self.producer_id >= FIRST_NAMED_ID
+
+
+def _write(_: Any, named: Named) -> Any:
+    return list(named)
+
+
+def _read(told: Any) -> tuple[int, Named]:
+    named = Named(*told)
+    return int(named.number), named
+
+
+NAMED: Final = Kind("producers", _write, _read, is_public=False)
+PRODUCER_IDS: Final = Kind(
+    "producer_ids", lambda key, value: [key, value], lambda told: (str(told[0]), told[1]),
+    is_numbered=False, is_public=False,
+)  # fmt: skip
+"""Counters: the next `anonymous` id, `epoch` and `number`; and the secret `key` of the hash."""
+
+
+class Known(Protocol):
+    """What the commands below change."""
+
+    @property
+    def producers(self) -> "Names": ...
+
+    @property
+    def producer_ids(self) -> Table[str, Any]: ...
+
+
+class Names(Protocol):
+    """The records of names; see `records.Producers`."""
+
+    name_bytes: int
+
+    def named(self, name: str) -> Named | None: ...
+    def of_owner(self, owner: str) -> tuple[int, int]: ...
+    def get(self, number: int, /) -> Named | None: ...
+    def __len__(self) -> int: ...
+    def __setitem__(self, number: int, named: Named) -> None: ...
+    def __delitem__(self, number: int) -> None: ...
+
+
+def open_anonymous(state: Known, _: Command) -> Answer:
+    """Reserve a block of ids that nobody else gets."""
+    first = state.producer_ids["anonymous"]
+    state.producer_ids["anonymous"] = first + BLOCK
+    return {"id": first, "count": BLOCK, "epoch": 1}
+
+
+def open_named(state: Known, command: Command) -> Answer:
+    """Open a name. The command has the `name`, its `owner`, the leader's clock `at_ms`, and a
+    `key` of 16 random bytes, of which the first one that is ever committed stays.
+
+    Raises InvalidArgument, LimitExceeded.
+    """
+    name, owner = _checked_name(command), command_fields.text(command, "owner")
+    at_ms = command_fields.number(command, "at_ms")
+    key = command_fields.key(command, "key")
+    if len(key) != KEY_BYTES:
+        raise InvalidArgument(f"key has {len(key)} bytes; {KEY_BYTES} are wanted", what="key")
+    known = state.producers.named(name)
+    if known is None:
+        _check_room(state, name, owner)
+        key = state.producer_ids.get("key", key)
+        state.producer_ids["key"] = key
+        known = Named(_next(state, "number"), name, _id_of(key, name), 0, 0, owner)
+    opened = known._replace(epoch=_next(state, "epoch"), opened_ms=at_ms)
+    state.producers[opened.number] = opened
+    return {"id": opened.producer_id, "count": 1, "epoch": opened.epoch}
+
+
+def delete(state: Known, command: Command) -> Answer:
+    """Forget a name. Its next opening gets the same id and a higher epoch.
+
+    Raises InvalidArgument, NotFound.
+    """
+    name = _checked_name(command)
+    known = state.producers.named(name)
+    if known is None:
+        raise NotFound(f"no producer is named {name!r}; `lognode producer list` shows all")
+    del state.producers[known.number]
+    return {"id": known.producer_id, "epoch": known.epoch}
+
+
+def expire(state: Known, command: Command) -> Answer:
+    """Forget those of the `numbers` that nobody has opened since `before_ms`."""
+    before_ms = command_fields.number(command, "before_ms")
+    expired = 0
+    for number in command_fields.numbers(command, "numbers"):
+        named = state.producers.get(number)
+        if named is not None and is_expired(named, before_ms):
+            del state.producers[number]
+            expired += 1
+    return {"expired": expired}
+
+
+def is_expired(named: Named, before_ms: int) -> bool:
+    """Whether the name may be forgotten when nobody has opened it since that time."""
+    return named.expires and named.opened_ms < before_ms
+
+
+def open_as_before(state: Known, name: str) -> Answer:
+    """Open a name as versions before this one did: entries of their log are still applied."""
+    known = state.producers.named(name)
+    if known is None:
+        anonymous = state.producer_ids["anonymous"]
+        state.producer_ids["anonymous"] = anonymous + 1
+        known = Named(_next(state, "number"), name, anonymous, 0, 0, "")
+    opened = known._replace(epoch=known.epoch + 1)
+    state.producers[opened.number] = opened
+    state.producer_ids["epoch"] = max(state.producer_ids["epoch"], opened.epoch + 1)
+    return {"id": opened.producer_id, "count": 1, "epoch": opened.epoch}
+
+
+def _checked_name(command: Command) -> str:
+    name = command.get("name")
+    if not isinstance(name, str) or not 1 <= len(name.encode()) <= limits.producer_name_bytes_max:
+        raise InvalidArgument(
+            f"producer name {name!r}; a name has 1 to {limits.producer_name_bytes_max} bytes",
+            what="name",
+        )
+    return name
+
+
+def _check_room(state: Known, name: str, owner: str) -> None:
+    """Raise LimitExceeded where one more name is too many, for its owner or for the cluster."""
+    size = len(name.encode())
+    count, held = state.producers.of_owner(owner)
+    for limit, value, allowed in (
+        ("producers_named_per_principal_max", count + 1, limits.producers_named_per_principal_max),
+        ("producer_names_bytes_per_principal_max", held + size,
+         limits.producer_names_bytes_per_principal_max),
+        ("producers_named_max", len(state.producers) + 1, limits.producers_named_max),
+        ("producer_names_bytes_max", state.producers.name_bytes + size,
+         limits.producer_names_bytes_max),
+    ):  # fmt: skip
+        if value > allowed:
+            raise LimitExceeded(
+                f"{limit} would be {value}; the limit is {allowed}. Delete names that are done "
+                "with `lognode producer delete`; a name that nobody opens for "
+                f"{limits.producer_name_expiry_ms // 86_400_000} days expires",
+                limit=limit, value=value, allowed=allowed,
+            )  # fmt: skip
+
+
+def _id_of(key: bytes, name: str) -> int:
+    digest = hashlib.blake2b(name.encode(), digest_size=8, key=key).digest()
+    return FIRST_NAMED_ID | int.from_bytes(digest, "big") >> 2
+
+
+def _next(state: Known, counter: str) -> int:
+    value: int = state.producer_ids[counter]
+    state.producer_ids[counter] = value + 1
+    return value

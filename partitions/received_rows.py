@@ -1,0 +1,185 @@
+"""The rows of the metadata's tables as another node sent them: each has its fields, of their types.
+
+Rows are looked at before anything is made of them, so that what reads records later needs no doubt.
+Addresses, zones and policies are not looked at: an older version may have committed bad ones, and
+what uses them bears that.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from ..client import limits
+
+_PHASES: Final = ("PLANNED", "SEALING", "DECIDED")
+_NODE: Final[Mapping[str, type]] = {
+    "node_id": int, "address": str, "http": str, "zone": str, "incarnation": int, "boot": int,
+    "state": str, "process": int,
+}  # fmt: skip
+_NODE_MORE: Final = ("key", "peer")
+_RANGE: Final[Mapping[str, type]] = {
+    "id": int, "generation": int, "log": int, "start": bytes, "members": list, "lineage": list,
+    "state": str, "operation": int, "met_at": list,
+}  # fmt: skip
+_OPERATION: Final[Mapping[str, type]] = {
+    "operation_id": int, "kind": str, "inputs": list, "outputs": list, "phase": str, "reason": str,
+    "installed": list,
+}  # fmt: skip
+_OUTPUT: Final[Mapping[str, type]] = {
+    "range_id": int, "generation": int, "span": list, "members": list,
+}  # fmt: skip
+_TOKEN: Final[Mapping[str, type]] = {
+    "id": str, "principal": str, "scopes": list, "digest": bytes, "certificate": str,
+    "created_ms": int, "expires_ms": int, "quota_class": str,
+}  # fmt: skip
+_RULES: Final = ("retention_ms", "retention_bytes", "delete_retention_ms", "snapshot_delay_ms",
+                 "split_bytes", "split_rate")  # fmt: skip
+_LINEAGE: Final = [*[int] * 6, bytes]
+_LAST: Final = [int, str, str, str, int]
+_NAMED: Final = [int, str, int, int, int, str]
+
+ALWAYS: Final[Mapping[str, frozenset[str]]] = {
+    "head": frozenset({"cluster", "controller", "sealed", "logs_deleted"}),
+    "next_ids": frozenset({"node", "log", "range", "operation"}),
+    "access": frozenset({"tokens", "version"}),
+    "producer_ids": frozenset({"anonymous", "epoch", "number"}),
+}
+"""The keys that a table of texts has in every state."""
+
+
+def is_row(table: str, row: object) -> bool:
+    """Whether the row can be one of that table, one of `records`."""
+    return _ROWS[table](row)
+
+
+def is_range(row: Any) -> bool:
+    """Whether the row is a descriptor."""
+    return (
+        _has(row, _RANGE)
+        and type(row.get("end")) in (bytes, type(None))
+        and _are_ids((row["id"], row["generation"], row["log"], row["operation"]))
+        and _are_ids(row["members"])
+        and all(type(met) is bytes for met in row["met_at"])
+        and all(_are(parent, _LINEAGE) for parent in row["lineage"])
+    )
+
+
+def _is_head(row: Any) -> bool:
+    if not _is_pair(row, str):
+        return False
+    key, value = row
+    if key == "controller":
+        return is_range(value)
+    if key == "logs_deleted":
+        return _are_ids([value])
+    return type(value) is {"cluster": str, "sealed": bool}.get(key)
+
+
+def _is_node(row: Any) -> bool:
+    """The incarnation may have 64 bits."""
+    return _has(row, _NODE) and all(type(row[name]) is str for name in _NODE_MORE if name in row)
+
+
+def _is_log(row: Any) -> bool:
+    if not (_has(row, {"log_id": int, "name": str, "policy": dict}) and _are_ids([row["log_id"]])):
+        return False
+    policy = row["policy"]
+    numbers = {type(policy.get(name)) for name in _RULES}
+    return numbers <= {int, type(None)} and _has(
+        policy, {"replicas": int, "cleanup": str, "ranges_min": int}
+    )
+
+
+def _is_operation(row: Any) -> bool:
+    return (
+        _has(row, _OPERATION)
+        and row["phase"] in _PHASES
+        and all(len(_ids(gid)) == 2 for gid in row["inputs"])
+        and all(map(_is_output, row["outputs"]))
+        and _are_ids(row["installed"])
+        and _are_ids((row["operation_id"],))
+    )
+
+
+def _is_output(row: Any) -> bool:
+    if not _has(row, _OUTPUT) or len(row["span"]) != 2:
+        return False
+    start, end = row["span"]
+    numbers = (row["range_id"], row["generation"], *row["members"])
+    return type(start) is bytes and type(end) in (bytes, type(None)) and _are_ids(numbers)
+
+
+def _is_access(row: Any) -> bool:
+    if not _is_pair(row, str):
+        return False
+    key, value = row
+    if key == "tokens":
+        return type(value) is list and all(_has(each, _TOKEN) for each in value)
+    return key == "version" and _are_ids([value])
+
+
+def _is_quota(row: Any) -> bool:
+    return (
+        _is_pair(row, str)
+        and type(row[1]) is dict
+        and all(type(name) is str for name in row[1])
+        and _are_ids(row[1].values())
+    )
+
+
+def _is_last(row: Any) -> bool:
+    return _is_pair(row, int) and _are_ids([row[0]]) and _are(row[1], _LAST)
+
+
+def _is_named(row: Any) -> bool:
+    return _are(row, _NAMED) and _are_ids((row[0], *row[2:5]))
+
+
+def _is_number(row: Any) -> bool:
+    return _is_pair(row, int) and _are_ids(row)
+
+
+def _is_counter(row: Any) -> bool:
+    return _is_pair(row, str) and _are_ids([row[1]])
+
+
+def _is_producer_counter(row: Any) -> bool:
+    return _is_counter(row) or (_is_pair(row, str) and row[0] == "key" and type(row[1]) is bytes)
+
+
+def _has(row: object, kinds: Mapping[str, type]) -> bool:
+    return type(row) is dict and all(type(row.get(name)) is kind for name, kind in kinds.items())
+
+
+def _is_pair(row: object, key: type) -> bool:
+    return type(row) is list and len(row) == 2 and type(row[0]) is key
+
+
+def _are(row: object, kinds: list[type]) -> bool:
+    return isinstance(row, list | tuple) and list(map(type, row)) == kinds
+
+
+def _ids(row: object) -> list[int] | tuple[int, ...]:
+    return row if isinstance(row, list | tuple) and _are_ids(row) else ()
+
+
+def _are_ids(values: Iterable[Any]) -> bool:
+    found = list(values)
+    if not found:
+        return True
+    return set(map(type, found)) == {int} and min(found) >= 0 and max(found) <= limits.number_max
+
+
+_ROWS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "head": _is_head,
+    "next_ids": _is_counter,
+    "nodes": _is_node,
+    "logs": _is_log,
+    "ranges": is_range,
+    "operations": _is_operation,
+    "last_operations": _is_last,
+    "done": _is_number,
+    "access": _is_access,
+    "quotas": _is_quota,
+    "producers": _is_named,
+    "producer_ids": _is_producer_counter,
+}
