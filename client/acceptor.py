@@ -451,8 +451,8 @@ class ServerConnection:
             if operation.answer is None:
                 raise Unsupported(f"{operation} is a one-way message; send it with request id 0")
             checked = operation.request.check(body)
-            keys = None if self.access is None else self.access.authorise(operation, checked)
-            return Request(self, operation, request_id, checked, memory, keys)
+            allowed = None if self.access is None else self.access.authorise(operation, checked)
+            return Request(self, operation, request_id, checked, memory, allowed)
         except LognodeError as error:
             self._send(request_id, frames.ERROR, to_wire(error))
             self._handler.refused(self, kind, error)

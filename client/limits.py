@@ -137,6 +137,7 @@ producers_named_max: Final = 100_000
 producers_named_per_principal_max: Final = 50_000
 producer_names_bytes_max: Final = 16 * MIB
 producer_names_bytes_per_principal_max: Final = 8 * MIB
+producer_grant_bytes: Final = 28
 producer_name_expiry_ms: Final = 7 * 24 * 3_600 * 1_000
 """A name that nobody opens for so long is forgotten: its next opening goes on as if it was not."""
 producer_unacked_bytes_default: Final = 64 * MIB

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from . import limits
+from .access import Allowed
 from .errors import LimitExceeded, LognodeError, to_wire
-from .key_spans import KeySpans
 from .protocol import Operation, frames
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ class Request:
         "_credit",
         "_room",
         "_waiter",
+        "allowed",
         "answered",
         "body",
         "connection",
-        "keys",
         "on_cancel",
         "on_sent",
         "operation",
@@ -49,15 +49,15 @@ class Request:
         request_id: int,
         body: Body,
         memory: int,
-        keys: KeySpans | None = None,
+        allowed: Allowed | None = None,
     ) -> None:
         self.connection = connection
         self.operation = operation
         self.request_id = request_id
         self.body = body
         """As the operation's row of the table says: complete, typed, within bounds."""
-        self.keys = keys
-        """The keys that the records of its batches may have; None: every key."""
+        self.allowed = allowed
+        """What its batches may hold; None: anything."""
         self.weight = operation.answer_bytes(body)
         """The bytes that its answer, or one push, may have at most."""
         self.size = connection._meter.keep(memory, self.weight)

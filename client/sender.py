@@ -103,6 +103,7 @@ class Sender:
         self._pumping = False
         """All lanes are going to be looked at."""
         self._identity: asyncio.Task[tuple[int, int]] | None = None
+        self._grant: dict[str, bytes] = {}  # goes with the id; nothing without authorisation
 
     # Taking records.
 
@@ -135,6 +136,7 @@ class Sender:
     async def _open(self, deadline: float) -> tuple[int, int]:
         answer = await self._cluster.call_any(PRODUCER_OPEN, {"name": self.name}, deadline=deadline)
         producer, epoch = answer["id"], answer["epoch"]
+        self._grant = {} if answer["grant"] is None else {"grant": answer["grant"]}
         if self.name is not None:
             await self._fence(producer, epoch, deadline)
         return producer, epoch
@@ -142,7 +144,7 @@ class Sender:
     async def _fence(self, producer: int, epoch: int, deadline: float) -> None:
         """Tell every range of the epoch: an older holder of the name might otherwise still append
         where this one has not been yet (executions 1.27)."""
-        body = {"id": producer, "epoch": epoch}
+        body = {"id": producer, "epoch": epoch, **self._grant}
         at: bytes | None = b""
         while at is not None:
             _, known = await self._cluster.call(self._log, at, FENCE, body, deadline=deadline)
@@ -459,6 +461,7 @@ class Sender:
         body = {
             "batches": [batch.data for batch in batches],
             "timeout_ms": max(1, milliseconds(until - now)),
+            **self._grant,
         }
         try:
             answer = await self._cluster.ask(known, APPEND, body, until, node=node)
@@ -544,7 +547,7 @@ class Sender:
         if attempts.outcome != "unknown":
             raise spans
         producer, _ = await self.opened(attempts.deadline)
-        body = {"producer": producer, "number": batch.numbers[0]}
+        body = {"producer": producer, "number": batch.numbers[0], **self._grant}
         answer, _ = await self._cluster.call(
             self._log, batch.first_key, PRODUCER_NUMBER, body, deadline=attempts.deadline
         )
@@ -662,7 +665,7 @@ class Sender:
             return
         producer, _ = self._identity.result()
         for range_id in self._lanes:
-            self._cluster.tell(self._log, range_id, PRODUCER_CLOSE, {"id": producer})
+            self._cluster.tell(self._log, range_id, PRODUCER_CLOSE, {"id": producer, **self._grant})
 
 
 def _retrieve(task: "asyncio.Task[tuple[int, int]]") -> None:

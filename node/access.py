@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..client.acceptor import ServerConnection
+from ..client.access import Allowed
 from ..client.certificate import Certificate
 from ..client.errors import InvalidArgument, LognodeError, Unauthorized, Unavailable
-from ..client.key_spans import KeySpans
 from ..client.principal import Principal, anonymous
 from ..client.protocol import Operation
 from ..client.tokens import id_of, is_token
@@ -60,11 +60,14 @@ class Shown:
 class OpenAccess(Ending):
     """The access of a client while authorisation is off: it may do everything."""
 
+    owner = ""
+    """Producers are nobody's."""
+
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
 
-    def authorise(self, operation: Operation, body: dict[str, Any]) -> KeySpans | None:
-        """Every key. Raises Unauthorized once authorisation is on."""
+    def authorise(self, operation: Operation, body: dict[str, Any]) -> Allowed | None:
+        """Anything. Raises Unauthorized once authorisation is on."""
         self.check_holds()
         return None
 

@@ -404,7 +404,7 @@ class ClusterService:
             if no_room is not None:
                 raise no_room
         complete = commands.dated(command, self._wall_ms())
-        if command.get("op") == commands.OPEN_NAMED:
+        if command.get("op") in (commands.OPEN_NAMED, commands.OPEN_ANONYMOUS):
             complete["key"] = self._entropy(KEY_BYTES)
         return await replica.command(complete)
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..client import limits
+from ..client.access import Allowed
 from ..client.errors import (
     CorruptData,
     GenerationMismatch,
@@ -25,7 +26,6 @@ from ..client.errors import (
     from_wire,
     to_wire,
 )
-from ..client.key_spans import KeySpans
 from ..client.protocol import Operation
 from ..client.protocol.appends import (
     DELETE_KEYS,
@@ -135,22 +135,22 @@ class DataService:
     # Appends.
 
     async def append(
-        self, body: Body, keys: KeySpans | None = None, payer: Payer | None = None
+        self, body: Body, allowed: Allowed | None = None, payer: Payer | None = None
     ) -> Body:
         """Append batches in their order; each has its own result.
 
-        A batch that has a key outside of `keys` is refused with Unauthorized; None: every key.
+        A batch that holds what is not `allowed` is refused with Unauthorized; None: anything is.
         """
         started = time.monotonic()
         replica = self.find(body)
         batches = body["batches"]
         waiting = None
         if self._in_order.idle and sum(map(len, batches)) <= _SMALL_BYTES:
-            waiting = _append_small(replica, batches, keys, payer)
+            waiting = _append_small(replica, batches, allowed, payer)
         if waiting is None:
             first = _opened(batches[0])
             producer = first.producer if isinstance(first, PackedBatch) else 0
-            steps = _append_steps(replica, first, batches[1:], keys, payer)
+            steps = _append_steps(replica, first, batches[1:], allowed, payer)
             waiting = await self._in_order.stepped((replica.gid, producer), steps)
         results = []
         for item in waiting:
@@ -300,7 +300,7 @@ def _opened(data: bytes) -> PackedBatch | LognodeError:
 def _append_small(
     replica: RangeReplica,
     batches: Sequence[bytes],
-    keys: KeySpans | None,
+    allowed: Allowed | None,
     payer: Payer | None,
 ) -> list["asyncio.Future[Body] | LognodeError"] | None:
     """Give batches of few bytes to the replica at once; return None where that may take long."""
@@ -313,7 +313,7 @@ def _append_small(
     for each in opened:
         try:
             waiting.append(
-                each if isinstance(each, LognodeError) else replica.append(each, keys, payer)
+                each if isinstance(each, LognodeError) else replica.append(each, allowed, payer)
             )
         except LognodeError as error:
             waiting.append(error)
@@ -324,7 +324,7 @@ def _append_steps(
     replica: RangeReplica,
     first: PackedBatch | LognodeError,
     others: Sequence[bytes],
-    keys: KeySpans | None,
+    allowed: Allowed | None,
     payer: Payer | None,
 ) -> Generator[None, None, list["asyncio.Future[Body] | LognodeError"]]:
     """Give the batches to the replica in steps. Return the future of each reply, or an error.
@@ -348,7 +348,7 @@ def _append_steps(
             waiting.append(each)
             continue
         try:
-            waiting.append((yield from replica.append_steps(each, keys, payer)))
+            waiting.append((yield from replica.append_steps(each, allowed, payer)))
         except LognodeError as error:
             waiting.append(error)
         yield

@@ -50,11 +50,14 @@ class ProducerService:
         self.paid_handlers: dict[Operation, PaidHandler] = {cluster.PRODUCERS: self.list}
 
     async def open(self, body: Body) -> Body:
-        """A producer id: of a name, with a higher epoch, or a block of anonymous ones."""
+        """A producer id: of a name, with a higher epoch, or a block of anonymous ones. `owner`: the
+        principal that asks, "" while clients have no names."""
         name = body["name"]
         if name is None:
-            return await self._command({"op": commands.OPEN_ANONYMOUS})
-        return await self._command({"op": commands.OPEN_NAMED, "name": name, "owner": ""})
+            return await self._command({"op": commands.OPEN_ANONYMOUS, "owner": body["owner"]})
+        return await self._command(
+            {"op": commands.OPEN_NAMED, "name": name, "owner": body["owner"]}
+        )
 
     async def delete(self, body: Body) -> Body:
         """Forget a name. Raises NotFound, InvalidArgument."""
@@ -106,9 +109,11 @@ class ProducerService:
         if replica is None or not replica.leads:
             return
         before_ms = max(0, self._wall_ms() - limits.producer_name_expiry_ms)
-        names = list(replica.metadata.producers.values())
+        metadata = replica.metadata
+        names = list(metadata.producers.values())
         looked = await in_slices(
-            named.number if producers.is_expired(named, before_ms) else 0 for named in names
+            named.number if producers.is_expired(metadata, named, before_ms) else 0
+            for named in names
         )
         expired = [number for number in looked if number]
         for at in range(0, len(expired), limits.producers_page_max):

@@ -8,15 +8,15 @@ from itertools import islice
 from typing import Any
 
 from ..client import limits
+from ..client.access import Allowed
 from ..client.errors import InvalidArgument, LognodeError, Overloaded, Sealed
-from ..client.key_spans import KeySpans
 from ..client.records import Batch, PackedBatch
 from ..partitions.load_sample import HotKey, Sample
 from ..partitions.model import Descriptor
 from ..raft.group_log import GroupLog
 from ..raft.types import LogEntry
 from ..statemachine import commands
-from ..statemachine.admission import KeyCheck, admit, admit_steps
+from ..statemachine.admission import SenderCheck, admit, admit_steps
 from ..statemachine.range_state import Ahead, Base, RangeState
 from ..statemachine.turns import NotPrepared, TurnOver, Turns
 from .cooling import Cooling
@@ -98,29 +98,29 @@ class RangeReplica(Replica):
     def append(
         self,
         data: bytes | PackedBatch,
-        keys: KeySpans | None = None,
+        allowed: Allowed | None = None,
         payer: Payer | None = None,
     ) -> "asyncio.Future[Reply]":
         """Take one client batch into the next round. The future has the reply of apply.
 
-        `keys`: those that the sender may append to; None: every key. Batches of different
-        principals share the rounds.
+        `allowed`: what the batch may hold; None: anything. Batches of different principals share
+        the rounds.
         Raises NotLeader, Sealed, Overloaded, or what `admit` found wrong; nothing was appended.
         """
         self._check_takes(payer)
         packed = data.data if isinstance(data, PackedBatch) else data
         _check_size(packed)
         start, end = self.state.start, self.state.end
-        return self._gather(packed, admit(data, start, end, _check_of(keys)), payer)
+        return self._gather(packed, admit(data, start, end, _check_of(allowed)), payer)
 
     def append_steps(
-        self, packed: PackedBatch, keys: KeySpans | None = None, payer: Payer | None = None
+        self, packed: PackedBatch, allowed: Allowed | None = None, payer: Payer | None = None
     ) -> Generator[None, None, "asyncio.Future[Reply]"]:
         """Do the same as `append` in steps of at most a few milliseconds."""
         self._check_takes(payer)
         _check_size(packed.data)
         start, end = self.state.start, self.state.end
-        batch = yield from admit_steps(packed, start, end, _check_of(keys))
+        batch = yield from admit_steps(packed, start, end, _check_of(allowed))
         self._check_takes(payer)  # again: other work may have run between the steps
         return self._gather(packed.data, batch, payer)
 
@@ -464,5 +464,5 @@ def _check_size(data: bytes) -> None:
         )
 
 
-def _check_of(keys: KeySpans | None) -> KeyCheck | None:
-    return None if keys is None else keys.has_all
+def _check_of(allowed: Allowed | None) -> SenderCheck | None:
+    return None if allowed is None else allowed.check

@@ -3,18 +3,26 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..client.errors import RangeNotFound, Unauthorized
+from ..client.access import Allowed
+from ..client.errors import RangeNotFound, Unauthorized, Unavailable
 from ..client.key_spans import KeySpans, Span, prefix_span
 from ..client.principal import Principal
 from ..client.protocol import Operation, Permission, Subject
+from ..client.protocol.appends import FENCE, PRODUCER_CLOSE, PRODUCER_NUMBER
 from ..client.scopes import common_tenant
+from ..partitions.grants import granted
 from ..partitions.metadata import Metadata
 from ..partitions.model import Descriptor
 from ..partitions.tokens import TokenRecord
 
 _REMEMBERED_MAX: Final = 1_024
 """Logs and permissions of which a token's keys are kept at hand."""
+_GRANTS_MAX: Final = 1_024
+"""Grants of producer ids that are kept at hand, of one token."""
 _NOTHING: Final = KeySpans(())
+_NO_IDS: Final = range(0)
+_PRODUCER: Final = {FENCE: "id", PRODUCER_CLOSE: "id", PRODUCER_NUMBER: "producer"}
+"""The field that names a producer id."""
 
 Body = dict[str, Any]
 
@@ -53,13 +61,48 @@ class Rights(Ending):
         )  # fmt: skip
         """Verbs that hold for all keys of all logs."""
         self._remembered: dict[tuple[str, str], KeySpans] = {}
+        self._grants: dict[bytes, range] = {}
 
-    def authorise(self, operation: Operation, body: Body) -> KeySpans | None:
-        """Return the keys that batches of the request may have; None: every key.
+    @property
+    def owner(self) -> str:
+        """Whose the producers are that the holders open."""
+        return self.principal.name
 
-        Raises Unauthorized, and RangeNotFound for a range of which this node knows no log.
+    def authorise(self, operation: Operation, body: Body) -> Allowed | None:
+        """Return what batches of the request may hold; None: it has none.
+
+        Raises Unauthorized, RangeNotFound for a range of which this node knows no log, and
+        Unavailable for a grant while this node cannot check grants yet.
         """
         self.check_holds()
+        keys = self._authorised(operation, body)
+        if operation.subject is Subject.BATCHES:
+            return Allowed(keys, self._granted(body["grant"]))
+        field = _PRODUCER.get(operation)
+        if field is not None:
+            Allowed(None, self._granted(body["grant"])).check_producer(body[field])
+        return None
+
+    def _granted(self, grant: bytes | None) -> range:
+        """The ids of producers that the request may name."""
+        if grant is None:
+            return _NO_IDS
+        found = self._grants.get(grant)
+        if found is None:
+            key = self._metadata().producer_key
+            if not key:
+                raise Unavailable(
+                    "this node has not heard yet of the key of the grants; it asks for news",
+                    reason="behind",
+                )
+            found = granted(key, grant, self.owner)
+            if len(self._grants) >= _GRANTS_MAX:
+                self._grants.clear()
+            self._grants[grant] = found
+        return found
+
+    def _authorised(self, operation: Operation, body: Body) -> KeySpans | None:
+        """The keys that batches of the request may have; None: every key."""
         permission, subject = operation.permission, operation.subject
         if permission.value in self._everywhere:
             return None

@@ -20,6 +20,7 @@ from ..client.invariants import DiskFailure, InvariantError
 from ..client.principal import Principal, of_node
 from ..client.protocol import OPERATIONS, Operation, Permission, Sender, by_number
 from ..client.protocol.appends import APPEND, PRODUCER_CLOSE
+from ..client.protocol.cluster import PRODUCER_OPEN
 from ..client.protocol.peers import JOIN, RAFT
 from ..client.protocol.reads import FOLLOW
 from ..client.request import Request, Room
@@ -198,7 +199,7 @@ class Server:
         """The work that a request is."""
         operation, body = request.operation, request.body
         if operation is APPEND:
-            return self._data.append(body, request.keys, payer)
+            return self._data.append(body, request.allowed, payer)
         if operation is FOLLOW:
             return self._follow(request, payer)
         if operation is JOIN:
@@ -206,6 +207,9 @@ class Server:
             # The key that the node has shown, whatever it says.
             seen = {**body, "key": "" if certificate is None else certificate.key}
             return self._audited(request, self._join(seen))
+        if operation is PRODUCER_OPEN:
+            access = request.connection.access
+            body = {**body, "owner": "" if access is None else access.owner}
         paid = self._paid_handlers.get(operation)
         if paid is not None:
             return self._paid(request, paid)

@@ -47,7 +47,7 @@ _DATED: Final = frozenset({INSTALLED, DONE, ABORT, SEAL_CONTROLLER, OPEN_NAMED, 
 """Those that may end an operation, and those that keep when they were given."""
 QUIET: Final = frozenset({OPEN_ANONYMOUS, OPEN_NAMED, DELETE_PRODUCER, EXPIRE_PRODUCERS})
 """Those that change nothing but what the members of the controller alone hold: the version, which
-tells the other nodes of a change, stays."""
+tells the other nodes of a change, stays. The first opening also makes the key of the grants."""
 
 GROWING: Final = frozenset({CREATE_LOG, SPLIT, OPEN_NAMED})
 """Those of clients that make the metadata larger."""

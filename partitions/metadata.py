@@ -62,10 +62,14 @@ class Metadata(MetadataState):
         if "ok" not in answer:
             self.changes.roll_back()
             return answer
-        if command["op"] not in commands.QUIET:
+        if command["op"] not in commands.QUIET or self._changes_what_all_have():
             self.version += 1
         self.settle()
         return answer
+
+    def _changes_what_all_have(self) -> bool:
+        """Whether the command under way has changed a table that every node gets."""
+        return any(self.tables[bucket.table].kind.is_public for bucket in self.changes.touched)
 
     def rehearse(self, index: int, term: int, command: Command) -> Answer | None:
         """Return the command's answer if it would change nothing, else None. Changes nothing.

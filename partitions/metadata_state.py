@@ -153,6 +153,16 @@ class MetadataState:
     def tokens_version(self, value: int) -> None:
         self.access["version"] = value
 
+    @property
+    def producer_key(self) -> bytes:
+        """The key of the grants of producer ids; b"" until the first one is given."""
+        found: bytes = self.access.get("producer_key", b"")
+        return found
+
+    @producer_key.setter
+    def producer_key(self, value: bytes) -> None:
+        self.access["producer_key"] = value
+
     # Reading.
 
     @property
@@ -305,7 +315,8 @@ class MetadataState:
         if not self.has_auth:
             return {}
         tokens = [record.to_image() for record in self.tokens.values()]
-        return {"tokens_version": self.tokens_version, "tokens": tokens}
+        key = {"producer_key": self.producer_key} if self.producer_key else {}
+        return {"tokens_version": self.tokens_version, "tokens": tokens, **key}
 
     @classmethod
     def from_image(cls, image: dict[str, Any]) -> Self:
@@ -354,6 +365,8 @@ class MetadataState:
             self.quotas[name] = found
         self.tokens_version = image.get("tokens_version", 0)
         self.tokens = {body["id"]: TokenRecord.from_image(body) for body in image.get("tokens", ())}
+        if "producer_key" in image:
+            self.producer_key = image["producer_key"]
 
     def _read_producers(self, image: dict[str, Any]) -> None:
         for counter, value in image.get("producer_ids", {}).items():

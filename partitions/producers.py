@@ -16,6 +16,11 @@ producers. Names live longer than that, so that the list shows every name that a
 Names that a version before this one opened have a small id and a record that says which. Such a
 record never expires: without it the name would get another id. `producer delete` removes it.
 
+With authorisation a name belongs to the principal that opened it first, and the hash is of both:
+the same name of another principal, once it may have the name, is another id. A name from before
+authorisation goes to whoever opens it first, and keeps its id and its record. What the ids are
+worth to others says `grants`.
+
 Ids of named producers begin at 2^62, above all ids of anonymous producers, which are counted from
 1. The hash has 62 bits and a secret key of the cluster: two of 100,000 names share an id with a
 probability of 1e-9, and nobody can search for such names outside the cluster.
@@ -25,12 +30,12 @@ import hashlib
 from typing import Any, Final, NamedTuple, Protocol
 
 from ..client import limits
-from ..client.errors import InvalidArgument, LimitExceeded, NotFound
-from . import command_fields
+from ..client.errors import InvalidArgument, LimitExceeded, NotFound, Unauthorized
+from . import command_fields, grants
 from .tables import Kind, Table
 
 FIRST_NAMED_ID: Final = 1 << 62
-KEY_BYTES: Final = 16
+KEY_BYTES: Final = grants.KEY_BYTES
 BLOCK: Final = 1_024
 """Ids that one anonymous request reserves."""
 
@@ -50,12 +55,7 @@ class Named(NamedTuple):
     opened_ms: int
     """When that was, by the wall clock of the controller's leader; 0 when nobody told."""
     owner: str
-    """The principal that opened it; "" while clients have no names."""
-
-    @property
-    def expires(self) -> bool:
-        """Whether the same id follows from the name alone."""
-        return self.producer_id >= FIRST_NAMED_ID
+    """The principal whose name it is; "" while clients have no names."""
 
 
 def _write(_: Any, named: Named) -> Any:
@@ -84,6 +84,11 @@ class Known(Protocol):
     @property
     def producer_ids(self) -> Table[str, Any]: ...
 
+    @property
+    def has_auth(self) -> bool: ...
+
+    producer_key: bytes
+
 
 class Names(Protocol):
     """The records of names; see `records.Producers`."""
@@ -98,37 +103,41 @@ class Names(Protocol):
     def __delitem__(self, number: int) -> None: ...
 
 
-def open_anonymous(state: Known, _: Command) -> Answer:
-    """Reserve a block of ids that nobody else gets."""
+def open_anonymous(state: Known, command: Command) -> Answer:
+    """Reserve a block of ids that nobody else gets. The command is as that of `open_named`, but for
+    the name. Raises InvalidArgument."""
     first = state.producer_ids["anonymous"]
     state.producer_ids["anonymous"] = first + BLOCK
-    return {"id": first, "count": BLOCK, "epoch": 1}
+    return _answer(state, command, first, BLOCK, 1)
 
 
 def open_named(state: Known, command: Command) -> Answer:
     """Open a name. The command has the `name`, its `owner`, the leader's clock `at_ms`, and a
     `key` of 16 random bytes, of which the first one that is ever committed stays.
 
-    Raises InvalidArgument, LimitExceeded.
+    Raises InvalidArgument, LimitExceeded; Unauthorized for a name of somebody else.
     """
     name, owner = _checked_name(command), command_fields.text(command, "owner")
     at_ms = command_fields.number(command, "at_ms")
-    key = command_fields.key(command, "key")
-    if len(key) != KEY_BYTES:
-        raise InvalidArgument(f"key has {len(key)} bytes; {KEY_BYTES} are wanted", what="key")
+    key = _drawn(command)
     known = state.producers.named(name)
     if known is None:
         _check_room(state, name, owner)
         key = state.producer_ids.get("key", key)
         state.producer_ids["key"] = key
-        known = Named(_next(state, "number"), name, _id_of(key, name), 0, 0, owner)
-    opened = known._replace(epoch=_next(state, "epoch"), opened_ms=at_ms)
+        known = Named(_next(state, "number"), name, _id_of(key, owner, name), 0, 0, owner)
+    elif known.owner not in ("", owner):
+        raise Unauthorized(
+            f"producer name {name!r} belongs to {known.owner}; take another name. An administrator "
+            "can free the name with `lognode producer delete`"
+        )
+    opened = known._replace(epoch=_next(state, "epoch"), opened_ms=at_ms, owner=owner)
     state.producers[opened.number] = opened
-    return {"id": opened.producer_id, "count": 1, "epoch": opened.epoch}
+    return _answer(state, command, opened.producer_id, 1, opened.epoch)
 
 
 def delete(state: Known, command: Command) -> Answer:
-    """Forget a name. Its next opening gets the same id and a higher epoch.
+    """Forget a name. Its next opening by its owner gets the same id and a higher epoch.
 
     Raises InvalidArgument, NotFound.
     """
@@ -146,15 +155,21 @@ def expire(state: Known, command: Command) -> Answer:
     expired = 0
     for number in command_fields.numbers(command, "numbers"):
         named = state.producers.get(number)
-        if named is not None and is_expired(named, before_ms):
+        if named is not None and is_expired(state, named, before_ms):
             del state.producers[number]
             expired += 1
     return {"expired": expired}
 
 
-def is_expired(named: Named, before_ms: int) -> bool:
-    """Whether the name may be forgotten when nobody has opened it since that time."""
-    return named.expires and named.opened_ms < before_ms
+def is_expired(state: Known, named: Named, before_ms: int) -> bool:
+    """Whether the name may be forgotten when nobody has opened it since that time: the same id has
+    to follow from the name and its owner alone."""
+    key = state.producer_ids.get("key")
+    return (
+        named.opened_ms < before_ms
+        and key is not None
+        and named.producer_id == _id_of(key, named.owner, named.name)
+    )
 
 
 def open_as_before(state: Known, name: str) -> Answer:
@@ -201,8 +216,25 @@ def _check_room(state: Known, name: str, owner: str) -> None:
             )  # fmt: skip
 
 
-def _id_of(key: bytes, name: str) -> int:
-    digest = hashlib.blake2b(name.encode(), digest_size=8, key=key).digest()
+def _answer(state: Known, command: Command, first: int, count: int, epoch: int) -> Answer:
+    answer: Answer = {"id": first, "count": count, "epoch": epoch}
+    if state.has_auth:
+        state.producer_key = state.producer_key or _drawn(command)
+        owner = command_fields.text(command, "owner")
+        answer["grant"] = grants.grant(state.producer_key, first, count, owner)
+    return answer
+
+
+def _drawn(command: Command) -> bytes:
+    key = command_fields.key(command, "key")
+    if len(key) != KEY_BYTES:
+        raise InvalidArgument(f"key has {len(key)} bytes; {KEY_BYTES} are wanted", what="key")
+    return key
+
+
+def _id_of(key: bytes, owner: str, name: str) -> int:
+    told = f"{owner}\0{name}" if owner else name  # neither has control characters
+    digest = hashlib.blake2b(told.encode(), digest_size=8, key=key).digest()
     return FIRST_NAMED_ID | int.from_bytes(digest, "big") >> 2
 
 

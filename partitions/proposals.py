@@ -24,7 +24,7 @@ from ..client.protocol.kinds import (
     Text,
     shown,
 )
-from ..client.protocol.record import Optional, Record
+from ..client.protocol.record import Optional, Record, Shape
 from . import allocate, commands, lifecycle, log_names, policy
 from .generation_commands import REASON_CHARS_MAX
 from .metadata import NODE_STATES
@@ -40,6 +40,10 @@ _MEMBERS: Final = Array(Integer(), limits.nodes_max)
 _AT: Final = Optional(Integer())
 _OPERATION: Final = Record({"operation": Integer()})
 _TOKEN: Final = Record({**cluster.TOKEN_CREATE.request.shape, "at_ms": _AT})
+_OPENING: Final[Shape] = {
+    "owner": Optional(Text(limits.principal_name_chars_max), ""),
+    "key": Optional(Binary(KEY_BYTES, KEY_BYTES)),
+}
 _REASON: Final = Optional(Text(4 * REASON_CHARS_MAX, lines=True), "")
 
 
@@ -62,13 +66,10 @@ _RECORDS: Final[Mapping[str, Record]] = {
     commands.CREATE_LOG: cluster.CREATE_LOG.request,
     commands.ALTER_LOG: cluster.ALTER_LOG.request,
     commands.DELETE_LOG: cluster.DELETE_LOG.request,
-    commands.OPEN_ANONYMOUS: Record({}),
-    commands.OPEN_NAMED: Record({
-        "name": Text(limits.producer_name_bytes_max, 1),
-        "owner": Optional(Text(limits.principal_name_chars_max), ""),
-        "key": Optional(Binary(KEY_BYTES, KEY_BYTES)),
-        "at_ms": _AT,
-    }),
+    commands.OPEN_ANONYMOUS: Record(_OPENING),
+    commands.OPEN_NAMED: Record(
+        {**_OPENING, "name": Text(limits.producer_name_bytes_max, 1), "at_ms": _AT}
+    ),
     commands.DELETE_PRODUCER: cluster.PRODUCER_DELETE.request,
     commands.EXPIRE_PRODUCERS: Record({
         "numbers": Array(Integer(), limits.producers_page_max), "before_ms": Integer(),

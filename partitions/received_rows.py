@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ..client import limits
+from .grants import KEY_BYTES
 
 _PHASES: Final = ("PLANNED", "SEALING", "DECIDED")
 _NODE: Final[Mapping[str, type]] = {
@@ -114,6 +115,8 @@ def _is_access(row: Any) -> bool:
     key, value = row
     if key == "tokens":
         return type(value) is list and all(_has(each, _TOKEN) for each in value)
+    if key == "producer_key":
+        return type(value) is bytes and len(value) == KEY_BYTES
     return key == "version" and _are_ids([value])
 
 

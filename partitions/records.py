@@ -35,7 +35,7 @@ def _read_access(told: Any) -> tuple[str, Any]:
     key, value = told
     if key == _TOKENS:
         return key, {body["id"]: TokenRecord.from_image(body) for body in value}
-    return str(key), int(value)
+    return str(key), value
 
 
 def _read_quota(told: Any) -> tuple[str, dict[str, int]]:
@@ -72,7 +72,7 @@ OPERATIONS: Final = Kind("operations", lambda _, operation: asdict(operation),
                          )  # fmt: skip
 LAST_OPERATIONS: Final = Kind("last_operations", lambda key, last: [key, list(last)], _read_last)
 ACCESS: Final = Kind("access", _write_access, _read_access, is_numbered=False)
-"""`tokens`, all together, and the `version` in which they changed last."""
+"""`tokens`, all together, the `version` in which they changed last, and the `producer_key`."""
 QUOTAS: Final = Kind("quotas", lambda name, found: [name, dict(found)], _read_quota,
                      is_numbered=False)  # fmt: skip
 DONE: Final = Kind("done", lambda key, value: [key, value], _read_number)

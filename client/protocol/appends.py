@@ -6,6 +6,7 @@ from .. import limits
 from .common import (
     BOUND,
     EMPTY,
+    GRANT,
     GROUP,
     KEY,
     LEASE,
@@ -45,13 +46,14 @@ APPEND: Final = Operation(
     "append", 32,
     "Append batches in their order; each batch has its own result. A batch whose records are each "
     "by themselves names the records whose conditions did not hold in `refused`, and the last seqs "
-    "of their keys in `actual`.",
+    "of their keys in `actual`. With authorisation, `grant` is that of the batches' producer ids.",
     Sender.CLIENT, Permission.APPEND, Retry.IDEMPOTENT,
     Record({
         **GROUP,
         "batches": Array(_BATCH, limits.request_batches_max, 1, limit="request_batches_max"),
         "timeout_ms": Optional(TIMEOUT, 10_000),
         "node": Optional(Integer()),
+        "grant": Optional(GRANT),
     }),
     Record({"results": Array(_RESULT, limits.request_batches_max)}),
     _results_bytes,
@@ -61,7 +63,10 @@ FENCE: Final = Operation(
     "fence", 33,
     "Have the range refuse lower epochs of the producer from now on (executions 1.27).",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
-    Record({**GROUP, "id": Integer(), "epoch": Integer(), "node": Optional(Integer())}),
+    Record({
+        **GROUP, "id": Integer(), "epoch": Integer(), "node": Optional(Integer()),
+        "grant": Optional(GRANT),
+    }),
     EMPTY, SMALL_BYTES,
     subject=Subject.RANGE,
 )  # fmt: skip
@@ -69,7 +74,9 @@ PRODUCER_CLOSE: Final = Operation(
     "producer_close", 34,
     "Tell the range that all numbers of the producer are settled: its row may go.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
-    Record({**GROUP, "id": Integer(), "node": Optional(Integer())}),
+    Record({
+        **GROUP, "id": Integer(), "node": Optional(Integer()), "grant": Optional(GRANT),
+    }),
     None, 0,
     subject=Subject.RANGE,
 )  # fmt: skip
@@ -77,7 +84,7 @@ PRODUCER_NUMBER: Final = Operation(
     "producer_number", 35,
     "Say whether the range has applied a number of the producer, and with which seq.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
-    Record({**READ, "producer": Integer(), "number": Integer()}),
+    Record({**READ, "producer": Integer(), "number": Integer(), "grant": Optional(GRANT)}),
     Record({"applied": Flag(), "seq": Optional(SEQ)}, loose=True),
     SMALL_BYTES,
     subject=Subject.RANGE,

@@ -8,6 +8,7 @@ from .common import (
     ANYTHING,
     BOUND,
     EMPTY,
+    GRANT,
     KEY,
     LOG_NAME,
     NODE,
@@ -162,11 +163,16 @@ DELETE_LOG: Final = Operation(
 PRODUCER_OPEN: Final = Operation(
     "producer_open", 70,
     "Return a producer id: of a name, with its epoch one higher than before, or the first id of a "
-    "block of `count` anonymous ids.",
+    "block of `count` anonymous ids. With authorisation, the requests that name these ids need the "
+    "`grant`, which serves nobody but the principal that has opened them.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
     Record({"name": Optional(Text(
         limits.producer_name_bytes_max, 1, limit="producer_name_bytes_max"))}),
-    Record({"id": Integer(), "epoch": Integer(), "count": Optional(Integer(), 1)}, loose=True),
+    Record(
+        {"id": Integer(), "epoch": Integer(), "count": Optional(Integer(), 1),
+         "grant": Optional(GRANT)},
+        loose=True,
+    ),
     SMALL_BYTES,
     subject=Subject.ANY_LOG,
 )  # fmt: skip

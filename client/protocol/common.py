@@ -19,6 +19,9 @@ REASON: Final = Text(4 * limits.KIB, lines=True)
 TIMEOUT: Final = Integer(0, limits.timeout_ms_max)
 """Milliseconds."""
 
+GRANT: Final = Binary(limits.producer_grant_bytes, limits.producer_grant_bytes)
+"""Ids of producers that somebody has opened. To clients the bytes mean nothing."""
+
 GROUP: Final[Shape] = {"range": Integer(), "generation": Integer()}
 """Names the generation of a range; an exact match is served, anything else is refused."""
 EMPTY: Final = Record({})

@@ -9,11 +9,10 @@ from loose_operations import LOOSE, ONE_WAY
 
 from lognode.client import acceptor, wire
 from lognode.client.acceptor import Listener, ServerConnection
-from lognode.client.access import Access
+from lognode.client.access import Access, Allowed
 from lognode.client.connection import dial
 from lognode.client.errors import LognodeError, RangeNotFound, Unauthorized
 from lognode.client.frame import Decoder, encode
-from lognode.client.key_spans import KeySpans
 from lognode.client.principal import Principal
 from lognode.client.protocol import Operation, frames
 from lognode.client.request import Request
@@ -25,16 +24,18 @@ TOKEN = "0" * 16 + "." + "a" * 43
 class _Access:
     """An access that answers as the test says."""
 
+    owner = "app"
+
     def __init__(self) -> None:
         self.principal = Principal("app", "acme", "gold")
         self.error: LognodeError | None = None
         self.asked: list[tuple[Operation, dict[str, Any]]] = []
 
-    def authorise(self, operation: Operation, body: dict[str, Any]) -> KeySpans | None:
+    def authorise(self, operation: Operation, body: dict[str, Any]) -> Allowed | None:
         self.asked.append((operation, body))
         if self.error is not None:
             raise self.error
-        return KeySpans([(b"a", b"b")])
+        return Allowed(None, range(5, 7))
 
 
 class _Handler:
@@ -110,8 +111,8 @@ def test_a_request_is_authorised_before_it_is_served() -> None:
         assert accepted.principal == Principal("app", "acme", "gold")
         await connection.request(LOOSE, {"x": 1})
         assert [operation for operation, _ in handler.access.asked] == [LOOSE]
-        assert handler.served[0].keys is not None
-        assert handler.served[0].keys.has(b"a")
+        assert handler.served[0].allowed is not None
+        assert handler.served[0].allowed.producers == range(5, 7)
         handler.access.error = Unauthorized("no")
         with pytest.raises(Unauthorized, match="no"):
             await connection.request(LOOSE, {"x": 2})

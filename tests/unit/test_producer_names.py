@@ -6,8 +6,12 @@ import pytest
 from metadata_log import Controller
 
 from lognode.client import limits
+from lognode.client.errors import Unauthorized
+from lognode.partitions import buckets
+from lognode.partitions.grants import granted
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.producers import BLOCK, FIRST_NAMED_ID, Named
+from lognode.partitions.tokens import first_token
 
 KEY = b"0123456789abcdef"
 DAY_MS = 86_400_000
@@ -129,3 +133,58 @@ def test_S8_names_of_a_version_before_keep_their_ids_and_never_expire(one: Contr
     assert (again["id"], again["epoch"]) == (1, 41)
     assert opened(one, "new")["ok"]["epoch"] == 42
     assert one.do("open_anonymous")["ok"]["id"] == 3_000
+
+
+def with_tokens(one: Controller) -> Controller:
+    assert "ok" in one.do("create_token", **first_token("0" * 16, b"d" * 32), at_ms=5)
+    return one
+
+
+def test_S9_a_name_belongs_to_the_principal_that_opened_it(one: Controller) -> None:
+    """Any principal could open another's name, and fenced its owner."""
+    with_tokens(one)
+    first = opened(one, "import", owner="ann")["ok"]
+    error = opened(one, "import", owner="bob")["error"]
+    assert error["code"] == "UNAUTHORIZED"
+    assert "belongs to ann" in error["message"]
+    again = opened(one, "import", owner="ann")["ok"]
+    assert (again["id"], again["epoch"] > first["epoch"]) == (first["id"], True)
+    one.do("delete_producer", name="import")
+    taken = opened(one, "import", owner="bob")["ok"]
+    assert taken["id"] != first["id"], "bob's numbers are told from ann's"
+    one.do("delete_producer", name="import")
+    assert opened(one, "import", owner="ann")["ok"]["id"] == first["id"]
+
+
+def test_S8_a_name_from_before_tokens_goes_to_who_opens_it_first_and_never_expires(
+    one: Controller,
+) -> None:
+    before = opened(one, "import")["ok"]
+    assert "grant" not in before
+    with_tokens(one)
+    claimed = opened(one, "import", owner="ann")["ok"]
+    assert claimed["id"] == before["id"]
+    assert opened(one, "import", owner="bob")["error"]["code"] == "UNAUTHORIZED"
+    own = opened(one, "own", owner="ann")["ok"]
+    numbers = list(one.metadata.producers)
+    told = one.do("expire_producers", numbers=numbers, before_ms=8 * DAY_MS)
+    assert told == {"ok": {"expired": 1}}, "another id would follow from the name that was claimed"
+    assert opened(one, "import", owner="ann")["ok"]["id"] == before["id"]
+    assert opened(one, "own", owner="ann")["ok"]["id"] == own["id"]
+
+
+def test_S8_with_tokens_ids_come_with_a_grant_that_every_node_can_check(one: Controller) -> None:
+    with_tokens(one)
+    version = one.metadata.version
+    name = opened(one, "import", owner="ann")["ok"]
+    assert one.metadata.version == version + 1, "all nodes get the key"
+    block = one.do("open_anonymous", owner="bob", key=b"f" * 16)["ok"]
+    assert one.metadata.version == version + 1, "the first key stays"
+    assert one.metadata.producer_key == KEY
+    assert granted(KEY, name["grant"], "ann") == range(name["id"], name["id"] + 1)
+    assert granted(KEY, block["grant"], "bob") == range(block["id"], block["id"] + BLOCK)
+    for grant, owner in ((name["grant"], "bob"), (block["grant"], "ann"), (b"", "ann")):
+        with pytest.raises(Unauthorized):
+            granted(KEY, grant, owner)
+    other = buckets.copy(one.metadata)
+    assert other.producer_key == KEY, "the table of tokens is public among nodes"

@@ -7,10 +7,19 @@ import pytest
 from metadata_log import Controller
 
 from lognode.client import tokens
-from lognode.client.errors import RangeNotFound, Unauthorized
+from lognode.client.access import Allowed
+from lognode.client.errors import RangeNotFound, Unauthorized, Unavailable
 from lognode.client.key_spans import KeySpans
 from lognode.client.protocol import OPERATIONS, Operation, Permission, Sender, Subject
-from lognode.client.protocol.appends import APPEND, DELETE_KEYS, FENCE, LEASE_TAKE, TRIM
+from lognode.client.protocol.appends import (
+    APPEND,
+    DELETE_KEYS,
+    FENCE,
+    LEASE_TAKE,
+    PRODUCER_CLOSE,
+    PRODUCER_NUMBER,
+    TRIM,
+)
 from lognode.client.protocol.cluster import (
     ALTER_LOG,
     CREATE_LOG,
@@ -29,9 +38,12 @@ from lognode.client.protocol.reads import EXPORT, FOLLOW, KEYS, LATEST, READ_SPA
 from lognode.client.scopes import VERBS, scopes_of
 from lognode.node.rights import Rights
 from lognode.node.visible import visible
+from lognode.partitions.grants import grant
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.tokens import TokenRecord
 
+KEY = b"0123456789abcdef"
+GRANT = grant(KEY, 1, 1, "app")
 OF_CLIENTS = [
     operation
     for operation in OPERATIONS.values()
@@ -46,12 +58,14 @@ def metadata() -> Metadata:
     controller.do("create_log", name="acme/a")
     controller.do("create_log", name="acme/b", split_at=[b"m"])
     controller.do("create_log", name="other")
+    controller.metadata.producer_key = KEY
+    controller.metadata.settle()
     return controller.metadata
 
 
-def rights(metadata: Metadata, *scopes: str) -> Rights:
+def rights(metadata: Metadata, *scopes: str, principal: str = "app") -> Rights:
     token = tokens.draw()
-    record = TokenRecord(tokens.id_of(token), "app", scopes_of(scopes), tokens.digest_of(token))
+    record = TokenRecord(tokens.id_of(token), principal, scopes_of(scopes), tokens.digest_of(token))
     return Rights(record, lambda: metadata)
 
 
@@ -80,10 +94,16 @@ SMALL: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def granted_of(operation: Operation) -> dict[str, Any]:
+    """A small body of the operation. Who names a producer id has the grant of the id."""
+    found = SMALL.get(operation.name, {})
+    return {**found, "grant": GRANT} if "grant" in operation.request.shape else found
+
+
 @pytest.mark.parametrize("operation", OF_CLIENTS, ids=str)
 def test_every_operation_needs_its_verb(metadata: Metadata, operation: Operation) -> None:
     """With every other verb on everything it is refused, with its own on everything allowed."""
-    asked = body(operation, **SMALL.get(operation.name, {}))
+    asked = body(operation, **granted_of(operation))
     own = operation.permission.value
     if operation.permission is Permission.NONE:
         assert operation in (METADATA, RANGES)
@@ -102,7 +122,7 @@ def test_every_operation_needs_its_verb(metadata: Metadata, operation: Operation
 
 @pytest.mark.parametrize("operation", OF_CLIENTS, ids=str)
 def test_a_tenant_keeps_to_its_logs(metadata: Metadata, operation: Operation) -> None:
-    asked = body(operation, **SMALL.get(operation.name, {}))
+    asked = body(operation, **granted_of(operation))
     tenant, stranger = rights(metadata, "all acme/*"), rights(metadata, "all other")
     if operation.subject is Subject.ANY_LOG:
         tenant.authorise(operation, asked)
@@ -176,9 +196,10 @@ def test_a_scope_of_keys_of_all_logs_holds_for_these_keys_alone(metadata: Metada
     app.authorise(LATEST, body(LATEST, key=b"user-1"))
     with pytest.raises(Unauthorized):
         app.authorise(LATEST, body(LATEST, key=b"x"))
-    keys = app.authorise(APPEND, body(APPEND, batches=[b""]))
-    assert keys is not None
-    assert not keys.has(b"x")
+    allowed = app.authorise(APPEND, body(APPEND, batches=[b""]))
+    assert allowed is not None
+    assert allowed.keys is not None
+    assert not allowed.keys.has(b"x")
 
 
 def test_keys_of_a_whole_range_are_those_of_its_span(metadata: Metadata) -> None:
@@ -199,17 +220,83 @@ def test_keys_of_a_whole_range_are_those_of_its_span(metadata: Metadata) -> None
 
 def test_batches_may_have_the_keys_of_the_scope(metadata: Metadata) -> None:
     asked = body(APPEND, batches=[b""])
-    keys = rights(metadata, "append acme/a a*", "append acme/a x", "read").authorise(APPEND, asked)
+    app = rights(metadata, "append acme/a a*", "append acme/a x", "read")
+    keys = keys_of(app.authorise(APPEND, asked))
     assert keys is not None
     assert keys.has_all([b"a", b"ab", b"x"])
     assert not keys.has_all([b"a", b"b"])
     assert not keys.has_all([b"xx"])
-    assert rights(metadata, "append acme/a").authorise(APPEND, asked) is None
-    assert rights(metadata, "append").authorise(APPEND, asked) is None
+    assert keys_of(rights(metadata, "append acme/a").authorise(APPEND, asked)) is None
+    assert keys_of(rights(metadata, "append").authorise(APPEND, asked)) is None
+
+
+def keys_of(allowed: Allowed | None) -> KeySpans | None:
+    assert allowed is not None
+    return allowed.keys
+
+
+NAMING: dict[Operation, dict[str, int]] = {
+    FENCE: {"id": 5, "epoch": 1}, PRODUCER_CLOSE: {"id": 5},
+    PRODUCER_NUMBER: {"producer": 5, "number": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", NAMING, ids=str)
+def test_S8_S9_only_its_owner_fences_closes_or_asks_of_a_producer(
+    metadata: Metadata, operation: Operation
+) -> None:
+    """A stranger closed another's producer, and the retry of a record was applied twice."""
+    own, named = grant(KEY, 4, 2, "app"), NAMING[operation]
+    owner = rights(metadata, "append acme/a")
+    everything = rights(metadata, "all", principal="stranger")
+    owner.authorise(operation, body(operation, **named, grant=own))
+    owner.authorise(operation, body(operation, **named, grant=own))  # this time known
+    for asker, shown, why in (
+        (owner, None, "not among those that the request has a grant of"),
+        (owner, grant(KEY, 6, 9, "app"), "producer id 5 is not among those"),
+        (owner, grant(KEY, 1, 4, "app"), "producer id 5 is not among those"),
+        (owner, grant(b"another key 1234", 4, 2, "app"), "was not given to app by this cluster"),
+        (owner, own[:-1] + bytes([own[-1] ^ 1]), "was not given to app"),
+        (owner, bytes([own[0] ^ 1]) + own[1:], "was not given to app"),
+        (everything, own, "was not given to stranger"),
+        (everything, None, "not among those"),
+    ):
+        with pytest.raises(Unauthorized, match=why):
+            asker.authorise(operation, body(operation, **named, grant=shown))
+
+
+def test_S8_batches_may_have_the_ids_of_the_grant(metadata: Metadata) -> None:
+    own = grant(KEY, 4, 2, "app")
+    for scope in ("append", "append acme/a x*"):
+        app = rights(metadata, scope)
+        allowed = app.authorise(APPEND, body(APPEND, batches=[b""], grant=own))
+        assert allowed is not None
+        assert allowed.producers == range(4, 6)
+        without = app.authorise(APPEND, body(APPEND, batches=[b""]))
+        assert without is not None
+        assert not len(without.producers)
+
+
+def test_a_node_that_cannot_check_grants_yet_says_so() -> None:
+    controller = Controller().nodes(1)
+    controller.do("create_log", name="acme/a")
+    app = rights(controller.metadata, "append")
+    with pytest.raises(Unavailable) as caught:
+        app.authorise(APPEND, body(APPEND, batches=[b""], grant=GRANT))
+    assert caught.value.retryable
+    app.authorise(APPEND, body(APPEND, batches=[b""]))
+
+
+def test_many_grants_are_not_all_kept(metadata: Metadata) -> None:
+    app = rights(metadata, "append")
+    for first in range(3_000):
+        shown = grant(KEY, first, 1, "app")
+        app.authorise(FENCE, body(FENCE, id=first, epoch=1, grant=shown))
+    assert len(app._grants) <= 1_024
 
 
 def test_a_fence_needs_any_keys_of_the_log(metadata: Metadata) -> None:
-    asked = body(FENCE, id=1, epoch=1)
+    asked = body(FENCE, id=1, epoch=1, grant=GRANT)
     assert rights(metadata, "append acme/a a*").authorise(FENCE, asked) is None
     with pytest.raises(Unauthorized):
         rights(metadata, "read acme/a", "append acme/b").authorise(FENCE, asked)
