@@ -15,7 +15,7 @@ import heapq
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -29,7 +29,6 @@ _SPREAD_MAX_S: Final = 1.0
 """Elections of many groups begin spread out over so long: each costs a few milliseconds."""
 _VERSION_BITS: Final = 32
 """Of a version, those that count within an incarnation (see `limits.boot_max`)."""
-_PING: Final = [int, int, list]
 
 
 class Ping(NamedTuple):
@@ -43,17 +42,10 @@ class Ping(NamedTuple):
     """The last groups that left, the newest last, as far back as the receiver needs them."""
 
     @classmethod
-    def from_wire(cls, told: Any) -> "Ping":
-        """From the array that it is on the wire. Raises RemoteProtocolError."""
-        if isinstance(told, (list, tuple)) and list(map(type, told)) == _PING:
-            version, seen, left = told
-            if version >= 0 and seen >= 0 and all(map(_is_gid, left)):
-                return cls(version, seen, [GroupId(*gid) for gid in left] if left else left)
-        raise RemoteProtocolError("a ping that is none")
-
-
-def _is_gid(gid: Any) -> bool:
-    return isinstance(gid, (list, tuple)) and [int, int] == list(map(type, gid))
+    def from_wire(cls, told: Sequence[Any]) -> "Ping":
+        """From the array that it is on the wire, of which the table has checked the fields."""
+        version, seen, left = told
+        return cls(version, seen, [GroupId(*gid) for gid in left])
 
 
 class Wake(NamedTuple):

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from operator import gt, itemgetter
 from typing import Any, Final, NamedTuple
 
-from ..client.errors import RemoteProtocolError
+from ..client.errors import InvalidArgument, RemoteProtocolError
+from ..client.protocol.raft_messages import MESSAGE
 from .types import Message
 
 
@@ -178,10 +179,6 @@ REGULAR: Final = 0
 NO_OP: Final = 1
 """The first byte of a command. The library's other two, membership and version, never travel
 (raft.md 2.17, 2.18)."""
-_KNOWN_COMMANDS: Final = frozenset({bytes([REGULAR]), bytes([NO_OP])})
-_first_byte: Final = itemgetter(slice(1))
-_NUMBER_MAX: Final = (1 << 63) - 1
-"""Terms, indexes, epochs and rounds are counted up from 0: none has more bits."""
 
 
 def encode(body: Body) -> Message:
@@ -190,19 +187,14 @@ def encode(body: Body) -> Message:
 
 
 def decode(message: Message) -> Body:
-    """The body of a received array. Raises RemoteProtocolError."""
+    """The body of a received array, which the table of messages checks (`client.protocol`). Raises
+    RemoteProtocolError."""
     try:
-        kind, *fields = message
-        body = KINDS[kind](*fields)
-    except (TypeError, ValueError, KeyError):
-        raise RemoteProtocolError("a Raft message of unknown kind or length") from None
-    entries = fields.pop() if isinstance(body, Append) else ()
-    if isinstance(body, Append) and not _are_entries(entries):
-        raise RemoteProtocolError("a Raft append with bad entries")
-    for field in fields:
-        if type(field) is not int or not 0 <= field <= _NUMBER_MAX:
-            raise RemoteProtocolError(f"a Raft message with bad fields: {type(body).__name__}")
-    if isinstance(body, Append) and not _are_in_order(body.prev_term, entries, body.term):
+        kind, *fields = MESSAGE.check(message, "message")
+    except InvalidArgument as error:
+        raise RemoteProtocolError(f"no Raft message: {error.message}") from None
+    body = KINDS[kind](*fields)
+    if isinstance(body, Append) and not _are_in_order(body.prev_term, body.entries, body.term):
         raise RemoteProtocolError("a Raft append whose terms do not follow each other")
     return body
 
@@ -214,20 +206,3 @@ def _are_in_order(prev_term: int, entries: Sequence[Sequence[Any]], term: int) -
         return True
     terms = [prev_term, *map(itemgetter(0), entries), term]
     return not any(map(gt, terms, terms[1:]))
-
-
-def _are_entries(entries: object) -> bool:
-    """Whether these are `[term, command]` each. No Python runs for an entry: there may be many."""
-    if not isinstance(entries, list):
-        return False
-    if not entries:
-        return True
-    if not {list, tuple}.issuperset(map(type, entries)) or set(map(len, entries)) != {2}:
-        return False
-    terms, commands = zip(*entries, strict=True)
-    return (
-        {int}.issuperset(map(type, terms))
-        and 0 <= min(terms) <= max(terms) <= _NUMBER_MAX
-        and {bytes}.issuperset(map(type, commands))
-        and _KNOWN_COMMANDS.issuperset(map(_first_byte, commands))
-    )

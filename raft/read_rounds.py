@@ -13,7 +13,7 @@ yes is up to the driver: one of the same descriptor that takes part (executions 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..client.errors import RemoteProtocolError
 from .readindex import ReadQuestion
@@ -21,8 +21,6 @@ from .types import GroupId, Message
 
 Answerer = Callable[[GroupId, bytes, int, int], int | None]
 """(group, fingerprint, asker, term): the group's `answer_read`, None if it is not here so."""
-
-_ITEM = [int, int, bytes, int]
 
 
 class Asker(Protocol):
@@ -166,11 +164,8 @@ class ReadRounds:
     # The other side.
 
     def answer(self, sender: int, message: Message) -> Message:
-        """A peer's round: the answer to it. Raises RemoteProtocolError if it is none."""
-        epoch, number, items = _parts(message)
-        for item in items:
-            if item is not None and (type(item) is not list or list(map(type, item)) != _ITEM):
-                raise RemoteProtocolError("a round of reads with bad items")
+        """A peer's round, of which the table has checked the fields: the answer to it."""
+        epoch, number, items = message
         return [
             epoch,
             number,
@@ -183,25 +178,15 @@ class ReadRounds:
         ]
 
     def answered(self, sender: int, message: Message) -> None:
-        """A peer's answer to a round. Raises RemoteProtocolError if it is none."""
-        epoch, number, answers = _parts(message)
+        """A peer's answer to a round, of which the table has checked the fields. Raises
+        RemoteProtocolError where it does not meet the round."""
+        epoch, number, answers = message
         pair = self._pairs.get(sender)
         if pair is None or pair.message is None or pair.message[:2] != [epoch, number]:
             return
-        if len(answers) != len(pair.asked) or not all(map(_is_answer, answers)):
+        if len(answers) != len(pair.asked):
             raise RemoteProtocolError("answers that do not meet the round of reads")
         asked, pair.asked, pair.message = pair.asked, [], None
         for (asker, question), index in zip(asked, answers, strict=True):
             if index is not None:
                 asker.read_answered(sender, question, index)
-
-
-def _parts(message: Message) -> tuple[int, int, list[Any]]:
-    if list(map(type, message)) != [int, int, list]:
-        raise RemoteProtocolError("a round of reads that is none")
-    epoch, number, items = message
-    return epoch, number, items
-
-
-def _is_answer(answer: object) -> bool:
-    return answer is None or (type(answer) is int and answer >= 0)

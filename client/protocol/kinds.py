@@ -11,7 +11,7 @@ Integers have 63 bits at most: every language and every column of a table can ho
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, NoReturn
 
@@ -33,6 +33,7 @@ _OF_EACH_TYPE: Final[tuple[Any, ...]] = (
 """A value of each type that msgpack knows."""
 _ARRAYS: Final = (list, tuple)
 """What packs to an array; named tuples do too."""
+_INTEGERS: Final = frozenset({int})
 Fault = tuple[str, Any]
 """What is wrong, and a value with that fault."""
 
@@ -405,26 +406,42 @@ class Table(Kind):
 
 
 class Row(Kind):
-    """An array of a fixed number of values, each of its own kind."""
+    """An array of a fixed number of values, each of its own kind.
+
+    The integers of 63 bits that it begins with are checked in C, all at once.
+    """
 
     types = frozenset({list, tuple})
 
     def __init__(self, **kinds: Kind) -> None:
         self.kinds = kinds
-        self._in_order = tuple(kinds.values())
+        self._count = len(kinds)
+        of_63_bits = [
+            type(kind) is Integer and (kind.low, kind.high) == (0, INTEGER_MAX)
+            for kind in kinds.values()
+        ]
+        self._plain = [*of_63_bits, False].index(False)
+        self._others = list(enumerate(kinds.values()))[self._plain :]
 
     def check(self, value: Any, name: str) -> list[Any]:
-        if not isinstance(value, _ARRAYS) or len(value) != len(self._in_order):
+        if not isinstance(value, _ARRAYS) or len(value) != self._count:
             self.refuse(value, name)
-        return [
-            kind.check(element, name) for kind, element in zip(self._in_order, value, strict=True)
-        ]
+        checked = list(value)
+        plain = checked[: self._plain]
+        if plain and (
+            not _INTEGERS.issuperset(map(type, plain)) or min(plain) < 0 or max(plain) > INTEGER_MAX
+        ):
+            for kind, element in zip(self.kinds.values(), plain, strict=False):
+                kind.check(element, name)  # one of them says what is wrong
+        for at, kind in self._others:
+            checked[at] = kind.check(checked[at], name)
+        return checked
 
     def text(self) -> str:
         return f"an array [{', '.join(self.kinds)}]"
 
     def sample(self, rng: random.Random) -> list[Any]:
-        return [kind.sample(rng) for kind in self._in_order]
+        return [kind.sample(rng) for kind in self.kinds.values()]
 
     def beyond(self) -> Iterator[Fault]:
         rng = random.Random(0)
@@ -434,6 +451,64 @@ class Row(Kind):
         for at, (name, kind) in enumerate(self.kinds.items()):
             for why, value in kind.faults():
                 yield f"{name}: {why}", [*good[:at], value, *good[at + 1 :]]
+
+
+class Variant(Kind):
+    """An array of one of several rows: its first element, a number, says which."""
+
+    types = frozenset({list, tuple})
+
+    def __init__(self, rows: Mapping[int, Row]) -> None:
+        self.rows = dict(rows)
+
+    def check(self, value: Any, name: str) -> list[Any]:
+        number = value[0] if isinstance(value, _ARRAYS) and value else None
+        row = self.rows.get(number) if type(number) is int else None
+        if row is None:
+            self.refuse(value, name)
+        return row.check(value, name)
+
+    def text(self) -> str:
+        numbers = ", ".join(map(str, self.rows))
+        return f"an array whose first element, one of {numbers}, says what follows"
+
+    def sample(self, rng: random.Random) -> list[Any]:
+        number = rng.choice(list(self.rows))
+        return [number, *self.rows[number].sample(rng)[1:]]
+
+    def beyond(self) -> Iterator[Fault]:
+        yield "no element", []
+        rng = random.Random(0)
+        for number, row in self.rows.items():
+            for why, (first, *others) in ((why, v) for why, v in row.beyond() if v):
+                if "kind" not in why:
+                    yield f"{number}: {why}", [number, *others]
+                elif type(first) is not int or first not in self.rows:
+                    yield f"{number}: {why}", [first, *others]
+        sample = self.sample(rng)
+        for unknown in (0, max(self.rows) + 1, -1, 1 << 63):
+            yield f"of kind {unknown}", [unknown, *sample[1:]]
+
+
+class Later(Kind):
+    """An array of a kind that its reader checks: what nobody reads costs nothing."""
+
+    types = frozenset({list})
+
+    def __init__(self, kind: Kind, reader: str) -> None:
+        self.kind = kind
+        self._reader = reader
+
+    def check(self, value: Any, name: str) -> Any:
+        if type(value) is not list:
+            self.refuse(value, name)
+        return value
+
+    def text(self) -> str:
+        return f"{self.kind.text()}; `{self._reader}` checks the rest"
+
+    def sample(self, rng: random.Random) -> Any:
+        return self.kind.sample(rng)
 
 
 class OneOf(Kind):

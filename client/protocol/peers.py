@@ -11,11 +11,10 @@ from .common import EMPTY, GROUP, KEY, REASON, SMALL_BYTES, WHOLE_BYTES
 from .kinds import (
     Array,
     Binary,
-    Column,
     Fault,
     Flag,
     Integer,
-    Nullable,
+    Later,
     Number,
     Opaque,
     Row,
@@ -23,6 +22,7 @@ from .kinds import (
     Text,
 )
 from .operation import Body, Operation, Permission, Retry, Sender, Weight
+from .raft_messages import FINGERPRINT, MESSAGE, PING, READ_ANSWER, READ_ROUND
 from .record import Optional, Record, Shape
 
 
@@ -50,21 +50,6 @@ ADDRESS: Final = _AddressText(limits.address_bytes_max, 3)
 ZONE: Final = Text(limits.zone_bytes_max)
 _CONTENT_ID: Final = Text(64, 1)
 _GROUP_ROW: Final = Row(range=Integer(), generation=Integer())
-_FINGERPRINT: Final = Binary(64)
-_READ_ROUND: Final = Row(
-    epoch=Integer(),
-    round=Integer(),
-    items=Array(
-        Nullable(
-            Row(range=Integer(), generation=Integer(), fingerprint=_FINGERPRINT, term=Integer())
-        ),
-        limits.rows_max,
-    ),
-)
-_READ_ANSWER: Final = Row(
-    epoch=Integer(), round=Integer(), numbers=Column(int, limits.rows_max, nil=True)
-)
-_PING: Final = Row(version=Integer(), seen=Integer(), left=Array(_GROUP_ROW, limits.rows_max))
 _LEADERS: Final = Table(
     Integer(), Row(generation=Integer(), term=Integer(), node=Integer()), limits.rows_max
 )
@@ -152,16 +137,16 @@ RAFT: Final = _between_nodes(
     "and clock of the sender, and its ping.",
     {
         "messages": Optional(Array(
-            Row(range=Integer(), generation=Integer(), fingerprint=_FINGERPRINT,
-                message=Opaque("raft.messages", list)),
+            Row(range=Integer(), generation=Integer(), fingerprint=FINGERPRINT,
+                message=Later(MESSAGE, "raft.messages")),
             limits.rows_max,
         )),
-        "reads": Optional(Array(_READ_ROUND, limits.rows_max)),
-        "answers": Optional(Array(_READ_ANSWER, limits.rows_max)),
+        "reads": Optional(Array(READ_ROUND, limits.rows_max)),
+        "answers": Optional(Array(READ_ANSWER, limits.rows_max)),
         "boot": Integer(),
         "process": Integer(),
         "clock": Integer(),
-        "ping": _PING,
+        "ping": PING,
     },
     None, 0,
 )  # fmt: skip

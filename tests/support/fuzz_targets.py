@@ -6,6 +6,7 @@ exception that the decoder does not document passes through, so the fuzzer finds
 """
 
 import asyncio
+import contextlib
 import random
 import re
 import struct
@@ -21,11 +22,17 @@ from metadata_log import Controller
 from lognode.client import errors, frame, limits, wire
 from lognode.client.chunks import Chunk, joined, of_page, unpacked
 from lognode.client.cluster import Cluster
-from lognode.client.errors import CorruptData, LognodeError, RemoteProtocolError
+from lognode.client.errors import (
+    CorruptData,
+    InvalidArgument,
+    LognodeError,
+    RemoteProtocolError,
+)
 from lognode.client.frame import Broken, Decoder, Frame
 from lognode.client.pages import read_page
-from lognode.client.protocol import cluster, frames, reads
+from lognode.client.protocol import cluster, frames, raft_messages, reads
 from lognode.client.protocol.appends import APPEND
+from lognode.client.protocol.kinds import Array, Kind
 from lognode.client.protocol.peers import RAFT
 from lognode.client.records import check_limits, decode_batch, encode_batch
 from lognode.partitions import buckets
@@ -349,15 +356,19 @@ def run_metadata_command(data: bytes) -> str:
 def _read_raft(value: Any) -> str:
     told = []
     rounds = ReadRounds(clock=lambda: 0.0, retry_s=1.0, answerer=lambda *_: 5)
-    message = value if isinstance(value, list) else []
-    for read in (
-        messages.decode, Ping.from_wire, lambda found: rounds.answer(1, found),
-        lambda found: rounds.answered(1, found),
-    ):  # fmt: skip
+    readers: list[tuple[Kind, Callable[[Any], Any]]] = [
+        (Array(raft_messages.MESSAGE, 1), lambda found: messages.decode(found[0])),
+        (raft_messages.PING, Ping.from_wire),
+        (raft_messages.READ_ROUND, lambda found: rounds.answer(1, found)),
+        (raft_messages.READ_ANSWER, lambda found: rounds.answered(1, found)),
+    ]
+    with contextlib.suppress(RemoteProtocolError):
+        messages.decode(value)  # of a frame, whose inside nobody has checked
+    for kind, read in readers:
         try:
-            read(message)
+            read(kind.check([value] if isinstance(kind, Array) else value, "message"))
             told.append("taken")
-        except RemoteProtocolError as error:
+        except (InvalidArgument, RemoteProtocolError) as error:
             told.append(_told(error))
     return "; ".join(told)
 

@@ -1,5 +1,8 @@
 """What travels: encoding, and the refusal of everything else."""
 
+import gc
+import random
+import time
 from typing import Any
 
 import msgpack
@@ -8,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lognode.client import limits
-from lognode.client.errors import RemoteProtocolError
+from lognode.client.errors import InvalidArgument, RemoteProtocolError
+from lognode.client.protocol import raft_messages
+from lognode.client.protocol.kinds import Kind
 from lognode.raft.journal import _SLICE_ENTRIES_MAX
 from lognode.raft.messages import KINDS, Append, Body, decode, encode
 
@@ -66,6 +71,62 @@ def test_every_message_survives_the_wire(body: Body) -> None:
 def test_what_is_no_message_is_refused(message: list[object]) -> None:
     with pytest.raises(RemoteProtocolError):
         decode(message)
+
+
+def test_each_kind_has_its_row_in_the_table() -> None:
+    assert raft_messages.MESSAGE.rows.keys() == KINDS.keys()
+    for number, cls in KINDS.items():
+        assert list(raft_messages.MESSAGE.rows[number].kinds) == ["kind", *cls._fields]
+
+
+ROWS: dict[str, Kind] = {
+    "message": raft_messages.MESSAGE, "reads": raft_messages.READ_ROUND,
+    "answers": raft_messages.READ_ANSWER, "ping": raft_messages.PING,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_fault_of_every_field_is_refused(name: str) -> None:
+    kind = ROWS[name]
+    faults = list(kind.faults())
+    assert len(faults) > (500 if name == "message" else 20)
+    for why, value in faults:
+        with pytest.raises(InvalidArgument) as caught:
+            kind.check(value, name)
+        assert caught.value.fields["what"], why
+        if name == "message":
+            with pytest.raises(RemoteProtocolError):
+                decode(value)
+    rng = random.Random(1)
+    for _ in range(200):
+        good = kind.sample(rng)
+        assert kind.check(good, name) == good
+        assert kind.check(tuple(good), name) == good
+
+
+def test_20_000_messages_with_one_fault_each() -> None:
+    """No other error than the documented ones, and none that takes long."""
+    rng = random.Random(20)
+    faults = list(raft_messages.MESSAGE.faults())
+    strange = [None, True, -1, 1 << 63, 1.5, "text", b"", [], [[]], {}, [[1, b"\0"], [0, b"\0"]]]
+    longest, refused = 0.0, 0
+    gc.collect()
+    gc.freeze()
+    for number in range(20_000):
+        if number % 2:
+            value = rng.choice(faults)[1]
+        else:
+            value = raft_messages.MESSAGE.sample(rng)
+            value[rng.randrange(len(value))] = rng.choice(strange)
+        began = time.perf_counter()
+        try:
+            decode(value)
+        except RemoteProtocolError:
+            refused += 1
+        longest = max(longest, time.perf_counter() - began)
+    gc.unfreeze()
+    assert refused > 12_000
+    assert longest < 0.05
 
 
 @pytest.mark.parametrize("kind", [2, 3, 4, 255])

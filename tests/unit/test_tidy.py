@@ -19,7 +19,8 @@ MAY_IMPORT = {
     "chaos/sim": {*FOLDERS},
 }
 PROTOCOL_ONLY = {"client.chunks", "client.errors", "client.limits", "client.records",
-                 "client.types", "client.invariants", "client.packed"}  # fmt: skip
+                 "client.types", "client.invariants", "client.packed",
+                 "client.protocol"}  # fmt: skip
 """What raft/ and statemachine/ may use of client/: the protocol, not the SDK."""
 SANS_IO = ("raft", "statemachine", "partitions")
 SANS_IO_FORBIDDEN = {"asyncio", "socket", "time", "random", "threading", "datetime"}
