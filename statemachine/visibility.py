@@ -110,7 +110,8 @@ def kept_of_key(
         if pivot >= floor:
             first, decides = pivot, True
             tombstone = tombstones[pivot] and timestamps[pivot] < cutoff_ms
-        for at in range(bisect_left(seqs, view.marks.snapshots.at(key)) - 1, first, -1):
+        last = bisect_left(seqs, view.marks.snapshots.at(key)) - 1
+        for at in range(last, first if decides else first - 1, -1):
             if snapshots[at]:
                 first, decides, tombstone = at, True, False
                 break

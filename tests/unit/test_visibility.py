@@ -242,6 +242,16 @@ def test_x13_what_decides_where_a_lease_begins_stays_though_it_ends_before() -> 
     assert kept_of_key(_rules(removal), KEY, *columns) == [0]
 
 
+def test_x13_a_snapshot_that_decides_where_a_lease_begins_stays_as_the_first_of_its_file() -> None:
+    """The lease ends before it and sees nothing; merged away, it let the lease see what is older."""
+    removal = Removal()
+    assert removal.pass_snapshots(b"", None, 3) is None
+    assert removal.take_lease(Lease("x", b"", None, 1, 99, removal.marks), 50) is None
+    assert removal.raise_floors({KEY: 3}) is None
+    columns = ([2, 3], [1, 1], [True, True], [True, False])
+    assert kept_of_key(_rules(removal), KEY, *columns) == [0, 1]
+
+
 def test_x14_a_lease_remembers_a_floor_that_retention_passes() -> None:
     removal = Removal()
     assert removal.raise_floors({KEY: 5}) is None
