@@ -15,6 +15,7 @@ from .errors import (
     Timeout,
     Unavailable,
 )
+from .invitation import Invitation
 from .principal import DEFAULT_CLASS, check_principal_name
 from .protocol import Operation
 from .protocol.cluster import (
@@ -35,6 +36,7 @@ from .protocol.cluster import (
     TOKEN_LIST,
     TOKEN_REVOKE,
 )
+from .protocol.invites import NODE_INVITE, NODE_INVITES, NODE_UNINVITE
 from .protocol.quotas import COUNTERS, QUOTA_DELETE, QUOTA_LIST, QUOTA_SET, USAGE
 from .scopes import Scope, scopes_of
 from .tokens import digest_of, draw, id_of
@@ -442,6 +444,38 @@ class AsyncAdmin:
         half a second. Raises NotFound, Conflict for the last token that may create tokens."""
         body = {"id": token_id}
         await self._cluster.call_any(TOKEN_REVOKE, body, deadline=self._deadline(timeout))
+
+    async def invite_node(
+        self, *, expires_s: float = 3_600.0, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Let one new node join, within so many seconds from now, up to seven days.
+
+        Returns `id`, and `invitation`, the line to give to the node (`lognode --invitation FILE`).
+        The cluster keeps only its digest. Raises InvalidArgument, LimitExceeded, Unauthorized.
+        """
+        token = draw()
+        body = {
+            "id": id_of(token),
+            "digest": digest_of(token),
+            "expires_ms": int((time.time() + expires_s) * 1000),
+        }
+        deadline = self._deadline(timeout)
+        answer = await self._cluster.call_any(NODE_INVITE, body, deadline=deadline)
+        line = Invitation(token, answer["cluster"], answer["ca"]).text()
+        return {"id": body["id"], "invitation": line}
+
+    async def invites(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """The invitations that no node has used, the oldest first: `id`, `created_ms` and
+        `expires_ms`. Raises Unauthorized."""
+        answer = await self._cluster.call_any(NODE_INVITES, {}, deadline=self._deadline(timeout))
+        names = ("id", "created_ms", "expires_ms")
+        return [{name: row[name] for name in names} for row in answer["invites"]]
+
+    async def uninvite_node(self, invite_id: str, *, timeout: float | None = None) -> None:
+        """Take an invitation back. Raises NotFound for one that is gone, used or not."""
+        await self._cluster.call_any(
+            NODE_UNINVITE, {"id": invite_id}, deadline=self._deadline(timeout)
+        )
 
     async def _after(self, operation: int, range_id: int, deadline: float) -> Body:
         """The range once the operation no longer holds it."""

@@ -49,6 +49,9 @@ class Certificate:
     not_after: int
     common_name: str
     uris: tuple[str, ...]
+    issuer: bytes = b""
+    subject: bytes = b""
+    """The names of who signed it and of its holder, in DER."""
 
     def nodes(self) -> list[tuple[str, str]]:
         """The (cluster, node) pairs that the certificate names."""
@@ -124,7 +127,7 @@ def _parse(der: bytes) -> Certificate:
     if tag == _VERSION:
         next(body)  # the serial number
     next(body)  # the algorithm of the signature
-    next(body)  # the issuer
+    issuer = next(body)[1]
     validity = list(_elements(next(body)[1]))
     subject = next(body)[1]
     public_key = next(body)[2]
@@ -139,6 +142,8 @@ def _parse(der: bytes) -> Certificate:
         not_after=_seconds(*validity[1][:2]),
         common_name=_common_name(subject),
         uris=tuple(uris),
+        issuer=issuer,
+        subject=subject,
     )
 
 

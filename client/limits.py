@@ -47,6 +47,9 @@ timeout of 0.75 s at least: 145 days of elections without a pause."""
 
 # Tokens.
 tokens_max: Final = 4_096
+invites_max: Final = 256
+"""Invitations of new nodes that nobody has used."""
+invite_expiry_ms_max: Final = 7 * 24 * 3_600 * 1_000
 """Of a cluster, expired ones included until a later token takes their place."""
 tokens_bytes_max: Final = MIB
 """All tokens of a cluster as every node stores them."""

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ..client import tokens
 from ..client.connection import Connection
 from ..client.errors import (
     Conflict,
@@ -318,10 +319,16 @@ class ClusterService:
     async def join(self, body: Body) -> Body:
         """A node that wants to join: its id, and where it asks for the image then, as a node.
 
+        Raises Unauthorized for a node that nobody has invited, where a node needs an invitation.
+
         Raises Unavailable before the founder has registered: the id would be the founder's."""
         if not self._view.metadata.nodes:
             raise Unavailable("the cluster is being founded", reason="founding")
-        answer = await self.command(register_command({**body, "node": None}))
+        invitation = body.get("invitation")
+        invited = {}
+        if invitation is not None:
+            invited = {"invite": tokens.id_of(invitation), "digest": tokens.digest_of(invitation)}
+        answer = await self.command({**register_command({**body, "node": None}), **invited})
         await self.refresh()
         own = self._view.metadata.nodes.get(self._node_id())
         if own is None:

@@ -18,6 +18,9 @@ from ..client.protocol.kinds import INTEGER_MAX
 from ..client.protocol.peers import ZONE
 
 _PORT_MAX = 65_535
+_PATHS = frozenset(
+    {"data", "secret_file", "dial_map", "invitation", "tls_cert", "tls_key", "tls_ca"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class Config:
     """Further names by which this node may be called over HTTP."""
     join: tuple[str, ...] = ()
     join_timeout: float = 60.0
+    invitation: Path | None = None
+    """The file of the invitation with which an empty node joins."""
     bootstrap_expect: int = 0
     """So many empty nodes, those of `join`, agree on a founder. 0: whoever has no `join` founds."""
     zone: str = ""
@@ -130,6 +135,10 @@ _FLAGS = {
     ),
     "join": ("H:P,...", "nodes of the cluster to join; none: found one"),
     "join_timeout": ("SECONDS", "how long to go on trying to join (default 60)"),
+    "invitation": (
+        "FILE",
+        "what `lognode node invite` printed: a new node needs it to join a cluster with TLS",
+    ),
     "bootstrap_expect": (
         "N",
         "the nodes of --join, this one too, are so many: started empty, one of them founds",
@@ -283,7 +292,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _convert(name: str, value: Any, source: str) -> Any:
     try:
-        if name in ("data", "secret_file", "dial_map", "tls_cert", "tls_key", "tls_ca"):
+        if name in _PATHS:
             if not str(value):
                 raise ValueError("give a path")
             return Path(str(value))

@@ -24,6 +24,7 @@ from urllib.parse import urlencode
 from ..client.address import split_address
 from ..client.errors import InvalidArgument, Unavailable
 from ..client.ports import free_ports
+from ..client.private_files import write_private
 from .dev_auth import DevAuth
 from .dev_data import (
     PORTS_A_NODE,
@@ -39,6 +40,7 @@ from .dev_tls import DevTls
 _DEFAULT_PORT: Final = 4600
 _START_S: Final = 120.0
 """Patience of `lognode dev`: nodes that were killed with much data read all of it back first."""
+_INVITE_S: Final = 20.0
 _OTHER_PORTS: Final = "choose others with --base-port"
 
 
@@ -57,8 +59,10 @@ class LocalNode:
         auth: DevAuth | None = None,
         *,
         peer: int | None = None,
+        invite: Callable[[Path], None] | None = None,
     ) -> None:
-        """`peer`: the port for peers, unless that is the one after `port`."""
+        """`peer`: the port for peers, unless that is the one after `port`. `invite` writes an
+        invitation to the cluster, for a node that is to join."""
         self.number = number
         self.data = root / f"node{number}"
         self.log_path = root / f"node{number}.log"
@@ -72,6 +76,8 @@ class LocalNode:
         self.join = join
         """Where an empty node asks to join; None: it founds a cluster."""
         self._tls, self._auth = tls, auth
+        self._invite = invite
+        self._invitation = root / f"node{number}.invitation"
         own = () if tls is None else tls.flags(number)
         ports = () if peer in (None, port + 1) else ("--peer-listen", self.peer)
         self._flags = (*ports, *own, *(() if auth is None else auth.flags), *flags)
@@ -99,8 +105,15 @@ class LocalNode:
         """What the program is given."""
         return [
             "--data", str(self.data), "--listen", self.address, "--http", self.http,
-            *(("--join", self.join) if self.join else ()), *self._flags,
+            *(("--join", self.join) if self.join else ()),
+            *(("--invitation", str(self._invitation)) if self._is_invited else ()),
+            *self._flags,
         ]  # fmt: skip
+
+    @property
+    def _is_invited(self) -> bool:
+        """Nodes that found a cluster together need no invitation."""
+        return bool(self.join and self._invite) and "--bootstrap-expect" not in self._flags
 
     @property
     def exit_code(self) -> int | None:
@@ -115,6 +128,8 @@ class LocalNode:
         if self.running:
             return
         self.check_ports()
+        if self._invite and self._is_invited and not kept_nodes({self.number: self.data}):
+            self._invite(self._invitation)
         command = [sys.executable, *self.program, *self.arguments]
         self.data.parent.mkdir(parents=True, exist_ok=True)
         with open(self.log_path, "ab", opener=partial(os.open, mode=0o600)) as output:
@@ -241,10 +256,19 @@ class LocalCluster:
             peer = free_ports(1)[0]
         join = self.nodes[0].address if self.nodes else None
         node = LocalNode(
-            number, self.root, port, http, join, self._flags, self.tls, self._auth, peer=peer
+            number, self.root, port, http, join, self._flags, self.tls, self._auth, peer=peer,
+            invite=None if self.tls is None else self._invite,
         )  # fmt: skip
         self.nodes.append(node)
         return node
+
+    def _invite(self, path: Path) -> None:
+        """Have the cluster let one new node join, as its operator does."""
+        from .. import Client  # the SDK, which loads nothing of a node
+
+        with Client(self.servers, timeout=_INVITE_S) as client:
+            invitation = client.admin.invite_node()["invitation"]
+        write_private(path, f"{invitation}\n".encode())
 
     @property
     def servers(self) -> str:

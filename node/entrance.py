@@ -17,6 +17,7 @@ from typing import Any
 from ..client import tokens
 from ..client.access import Access
 from ..client.errors import InvalidArgument, LognodeError
+from ..client.invitation import NO_CA
 from ..client.private_files import write_private
 from ..client.protocol import Operation
 from ..partitions import commands
@@ -30,6 +31,7 @@ from .data_directory import ADMIN_TOKEN
 from .exposure import Exposure
 from .gate import Gate
 from .http_guard import HttpGuard, hosts_of
+from .invite_service import InviteService
 from .metrics import Metrics
 from .tls import NodeTls
 from .token_service import TokenService
@@ -82,7 +84,11 @@ class Entrance:
         service = TokenService(
             command=command, refresh=refresh, metadata=metadata, proves_nodes=self.proves_nodes
         )
-        self.handlers = service.handlers
+        invites = InviteService(
+            command=command, refresh=refresh, metadata=metadata,
+            ca=lambda: NO_CA if tls is None else tls.authority,
+        )  # fmt: skip
+        self.handlers = {**service.handlers, **invites.handlers}
         self.gate = Gate(metadata, time.monotonic, wall_ms())
         metrics.watch_use(self.gate.quotas)
 
@@ -145,12 +151,13 @@ class Entrance:
             await asyncio.sleep(0.02)
 
     def founding(self) -> Body:
-        """Return what the command that founds the cluster says of tokens.
+        """Return what the command that founds the cluster says of the other founders and of tokens.
 
         Raises InvalidArgument and Unavailable for a file of the first token that cannot be used.
         """
+        founders = {"founders": self._config.bootstrap_expect or 1}
         if self._config.auth != "on":
-            return {}
+            return founders
         path = self._config.data / ADMIN_TOKEN
         if path.exists():
             token = tokens.read_token(path)
@@ -162,4 +169,4 @@ class Entrance:
                 extra={"fields": {"file": str(path), "token": tokens.id_of(token)}},
             )
         made = first_token(tokens.id_of(token), tokens.digest_of(token))
-        return {"token": {**made, "at_ms": self._wall_ms()}}
+        return {**founders, "token": {**made, "at_ms": self._wall_ms()}}

@@ -7,7 +7,14 @@ from typing import Any
 
 from ..client.address import split_address
 from ..client.connection import dial
-from ..client.errors import LognodeError, RemoteProtocolError, Unavailable
+from ..client.errors import (
+    InvalidArgument,
+    LognodeError,
+    RemoteProtocolError,
+    Unauthorized,
+    Unavailable,
+)
+from ..client.invitation import NO_CA, Invitation, read_invitation
 from ..client.protocol.peers import JOIN
 from ..partitions import received
 from ..partitions.metadata import Metadata
@@ -44,13 +51,14 @@ async def join(
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.join_timeout
+    invitation = _invitation(config, tls)
     incarnation = new_incarnation()
     last: LognodeError = Unavailable("nobody was asked")
     while True:
         for address in config.join:
             try:
                 body = registration(config, incarnation, 0, process)
-                return await _ask(address, body, secret, tls, resolve)
+                return await _ask(address, body, secret, tls, resolve, invitation)
             except LognodeError as error:
                 if not error.retryable and error.code not in ("REMOTE_PROTOCOL_ERROR",):
                     raise
@@ -70,6 +78,7 @@ async def _ask(
     secret: bytes | None,
     tls: NodeTls | None,
     resolve: Callable[[str], str],
+    invitation: Invitation | None,
 ) -> tuple[Identity, dict[str, Any]]:
     host, port = split_address(address)
     incarnation: int = body["incarnation"]
@@ -78,6 +87,14 @@ async def _ask(
         tls=None if tls is None else tls.dialling(None),
     )  # fmt: skip
     try:
+        if invitation is not None:
+            theirs = connection.welcome.cluster
+            if theirs != invitation.cluster:
+                raise Unauthorized(
+                    f"{address} is a node of cluster {theirs}, and the invitation is of cluster "
+                    f"{invitation.cluster}; give --join a node of that cluster"
+                )
+            body = {**body, "invitation": invitation.token}
         deadline = asyncio.get_running_loop().time() + 10.0
         answer = await connection.request(JOIN, body, deadline=deadline)
     finally:
@@ -99,6 +116,21 @@ async def _ask(
     stored = ImageRows(rows.IMAGE_BUCKETS)
     head, puts = stored.all(image.version, packed_of(image.parts))
     return identity, {**puts, rows.IMAGE: head}
+
+
+def _invitation(config: Config, tls: NodeTls | None) -> Invitation | None:
+    """The invitation of `--invitation`. Raises InvalidArgument, also for one of an authority that
+    this node does not trust: whoever asks for the secret then is not of that cluster."""
+    if config.invitation is None:
+        return None
+    found = read_invitation(config.invitation)
+    if found.ca != NO_CA and (tls is None or not tls.trusts(found.ca)):
+        has = "this node has no TLS" if tls is None else f"{config.tls_ca} does not have that one"
+        raise InvalidArgument(
+            f"invitation {found.id} is of a cluster whose CA has the key {found.ca}, and {has}; "
+            "give --tls-ca the CA of that cluster", what="invitation",
+        )  # fmt: skip
+    return found
 
 
 async def _check_taken_in(identity: Identity, image: Image) -> None:

@@ -106,6 +106,17 @@ class NodeTls:
         return self._loaded.own.key
 
     @property
+    def authority(self) -> str:
+        """The key of the authority that signed this node's certificate."""
+        loaded = self._loaded
+        named = [each for each in loaded.authorities if each.subject == loaded.own.issuer]
+        return (named or list(loaded.authorities))[0].key
+
+    def trusts(self, authority: str) -> bool:
+        """Whether the authority with that key is one of this node's."""
+        return any(each.key == authority for each in self._loaded.authorities)
+
+    @property
     def http_context(self) -> ssl.SSLContext:
         """The context of the HTTP listener, which follows the files by itself."""
         return self._front

@@ -30,6 +30,8 @@ SET_QUOTA: Final = "set_quota"
 DELETE_QUOTA: Final = "delete_quota"
 CREATE_TOKEN: Final = "create_token"
 REVOKE_TOKEN: Final = "revoke_token"
+CREATE_INVITE: Final = "create_invite"
+REVOKE_INVITE: Final = "revoke_invite"
 PLAN: Final = "plan"
 MOVE: Final = "move_range"
 SPLIT: Final = "split_range"
@@ -43,8 +45,11 @@ DONE: Final = "done"
 ABORT: Final = "abort"
 SEAL_CONTROLLER: Final = "seal_controller"
 
-_DATED: Final = frozenset({INSTALLED, DONE, ABORT, SEAL_CONTROLLER, OPEN_NAMED, CREATE_TOKEN})
-"""Those that may end an operation, and those that keep when they were given."""
+_DATED: Final = frozenset(
+    {INSTALLED, DONE, ABORT, SEAL_CONTROLLER, OPEN_NAMED, CREATE_TOKEN, CREATE_INVITE, REGISTER}
+)
+"""Those that may end an operation, those that keep when they were given, and the registration of a
+node whose invitation may have expired."""
 QUIET: Final = frozenset({OPEN_ANONYMOUS, OPEN_NAMED, DELETE_PRODUCER, EXPIRE_PRODUCERS})
 """Those that change nothing but what the members of the controller alone hold: the version, which
 tells the other nodes of a change, stays. The first opening also makes the key of the grants."""

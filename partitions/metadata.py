@@ -29,6 +29,7 @@ from . import (
     bounds,
     commands,
     generation_commands,
+    invites,
     lifecycle,
     log_names,
     placement,
@@ -100,7 +101,7 @@ class Metadata(MetadataState):
         op = str(command.get("op"))
         if self.sealed:
             raise Sealed("the controller's generation has ended")
-        change = generation_commands.HANDLERS.get(op) or _PRODUCERS.get(op)
+        change = generation_commands.HANDLERS.get(op) or _ELSEWHERE.get(op)
         if change is not None:
             return change(self, command)
         handler = self._HANDLERS.get(op)
@@ -118,6 +119,7 @@ class Metadata(MetadataState):
         if command.get("token"):  # first, since it may be refused
             tokens.create(self, command["token"])
         self.cluster_id = command["cluster"]
+        self.founders = _number(command, "founders") or 1
         node_id = command["node"]
         self.controller = replace(self.controller, members=(node_id,))
         self.next_ids["node"] = node_id
@@ -137,6 +139,7 @@ class Metadata(MetadataState):
                     node_id = known.node_id  # the answer to its first registration was lost
                     break
             else:
+                invites.admit(self, command, key)
                 here = sum(known.state != "REMOVED" for known in self.nodes.values())
                 if here >= limits.nodes_max:
                     raise LimitExceeded(
@@ -366,7 +369,9 @@ class Metadata(MetadataState):
         self.settle()
 
 
-_PRODUCERS: Final[Mapping[str, Callable[[Metadata, Command], Answer]]] = {
+_ELSEWHERE: Final[Mapping[str, Callable[[Metadata, Command], Answer]]] = {
+    commands.CREATE_INVITE: invites.create,
+    commands.REVOKE_INVITE: invites.revoke,
     commands.OPEN_ANONYMOUS: producers.open_anonymous,
     commands.OPEN_NAMED: producers.open_named,
     commands.DELETE_PRODUCER: producers.delete,

@@ -20,6 +20,7 @@ from ..client.errors import (
 )
 from ..client.invariants import invariant
 from . import lifecycle, quota
+from .invites import INVITES, Invite
 from .model import (
     CONTROLLER_RANGE,
     Descriptor,
@@ -70,13 +71,14 @@ class MetadataState:
         self.producers = Producers(self.changes)
         self.producer_ids: Table[str, Any] = Table(PRODUCER_IDS, self.changes)
         self.access: Table[str, Any] = Table(ACCESS, self.changes)
+        self.invites: Table[str, Invite] = Table(INVITES, self.changes)
         self.quotas: Table[str, quota.Limits] = Table(QUOTAS, self.changes)
         """The limits of classes of principals and of tenants, by name."""
         self.tables: dict[str, Table[Any, Any]] = {
             table.kind.name: table
             for table in (self.head, self.next_ids, self.nodes, self.logs, self.ranges,
                           self.operations, self.last_operations, self.done, self.producers,
-                          self.producer_ids, self.access, self.quotas)
+                          self.producer_ids, self.access, self.invites, self.quotas)
         }  # fmt: skip
         self._buckets_max = _BUCKETS_MIN
         self.cluster_id = ""
@@ -85,6 +87,7 @@ class MetadataState:
         self.controller = Descriptor(CONTROLLER_RANGE, 1, 0, Span(b"", None), ())
         self.sealed = False
         self.logs_deleted = 0
+        self.founders = 1
         for kind in ("node", "log", "range", "operation"):
             self.next_ids[kind] = 1
         for counter in ("anonymous", "epoch", "number"):
@@ -122,6 +125,16 @@ class MetadataState:
     @sealed.setter
     def sealed(self, value: bool) -> None:
         self.head["sealed"] = value
+
+    @property
+    def founders(self) -> int:
+        """How many nodes have founded the cluster together; later ones need an invitation."""
+        found: int = self.head["founders"]
+        return found
+
+    @founders.setter
+    def founders(self, value: int) -> None:
+        self.head["founders"] = value
 
     @property
     def logs_deleted(self) -> int:
@@ -302,6 +315,8 @@ class MetadataState:
             },
             "named": [list(named) for _, named in sorted(self.producers.items())],
             "producer_ids": dict(self.producer_ids),
+            "founders": self.founders,
+            "invites": [list(invite) for _, invite in sorted(self.invites.items())],
             "quotas": {name: dict(found) for name, found in sorted(self.quotas.items())},
             "done": dict(sorted(self.done.items())),
             "next_ids": dict(self.next_ids),
@@ -360,6 +375,9 @@ class MetadataState:
             if kind != "producer":
                 self.next_ids[kind] = value
         self.logs_deleted = max(0, self.next_ids["log"] - 1 - len(self.logs))
+        self.founders = image.get("founders", 1)
+        for told in image.get("invites", ()):
+            self.invites[told[0]] = Invite(*told)
         self._read_producers(image)
         for name, found in quota.of_image(image.get("quotas", {})).items():
             self.quotas[name] = found

@@ -15,6 +15,7 @@ from ..client import limits
 from ..client.errors import InvalidArgument, Unsupported
 from ..client.protocol import cluster, peers, quotas
 from ..client.protocol.common import KEY, LOG_NAME, NODE
+from ..client.protocol.invites import INVITE_ID, NODE_INVITE, NODE_UNINVITE
 from ..client.protocol.kinds import (
     Array,
     Binary,
@@ -53,11 +54,13 @@ def _of_node(**more: Kind | Optional) -> Record:
 
 _RECORDS: Final[Mapping[str, Record]] = {
     commands.FOUND: _of_node(
-        cluster=Text(limits.cluster_id_bytes_max, 1), token=Optional(_TOKEN)
+        cluster=Text(limits.cluster_id_bytes_max, 1), token=Optional(_TOKEN),
+        founders=Optional(Integer(1, limits.nodes_max), 1),
     ),
     commands.REGISTER: Record(
-        {**peers.JOIN.request.shape, "node": Optional(NODE), "boot": _BOOT,
-         "key": Optional(Text(128), "")}
+        {**peers.REGISTRATION, "node": Optional(NODE), "boot": _BOOT,
+         "key": Optional(Text(128), ""), "invite": Optional(INVITE_ID),
+         "digest": Optional(Binary(32, 32)), "at_ms": _AT}
     ),
     commands.NODE_STATE: _of_node(state=Text(0, among=NODE_STATES)),
     commands.DRAIN_NODE: cluster.NODE_DRAIN.request,
@@ -78,6 +81,8 @@ _RECORDS: Final[Mapping[str, Record]] = {
     commands.DELETE_QUOTA: quotas.QUOTA_DELETE.request,
     commands.CREATE_TOKEN: _TOKEN,
     commands.REVOKE_TOKEN: cluster.TOKEN_REVOKE.request,
+    commands.CREATE_INVITE: Record({**NODE_INVITE.request.shape, "at_ms": _AT}),
+    commands.REVOKE_INVITE: NODE_UNINVITE.request,
     commands.PLAN: Record({
         "kind": _KIND,
         "inputs": Array(Row(range=Integer(), generation=Integer()), _INPUTS_MAX, 1),

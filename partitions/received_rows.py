@@ -36,10 +36,11 @@ _RULES: Final = ("retention_ms", "retention_bytes", "delete_retention_ms", "snap
                  "split_bytes", "split_rate")  # fmt: skip
 _LINEAGE: Final = [*[int] * 6, bytes]
 _LAST: Final = [int, str, str, str, int]
+_INVITE: Final = [str, bytes, int, int]
 _NAMED: Final = [int, str, int, int, int, str]
 
 ALWAYS: Final[Mapping[str, frozenset[str]]] = {
-    "head": frozenset({"cluster", "controller", "sealed", "logs_deleted"}),
+    "head": frozenset({"cluster", "controller", "sealed", "logs_deleted", "founders"}),
     "next_ids": frozenset({"node", "log", "range", "operation"}),
     "access": frozenset({"tokens", "version"}),
     "producer_ids": frozenset({"anonymous", "epoch", "number"}),
@@ -70,7 +71,7 @@ def _is_head(row: Any) -> bool:
     key, value = row
     if key == "controller":
         return is_range(value)
-    if key == "logs_deleted":
+    if key in ("logs_deleted", "founders"):
         return _are_ids([value])
     return type(value) is {"cluster": str, "sealed": bool}.get(key)
 
@@ -118,6 +119,10 @@ def _is_access(row: Any) -> bool:
     if key == "producer_key":
         return type(value) is bytes and len(value) == KEY_BYTES
     return key == "version" and _are_ids([value])
+
+
+def _is_invite(row: Any) -> bool:
+    return _are(row, _INVITE) and _are_ids(row[2:])
 
 
 def _is_quota(row: Any) -> bool:
@@ -182,6 +187,7 @@ _ROWS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "last_operations": _is_last,
     "done": _is_number,
     "access": _is_access,
+    "invites": _is_invite,
     "quotas": _is_quota,
     "producers": _is_named,
     "producer_ids": _is_producer_counter,

@@ -273,3 +273,22 @@ class Admin:
         """Revoke a token by its id. Its connections end at every node that hears of it, within
         half a second. Raises NotFound, Conflict for the last token that may create tokens."""
         self._loop.call(self._twin.revoke_token(token_id, timeout=timeout))
+
+    def invite_node(
+        self, *, expires_s: float = 3600.0, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Let one new node join, within so many seconds from now, up to seven days.
+
+        Returns `id`, and `invitation`, the line to give to the node (`lognode --invitation FILE`).
+        The cluster keeps only its digest. Raises InvalidArgument, LimitExceeded, Unauthorized.
+        """
+        return self._loop.call(self._twin.invite_node(expires_s=expires_s, timeout=timeout))
+
+    def invites(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """The invitations that no node has used, the oldest first: `id`, `created_ms` and
+        `expires_ms`. Raises Unauthorized."""
+        return self._loop.call(self._twin.invites(timeout=timeout))
+
+    def uninvite_node(self, invite_id: str, *, timeout: float | None = None) -> None:
+        """Take an invitation back. Raises NotFound for one that is gone, used or not."""
+        self._loop.call(self._twin.uninvite_node(invite_id, timeout=timeout))

@@ -1,6 +1,9 @@
-"""`lognode node list`, `node drain`, `node remove` and `node rekey`."""
+"""`lognode node list`, `node drain`, `node remove`, `node rekey`, and invitations of nodes."""
 
-from .parser import Parser, whole
+from pathlib import Path
+
+from ..private_files import write_private
+from .parser import Parser, age_ms, whole
 from .verb import Call, Verb
 from .verbs_logs import confirm
 
@@ -56,10 +59,44 @@ async def _rekey(call: Call) -> None:
     call.printer.record(await call.client.admin.rekey(options.node, options.key), _NOW)
 
 
+def _invite_arguments(parser: Parser) -> None:
+    parser.add_argument("--expires", type=age_ms, default=3_600_000, metavar="AGE",
+                        help="from now, up to 7d (default 1h)")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FILE",
+                        help="write it to a file that only its owner may read")  # fmt: skip
+
+
+async def _invite(call: Call) -> None:
+    options = call.options
+    made = await call.client.admin.invite_node(expires_s=options.expires / 1000)
+    if options.out is None:
+        call.note(f"note: invitation {made['id']} is shown this once, and lets one node join; give "
+                  "it to the node in a file of mode 0600: --invitation FILE")  # fmt: skip
+        call.printer.scalar(made["invitation"])
+    else:
+        write_private(options.out, f"{made['invitation']}\n".encode())
+        call.printer.scalar(made["id"])
+
+
+async def _invites(call: Call) -> None:
+    call.printer.rows(await call.client.admin.invites(), ("id", "created_ms", "expires_ms"))
+
+
+def _uninvite_arguments(parser: Parser) -> None:
+    parser.add_argument("id", metavar="ID", help="its part before the first dot")
+
+
+async def _uninvite(call: Call) -> None:
+    await call.client.admin.uninvite_node(call.options.id)
+
+
 VERBS = (
     Verb("node list", "the nodes of the cluster", _list, _nothing),
     Verb("node drain", "give all that a node has to others", _drain, _drain_arguments, True),
     Verb("node remove", "take a node out of the cluster for good", _remove, _remove_arguments,
          True),
     Verb("node rekey", "bind a node to another TLS key", _rekey, _rekey_arguments, True),
+    Verb("node invite", "let one new node join", _invite, _invite_arguments, True),
+    Verb("node invites", "the invitations that no node has used", _invites, _nothing),
+    Verb("node uninvite", "take an invitation back", _uninvite, _uninvite_arguments, True),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from .kinds import (
     Number,
     Opaque,
     Row,
+    SecretText,
     Table,
     Text,
 )
@@ -114,21 +115,23 @@ BOOTSTRAP: Final = Operation(
     }, loose=True),
     limits.nodes_max * 512,
 )  # fmt: skip
+REGISTRATION: Final[Shape] = {
+    "node": Optional(Integer()),
+    "incarnation": Integer(),
+    "boot": Integer(),
+    "process": Integer(),
+    "address": ADDRESS,
+    "peer": Optional(ADDRESS, ""),
+    "http": Optional(ADDRESS, ""),
+    "zone": Optional(ZONE, ""),
+}
+"""What a node says of itself."""
 JOIN: Final = Operation(
     "join", 97,
     "Register a node and return its id. As that node it then asks for the metadata, at `peer`, "
     "where the node that answers listens for other nodes.",
     Sender.STRANGER, Permission.PEER, Retry.IDEMPOTENT,
-    Record({
-        "node": Optional(Integer()),
-        "incarnation": Integer(),
-        "boot": Integer(),
-        "process": Integer(),
-        "address": ADDRESS,
-        "peer": Optional(ADDRESS, ""),
-        "http": Optional(ADDRESS, ""),
-        "zone": Optional(ZONE, ""),
-    }),
+    Record({**REGISTRATION, "invitation": Optional(SecretText(256, 1))}),
     Record({"cluster": Text(256), "node": Integer(), "peer": ADDRESS}, loose=True), SMALL_BYTES,
 )  # fmt: skip
 RAFT: Final = _between_nodes(

@@ -19,6 +19,7 @@ BIG = (1 << 64) - 1
 REGISTER = {
     "op": commands.REGISTER, "node": 2, "incarnation": 7, "boot": 1, "process": 9,
     "address": "h:1", "peer": "h:3", "http": "h:2", "zone": "a", "key": "",
+    "invite": None, "digest": None, "at_ms": 5,
 }  # fmt: skip
 SCOPE = [["read"], "orders", b"*"]
 TOKEN = {
@@ -26,7 +27,7 @@ TOKEN = {
     "scopes": [SCOPE], "expires_ms": None, "quota_class": "default", "at_ms": 5,
 }  # fmt: skip
 SOUND: dict[str, dict[str, Any]] = {
-    commands.FOUND: {"cluster": "c" * 32, "node": 1, "token": None},
+    commands.FOUND: {"cluster": "c" * 32, "node": 1, "token": None, "founders": 3},
     commands.REGISTER: REGISTER,
     commands.NODE_STATE: {"node": 1, "state": "DEAD"},
     commands.DRAIN_NODE: {"node": 1, "undo": False},
@@ -47,6 +48,10 @@ SOUND: dict[str, dict[str, Any]] = {
     commands.DELETE_QUOTA: {"name": "gold"},
     commands.CREATE_TOKEN: TOKEN,
     commands.REVOKE_TOKEN: {"id": "0" * 16},
+    commands.CREATE_INVITE: {
+        "id": "0" * 16, "digest": bytes(32), "expires_ms": 9, "at_ms": 5,
+    },
+    commands.REVOKE_INVITE: {"id": "0" * 16},
     commands.PLAN: {
         "kind": "expand", "inputs": [[1, 1]], "outputs": [{"range": 1, "members": [1, 2]}],
         "reason": "why",

@@ -90,6 +90,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "node_rekey": {"node": 1, "key": "k"}, "producer_delete": {"name": "import"},
     "token_create": {"id": "0" * 16, "principal": "p", "scopes": [[["read"], "*", b"*"]]},
     "token_revoke": {"id": "0" * 16},
+    "node_invite": {"id": "0" * 16, "digest": bytes(32), "expires_ms": 9},
+    "node_uninvite": {"id": "0" * 16},
     "quota_set": {"name": "gold", "limits": {}}, "quota_delete": {"name": "gold"},
 }  # fmt: skip
 

@@ -243,7 +243,7 @@ def test_x13_what_decides_where_a_lease_begins_stays_though_it_ends_before() -> 
 
 
 def test_x13_a_snapshot_that_decides_where_a_lease_begins_stays_as_the_first_of_its_file() -> None:
-    """The lease ends before it and sees nothing; merged away, it let the lease see what is older."""
+    """The lease sees nothing. Once the snapshot was merged away, the lease saw what is older."""
     removal = Removal()
     assert removal.pass_snapshots(b"", None, 3) is None
     assert removal.take_lease(Lease("x", b"", None, 1, 99, removal.marks), 50) is None

@@ -1,0 +1,37 @@
+"""Operations on invitations of new nodes."""
+
+from typing import Final
+
+from .. import limits
+from .common import EMPTY, SMALL_BYTES, WHOLE_BYTES
+from .kinds import Array, Binary, Integer, Text
+from .operation import Operation, Permission, Retry, Sender
+from .record import Record
+
+INVITE_ID: Final = Text(16, 16)
+CLUSTER_ID: Final = Text(limits.cluster_id_bytes_max, 1)
+
+NODE_INVITE: Final = Operation(
+    "node_invite", 91,
+    "Let one new node join: whoever shows the text with this digest, once, before it expires. `ca` "
+    "is the key of the authority of the nodes' certificates, or `none` without TLS.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
+    Record({"id": INVITE_ID, "digest": Binary(32, 32), "expires_ms": Integer(1)}),
+    Record({"cluster": CLUSTER_ID, "ca": Text(64, 1)}, loose=True), SMALL_BYTES,
+)  # fmt: skip
+NODE_INVITES: Final = Operation(
+    "node_invites", 92, "Return the invitations that nobody has used, without what proves them.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.SAFE, EMPTY,
+    Record({"invites": Array(
+        Record({"id": INVITE_ID, "created_ms": Integer(), "expires_ms": Integer()}, loose=True),
+        limits.invites_max,
+    )}, loose=True),
+    WHOLE_BYTES,
+)  # fmt: skip
+NODE_UNINVITE: Final = Operation(
+    "node_uninvite", 93, "Take an invitation back.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
+    Record({"id": INVITE_ID}), EMPTY, SMALL_BYTES,
+)  # fmt: skip
+
+INVITES: Final = (NODE_INVITE, NODE_INVITES, NODE_UNINVITE)

@@ -1,0 +1,133 @@
+"""Invitations in the metadata: which new nodes the operators want.
+
+A new node with a key, that is in a cluster with TLS, has to bring an invitation: a certificate of
+the cluster's authority says that its holder is some node, and not that anybody wants it here now.
+The command that registers the node uses the invitation up. So a repetition of that command by the
+same node, whose answer was lost, finds the node registered, and any other node finds nothing.
+
+While a cluster is being founded by several nodes, those `founders` need none: they have named each
+other (`--bootstrap-expect`). Nor does the holder of a key that a node of the cluster has: a machine
+that lost its disk joins again by itself, as another node.
+"""
+
+import hmac
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from ..client import limits
+from ..client.errors import Conflict, InvalidArgument, LimitExceeded, NotFound, Unauthorized
+from ..client.tokens import is_id
+from .command_fields import number, text
+from .model import NodeRecord
+from .tables import Kind, Table
+from .tokens import check_digest
+
+Command = dict[str, Any]
+Answer = dict[str, Any]
+
+ASK: Final = "ask an operator for a new one (`lognode node invite`)"
+
+
+class Invite(NamedTuple):
+    """An invitation that nobody has used. Times are milliseconds since 1970."""
+
+    invite_id: str
+    digest: bytes
+    created_ms: int
+    expires_ms: int
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Whether it is of no use any more."""
+        return self.expires_ms <= now_ms
+
+    def __repr__(self) -> str:
+        return f"Invite({self.invite_id})"
+
+
+def _read(told: Any) -> tuple[str, Invite]:
+    invite = Invite(*told)
+    return invite.invite_id, invite
+
+
+INVITES: Final = Kind("invites", lambda _, invite: list(invite), _read, is_numbered=False)
+
+
+class Known(Protocol):
+    """What the commands below change."""
+
+    invites: Table[str, Invite]
+    nodes: Table[int, NodeRecord]
+
+    @property
+    def founders(self) -> int: ...
+
+    @property
+    def next_ids(self) -> Mapping[str, int]: ...
+
+
+def create(state: Known, command: Command) -> Answer:
+    """Keep an invitation, and forget those that have expired. Doing it twice is doing it once.
+
+    Raises InvalidArgument, LimitExceeded, Conflict for an id that another one has.
+    """
+    invite_id, digest = text(command, "id"), check_digest(command.get("digest"))
+    created_ms, expires_ms = number(command, "at_ms"), number(command, "expires_ms")
+    if not is_id(invite_id):
+        raise InvalidArgument(f"id {invite_id!r}; an id has 16 hexadecimal digits", what="id")
+    if not 0 < expires_ms - created_ms <= limits.invite_expiry_ms_max:
+        raise InvalidArgument(
+            f"the invitation would expire in {(expires_ms - created_ms) // 1000} s; allowed are up "
+            f"to {limits.invite_expiry_ms_max // 86_400_000} days", what="expires_ms",
+        )  # fmt: skip
+    known = state.invites.get(invite_id)
+    if known is not None:
+        if known.digest != digest:
+            raise Conflict(f"invitation {invite_id} exists already; draw another one")
+        return {"id": invite_id}
+    for old in [each for each in state.invites.values() if each.is_expired(created_ms)]:
+        del state.invites[old.invite_id]
+    if len(state.invites) >= limits.invites_max:
+        raise LimitExceeded(
+            f"{len(state.invites)} nodes are invited; at most {limits.invites_max} are allowed at "
+            "a time: take some back with `lognode node uninvite`",
+            limit="invites_max", value=len(state.invites) + 1, allowed=limits.invites_max,
+        )  # fmt: skip
+    state.invites[invite_id] = Invite(invite_id, digest, created_ms, expires_ms)
+    return {"id": invite_id}
+
+
+def revoke(state: Known, command: Command) -> Answer:
+    """Take an invitation back. Raises NotFound for one that is gone, used or not."""
+    invite_id = text(command, "id")
+    if invite_id not in state.invites:
+        raise NotFound(
+            f"no invitation {invite_id}: it was used, taken back, or has expired; "
+            "`lognode node invites` shows all"
+        )
+    del state.invites[invite_id]
+    return {}
+
+
+def admit(state: Known, command: Command, key: str) -> None:
+    """Use up what a new node brings. `key`: of its certificate, "" without TLS. Raises Unauthorized
+    for a node that nobody has invited."""
+    invite_id, digest = text(command, "invite"), command.get("digest")
+    if not invite_id:
+        known = {node.key for node in state.nodes.values() if node.state != "REMOVED"}
+        if key and key not in known and state.next_ids["node"] > state.founders:
+            raise Unauthorized(
+                "a new node needs an invitation to join this cluster: make one with `lognode node "
+                "invite --out FILE`, and start the node with --invitation FILE"
+            )
+        return
+    invite = state.invites.get(invite_id)
+    if invite is None:
+        raise Unauthorized(
+            f"invitation {invite_id} is unknown here: it was used, taken back, or is of another "
+            f"cluster; {ASK}"
+        )
+    if invite.is_expired(number(command, "at_ms")):
+        raise Unauthorized(f"invitation {invite_id} has expired; {ASK}")
+    if not hmac.compare_digest(check_digest(digest), invite.digest):
+        raise Unauthorized(f"invitation {invite_id} does not have that secret; {ASK}")
+    del state.invites[invite_id]

@@ -1,0 +1,160 @@
+"""X4: a new node of a cluster with TLS needs an invitation: once, in time, and of that cluster."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pki import HOSTS
+
+import lognode
+from lognode import testing
+from lognode.client.invitation import parse
+from lognode.client.ports import free_ports
+from lognode.client.private_files import write_private
+from lognode.node.ca import Authority
+from lognode.node.dev import LocalNode
+
+pytestmark = pytest.mark.cluster
+
+CLUSTER = "0123456789abcdef" * 2
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+    with testing.cluster(tmp_path_factory.mktemp("invites"), 1, tls=True, auth=True) as cluster:
+        testing.wait_healthy(cluster)
+        yield cluster
+
+
+class Newcomer:
+    """An empty node on its way into the cluster."""
+
+    def __init__(
+        self, cluster: testing.LocalCluster, root: Path, invitation: str | None,
+        ca: Path | None = None,
+    ) -> None:  # fmt: skip
+        assert cluster.tls is not None
+        issued = cluster.tls.authority.node(f"new{time.monotonic_ns()}", HOSTS, 5)
+        root.mkdir(exist_ok=True)
+        self.file = root / "invitation"
+        flags = ["--tls-cert", str(issued.cert), "--tls-key", str(issued.key),
+                 "--tls-ca", str(ca or cluster.tls.directory / "ca.crt"),
+                 "--secret-file", str(cluster.root / "secret"), "--join-timeout", "5"]  # fmt: skip
+        if invitation is not None:
+            write_private(self.file, invitation.encode())
+            flags += ["--invitation", str(self.file)]
+        port, http = free_ports(2)
+        self.node = LocalNode(9, root, port, http, cluster.nodes[0].address, flags, cluster.tls)
+        self.node._flags = tuple(flags)
+
+    def refused(self) -> str:
+        """Start; the end of the log once it has ended."""
+        self.node.start()
+        testing.eventually(lambda: not self.node.running, what="it ends")
+        assert self.node.exit_code
+        return self.node.log_tail(4)
+
+
+@pytest.fixture
+def client(cluster: testing.LocalCluster) -> Iterator[lognode.Client]:
+    with lognode.Client(cluster.servers, timeout=20) as client:
+        yield client
+
+
+def count(client: lognode.Client) -> int:
+    return len(client.admin.nodes())
+
+
+def test_X4_nobody_joins_without_an_invitation(
+    cluster: testing.LocalCluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    before = count(client)
+    told = Newcomer(cluster, tmp_path, None).refused()
+    assert "a new node needs an invitation to join this cluster" in told
+    assert "lognode node invite --out FILE" in told
+    assert count(client) == before
+
+
+def test_X4_an_invitation_lets_one_node_in_and_no_other(
+    cluster: testing.LocalCluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    out = tmp_path / "made"
+    command = [sys.executable, "-m", "lognode.node.main", "node", "invite",
+               "--server", cluster.servers, "--out", str(out)]  # fmt: skip
+    invite_id = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    line = out.read_text().strip()
+    assert parse(line).id == invite_id
+    assert [row["id"] for row in client.admin.invites()] == [invite_id]
+    before = count(client)
+    first = Newcomer(cluster, tmp_path / "first", line)
+    first.node.start()
+    try:
+        first.node.wait_ready()
+        assert count(client) == before + 1
+        assert client.admin.invites() == []
+        told = Newcomer(cluster, tmp_path / "second", line).refused()
+        assert f"invitation {invite_id} is unknown here: it was used" in told
+        assert count(client) == before + 1
+        # The node comes back without it, and nobody has seen the secret.
+        secret = parse(line).token.partition(".")[2]
+        shown = Path(f"/proc/{first.node.pid}/cmdline").read_text()
+        assert secret not in shown
+        first.file.unlink()
+        first.node.kill()
+        first.node._flags = first.node._flags[:-2]
+        first.node.start()
+        first.node.wait_ready()
+        for node in (*cluster.nodes, first.node):
+            assert secret not in node.log_path.read_text()
+    finally:
+        first.node.stop()
+
+
+def test_X4_an_invitation_expires_or_is_taken_back(
+    cluster: testing.LocalCluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    short = client.admin.invite_node(expires_s=1.0)
+    time.sleep(1.1)
+    assert "has expired" in Newcomer(cluster, tmp_path / "a", short["invitation"]).refused()
+    back = client.admin.invite_node()
+    client.admin.uninvite_node(back["id"])
+    assert "taken back" in Newcomer(cluster, tmp_path / "b", back["invitation"]).refused()
+    with pytest.raises(lognode.NotFound, match="lognode node invites"):
+        client.admin.uninvite_node(back["id"])
+    with pytest.raises(lognode.InvalidArgument, match="up to 7 days"):
+        client.admin.invite_node(expires_s=8 * 86_400)
+
+
+def test_X4_the_secret_goes_to_no_other_cluster(
+    cluster: testing.LocalCluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    made = client.admin.invite_node()
+    mine = parse(made["invitation"])
+    other = mine._replace(cluster=CLUSTER)
+    told = Newcomer(cluster, tmp_path / "a", other.text()).refused()
+    assert f"is a node of cluster {mine.cluster}, and the invitation is of cluster" in told
+    foreign = Authority.create(tmp_path / "ca", "foreign", 5)
+    of_another = mine._replace(ca="ab" * 32)
+    told = Newcomer(cluster, tmp_path / "b", of_another.text()).refused()
+    assert "is of a cluster whose CA has the key abab" in told
+    told = Newcomer(cluster, tmp_path / "c", mine.text(), tmp_path / "ca" / "ca.crt").refused()
+    assert "--tls-ca" in told, foreign
+    told = Newcomer(cluster, tmp_path / "d", "no invitation").refused()
+    assert "give the line that `lognode node invite` printed" in told
+    assert [row["id"] for row in client.admin.invites()] == [made["id"]], "it is still good"
+    client.admin.uninvite_node(made["id"])
+
+
+def test_who_may_not_administer_invites_nobody(
+    cluster: testing.LocalCluster, client: lognode.Client
+) -> None:
+    token = client.admin.create_token("app", ["read,append,trim,group,describe"])["token"]
+    where = cluster.servers.partition("&token=")[0]
+    with (
+        lognode.Client(where, token=token, timeout=20) as app,
+        pytest.raises(lognode.Unauthorized, match="node_invite needs the verb admin"),
+    ):
+        app.admin.invite_node()
