@@ -1,23 +1,29 @@
-"""The audit of a node: its parts, put together and kept going (X7).
+"""What a node writes down for the cluster, put together and kept going (X7): its audit, and what
+tenants have used.
 
-Records are always lines of the node's log. They go to the log `_audit` as well while the cluster
-knows its clients, by tokens or by TLS: only then does a record name somebody.
+Audit records are always lines of the node's log. They go to the log `_audit` as well while the
+cluster knows its clients, by tokens or by TLS: only then does a record name somebody. The log
+`_usage` has what tenants have used.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from types import ModuleType
 from typing import Any, Final
 
 from ..client.connection import Connection
+from . import audit_trail, usage_trail
 from .audit import Audit
-from .audit_trail import NAME, RETENTION_MS, AuditTrail
+from .audit_trail import AuditTrail
 from .controller_replica import ControllerReplica
 from .data_directory import Identity
 from .own_appends import OwnAppends
+from .quotas import Quotas
 from .reserved import Reserved
 from .system_log import SystemLog
+from .usage_trail import UsageTrail
 from .view import View
 
 _LOOK_S: Final = 5.0
@@ -39,6 +45,7 @@ class Auditing:
         view: View,
         connection: Callable[[int], Connection | None],
         create: Serve,
+        quotas: Quotas,
         wall_ms: Callable[[], int],
         is_known: Callable[[], bool],
     ) -> None:
@@ -48,7 +55,11 @@ class Auditing:
         )  # fmt: skip
         self._node = identity.node_id
         self.reserved = Reserved(lambda: view.metadata)
-        self._log = SystemLog(NAME, partial(own.append, NAME, RETENTION_MS))
+        self._log = _log_of(audit_trail, own)
+        self._usage_log = _log_of(usage_trail, own)
+        self._usage = UsageTrail(
+            identity.node_id, identity.boot, quotas, wall_ms, self._usage_log.put
+        )
         trail = AuditTrail(
             identity.node_id, identity.boot, wall_ms, self._log.put, is_known=is_known
         )
@@ -59,12 +70,16 @@ class Auditing:
         replica.on_command = partial(self.audit.commanded, self._node)
 
     async def run(self) -> None:
-        """Write to the log, and tell of what was counted, until cancelled."""
-        writing = asyncio.ensure_future(self._log.run())
-        try:
-            while not writing.done():
-                await asyncio.wait((writing,), timeout=_LOOK_S)
-                self.audit.look()
-            await writing
-        finally:
-            writing.cancel()
+        """Write to the logs, and tell of what was counted, until cancelled."""
+        async with asyncio.TaskGroup() as parts:
+            for part in (self._log.run(), self._usage_log.run(), self._usage.run(), self._look()):
+                parts.create_task(part)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self.audit.look()
+
+
+def _log_of(trail: ModuleType, own: OwnAppends) -> SystemLog:
+    return SystemLog(trail.NAME, partial(own.append, trail.NAME, trail.RETENTION_MS))

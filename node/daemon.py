@@ -456,6 +456,7 @@ class Node:
         self._auditing = Auditing(
             identity=identity, view=self._view, connection=self._links.connection,
             create=self._cluster.create_log, wall_ms=self._clocks.wall_ms,
+            quotas=self._entrance.gate.quotas,
             is_known=lambda: self._entrance.accesses.is_on or self._tls is not None,
         )  # fmt: skip
         body = registration(

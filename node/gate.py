@@ -107,6 +107,15 @@ class Gate:
         spender.connections += 1
         self._principals[connection] = spender
 
+    def check_room(self, principal: Principal) -> None:
+        """Raise Overloaded where one more connection of the principal is one too many."""
+        spender = self.quotas.principal(principal.name, principal.quota_class)
+        spender.check("connections", spender.connections + 1)
+
+    def names_allowed(self, principal: Principal) -> int:
+        """How many names of producers the principal's quota allows; 0: any number."""
+        return self._metadata().quotas.get(principal.quota_class, {}).get("producers", 0)
+
     def closed(self, connection: ServerConnection) -> None:
         """A connection has ended."""
         spender = self._principals.pop(connection, None)

@@ -51,12 +51,18 @@ class ProducerService:
 
     async def open(self, body: Body) -> Body:
         """A producer id: of a name, with a higher epoch, or a block of anonymous ones. `owner`: the
-        principal that asks, "" while clients have no names."""
+        principal that asks, "" while clients have no names; `allowed`: the names that its quota
+        allows, 0 for any number."""
         name = body["name"]
         if name is None:
             return await self._command({"op": commands.OPEN_ANONYMOUS, "owner": body["owner"]})
         return await self._command(
-            {"op": commands.OPEN_NAMED, "name": name, "owner": body["owner"]}
+            {
+                "op": commands.OPEN_NAMED,
+                "name": name,
+                "owner": body["owner"],
+                "allowed": body["allowed"],
+            }
         )
 
     async def delete(self, body: Body) -> Body:

@@ -13,17 +13,20 @@ as many as the logs allow; what a tenant without logs has used stays counted whe
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from ..client import limits
-from ..client.protocol.quotas import COUNTERS, RATES
+from ..client.errors import Overloaded
+from ..client.protocol.quotas import COUNTERS, COUNTS, RATES
 
 APPEND_BYTES, APPEND_RECORDS, READ_BYTES, READ_RECORDS, REQUESTS, CPU = range(len(RATES))
 REFUSED: Final = len(RATES)
 """Requests that were refused for a quota; `requests` counts them too."""
 APPLIED: Final = (APPEND_BYTES, APPEND_RECORDS)
 MS_PER_S: Final = 1_000.0
+_RETRY_S: Final = 1.0
 _COUNTERS: Final = len(COUNTERS)
 
 Limits = Mapping[str, int]
@@ -63,7 +66,8 @@ class Spender:
     """A principal or a tenant. `used` counts by `COUNTERS`, but for what its payers hold."""
 
     __slots__ = (
-        "buckets", "connections", "is_limited", "label", "name", "payers", "quota", "used",
+        "allowed", "buckets", "connections", "follows", "is_limited", "label", "name", "payers",
+        "quota", "used",
     )  # fmt: skip
 
     def __init__(self, label: str, name: str, quota: str) -> None:
@@ -74,6 +78,10 @@ class Spender:
         """The name of its quota."""
         self.connections = 0
         """Those that are open."""
+        self.follows = 0
+        """Those that are under way."""
+        self.allowed: Limits = {}
+        """The limits of its quota that are not of rates."""
         self.payers: dict[Spender | None, Payer] = {}
         """Of a principal, by tenant."""
         self.used = [0.0] * _COUNTERS
@@ -89,6 +97,17 @@ class Spender:
             elif bucket is None or bucket.rate != rate:
                 self.buckets[at] = Bucket(rate, now)
         self.is_limited = any(self.buckets)
+        self.allowed = {kind: found[kind] for kind in COUNTS if kind in found}
+
+    def check(self, kind: str, count: int) -> None:
+        """Raise Overloaded where the quota allows fewer of that kind at a time."""
+        allowed = self.allowed.get(kind)
+        if allowed is not None and count > allowed:
+            raise Overloaded(
+                f"{self.label} {self.name} would have {count} {kind} on this node, and its quota "
+                f"allows {allowed}; end one, or ask for more (`lognode quota set`)",
+                retry_after=_RETRY_S, quota=kind,
+            )  # fmt: skip
 
     def refusal(self, kinds: Iterable[int], now: float) -> Refusal | None:
         """Why nothing of these kinds may begin now: the bucket that takes longest to fill."""
@@ -143,6 +162,20 @@ class Payer:
         self.used[kind] += amount
         if self.is_limited:
             self.take(kind, amount)
+
+    @contextmanager
+    def follows(self) -> Iterator[None]:
+        """Count a follow for as long as the block lasts. Raises Overloaded."""
+        spenders = [self.principal] if self.tenant is None else [self.principal, self.tenant]
+        for spender in spenders:
+            spender.check("follows", spender.follows + 1)
+        for spender in spenders:
+            spender.follows += 1
+        try:
+            yield
+        finally:
+            for spender in spenders:
+                spender.follows -= 1
 
     def ran(self, seconds: float) -> None:
         """A turn of the loop was used."""

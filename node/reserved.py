@@ -10,9 +10,9 @@ from ..client.errors import Unauthorized
 from ..client.protocol import Operation, Permission
 from ..client.protocol.cluster import CREATE_LOG
 from ..partitions.metadata import Metadata
-from .audit_trail import NAME
+from . import audit_trail, usage_trail
 
-LOGS: Final = frozenset({NAME})
+LOGS: Final = frozenset({audit_trail.NAME, usage_trail.NAME})
 _WRITES: Final = frozenset({Permission.APPEND, Permission.TRIM})
 
 Body = dict[str, Any]

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -140,18 +141,26 @@ class Server:
                 "check the address"
             )
         if hello.role == "client":
-            return self._accesses.of_client(
+            found = self._accesses.of_client(
                 Shown(
                     hello.token, connection.certificate, connection.address,
                     private=connection.is_private,
                 )
             )  # fmt: skip
+            return self._later(found) if isinstance(found, Awaitable) else self._with_room(found)
         if self._accesses.is_on and not self._proves_nodes:
             raise Unauthorized(
                 "this cluster has tokens and cannot tell its nodes from others; start every node "
                 "with --secret-file, or with TLS"
             )
         return None
+
+    def _with_room(self, access: Access) -> Access:
+        self._gate.check_room(access.principal)
+        return access
+
+    async def _later(self, found: Awaitable[Access]) -> Access:
+        return self._with_room(await found)
 
     def operation(self, connection: ServerConnection, number: int) -> Operation:
         operation = by_number(number)
@@ -208,8 +217,10 @@ class Server:
             seen = {**body, "key": "" if certificate is None else certificate.key}
             return self._audited(request, self._join(seen))
         if operation is PRODUCER_OPEN:
-            access = request.connection.access
-            body = {**body, "owner": "" if access is None else access.owner}
+            connection = request.connection
+            owner = "" if connection.access is None else connection.access.owner
+            allowed = self._gate.names_allowed(connection.principal)
+            body = {**body, "owner": owner, "allowed": allowed}
         paid = self._paid_handlers.get(operation)
         if paid is not None:
             return self._paid(request, paid)
@@ -293,7 +304,10 @@ class Server:
     async def _follow(self, request: Request, payer: Payer | None) -> None:
         replica = self._data.find(request.body)
         keys = request.body["keys"] or ()
-        with self._follows.one_more(request.connection, len(keys)):
+        with (
+            self._follows.one_more(request.connection, len(keys)),
+            nullcontext() if payer is None else payer.follows(),
+        ):
             await self._follow_on(replica, request, payer)
 
     async def _follow_on(

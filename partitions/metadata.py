@@ -247,6 +247,7 @@ class Metadata(MetadataState):
             spans = allocate.spans_at(split_at)
         else:
             spans = allocate.even_spans(command.get("ranges") or 1)
+        quota.check_logs(self.quotas, name, self.logs.ids)
         bounds.check_logs(self)
         bounds.check_ranges(self, len(spans))
         homes = self._homes()

@@ -112,8 +112,9 @@ def open_anonymous(state: Known, command: Command) -> Answer:
 
 
 def open_named(state: Known, command: Command) -> Answer:
-    """Open a name. The command has the `name`, its `owner`, the leader's clock `at_ms`, and a
-    `key` of 16 random bytes, of which the first one that is ever committed stays.
+    """Open a name. The command has the `name`, its `owner`, how many names the owner's quota has
+    `allowed` (0: any number), the leader's clock `at_ms`, and a `key` of 16 random bytes, of which
+    the first one that is ever committed stays.
 
     Raises InvalidArgument, LimitExceeded; Unauthorized for a name of somebody else.
     """
@@ -122,7 +123,7 @@ def open_named(state: Known, command: Command) -> Answer:
     key = _drawn(command)
     known = state.producers.named(name)
     if known is None:
-        _check_room(state, name, owner)
+        _check_room(state, name, owner, command_fields.number(command, "allowed"))
         key = state.producer_ids.get("key", key)
         state.producer_ids["key"] = key
         known = Named(_next(state, "number"), name, _id_of(key, owner, name), 0, 0, owner)
@@ -195,11 +196,12 @@ def _checked_name(command: Command) -> str:
     return name
 
 
-def _check_room(state: Known, name: str, owner: str) -> None:
+def _check_room(state: Known, name: str, owner: str, quota: int) -> None:
     """Raise LimitExceeded where one more name is too many, for its owner or for the cluster."""
     size = len(name.encode())
     count, held = state.producers.of_owner(owner)
     for limit, value, allowed in (
+        ("quota of producers", count + 1, quota or count + 1),
         ("producers_named_per_principal_max", count + 1, limits.producers_named_per_principal_max),
         ("producer_names_bytes_per_principal_max", held + size,
          limits.producer_names_bytes_per_principal_max),

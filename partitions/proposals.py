@@ -71,7 +71,8 @@ _RECORDS: Final[Mapping[str, Record]] = {
     commands.DELETE_LOG: cluster.DELETE_LOG.request,
     commands.OPEN_ANONYMOUS: Record(_OPENING),
     commands.OPEN_NAMED: Record(
-        {**_OPENING, "name": Text(limits.producer_name_bytes_max, 1), "at_ms": _AT}
+        {**_OPENING, "name": Text(limits.producer_name_bytes_max, 1), "at_ms": _AT,
+         "allowed": Optional(Integer(), 0)}
     ),
     commands.DELETE_PRODUCER: cluster.PRODUCER_DELETE.request,
     commands.EXPIRE_PRODUCERS: Record({

@@ -5,18 +5,17 @@ tenant: the quota holds for all logs whose names begin with it, whoever uses the
 that of a class of principals: each principal of the class has the whole quota for itself. `default`
 is the class of principals that have no other.
 
-A limit per second holds on each node by itself, with a burst of one second.
+A limit per second holds on each node by itself, with a burst of one second. So do limits of
+connections and follows; those of logs and of names of producers hold in the cluster.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ..client import limits
 from ..client.errors import InvalidArgument, LimitExceeded, NotFound
-from ..client.protocol.quotas import RATES
+from ..client.protocol.quotas import COUNTS, KINDS, OF_CLASSES, OF_TENANTS
 from . import log_names
-
-KINDS: Final = RATES
 
 Limits = Mapping[str, int]
 Quotas = Mapping[str, Limits]
@@ -50,6 +49,12 @@ def changed(quotas: Quotas, name: str, changes: object) -> Limits:
             raise InvalidArgument(
                 f"quota of {kind!r}; {', '.join(KINDS)} can be limited", what="limits"
             )
+        fitting = OF_TENANTS if name.endswith("/") else OF_CLASSES
+        if kind in COUNTS and kind not in fitting:
+            raise InvalidArgument(
+                f"{kind} of {name!r}; of a {'tenant' if name.endswith('/') else 'class'} these can "
+                f"be limited: {', '.join(fitting)}, and rates", what="limits",
+            )  # fmt: skip
         if limit is None:
             found.pop(kind, None)
         elif type(limit) is not int or not 1 <= limit <= limits.quota_max:
@@ -61,6 +66,22 @@ def changed(quotas: Quotas, name: str, changes: object) -> Limits:
         else:
             found[kind] = limit
     return {kind: found[kind] for kind in KINDS if kind in found}
+
+
+def check_logs(quotas: Quotas, name: str, names: Iterable[str]) -> None:
+    """Raise LimitExceeded where the tenant of a new log has as many logs as its quota allows;
+    `names` are those of all logs."""
+    tenant = tenant_of(name)
+    allowed = quotas.get(tenant, {}).get("logs")
+    if allowed is None:
+        return
+    count = sum(tenant_of(each) == tenant for each in names) + 1
+    if count > allowed:
+        raise LimitExceeded(
+            f"tenant {tenant} would have {count} logs, and its quota allows {allowed}; delete one, "
+            "or ask for more (`lognode quota set`)",
+            limit="quota of logs", value=count, allowed=allowed,
+        )  # fmt: skip
 
 
 def existing(quotas: Quotas, name: str) -> Limits:

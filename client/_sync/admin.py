@@ -205,7 +205,9 @@ class Admin:
         it, whoever uses them. Any other name is that of a class of principals, each of which has
         the whole quota for itself; `default` is the class of those that have no other.
         The limits, each per second and node: `append_bytes`, `append_records`, `read_bytes`,
-        `read_records`, `requests`, `cpu_ms` (milliseconds of the node's event loop).
+        `read_records`, `requests`, `cpu_ms` (milliseconds of the node's event loop). And what there
+        may be at a time: of a class `connections` and `follows` on each node and names of
+        `producers` in the cluster, of a tenant `follows` on each node and `logs` in the cluster.
         Returns the `name` and all its `limits`. Doing it twice is doing it once.
         Raises InvalidArgument, LimitExceeded for one quota too many.
         """

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from ..protocol.quotas import COUNTERS, RATES
+from ..protocol.quotas import COUNTERS, KINDS, RATES
 from ..types import UNCHANGED
-from .parser import Parser, UsageError, rate
+from .parser import Parser, UsageError, rate, whole
 from .verb import Call, Verb
 from .verbs_logs import confirm
 
-_COLUMNS = ("name", *RATES)
+_COLUMNS = ("name", *KINDS)
 _FLAGS = {
     "append_bytes": ("RATE", "bytes appended, as 10MB/s"),
     "append_records": ("RATE", "records appended, as 20000/s"),
@@ -16,11 +16,19 @@ _FLAGS = {
     "read_records": ("RATE", "records read"),
     "requests": ("RATE", "requests of any kind"),
     "cpu_ms": ("RATE", "milliseconds of the node's event loop, as 300/s: 30 percent"),
+    "connections": ("N", "connections to each node, of a principal"),
+    "follows": ("N", "follows at each node, of a principal or of a tenant's logs"),
+    "producers": ("N", "names of producers, of a principal"),
+    "logs": ("N", "logs, of a tenant"),
 }
 
 
 def _nothing(_: Parser) -> None:
     return None
+
+
+def _count(text: str) -> int | None:
+    return None if text == "none" else whole(text)
 
 
 def _name(parser: Parser) -> None:
@@ -32,19 +40,19 @@ def _name(parser: Parser) -> None:
 
 def _set_arguments(parser: Parser) -> None:
     _name(parser)
-    for kind in RATES:
+    for kind in KINDS:
         metavar, text = _FLAGS[kind]
         parser.add_argument(
-            f"--{kind.replace('_', '-')}", type=rate, default=UNCHANGED, metavar=metavar,
-            help=f"{text}; none: no limit",
+            f"--{kind.replace('_', '-')}", type=rate if kind in RATES else _count,
+            default=UNCHANGED, metavar=metavar, help=f"{text}; none: no limit",
         )  # fmt: skip
 
 
 async def _set(call: Call) -> None:
-    given = {kind: getattr(call.options, kind) for kind in RATES}
+    given = {kind: getattr(call.options, kind) for kind in KINDS}
     changes = {kind: limit for kind, limit in given.items() if limit is not UNCHANGED}
     if not changes:
-        flags = ", ".join(f"--{kind.replace('_', '-')}" for kind in RATES)
+        flags = ", ".join(f"--{kind.replace('_', '-')}" for kind in KINDS)
         raise UsageError(f"nothing to limit; give one of {flags}")
     quota = await call.client.admin.set_quota(call.options.name, changes)
     call.printer.record(_row(quota), _COLUMNS)
@@ -74,7 +82,7 @@ async def _usage(call: Call) -> None:
 
 
 def _row(quota: dict[str, Any]) -> dict[str, Any]:
-    return {"name": quota["name"]} | {kind: quota["limits"].get(kind) for kind in RATES}
+    return {"name": quota["name"]} | {kind: quota["limits"].get(kind) for kind in KINDS}
 
 
 VERBS = (

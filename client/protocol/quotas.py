@@ -13,6 +13,15 @@ RATES: Final = (
 )  # fmt: skip
 """What is limited per second, on each node. `cpu_ms` are milliseconds of the node's event loop."""
 
+OF_CLASSES: Final = ("connections", "follows", "producers")
+"""What each principal of a class may have at a time: connections and follows on each node, names of
+producers in the cluster."""
+OF_TENANTS: Final = ("follows", "logs")
+"""What a tenant may have at a time: follows on each node, logs in the cluster."""
+COUNTS: Final = tuple(dict.fromkeys((*OF_CLASSES, *OF_TENANTS)))
+KINDS: Final = (*RATES, *COUNTS)
+"""All that can be limited."""
+
 COUNTERS: Final = (*RATES, "refused")
 """What a node counts: what is limited, and requests that were refused for a quota."""
 
