@@ -172,6 +172,9 @@ class Server:
             raise Unauthorized(f"{operation} is for nodes")
         if operation.sender is Sender.PEER and not (is_node and _node(connection)):
             raise Unauthorized(f"{operation} is for nodes of the cluster")
+        if is_node and operation.sender in (Sender.CLIENT, Sender.OPERATOR):
+            # No scope limits a node: who is none of the cluster yet may only ask to join.
+            self._known_peers.asker(hello, operation)
         return operation
 
     def opened(self, connection: ServerConnection) -> Principal | None:

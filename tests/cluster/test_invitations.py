@@ -1,19 +1,24 @@
 """X4: a new node of a cluster with TLS needs an invitation: once, in time, and of that cluster."""
 
+import asyncio
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pki import HOSTS
 
 import lognode
 from lognode import testing
+from lognode.client.connection import dial
 from lognode.client.invitation import parse
 from lognode.client.ports import free_ports
 from lognode.client.private_files import write_private
+from lognode.client.protocol import OPERATIONS
+from lognode.client.tls import DialTls, dial_context
 from lognode.node.ca import Authority
 from lognode.node.dev import LocalNode
 
@@ -158,3 +163,39 @@ def test_who_may_not_administer_invites_nobody(
         pytest.raises(lognode.Unauthorized, match="node_invite needs the verb admin"),
     ):
         app.admin.invite_node()
+
+
+def test_X5_a_certificate_alone_is_no_operator_and_no_client(
+    cluster: testing.LocalCluster, client: lognode.Client
+) -> None:
+    """No scope limits a node, and whoever had a certificate and the role of a node was one."""
+    assert cluster.tls is not None
+    issued = cluster.tls.authority.node("stranger", HOSTS, 5)
+    context = dial_context(cluster.tls.directory / "ca.crt", issued.cert, issued.key,
+                           check_host=False)  # fmt: skip
+    secret = (cluster.root / "secret").read_bytes().strip()
+    made_up = {"cluster": client.metadata()["cluster"], "node": 99, "incarnation": 5}
+    first = cluster.nodes[0]
+
+    async def ask(address: str, name: str, body: dict[str, Any], hello: dict[str, Any]) -> None:
+        host, port = address.rsplit(":", 1)
+        link = await dial(
+            host, int(port), role="node", secret=secret, tls=DialTls(context), **hello
+        )
+        try:
+            deadline = asyncio.get_running_loop().time() + 5
+            await link.request(OPERATIONS[name], body, deadline=deadline)
+        finally:
+            link.close()
+
+    for name, body in (
+        ("node_invite", {"id": "0" * 16, "digest": bytes(32), "expires_ms": 1}),
+        ("node_invites", {}), ("token_list", {}), ("metadata", {}), ("status", {}),
+        ("create_log", {"name": "mine"}), ("node_drain", {"node": 1}),
+    ):  # fmt: skip
+        for address, hello in ((first.address, {}), (first.peer, made_up)):
+            with pytest.raises(lognode.LognodeError) as caught:
+                asyncio.run(ask(address, name, body, hello))
+            assert caught.value.code in ("UNAUTHORIZED", "UNAVAILABLE"), (name, caught.value)
+    assert "mine" not in {each["name"] for each in client.logs()}
+    assert client.admin.invites() == []
