@@ -28,7 +28,8 @@ PARTIAL = "fetch-"
 """What the name of a part of a file in tmp/ begins with; its content id follows."""
 ADMIN_TOKEN = "admin.token"
 _OURS = frozenset({
-    "wal", "meta.mdb", "files", "tmp", "lock", "meta.mdb-lock", ADMIN_TOKEN, f".{ADMIN_TOKEN}.new"
+    "wal", "meta.mdb", "files", "tmp", "lock", "meta.mdb-lock", "meta.mdb.new",
+    "meta.mdb.new-lock", ADMIN_TOKEN, f".{ADMIN_TOKEN}.new"
 })  # fmt: skip
 _OF_A_DISK = frozenset({"lost+found"})
 """What a mounted file system brings along."""

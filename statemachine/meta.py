@@ -8,6 +8,7 @@ a flipped bit is found and not believed (promise S12, executions 1.28).
 import os
 import struct
 from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -22,7 +23,7 @@ from ..client.invariants import DiskFailure
 _CRC: Final = struct.Struct(">I")
 _RESERVED_BYTES: Final = 4 << 20
 """Pages that a new environment has free: rows are committed to them on a disk that is full."""
-_RESERVE: Final = "reserve"
+_RESERVE: Final = b"reserve"
 _LOCK_FILE_BYTES: Final = 8192
 """More than LMDB wants; it uses what there is."""
 
@@ -56,30 +57,14 @@ class LmdbMeta(MetaStore):
     def __init__(self, path: Path, *, map_bytes: int = limits.meta_map_bytes) -> None:
         self._path = path
         _reserve_lock_file(path)
-        fresh = not path.exists()
+        if not path.exists():
+            _make(path, map_bytes)
         try:
-            self._environment = lmdb.open(
-                str(path), map_size=map_bytes, subdir=False, metasync=True, sync=True,
-                max_readers=16, lib_version=0, mode=0o600,
-            )  # fmt: skip
+            self._environment = _opened(path, map_bytes)
         except lmdb.Error as error:
-            if fresh:  # half made: the next start could not open it
-                path.unlink(missing_ok=True)
-            if fresh or isinstance(error, lmdb.DiskError):
+            if isinstance(error, lmdb.DiskError):
                 raise DiskFailure(f"opening {path} failed: {error}") from error
             raise CorruptData(f"{path} cannot be opened: {error}") from None
-        if fresh:
-            try:
-                self._reserve(min(_RESERVED_BYTES, map_bytes // 4))
-            except DiskFailure:
-                self.close()
-                path.unlink(missing_ok=True)
-                raise
-
-    def _reserve(self, size: int) -> None:
-        """Have the file so large that its pages are free for later transactions."""
-        self.commit({_RESERVE: bytes(size)})
-        self.commit({}, (_RESERVE,))
 
     def get(self, key: str) -> Any | None:
         try:
@@ -127,6 +112,42 @@ class LmdbMeta(MetaStore):
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
+
+
+def _make(path: Path, map_bytes: int) -> None:
+    """Make an environment whose pages are free for later transactions.
+
+    It gets its name once it is durable: LMDB writes its first pages without a sync, and what a loss
+    of power leaves of them is no environment.
+    """
+    new, lock = Path(f"{path}.new"), Path(f"{path}.new-lock")
+    try:
+        new.unlink(missing_ok=True)
+        _reserve_lock_file(new)
+        with closing(_opened(new, map_bytes)) as environment:
+            with environment.begin(write=True) as transaction:
+                transaction.put(_RESERVE, bytes(min(_RESERVED_BYTES, map_bytes // 4)))
+            with environment.begin(write=True) as transaction:
+                transaction.delete(_RESERVE)
+        new.rename(path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except (lmdb.Error, OSError) as error:
+        raise DiskFailure(f"making {path} failed: {error}") from error
+    finally:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
+
+
+def _opened(path: Path, map_bytes: int) -> lmdb.Environment:
+    return lmdb.open(
+        str(path), map_size=map_bytes, subdir=False, metasync=True, sync=True, max_readers=16,
+        lib_version=0, mode=0o600,
+    )  # fmt: skip
 
 
 def _delete_all(transaction: lmdb.Transaction, prefix: bytes) -> None:
