@@ -100,18 +100,16 @@ async def _ask(
     finally:
         connection.close()
     cluster, node = answer["cluster"], answer["node"]
-    host, port = split_address(resolve(answer["peer"]))
-    connection = await dial(
-        host, port, role="node", cluster=cluster, node=node, incarnation=incarnation, secret=secret,
-        tls=None if tls is None else tls.dialling(None),
-    )  # fmt: skip
+    identity = Identity(cluster, node, incarnation, 0)
     try:
-        image = await images.ask(connection, images.KNOWN, START)
-    finally:
-        connection.close()
+        image = await _image(identity, resolve(answer["peer"]), secret, tls)
+    except Unauthorized as error:  # of a node whose record is from before it had a port for peers
+        told = error.fields.get("peer")
+        if type(told) is not str:
+            raise
+        image = await _image(identity, resolve(told), secret, tls)
     if image is None or not image.full:
         raise Unavailable(f"{address} knows no metadata of cluster {cluster} yet")
-    identity = Identity(cluster, node, incarnation, 0)
     await _check_taken_in(identity, image)
     stored = ImageRows(rows.IMAGE_BUCKETS)
     head, puts = stored.all(image.version, packed_of(image.parts))
@@ -131,6 +129,22 @@ def _invitation(config: Config, tls: NodeTls | None) -> Invitation | None:
             "give --tls-ca the CA of that cluster", what="invitation",
         )  # fmt: skip
     return found
+
+
+async def _image(
+    identity: Identity, address: str, secret: bytes | None, tls: NodeTls | None
+) -> Image | None:
+    """What the node at that address knows of the metadata."""
+    host, port = split_address(address)
+    connection = await dial(
+        host, port, role="node", cluster=identity.cluster_id, node=identity.node_id,
+        incarnation=identity.incarnation, secret=secret,
+        tls=None if tls is None else tls.dialling(None),
+    )  # fmt: skip
+    try:
+        return await images.ask(connection, images.KNOWN, START)
+    finally:
+        connection.close()
 
 
 async def _check_taken_in(identity: Identity, image: Image) -> None:

@@ -229,12 +229,12 @@ def test_x2_27_no_leader_is_hinted_whose_node_is_missing(tmp_path: Path) -> None
             (replica,) = member.host.ranges()
             node = leader.node.identity.node_id
             assert replica.not_leader().fields["hint"] == node
-            described = member.node._cluster.describe_range(replica.gid.range_id)
+            described = member.node._cluster.catalog.describe_range(replica.gid.range_id)
             assert described[0]["leader"] == node
             member.node._pings.liveness.missing = lambda _: True
             assert replica.leader == node, "the group has heard it a moment ago"
             assert replica.not_leader().fields["hint"] is None
-            described = member.node._cluster.describe_range(replica.gid.range_id)
+            described = member.node._cluster.catalog.describe_range(replica.gid.range_id)
             assert described[0]["leader"] is None
 
     asyncio.run(run())

@@ -8,12 +8,15 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
 from intruder import Intruder, item
 from loose_operations import loosened
 from metrics_page import metric
+from msgpack import packb
+from sent_metadata import Image, head, rows, sent, set_head
 
 import lognode
 from lognode import testing
@@ -151,10 +154,9 @@ PEER_OPS: dict[str, dict[str, Any]] = {
     "base": {"range": 1, "generation": 1},
     "file": {"range": 1, "generation": 1, "id": "0" * 64, "offset": 0, "bytes": 10},
     "heartbeat": {"generation": 1, "version": 0, "leaders": {}, "seen": [0, 0, 0]},
-    "known_image": {"generation": 0, "version": 0},
+    "image_page": {"source": "known", "since": [0, 0], "after": None},
     "report": {"operation": 1, "kind": "copied"},
     "command": {"command": {"op": "delete_log", "name": "orders"}},
-    "image": {},
     "loads": {},
     "take_over": {"groups": [[0, 1]]},
     "give_lead": {"range": 0, "generation": 1, "node": 1, "why": "why"},
@@ -279,34 +281,54 @@ def test_x29_a_controller_that_nobody_could_push_is_not_begun(
 
     async def how(intruder: Intruder) -> None:
         await intruder.refresh()
-        image = intruder.metadata.image()
-        controller = image["controller"]
+        image = sent(intruder.metadata)
+        controller = head(image, "controller")
         later = {**controller, "generation": controller["generation"] + 1}
-        sound = {"descriptor": later, "image": {**image, "controller": later}, "applied": [1, 0]}
-        last = image["version"]
+        set_head(image, "controller", later)
+        image["version"] += 1
 
-        def with_image(**more: Any) -> dict[str, Any]:
-            return {**sound, "image": {**sound["image"], "version": last + 1, **more}}
+        def page(found: Image, **more: Any) -> dict[str, Any]:
+            told = [[*bucket, packb(rows)] for bucket, rows in found["buckets"].items() if rows]
+            return {
+                "begins": True, "full": True, "generation": later["generation"],
+                "version": found["version"], "buckets": told, "next": None, **more,
+            }  # fmt: skip
+
+        sound = {"descriptor": later, "page": page(image), "applied": [1, 0]}
+
+        def spoilt(spoil: Callable[[Image], object], base: Image = image) -> dict[str, Any]:
+            found = deepcopy(base)
+            spoil(found)
+            return {**sound, "page": page(found)}
+
+        def emptied(found: Image) -> None:
+            for table in ("logs", "ranges", "operations"):
+                rows(found, table).clear()
 
         far = {**later, "generation": 1 << 62}
+        fresh = sent(Metadata())
+        set_head(fresh, "controller", later)
         pushes: dict[str, dict[str, Any]] = {
-            "emptied": with_image(logs=[], ranges=[], operations=[]),
-            "all new": {**sound, "image": {**Metadata().image(), "controller": later}},
-            "one log less": with_image(logs=image["logs"][1:]),
-            "a node less": with_image(nodes=image["nodes"][:2]),
-            "of another cluster": with_image(cluster="another"),
-            "far ahead": {**sound, "descriptor": far, "image": {**image, "controller": far}},
+            "emptied": spoilt(emptied),
+            "all new": {**sound, "page": page(fresh)},
+            "one log less": spoilt(lambda found: rows(found, "logs").pop(0)),
+            "a node less": spoilt(lambda found: rows(found, "nodes").pop()),
+            "of another cluster": spoilt(lambda found: set_head(found, "cluster", "another")),
+            "far ahead": {
+                **spoilt(lambda found: set_head(found, "controller", far)), "descriptor": far,
+            },
             "of range 1": {**sound, "descriptor": {**later, "id": 1}},
             "of others": {**sound, "descriptor": {**later, "members": [2, 99]}},
-            "of another generation": {**sound, "image": image},
+            "of another generation": spoilt(lambda f: set_head(f, "controller", controller)),
             "before the first entry": {**sound, "applied": [-1, 0]},
             "beyond all entries": {**sound, "applied": [BIG, 0]},
             "of a term out of reach": {**sound, "applied": [1, 1 << 40]},
-            "without an image": {**sound, "image": None},
-            "with a strange image": with_image(producers=[]),
+            "without a page": {**sound, "page": None},
+            "a second page first": {**sound, "page": page(image, begins=False)},
+            "with a strange page": {**sound, "page": page(image, buckets=[["logs", 0, b"\xc1"]])},
             "with strange members": {**sound, "descriptor": {**later, "members": ["a"]}},
             "without anything": {},
-        }
+        }  # fmt: skip
         for what, body in pushes.items():
             for node in cluster.nodes:
                 connection = await intruder.as_node(node)
@@ -349,7 +371,7 @@ def test_a_member_that_answers_anything_ends_nobody(cluster: testing.LocalCluste
     """All that is asked of it is answered by something else each time; and the hello of its
     listener, when it is dialled again, by an error whose fields are none."""
     rng = random.Random(5)
-    names = ("image", "leaders", "seen", "damaged", "loads", "held", "base", "data", "given",
+    names = ("page", "leaders", "seen", "damaged", "loads", "held", "base", "data", "given",
              "tail_bytes", "short", "sound")  # fmt: skip
 
     def answer(request: Request) -> Any:
@@ -420,7 +442,7 @@ def test_strange_bodies_in_the_name_of_a_member_end_nobody(
 
     async def how(intruder: Intruder) -> None:
         operations = {**PEER_OPS, "controller_install": {
-            "descriptor": {}, "image": intruder.metadata.image(), "applied": [1, 0],
+            "descriptor": {}, "page": {"begins": True}, "applied": [1, 0],
         }, "hand_over": {"range": 1, "generation": 1, "node": 1},
             "replica_end": {"range": 1, "generation": 1}}  # fmt: skip
         del operations["command"], operations["take_over"]

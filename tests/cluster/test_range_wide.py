@@ -127,7 +127,7 @@ def test_what_a_leader_that_does_not_answer_holds_is_unknown(
             )
 
             async def row() -> Any:
-                return (await other.node._status())["ranges"][1]
+                return (await other.node._status.whole())["ranges"][1]
 
             assert (await row())["entries_held"] == 1
 

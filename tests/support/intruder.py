@@ -16,6 +16,8 @@ from lognode.client.errors import LognodeError
 from lognode.client.protocol import OPERATIONS, Operation, by_number
 from lognode.client.request import Request
 from lognode.client.wire import Hello, Welcome
+from lognode.node import images
+from lognode.node.image_pages import START, made
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Descriptor
 from lognode.testing import LocalNode
@@ -51,7 +53,7 @@ class Intruder:
         await connection.wait_closed()
         assert isinstance(answer, dict), answer
         self.cluster, self.number = answer["cluster"], answer["node"]
-        self.metadata = Metadata.from_image(answer["image"])
+        await self.refresh()
 
     async def leave(self) -> None:
         """Close everything that is open."""
@@ -100,11 +102,11 @@ class Intruder:
 
     async def refresh(self) -> None:
         """The image as it is now."""
-        connection = await self.as_node(self.nodes[0])
-        answer = await self.ask(connection, "known_image", {"generation": 0, "version": 0})
+        connection = await self.as_node(self.nodes[0], incarnation=self.incarnation)
+        image = await images.ask(connection, images.KNOWN, START)
         connection.close()
-        assert isinstance(answer, dict), answer
-        self.metadata = Metadata.from_image(answer["image"])
+        assert image is not None
+        self.metadata = await made(image)
 
     def frame(self, number: int, messages: list[Any] | None = None, **more: Any) -> Body:
         """A body of the message `raft` in the name of a node, in its registered boot."""

@@ -15,7 +15,10 @@ OURS, THEIRS = "ab" * 32, "cd" * 32
 
 @pytest.fixture
 def one() -> Controller:
-    return Controller().nodes(1)
+    controller = Controller()
+    controller.do("found", cluster="c", node=1, founders=9)  # who need no invitation
+    controller.register(1)
+    return controller
 
 
 def key_of(controller: Controller, node: int) -> str:

@@ -11,6 +11,8 @@ import pytest
 from lognode.client import acceptor, connection
 from lognode.client.acceptor import ServerConnection
 from lognode.client.errors import LognodeError, Unauthorized
+from lognode.client.principal import anonymous
+from lognode.node.access import OpenAccess
 from lognode.node.config import Config
 from lognode.node.metrics import Metrics
 from lognode.node.server import Server
@@ -21,12 +23,17 @@ SECRET = b"the secret of both clusters"
 
 
 OPEN: Any = SimpleNamespace(
-    is_on=False, of_client=lambda _: None, opened=lambda _: None, closed=lambda _: None
+    is_on=False,
+    of_client=lambda _: OpenAccess(anonymous("h")),
+    opened=lambda _: None,
+    closed=lambda _: None,
 )
 """Authorisation is off."""
 
 
-GATE: Any = SimpleNamespace(opened=lambda *_: None, closed=lambda _: None)
+GATE: Any = SimpleNamespace(
+    opened=lambda *_: None, closed=lambda _: None, check_room=lambda _: None
+)
 
 
 class Founder:
