@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pytest
 from raft_wal import sync
 
@@ -224,6 +225,32 @@ while True:
     sys.stdout.write(f"{number}\\n")
     sys.stdout.flush()
 """
+
+
+def test_S2_meta_has_its_name_once_it_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss of power left a file of half an environment, and the node could not start any more."""
+    path = tmp_path / "meta.mdb"
+    (tmp_path / "meta.mdb.new").write_bytes(b"\xff" * 8_192)  # of a start that was cut off
+    seen: list[bool] = []
+
+    def fail(self: Path, target: Path) -> None:
+        with contextlib.closing(
+            lmdb.open(str(self), subdir=False, readonly=True, lib_version=0)
+        ) as made:
+            seen.append(made.stat()["entries"] == 0 and not target.exists())
+        raise OSError(errno.EIO, "broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", fail)
+        with pytest.raises(DiskFailure, match=r"making .*meta\.mdb failed"):
+            LmdbMeta(path, map_bytes=1 << 26)
+    assert seen == [True]
+    assert [each.name for each in tmp_path.iterdir()] == ["meta.mdb-lock"]
+    meta = LmdbMeta(path, map_bytes=1 << 26)
+    assert path.stat().st_size >= 4 << 20, "pages for a full disk"
+    meta.close()
 
 
 def test_S2_meta_killed_at_any_moment_of_a_commit_has_all_of_it_or_nothing(tmp_path: Path) -> None:
