@@ -111,6 +111,8 @@ def revoke(state: Known, command: Command) -> Answer:
 def admit(state: Known, command: Command, key: str) -> None:
     """Use up what a new node brings. `key`: of its certificate, "" without TLS. Raises Unauthorized
     for a node that nobody has invited."""
+    if command.get("at_ms") is None:
+        return  # of a version before invitations: what was committed is applied as it was then
     invite_id, digest = text(command, "invite"), command.get("digest")
     if not invite_id:
         known = {node.key for node in state.nodes.values() if node.state != "REMOVED"}

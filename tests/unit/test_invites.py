@@ -147,3 +147,9 @@ def test_a_machine_that_lost_its_disk_joins_again_by_its_key(one: Controller) ->
     one.do("node_state", node=3, state="DEAD")
     assert "ok" in one.do("remove_node", node=3, dead=True)
     refused(join(one, 9, key="c" * 64), "lognode node invite")
+
+
+def test_what_a_version_before_has_committed_is_applied_as_it_was(one: Controller) -> None:
+    """Its log would be replayed to another state, or not at all."""
+    before = {"incarnation": 7, "boot": 0, "node": None, "address": "h:1", "key": "b" * 64}
+    assert one.do("register", **before)["ok"]["node"] == 2
