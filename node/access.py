@@ -195,15 +195,20 @@ class Accesses:
         return rights
 
     async def _newest(self) -> None:
-        """Bring the metadata up to date, once for all who wait, and at most once a second."""
-        loop = asyncio.get_running_loop()
+        """Bring the metadata up to date, once for all who wait, and at most once a second. Who
+        comes within that second waits for its end: a new token is never refused."""
         if self._refreshing is None:
-            if loop.time() - self._refreshed_s < _REFRESH_S:
-                return
-            self._refreshed_s = loop.time()
-            self._refreshing = asyncio.ensure_future(self._refresh())
+            self._refreshing = asyncio.ensure_future(self._refresh_in_turn())
             self._refreshing.add_done_callback(self._refreshing_ended)
         await asyncio.shield(self._refreshing)
+
+    async def _refresh_in_turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause_s = self._refreshed_s + _REFRESH_S - loop.time()
+        if pause_s > 0:
+            await asyncio.sleep(pause_s)
+        self._refreshed_s = loop.time()
+        await self._refresh()
 
     def _refreshing_ended(self, done: "asyncio.Future[None]") -> None:
         self._refreshing = None

@@ -173,6 +173,8 @@ def test_a_new_token_is_asked_for_once_a_second_by_all_together() -> None:
     token = world.create("app", "read")
 
     async def run() -> None:
+        began = asyncio.get_running_loop().time()
+
         async def ask(token: str) -> bool:
             try:
                 await world.accesses.of_request(Shown(token, None, "h:1", private=True))
@@ -183,7 +185,11 @@ def test_a_new_token_is_asked_for_once_a_second_by_all_together() -> None:
         assert await asyncio.gather(*(ask(token) for _ in range(20))) == [True] * 20
         assert world.refreshes == 1
         assert await asyncio.gather(*(ask(tokens.draw()) for _ in range(500))) == [False] * 500
-        assert world.refreshes == 1
+        assert world.refreshes == 2, "all of them waited for one"
+        assert asyncio.get_running_loop().time() - began >= 1.0
+        # A token that is new within a second of a stranger's was refused.
+        assert not await ask(tokens.draw())
+        assert await ask(world.create("late", "read"))
 
     asyncio.run(run())
 
