@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from .client._sync.client import Client
 from .client.errors import LognodeError
-from .client.ports import free_ports
+from .client.ports import free_ports, free_row
 from .node.dev import LocalCluster, LocalNode
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "cluster",
     "eventually",
     "free_ports",
+    "free_row",
     "leader_of",
     "wait_healthy",
 ]

@@ -9,6 +9,7 @@ code of the product on virtual time.
 - `history`, `verdict`: what happened, and what checkers say of it: the words all others share;
 - `nodes`: the processes; `power_disk`, over `powerfs/`: their disks, where these can lose power
   or be slow;
+- `credentials`: certificates and tokens of a cluster that has them; `strangers`: who has none;
 - `links`, over `proxyserver` and `toxiproxy`: the network between them, and its faults;
 - `nemeses/`: packages of faults; `nemesis`: when they begin and end;
 - `process`, `clients`: those who ask, and `workloads/`: what;

@@ -106,6 +106,10 @@ def _add_common(verb: argparse.ArgumentParser) -> None:
         help="a folder with another build of the package lognode, for the nodes to run",
     )  # fmt: skip
     verb.add_argument(
+        "--secure", action="store_true",
+        help="nodes and clients speak TLS and clients have tokens; strangers must be refused",
+    )  # fmt: skip
+    verb.add_argument(
         "--proxy", choices=PROXIES, default="auto",
         help="the real Toxiproxy, or the proxy that is built in (default: the real one if there)",
     )  # fmt: skip
@@ -171,7 +175,7 @@ def _plan(
     return Plan(
         workload=workload, nemesis=nemesis, nodes=nodes, seed=seed, rate=arguments.rate,
         time_limit_s=arguments.time_limit, nemesis_interval_s=arguments.nemesis_interval,
-        clients=arguments.clients, source=arguments.source,
+        clients=arguments.clients, source=arguments.source, secure=arguments.secure,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 A node is `python -m lognode.node.main` in a process group of its own. It listens for clients on a
 port that nobody is told; what it advertises is the proxy through which clients reach it. Its dial
 map turns the addresses where the others listen for peers into the proxies from it to them.
+Proxies pass bytes on, so that nothing here changes with TLS but flags and addresses.
 """
 
 import asyncio
@@ -16,8 +17,10 @@ from typing import BinaryIO, Final, Protocol
 
 import aiohttp
 
+from ..client.client import AsyncClient
 from ..client.errors import Unavailable
 from ..client.ports import free_ports
+from .credentials import Credentials
 from .power_disk import PowerDisk
 from .powerfs.backing import Lost
 from .powerfs.pace import Slowness
@@ -25,6 +28,7 @@ from .powerfs.pace import Slowness
 CLIENTS: Final = 0
 """Who dials, where it is no node."""
 _POLL_S: Final = 0.05
+_INVITE_S: Final = 30.0
 _FLAGS: Final = ("--disk-reserve-bytes", "0")
 
 
@@ -46,6 +50,7 @@ class Node:
     def __init__(
         self, number: int, root: Path, port: int, http: int,
         *, environment: Mapping[str, str], mounted: bool = False,
+        credentials: Credentials | None = None,
     ) -> None:  # fmt: skip
         self.number = number
         self.data = root / f"node{number}"
@@ -62,6 +67,7 @@ class Node:
         self.wrapper: list[str] = []
         self.advertised = ""
         self.arguments: list[str] = []
+        self._credentials = credentials
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -97,12 +103,15 @@ class Node:
     async def wait_ready(self, timeout_s: float = 30.0) -> None:
         """Return when `/readyz` answers 200. Raises Unavailable with the end of the log."""
         deadline = asyncio.get_running_loop().time() + timeout_s
+        secured = self._credentials is not None
+        url = f"{'https' if secured else 'http'}://{self.http}/readyz"
+        tls = True if self._credentials is None else self._credentials.context
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
             while asyncio.get_running_loop().time() < deadline:
                 if not self.running:
                     raise Unavailable(f"node {self.number} ended:\n{self.log_tail()}")
                 with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-                    async with session.get(f"http://{self.http}/readyz") as answer:
+                    async with session.get(url, ssl=tls) as answer:
                         if answer.status == 200:
                             return
                 await asyncio.sleep(_POLL_S)
@@ -197,15 +206,18 @@ class Nodes:
 
     def __init__(
         self, root: Path, count: int, links: Wiring,
-        *, source: Path | None = None, mounted: bool = False,
+        *, source: Path | None = None, mounted: bool = False, secure: bool = False,
     ) -> None:  # fmt: skip
         """`source`: a folder with another build of the package `lognode`, which nodes then run.
-        `mounted`: their disks can lose power, and be slow."""
+        `mounted`: their disks can lose power, and be slow. `secure`: the cluster has mutual TLS
+        between nodes and with clients, and tokens."""
         self.root = root
         self.links = links
         environment = dict(os.environ)
         if source is not None:
             environment["PYTHONPATH"] = str(source)
+        self.credentials = Credentials(root, environment) if secure else None
+        """The certificates and tokens; None where everybody is let in."""
         ports = free_ports(2 * count)
         self._nodes = [
             Node(
@@ -215,6 +227,7 @@ class Nodes:
                 ports[2 * n + 1],
                 environment=environment,
                 mounted=mounted,
+                credentials=self.credentials,
             )
             for n in range(count)
         ]
@@ -237,8 +250,22 @@ class Nodes:
 
     @property
     def servers(self) -> str:
-        """The address of the cluster, as clients take it: that of the proxies."""
-        return "lognode://" + ",".join(node.advertised for node in self._nodes)
+        """The address of the cluster, as clients take it: that of the proxies. A client with it
+        may do everything."""
+        if self.credentials is None:
+            return f"lognode://{self._hosts}"
+        return self.credentials.address(self._hosts, self.credentials.admin_token)
+
+    @property
+    def workload_servers(self) -> str:
+        """The address for clients of the workload, who may do no more than they have to."""
+        if self.credentials is None:
+            return self.servers
+        return self.credentials.address(self._hosts, self.credentials.workload_token)
+
+    @property
+    def _hosts(self) -> str:
+        return ",".join(node.advertised for node in self._nodes)
 
     async def start(self, flags: Sequence[str] = ()) -> None:
         """Start proxies and nodes, and return when each node serves. Raises Unavailable."""
@@ -247,14 +274,26 @@ class Nodes:
             {node.number: node.peer for node in self._nodes},
         )
         self.root.mkdir(parents=True, exist_ok=True)
+        if self.credentials is not None:
+            await self.credentials.make(self.numbers)
         for node in self._nodes:
             node.advertised = self.links.address((CLIENTS, node.number))
-        for node in self._nodes:
-            self._wire(node, flags)
-            if node.disk is not None:
-                self._disks.push_async_callback(node.disk.close)
-            await node.start()
-            await node.wait_ready()
+        founder, *others = self._nodes
+        await self._start(founder, flags)
+        if self.credentials is not None:
+            self.credentials.keep_admin_token(founder.data)
+            async with AsyncClient(self.servers, timeout=_INVITE_S) as admin:
+                for node in others:
+                    await self.credentials.invite(admin, node.number)
+        for node in others:
+            await self._start(node, flags)
+
+    async def _start(self, node: Node, flags: Sequence[str]) -> None:
+        self._wire(node, flags)
+        if node.disk is not None:
+            self._disks.push_async_callback(node.disk.close)
+        await node.start()
+        await node.wait_ready()
 
     def _wire(self, node: Node, flags: Sequence[str]) -> None:
         dial_map = self.root / f"node{node.number}.dial.toml"
@@ -266,10 +305,13 @@ class Nodes:
             )
         )
         founder = self._nodes[0]
+        secured: tuple[str, ...] = ()
+        if self.credentials is not None:
+            secured = self.credentials.flags(node.number, is_founder=node is founder)
         node.arguments = [
             "--data", str(node.data), "--listen", node.address, "--advertise", node.advertised,
             "--peer-listen", node.peer, "--peer-advertise", node.peer, "--http", node.http,
-            "--dial-map", str(dial_map), *_FLAGS, *flags,
+            "--dial-map", str(dial_map), *secured, *_FLAGS, *flags,
             *(() if node is founder else ("--join", founder.advertised)),
         ]  # fmt: skip
 

@@ -32,11 +32,14 @@ class Plan:
     """A folder with another build of the package `lognode`, which the nodes run."""
     flags: tuple[str, ...] = field(default=())
     """Further flags of every node."""
+    secure: bool = False
+    """Whether the cluster has TLS and tokens, and strangers try to get in meanwhile."""
 
     @property
     def name(self) -> str:
-        """Such as `append-kill+pause-3`."""
-        return f"{self.workload}-{'+'.join(self.nemesis) or 'none'}-{self.nodes}"
+        """Such as `append-kill+pause-3`; `append-kill+pause-3-secure` with TLS and tokens."""
+        secure = "-secure" if self.secure else ""
+        return f"{self.workload}-{'+'.join(self.nemesis) or 'none'}-{self.nodes}{secure}"
 
     def described(self) -> dict[str, Any]:
         """Everything that `test.json` says of it."""

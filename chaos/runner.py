@@ -26,6 +26,7 @@ from .nemesis import Nemesis
 from .nodes import Nodes
 from .plan import Plan
 from .process import Pace, Process
+from .strangers import Strangers
 from .watch import healthy, watch_leaders
 from .workloads.named import workload_of
 from .workloads.parts import LOG
@@ -67,7 +68,7 @@ class Test:
         self._say = say
         self._nodes = Nodes(
             folder / store.CLUSTER_FOLDER, plan.nodes, links, source=plan.source,
-            mounted=not MOUNTED.isdisjoint(plan.nemesis),
+            mounted=not MOUNTED.isdisjoint(plan.nemesis), secure=plan.secure,
         )  # fmt: skip
         self._links = links
         self._described = plan.described() | {
@@ -99,11 +100,13 @@ class Test:
         await client.create_log(LOG, replicas=_REPLICAS, split_at=_SPLIT_AT)
         if (why := await healthy(client, self._plan.nodes, _START_S)) is not None:
             raise Unavailable(f"the cluster was not healthy before the test: {why}")
+        if (credentials := self._nodes.credentials) is not None:
+            await credentials.allow_workload(client, LOG)
 
     async def _load(self, client: AsyncClient) -> None:
         plan, recorder = self._plan, self._recorder
         workload = workload_of(plan.workload, random.Random(f"{plan.seed}/workload"))
-        clients = Clients(plan, self._nodes.servers, workload, recorder)
+        clients = Clients(plan, self._nodes.workload_servers, workload, recorder)
         packages: dict[str, Package] = {name: PACKAGES[name]() for name in plan.nemesis}
         rng = random.Random(f"{plan.seed}/nemesis")
         target = Target(self._nodes, self._links, client, LOG, rng, clients)
@@ -111,6 +114,7 @@ class Test:
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(watch_leaders(client, recorder))
             running = group.create_task(clients.run())
+            trying = group.create_task(self._let_strangers_try())
             await self._break_things(nemesis)
             self._say("healed; waiting until the cluster is healthy")
             why = await healthy(client, plan.nodes, _CONVERGE_S)
@@ -118,9 +122,23 @@ class Test:
                 self._describe(
                     not_converged=f"not healthy {_CONVERGE_S:.0f} s after all faults ended: {why}"
                 )
+            with contextlib.suppress(LognodeError):
+                self._describe(insecure=(await client.status())["cluster"]["insecure"])
             clients.stop()
             await asyncio.wait([running])
             watching.cancel()
+            trying.cancel()
+
+    async def _let_strangers_try(self) -> None:
+        """Until cancelled; at once over where there is nothing to refuse them with."""
+        if self._nodes.credentials is None:
+            return
+        rng = random.Random(f"{self._plan.seed}/strangers")
+        strangers = Strangers(self._nodes, self._nodes.credentials, rng)
+        try:
+            await strangers.run()
+        finally:
+            self._describe(strangers=strangers.told())
 
     async def _break_things(self, nemesis: Nemesis) -> None:
         """For the time of the test; every node runs afterwards."""
@@ -140,7 +158,7 @@ class Test:
         readers = [None, *self._nodes.numbers]
         for place, node in enumerate(readers):
             process = Process(
-                _FINALS_FROM + place, self._nodes.servers, LOG, self._recorder, rng,
+                _FINALS_FROM + place, self._nodes.workload_servers, LOG, self._recorder, rng,
                 pace=Pace(self._plan.rate, rng), nodes=self._plan.nodes, timeout_s=_START_S,
             )  # fmt: skip
             with contextlib.suppress(LognodeError):

@@ -1,7 +1,7 @@
 """Where tests are kept: `store/<test>/<time>/`, one folder a run.
 
 `test.json` (all options, seed, commit), `history.jsonl`, `results.json`, `report.html`, the log of
-each node, and of a run that is not valid the data directories of the nodes.
+each node, and of a run that is not valid the data directories and the credentials of the nodes.
 """
 
 import datetime
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..client.errors import InvalidArgument
+from .credentials import FOLDER
 
 TEST: Final = "test.json"
 HISTORY: Final = "history.jsonl"
@@ -48,7 +49,8 @@ def read(folder: Path, name: str) -> dict[str, Any]:
 
 
 def drop_data(folder: Path) -> None:
-    """The nodes' data directories go; their logs stay."""
+    """The nodes' data directories and the credentials go; the nodes' logs stay."""
+    shutil.rmtree(folder / CLUSTER_FOLDER / FOLDER, ignore_errors=True)
     for data in (folder / CLUSTER_FOLDER).glob("node*"):
         if data.is_dir():
             shutil.rmtree(data)

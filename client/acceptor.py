@@ -358,7 +358,7 @@ class ServerConnection:
         """The socket is connected: whoever it is, its address pays until the handshake is done."""
         self._meter = Meter(
             self._transport, self._budgets.clients, self.host, clock=self._loop.time,
-            on_room=self._read_on,
+            on_room=self._go_on,
         )  # fmt: skip
         self._take_share(self.host)
 
@@ -404,13 +404,22 @@ class ServerConnection:
             self._cancel(request_id)
         elif kind == frames.CREDIT:
             self._grant(request_id, body)
-        elif not self._meter.may_start or len(self._requests) >= limits.requests_in_flight_max:
+        elif not self._may_serve:
             return False
         elif kind == frames.PING:
             self._transport.send(request_id, frames.OK, {})
         else:
             self._start(message)
         return True
+
+    @property
+    def _may_serve(self) -> bool:
+        """Whether one more request may be served. The only one always may: its end makes room."""
+        return (
+            self._meter.may_start
+            and len(self._requests) < limits.requests_in_flight_max
+            and (not self._requests or self._meter.has_room())
+        )
 
     def _one_way(self, kind: int, body: Body) -> None:
         """Give a one-way message to the handler. A malformed message ends its connection: there

@@ -37,7 +37,7 @@ from .protocol.cluster import (
     TOKEN_REVOKE,
 )
 from .protocol.invites import NODE_INVITE, NODE_INVITES, NODE_UNINVITE
-from .protocol.quotas import COUNTERS, QUOTA_DELETE, QUOTA_LIST, QUOTA_SET, USAGE
+from .protocol.quotas import COUNTERS, QUOTA_DELETE, QUOTA_LIST, QUOTA_SET, STORED, USAGE
 from .scopes import Scope, scopes_of
 from .tokens import digest_of, draw, id_of
 
@@ -356,7 +356,8 @@ class AsyncAdmin:
         The limits, each per second and node: `append_bytes`, `append_records`, `read_bytes`,
         `read_records`, `requests`, `cpu_ms` (milliseconds of the node's event loop). And what there
         may be at a time: of a class `connections` and `follows` on each node and names of
-        `producers` in the cluster, of a tenant `follows` on each node and `logs` in the cluster.
+        `producers` in the cluster, of a tenant `follows` on each node, `logs` and `stored_bytes` in
+        the cluster. Stored bytes are those of one copy of each range, as its leader stores it.
         Returns the `name` and all its `limits`. Doing it twice is doing it once.
         Raises InvalidArgument, LimitExceeded for one quota too many.
         """
@@ -380,7 +381,8 @@ class AsyncAdmin:
         The counters: `append_bytes`, `append_records`, `read_bytes`, `read_records`, `requests`,
         `cpu_ms` (milliseconds of event loops) and `refused`, requests refused for a quota. A tenant
         is the part of a log name up to its first slash: what is appended counts for it when it is
-        applied, once, however often it was sent. `silent`: nodes that did not answer.
+        applied, once, however often it was sent. The row of a tenant also has `stored_bytes`, which
+        its logs hold now, one copy of each range. `silent`: nodes that did not answer.
         Raises Unavailable, Timeout.
         """
         deadline = self._deadline(timeout)
@@ -467,10 +469,10 @@ class AsyncAdmin:
         return {"id": body["id"], "invitation": line}
 
     async def invites(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """The invitations that no node has used, the oldest first: `id`, `created_ms` and
-        `expires_ms`. Raises Unauthorized."""
+        """The invitations that no node has used, the oldest first: `id`, `by`, `created_ms` and
+        `expires_ms`. `by` is the principal that made the invitation. Raises Unauthorized."""
         answer = await self._cluster.call_any(NODE_INVITES, {}, deadline=self._deadline(timeout))
-        names = ("id", "created_ms", "expires_ms")
+        names = ("id", "by", "created_ms", "expires_ms")
         return [{name: row[name] for name in names} for row in answer["invites"]]
 
     async def uninvite_node(self, invite_id: str, *, timeout: float | None = None) -> None:
@@ -519,9 +521,10 @@ def _summed(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row of each name, by name."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        known = found.setdefault(row["name"], {"name": row["name"]} | dict.fromkeys(COUNTERS, 0))
-        for counter in COUNTERS:
-            known[counter] += row[counter]
+        known = found.setdefault(row["name"], {"name": row["name"]})
+        for counter in (*COUNTERS, STORED):
+            if counter in row:
+                known[counter] = known.get(counter, 0) + row[counter]
     return [found[name] for name in sorted(found)]
 
 

@@ -49,9 +49,6 @@ class Certificate:
     not_after: int
     common_name: str
     uris: tuple[str, ...]
-    issuer: bytes = b""
-    subject: bytes = b""
-    """The names of who signed it and of its holder, in DER."""
 
     def nodes(self) -> list[tuple[str, str]]:
         """The (cluster, node) pairs that the certificate names."""
@@ -106,8 +103,13 @@ def is_cluster_id(cluster: str) -> bool:
 
 def from_pem(text: str) -> list[Certificate]:
     """The certificates of a PEM file, in order. Raises ValueError."""
+    return list(map(parse, ders(text)))
+
+
+def ders(text: str) -> list[bytes]:
+    """The DER bytes of the certificates of a PEM file, in order. Raises ValueError."""
     try:
-        return [parse(binascii.a2b_base64(match[1])) for match in re.finditer(_PEM, text)]
+        return [binascii.a2b_base64(match[1]) for match in re.finditer(_PEM, text)]
     except binascii.Error as error:
         raise ValueError(f"PEM block that is not base64: {error}") from None
 
@@ -127,7 +129,7 @@ def _parse(der: bytes) -> Certificate:
     if tag == _VERSION:
         next(body)  # the serial number
     next(body)  # the algorithm of the signature
-    issuer = next(body)[1]
+    next(body)  # the name of the issuer
     validity = list(_elements(next(body)[1]))
     subject = next(body)[1]
     public_key = next(body)[2]
@@ -142,8 +144,6 @@ def _parse(der: bytes) -> Certificate:
         not_after=_seconds(*validity[1][:2]),
         common_name=_common_name(subject),
         uris=tuple(uris),
-        issuer=issuer,
-        subject=subject,
     )
 
 

@@ -1,5 +1,6 @@
 """The client: one per process and cluster; logs are had from it."""
 
+import asyncio
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -225,10 +226,15 @@ class AsyncClient:
         return await self._ask(HEALTH, {"nodes": nodes}, timeout)
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Deliver what is under way for at most `timeout` seconds, then close; always returns."""
-        for log in self._logs.values():
-            await log.close(timeout)
-        await self._cluster.close()
+        """Deliver what is under way for at most `timeout` seconds, then close; always returns.
+
+        The timeout is that of all logs together. A call that waits meanwhile ends with an error
+        that says what became of the call.
+        """
+        try:
+            await asyncio.gather(*(log.close(timeout) for log in self._logs.values()))
+        finally:
+            await self._cluster.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -49,12 +49,16 @@ class LogRoutes:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.log_id: int | None = None
+        self.begin(None)
+        self.locating: asyncio.Task[Body] | None = None
+        """The question for the range of a key; whoever wants another key waits for it first."""
+
+    def begin(self, log_id: int | None) -> None:
+        """Forget all that was known: the log was deleted, and maybe created again with that id."""
+        self.log_id = log_id
         self.table = RangeTable()
         self.session = Session()
         """What its reads have seen."""
-        self.locating: asyncio.Task[Body] | None = None
-        """The question for the range of a key; whoever wants another key waits for it first."""
 
 
 class Cluster:
@@ -83,8 +87,8 @@ class Cluster:
         return self._logs.setdefault(name, LogRoutes(name))
 
     def forget(self, name: str) -> None:
-        """The log was deleted."""
-        self._logs.pop(name, None)
+        """The log was deleted. Handles to the log stay usable: a log of that name may come."""
+        self.log(name).begin(None)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -220,8 +224,8 @@ class Cluster:
         if name is None or log_id is None:
             return
         log = self.log(name)
-        if log.log_id != log_id:  # deleted and created again: nothing known holds
-            log.log_id, log.table, log.session = log_id, RangeTable(), Session()
+        if log.log_id != log_id:
+            log.begin(log_id)
         log.table.insert_all(
             self._without_suspect(known) for known in ranges if known.log_id == log_id
         )

@@ -86,7 +86,7 @@ class HeaderColumn:
         if self._stream is None:
             self._stream = Scalars(
                 self._data, _check_header(self._data, self.count), max_map_len=limits.headers_max,
-                strict_map_key=False, object_hook=Census(_headers_memory(self.count)),
+                strict_map_key=False, object_pairs_hook=Census(_headers_memory(self.count)).pairs,
             )  # fmt: skip
         wanted = min(self.step_records, self.count - len(self.maps))
         found = self._stream.take(wanted)

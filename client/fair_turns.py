@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 connection_s: Final = 0.002
-clients_s: Final = 0.002
+clients_s: Final = 0.001
 slice_s: Final = 0.0005
 light_s: Final = 0.001
 held_every_s: Final = 0.002
@@ -37,6 +37,7 @@ _WEIGHT: Final = 1 / 8
 """Of the newest turn, in the mean that is expected of the next one."""
 
 T = TypeVar("T")
+_NEXT_TURN: Final = object()
 Step = Callable[[float], None]
 """Serves a connection until that time of the clock. It stands in line again for the rest."""
 
@@ -134,10 +135,11 @@ class Share:
     def run(
         self, begin: Callable[[], Coroutine[Any, None, T]], on_spent: Callable[[float], None]
     ) -> Generator[Any, None, T]:
-        """Run a request in the turns of this share: its first, and each after a `sleep(0)`.
+        """Run a request in the turns of this share: its first, and each after a `next_turn` or a
+        `sleep(0)`.
 
-        Awaiting anything else ends a turn, and what comes after it waits for no turn. `on_spent` is
-        told how long each turn took.
+        Awaiting anything else ends a turn, and what comes after it waits for no turn: a request may
+        hold what others wait for. `on_spent` is told how long each turn took.
         """
         clock, turns = self.clock, self._turns
         error: BaseException | None = None
@@ -163,8 +165,9 @@ class Share:
                     on_spent(took)
                 error = None
                 try:
-                    if waits_for is None:
-                        yield
+                    if waits_for is None or waits_for is _NEXT_TURN:
+                        if waits_for is None:
+                            yield
                         if not self._may_go(clock()):
                             expected_s = yield from self._turn()
                     else:
@@ -207,6 +210,13 @@ class Share:
         more = bool(self._line)  # what comes from now on stands in line by itself
         step(until)
         return more
+
+
+@coroutine
+def next_turn() -> Generator[Any, None, None]:
+    """Within `Share.run`: wait for a turn, unless others have had more than this share. Hold
+    nothing meanwhile that others wait for."""
+    yield _NEXT_TURN
 
 
 class FairTurns:

@@ -66,7 +66,8 @@ class AsyncFeed:
             raise InvalidArgument("a logical snapshot is one of a key: give keys", what="start")
         self._prefix = to_key(prefix or b"")
         self._spans: list[FollowSpan] = []
-        self._queue: asyncio.Queue[Push | LognodeError] = asyncio.Queue(queued_pushes_max)
+        self._queue: asyncio.Queue[Push | LognodeError | None] = asyncio.Queue(queued_pushes_max)
+        """None: the feed was closed."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._readers: dict[FollowSpan, asyncio.Task[None]] = {}
         self._spans_on: Counter[tuple[int, int]] = Counter()
@@ -96,12 +97,18 @@ class AsyncFeed:
             self._run(span)
 
     async def close(self) -> None:
-        """End the follow; the cursor of the last batch says where to go on."""
+        """End the follow; the cursor of the last batch says where to go on. Whoever waits for a
+        batch, in another task or thread, waits no longer: the iteration ends."""
         self._closed = True
+        self._wake_reader()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    def _wake_reader(self) -> None:
+        if self._queue.empty():  # else nobody waits
+            self._queue.put_nowait(None)
 
     @property
     def cursor(self) -> Cursor:
@@ -135,6 +142,9 @@ class AsyncFeed:
             if self._closed:
                 raise StopAsyncIteration
             push = await self._queue.get()
+            if push is None:
+                self._wake_reader()  # there may be another one
+                continue
             if isinstance(push, LognodeError):
                 raise push
             was = self.caught_up

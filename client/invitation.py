@@ -1,15 +1,16 @@
 """Invitations: with what a new node proves that an operator wants it in the cluster.
 
-An invitation is one line of text, `<id>.<secret>.<cluster>.<ca>`. The first two parts are drawn as
-those of a client's token, and the metadata keeps their digest alone; the other two say where the
-secret may go: the id of the cluster, and the key of the authority that signed the certificates of
-its nodes. A joining node reads both before it dials anybody, and tells the secret to nobody else.
-So whoever answers in the cluster's place learns nothing.
+An invitation is one line of text, `<id>.<secret>.<cluster>.<ca>.<checksum>`. The first two parts
+are drawn as those of a client's token, and the metadata keeps their digest alone. The next two say
+where the secret may go: the id of the cluster, and the key of the authority that signed the
+certificates of its nodes. A joining node tells the secret to nobody else. The checksum is the
+CRC-32 of all that comes before it, so that the node finds a typing error before it dials anybody.
 
 One node can use an invitation, once, before it expires. Compare the join tokens of Docker Swarm and
 kubeadm, which carry the hash of the CA's key for the same reason.
 """
 
+import binascii
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 NO_CA: Final = "none"
 """In place of the authority's key, of a cluster without TLS."""
 _TEXT: Final = r"([0-9a-f]{16}\.[A-Za-z0-9_-]{22,200})\.([0-9a-f]{32})\.([0-9a-f]{64}|none)"
+_PARTS: Final = 5
+_ADVICE: Final = "copy the whole line that `lognode node invite` printed"
 
 
 class Invitation(NamedTuple):
@@ -44,19 +47,30 @@ class Invitation(NamedTuple):
 
     def text(self) -> str:
         """Return the line to hand over."""
-        return ".".join(self)
+        body = ".".join(self)
+        return f"{body}.{_checksum(body)}"
 
 
 def parse(text: str) -> Invitation:
     """Undo `Invitation.text`. Raises InvalidArgument; the error does not repeat the text."""
-    match = re.fullmatch(_TEXT, text.strip())
-    if match is None:
+    line = text.strip()
+    body, _, checksum = line.rpartition(".")
+    if line.count(".") != _PARTS - 1:
         raise InvalidArgument(
-            f"the invitation has {len(text)} characters and is not of the form "
-            "ID.SECRET.CLUSTER.CA; give the line that `lognode node invite` printed",
-            what="invitation",
-        )
+            f"the invitation has {len(line)} characters and is not of the form "
+            f"ID.SECRET.CLUSTER.CA.CHECKSUM; {_ADVICE}", what="invitation",
+        )  # fmt: skip
+    match = re.fullmatch(_TEXT, body)
+    if match is None or checksum != _checksum(body):
+        raise InvalidArgument(
+            "one or more characters of the invitation were changed or lost: its checksum does not "
+            f"fit; {_ADVICE}", what="invitation",
+        )  # fmt: skip
     return Invitation(*match.groups())
+
+
+def _checksum(body: str) -> str:
+    return f"{binascii.crc32(body.encode('utf-8', 'replace')):08x}"
 
 
 def read_invitation(path: "Path") -> Invitation:

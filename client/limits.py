@@ -49,6 +49,10 @@ timeout of 0.75 s at least: 145 days of elections without a pause."""
 tokens_max: Final = 4_096
 invites_max: Final = 256
 """Invitations of new nodes that nobody has used."""
+founding_ms: Final = 3_600 * 1_000
+"""After the founding of a cluster: so long its founders join without an invitation."""
+inviter_bytes_max: Final = 512
+"""Of the name of the principal that made an invitation."""
 invite_expiry_ms_max: Final = 7 * 24 * 3_600 * 1_000
 """Of a cluster, expired ones included until a later token takes their place."""
 tokens_bytes_max: Final = MIB
@@ -135,6 +139,11 @@ producer_requests_in_flight_max: Final = 5
 request_batches_max: Final = 256
 """Batches of one append request, of together `batch_bytes_max`; each has its own fate."""
 producers_per_range_max: Final = 100_000
+remembered_numbers_max: Final = 1_000_000
+"""Of a range, of records that were applied and not settled by their producers; beyond it producers
+with many of them are refused, see `statemachine.producers`."""
+producers_of_principal_max: Final = 50_000
+"""Of a range, where clients are known: the others are for others."""
 producers_named_max: Final = 100_000
 """Names that the cluster knows."""
 producers_named_per_principal_max: Final = 50_000
@@ -153,6 +162,8 @@ them: their rows stay in memory."""
 lineage_spans_max: Final = 4_096
 """Spans of keys with a floor or a compaction mark of their own."""
 leases_max: Final = 64
+leases_per_principal_max: Final = 16
+"""Of a range, where clients are known: the others are for others."""
 lease_id_chars_max: Final = 128
 timeout_ms_max: Final = 7 * 24 * 3_600 * 1_000
 """Of a request. A node waits for a read 60 s at most."""
@@ -186,7 +197,10 @@ proposed_bytes_max: Final = 2 * MIB
 """Bytes of appends of a range that are under way to the members, besides one entry. The others
 wait, and principals share what goes next."""
 proposed_scarce_bytes_max: Final = 256 * KIB
-"""The same, while segments are not built as fast as entries come."""
+"""The same, while segments are not built as fast as entries come, or several principals append to
+the range."""
+proposed_shared_entry_bytes_max: Final = 1 * MIB
+"""Of one entry while several principals append to the range."""
 log_cache_bytes_max: Final = 32 * MIB
 """Newest Raft entries kept in memory per group; older ones are read back from the WAL."""
 group_window_bytes_max: Final = 8 * MIB

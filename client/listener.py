@@ -237,6 +237,8 @@ class Accepted(FrameTransport, asyncio.BufferedProtocol):
         self._listener.left(self)
         if self.connection is not None and self._transport is not None:
             self.connection.gone()
+        self.connection = self._idle = None
+        self.forget_owner()
 
     # What the transport does.
 

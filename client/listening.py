@@ -52,6 +52,8 @@ class Entrance:
         self._handshake_s = None if tls is None else handshake_s
         self._loop = asyncio.get_running_loop()
         self._listening: list[socket.socket] = []
+        self.ended = 0
+        """Connections that were accepted and are closed, since the beginning."""
         self._held: dict[asyncio.BaseProtocol, socket.socket | None] = {}
         """Each protocol that was made, with its socket until it has a transport."""
         self._making: set[asyncio.Task[Any]] = set()
@@ -92,7 +94,10 @@ class Entrance:
 
     def gone(self, protocol: asyncio.BaseProtocol) -> None:
         """The connection of the protocol is closed. Doing it twice is doing it once."""
-        if self._held.pop(protocol, self) is not self and self._rest is None:
+        if self._held.pop(protocol, self) is self:
+            return
+        self.ended += 1
+        if self._rest is None:
             self._accept_on()
 
     def shut(self, protocol: asyncio.BaseProtocol) -> None:
@@ -168,6 +173,9 @@ class Entrance:
         if task.cancelled() and opened is not None:  # maybe before anybody had the socket
             opened.close()
         if error is not None:  # the socket is closed, and the protocol was not told of it yet
+            # The traceback and asyncio's TLS of the connection refer to each other: 300 KiB would
+            # stay until the next collection of garbage.
+            error.__traceback__ = error.__context__ = error.__cause__ = None
             protocol.connection_lost(error if isinstance(error, Exception) else None)
             self.gone(protocol)
         elif protocol in self._held:

@@ -6,7 +6,9 @@ a hop between threads is paid per portion and the first item comes at once.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
@@ -19,27 +21,38 @@ stop_timeout_s: Final = 2.0
 
 
 class LoopThread:
-    """An event loop on a daemon thread, begun by the first call. May be used from any thread."""
+    """An event loop on a daemon thread, begun by the first call. May be used from any thread of the
+    process that made it: a forked child has the memory of the thread and not the thread."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._calls: set[concurrent.futures.Future[Any]] = set()
+        """Under way."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine on the loop; return or raise what it does."""
+        """Run the coroutine on the loop; return or raise what it does.
+
+        Raises Unavailable of unknown outcome when the loop ends before, LocalProtocolError in a
+        forked child.
+        """
         try:
-            loop = self._running()
+            future = self._submit(coroutine)
         except BaseException:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise _ended() from None
         except BaseException:
             future.cancel()  # Ctrl-C in the caller; of no effect on what has ended by itself
             raise
+        finally:
+            self._calls.discard(future)
 
     def run(self, function: Callable[[], T]) -> T:
         """Call the function on the loop's thread, where the objects of the async SDK live."""
@@ -58,7 +71,7 @@ class LoopThread:
                 yield from items
                 portion = min(2 * portion, portion_items_max)
         finally:
-            if not self._closed and hasattr(source, "aclose"):
+            if not self._closed and self._is_own and hasattr(source, "aclose"):
                 self.call(source.aclose())
 
     def following(self, source: AsyncIterator[T]) -> T:
@@ -69,14 +82,18 @@ class LoopThread:
         return items[0]
 
     def close(self, last: Coroutine[Any, Any, None], timeout_s: float) -> None:
-        """Run `last` for at most `timeout_s` seconds, then end the loop; always returns."""
+        """Run `last` for at most `timeout_s` seconds, then end the loop; always returns. Calls that
+        are under way by then end with Unavailable."""
+        if not self._is_own:  # nor is the lock, which a thread of the parent may have held
+            last.close()
+            return
         with self._lock:
             loop, thread, closed = self._loop, self._thread, self._closed
             self._closed = True
-        if loop is None or thread is None or closed:
-            last.close()
-            return
-        future = asyncio.run_coroutine_threadsafe(last, loop)
+            if loop is None or thread is None or closed:
+                last.close()
+                return
+            future = asyncio.run_coroutine_threadsafe(last, loop)
         try:
             with contextlib.suppress(TimeoutError):
                 future.result(timeout_s)
@@ -84,22 +101,45 @@ class LoopThread:
             future.cancel()
             loop.call_soon_threadsafe(loop.stop)
             thread.join(stop_timeout_s)
+            for call in list(self._calls):
+                with contextlib.suppress(concurrent.futures.InvalidStateError):
+                    call.set_exception(_ended())
+
+    @property
+    def _is_own(self) -> bool:
+        return os.getpid() == self._process
+
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        if not self._is_own:  # before the lock, which a thread of the parent may have held
+            raise LocalProtocolError(
+                f"this client was made by process {self._process}, and this is a forked child, "
+                f"process {os.getpid()}; make a new client in the child"
+            )
+        with self._lock:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._running())
+            self._calls.add(future)
+        return future
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._closed:
-                raise Unavailable("this client is closed", reason="closed")
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=_run, args=(self._loop,), name="lognode-client", daemon=True
-                )
-                self._thread.start()
-            if threading.current_thread() is self._thread:
-                raise LocalProtocolError(
-                    "a blocking call on the client's own loop waits for itself; use AsyncClient"
-                )
-            return self._loop
+        if self._closed:
+            raise Unavailable("this client is closed", reason="closed")
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=_run, args=(self._loop,), name="lognode-client", daemon=True
+            )
+            self._thread.start()
+        if threading.current_thread() is self._thread:
+            raise LocalProtocolError(
+                "a blocking call on the client's own loop waits for itself; use AsyncClient"
+            )
+        return self._loop
+
+
+def _ended() -> Unavailable:
+    return Unavailable(
+        "this client was closed while the call was under way", reason="closed", outcome="unknown"
+    )
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

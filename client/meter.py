@@ -70,7 +70,7 @@ class NodeBudgets:
 
 
 class Meter:
-    """The accounts of one connection. `on_room` is called when reading may go on."""
+    """The accounts of one connection. `on_room` is called when reading and serving may go on."""
 
     def __init__(
         self,
@@ -113,6 +113,18 @@ class Meter:
         return unsent <= limits.unsent_free_bytes or (
             unsent < limits.send_buffer_bytes_max and not self.answers.is_tight
         )
+
+    def has_room(self) -> bool:
+        """Whether there is room for another request beside those that are served.
+
+        False: there is none. None is to be served until `on_room` is called, or one has ended.
+        """
+        if self.starves or not self._is_full:
+            return not self.starves
+        self.starves = not self._requests.take(0)
+        if self.starves:
+            self._requests.wait(0, self.clock(), lambda: self._read_on(self._frame))
+        return not self.starves
 
     @property
     def read_bytes(self) -> int:
@@ -171,6 +183,8 @@ class Meter:
 
         False: there is none. Nothing is to be read until `on_room` is called.
         """
+        if self.starves:
+            return False
         wanted = incomplete if incomplete > limits.frame_free_bytes else 0
         if self._frame != wanted:
             ended, self._frame = self._frame, 0
@@ -188,6 +202,7 @@ class Meter:
         """The socket is closed: nothing is held any more."""
         self.answers.close()
         self._requests.close()
+        self._on_room = _nothing  # its owner refers to this meter
 
     @property
     def _is_full(self) -> bool:
@@ -197,3 +212,7 @@ class Meter:
     def _read_on(self, frame: int) -> None:
         self.starves, self._frame = False, frame
         self._on_room()
+
+
+def _nothing() -> None:
+    return

@@ -39,6 +39,11 @@ _SKIP_BYTES: Final = 256 * limits.KIB
 """Bytes that one step skips. 256 Ki of the smallest values take 1 ms."""
 _LONG_FROM: Final = 1 << 16
 """The length of a string or of binary data has 4 bytes from this length on."""
+_ANY_KEYS_MAX: Final = 256
+"""A map of so many elements is made in a moment, whatever its keys are."""
+_SMALL_KEY_MAX: Final = (1 << 32) - 1
+"""Up to here different numbers part ways after a few probes of the table of a map."""
+_HASHED_IN_SECRET: Final = frozenset({str, bytes})
 _SHORT: Final = 32
 """`unpack` looks at up to 32 values one by one, which copies nothing."""
 _WALK_ELEMENTS: Final = 4_096
@@ -67,8 +72,9 @@ With a length: (bytes for each unit of the length, bytes of the length, values f
 class Census:
     """Adds up the memory of containers and their elements while a value is unpacked.
 
-    A census is the `list_hook` and the `object_hook` of an unpacker. It counts a container with its
-    elements when the container is complete, and raises ValueError above `memory_max` bytes.
+    A census is the `list_hook` of an unpacker, and `pairs` is the `object_pairs_hook`. It counts a
+    container with its elements when the container is complete, and raises ValueError above
+    `memory_max` bytes.
     """
 
     __slots__ = ("containers", "memory", "memory_max")
@@ -83,8 +89,36 @@ class Census:
         self.containers += 1
         self.memory += container_bytes + element_bytes * len(container)
         if self.memory > self.memory_max:
-            raise ValueError(f"its arrays and maps take over {self.memory_max} bytes of memory")
+            raise self._too_large()
         return container
+
+    def pairs(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+        """Make a map. Raises ValueError for a large map whose keys are numbers that a stranger may
+        have chosen to have equal hashes: to make such a map takes a second for each 14,000 keys
+        (Crosby and Wallach, 2003). Texts have secret hashes."""
+        self.containers += 1
+        self.memory += container_bytes + element_bytes * len(pairs)
+        if self.memory > self.memory_max:
+            raise self._too_large()
+        if len(pairs) > _ANY_KEYS_MAX:
+            _check_keys(pairs)
+        return dict(pairs)
+
+    def _too_large(self) -> ValueError:
+        return ValueError(f"its arrays and maps take over {self.memory_max} bytes of memory")
+
+
+def _check_keys(pairs: list[tuple[Any, Any]]) -> None:
+    for key, _ in pairs:
+        if type(key) not in _HASHED_IN_SECRET and not _is_small(key):
+            raise ValueError(
+                f"a map of over {_ANY_KEYS_MAX} elements has the key {str(key)[:40]}; only texts, "
+                f"bytes and integers from 0 to {_SMALL_KEY_MAX} are allowed"
+            )
+
+
+def _is_small(key: Any) -> bool:
+    return type(key) is int and 0 <= key <= _SMALL_KEY_MAX
 
 
 def unpack(data: Data, census: Census, *, array_max: int) -> Any:
@@ -104,8 +138,9 @@ def unpack_checked(data: Data, census: Census, array_max: int) -> Any:
     """
     try:
         return msgpack.unpackb(
-            data, strict_map_key=False, list_hook=census, object_hook=census, max_ext_len=0,
-            max_array_len=array_max, max_map_len=array_max, max_str_len=text_bytes_max,
+            data, strict_map_key=False, list_hook=census, object_pairs_hook=census.pairs,
+            max_ext_len=0, max_array_len=array_max, max_map_len=array_max,
+            max_str_len=text_bytes_max,
         )  # fmt: skip
     except ValueError:
         raise
@@ -117,8 +152,9 @@ def unpack_steps(data: Data, census: Census, *, array_max: int) -> Steps:
     """Do the same as `unpack`, in steps. Raises ValueError."""
     yield from _skip_steps(data)
     unpacker = msgpack.Unpacker(
-        read_size=2 * step_bytes_max, strict_map_key=False, list_hook=census, object_hook=census,
-        max_ext_len=0, max_array_len=array_max, max_map_len=array_max, max_str_len=text_bytes_max,
+        read_size=2 * step_bytes_max, strict_map_key=False, list_hook=census,
+        object_pairs_hook=census.pairs, max_ext_len=0, max_array_len=array_max,
+        max_map_len=array_max, max_str_len=text_bytes_max,
     )  # fmt: skip
     view, at = memoryview(data), 0
     while at < len(data):

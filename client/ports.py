@@ -31,9 +31,22 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+def free_row(count: int) -> int:
+    """The first of `count` loopback ports in a row, all given as `free_ports` gives them: for
+    programs that are told a first port and count on from there."""
+    while True:
+        first = random.randrange(_FIRST_PORT, _first_outgoing() - count)
+        if all(_is_ours(port) for port in range(first, first + count)):
+            return first
+
+
 def _is_ours(port: int) -> bool:
-    """Whether nobody listens on the port and nobody, here or elsewhere, was given it before."""
-    return port not in _given and _is_free(port) and _reserved(port)
+    """Whether nobody listens on the port and nobody, here or elsewhere, was given it before.
+
+    The lock comes first: to look whether a port is free takes the port for a moment, and its owner
+    may be starting a node there.
+    """
+    return port not in _given and _reserved(port) and _is_free(port)
 
 
 def _first_outgoing() -> int:

@@ -79,11 +79,12 @@ class Request:
         return self._credit
 
     def reply(self, body: Body) -> None:
-        """The answer. One over the frame limit is answered with that error instead."""
+        """The answer. One over the frame limit is answered with that error instead, of an unknown
+        outcome: what was asked for was done."""
         try:
             self._last(frames.OK, body)
         except LimitExceeded as error:
-            self.fail(error)
+            self.fail(LimitExceeded(error.message, outcome="unknown", **error.fields))
 
     def fail(self, error: LognodeError) -> None:
         """The answer is an error. One over the frame limit is cut."""

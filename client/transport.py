@@ -108,6 +108,8 @@ class FrameTransport(asyncio.Protocol):
         self._lose(Unavailable(f"connection to {self.peer_address} lost", reason=str(exc or "")))
         if self._linger is not None:
             self._linger.cancel()
+        if self.channel is not None:
+            self.channel.drop()
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -144,6 +146,13 @@ class FrameTransport(asyncio.Protocol):
     def _buffered_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport else 0
 
+    def forget_owner(self) -> None:
+        """Drop what was to be called. Owner and transport refer to each other, and memory that
+        refers to itself stays until the next collection of garbage. Only once it is closed."""
+        self.turns = OWN_TURNS
+        self.on_frame = self.on_lost = self.on_decoded = _ignore
+        self.on_writable = _nothing
+
     def trust(self) -> None:
         """The other side has shown who it is: frames of full size are taken from it."""
         self._decoder.trust()
@@ -159,9 +168,8 @@ class FrameTransport(asyncio.Protocol):
             self._queue(data)
             if now:
                 self._flush()
-            elif not self._flushes and not self._write_paused:
-                self._flushes = True
-                self._loop.call_soon(self._flush)
+            elif not self._write_paused:
+                self._flush_soon()
         return len(data)
 
     def read_on(self, on: bool) -> None:
@@ -291,11 +299,23 @@ class FrameTransport(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def _flush(self) -> None:
-        """Write what is queued, as far as the socket takes it."""
+        """Write a piece of what is queued, as far as the socket takes it, and the next piece in the
+        next turn of the loop: to copy a large answer into the kernel takes milliseconds."""
         self._flushes = False
-        while self._out and self._may_send and not self._write_paused:
+        if self._may_flush:
             self._write_piece()
+        if self._may_flush:
+            self._flush_soon()
         self.on_writable()
+
+    def _flush_soon(self) -> None:
+        if not self._flushes:
+            self._flushes = True
+            self._loop.call_soon(self._flush)
+
+    @property
+    def _may_flush(self) -> bool:
+        return bool(self._out) and self._may_send and not self._write_paused
 
     @property
     def _may_send(self) -> bool:
@@ -340,6 +360,10 @@ class FrameTransport(asyncio.Protocol):
 def _tune(sock: Any) -> None:
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
+    # asyncio sees to this for sockets that name their protocol, and those of a listener do not. A
+    # small frame would wait for the other side to acknowledge the last one: 40 ms, or until more
+    # comes (Nagle's algorithm against delayed acknowledgements).
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # The far end of a dead machine sends no FIN: let the kernel find out.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (

@@ -20,7 +20,7 @@ from typing import Any, Final
 from ..client.acceptor import ServerConnection
 from ..client.access import Allowed
 from ..client.certificate import Certificate
-from ..client.errors import InvalidArgument, LognodeError, Unauthorized, Unavailable
+from ..client.errors import InvalidArgument, Unauthorized, Unavailable
 from ..client.principal import Principal, anonymous
 from ..client.protocol import Operation
 from ..client.tokens import id_of, is_token
@@ -70,6 +70,15 @@ class OpenAccess(Ending):
         """Anything. Raises Unauthorized once authorisation is on."""
         self.check_holds()
         return None
+
+
+class _Refusal:
+    """Why a client may do nothing, as far as this node knows. `is_final`: no news of the
+    controller can change that."""
+
+    def __init__(self, told: str, *, is_final: bool = False) -> None:
+        self.error = Unauthorized(told)
+        self.is_final = is_final
 
 
 class Accesses:
@@ -134,9 +143,9 @@ class Accesses:
                 "who may use it; ask another node", reason="starting",
             )  # fmt: skip
         found = self._known(shown)
-        if isinstance(found, LognodeError):
-            if shown.token is None and shown.certificate is None:
-                raise self._refused(shown.address, found)
+        if isinstance(found, _Refusal):
+            if found.is_final:
+                raise self._refused(shown.address, found.error)
             return self._of_news(shown)
         return found
 
@@ -148,11 +157,11 @@ class Accesses:
     async def _of_news(self, shown: Shown) -> "Rights | OpenAccess":
         await self._newest()
         found = self._known(shown)
-        if isinstance(found, LognodeError):
-            raise self._refused(shown.address, found)
+        if isinstance(found, _Refusal):
+            raise self._refused(shown.address, found.error)
         return found
 
-    def _known(self, shown: Shown) -> "Rights | OpenAccess | Unauthorized":
+    def _known(self, shown: Shown) -> "Rights | OpenAccess | _Refusal":
         """What the client may do as far as this node knows, or why nothing."""
         if shown.token is not None:
             return self._of_token(shown.token, private=shown.private)
@@ -163,32 +172,36 @@ class Accesses:
             if record.certificate == holder:
                 return self._of_record(record)
         if holder:
-            return Unauthorized(
+            return _Refusal(
                 f"certificate {holder!r} has no rights here; an administrator gives them with "
                 f"`lognode token create --certificate {holder!r}`, or use a token"
             )
-        return Unauthorized(
+        return _Refusal(
             "this cluster serves nobody who does not say who he is; give a token (--token-file, "
-            "LOGNODE_TOKEN, `token` of lognode.Client) or a client certificate"
-        )
+            "LOGNODE_TOKEN, `token` of lognode.Client) or a client certificate", is_final=True,
+        )  # fmt: skip
 
-    def _of_token(self, token: str, *, private: bool) -> "Rights | Unauthorized":
+    def _of_token(self, token: str, *, private: bool) -> "Rights | _Refusal":
         if not private:
-            return Unauthorized(
+            return _Refusal(
                 "a token came unencrypted from another machine, where others may have read it; "
-                "revoke that token, and use TLS"
-            )
+                "revoke that token, and use TLS", is_final=True,
+            )  # fmt: skip
         try:
             record = self._metadata().tokens.get(id_of(token))
         except InvalidArgument as error:
-            return Unauthorized(error.message)
+            return _Refusal(error.message, is_final=True)
         if record is None or not is_token(token, record.digest):
-            return Unauthorized("this token is unknown or revoked; ask for another one")
+            return _Refusal("this token is unknown or revoked; ask for another one")
         return self._of_record(record)
 
-    def _of_record(self, record: TokenRecord) -> "Rights | Unauthorized":
+    def _of_record(self, record: TokenRecord) -> "Rights | _Refusal":
         if record.is_expired(self._wall_ms()):
-            return Unauthorized(f"token {record.token_id} has expired; ask for another one")
+            return _Refusal(
+                f"token {record.token_id} has expired; ask for another one",
+                # A certificate may have been given other rights.
+                is_final=not record.certificate,
+            )
         rights = self._rights.get(record.token_id)
         if rights is None or rights.over or rights.record != record:
             rights = self._rights[record.token_id] = Rights(record, self._metadata)

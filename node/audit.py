@@ -23,7 +23,7 @@ from ..partitions import commands
 OK: Final = "OK"
 TOLD: Final = frozenset(
     {"op", "name", "log", "state", "address", "http", "zone", "id", "principal", "cleanup", "verbs",
-     "class"}
+     "class", "invite", "by"}
 )  # fmt: skip
 """Fields whose texts are shown. They name things, and hold no secret."""
 _TEXT_CHARS: Final = 200
@@ -33,7 +33,7 @@ _HIDDEN: Final = object()
 _WINDOW_S: Final = 60.0
 """For so long equal refusals are counted and not told."""
 _REFUSERS_MAX: Final = 1_000
-"""Hosts and reasons that are told apart at a time."""
+"""Principals with hosts and reasons that are told apart at a time."""
 _ELSEWHERE: Final = "others"
 _QUIET: Final = frozenset({commands.OPEN_ANONYMOUS, commands.OPEN_NAMED})
 """Commands that every client causes by appending; they administer nothing."""
@@ -56,17 +56,22 @@ class Audit:
     def __init__(self, clock: Callable[[], float], emit: Callable[[Record], None]) -> None:
         self._clock = clock
         self._emit = emit
-        self._refusals: dict[tuple[str, str], _Refusals] = {}
+        self._refusals: dict[tuple[str, str, str], _Refusals] = {}
 
     def asked(
         self, principal: str, address: str, operation: Operation, body: Mapping[str, Any],
         error: LognodeError | None,
     ) -> None:  # fmt: skip
-        """Record a request that administers, served or refused by its handler."""
-        self._emit(
-            {"event": "request", "operation": operation.name, "principal": principal,
-             "address": address, "about": shown(body), **_outcome(error)}
-        )  # fmt: skip
+        """Record a request that administers, served or refused by its handler. Those that changed
+        nothing are counted like those that their principal may not make."""
+        record = {
+            "event": "request", "operation": operation.name, "principal": principal,
+            "address": address, "about": shown(body), **_outcome(error),
+        }  # fmt: skip
+        if error is None or error.outcome != "not_applied":
+            self._emit(record)
+        else:
+            self._count(record)
 
     def commanded(self, node: int, command: Mapping[str, Any], error: LognodeError | None) -> None:
         """The controller's leader has committed a metadata command of the node, or refused it."""
@@ -84,29 +89,32 @@ class Audit:
     ) -> None:
         """Somebody was refused: a connection before its handshake was done (`operation` is
         `hello`), or a request that its principal may not make."""
-        host = address.rpartition(":")[0] or address
-        now = self._clock()
-        kind = (host, f"{operation} {error.code}")
+        self._count({
+            "event": "refusal", "operation": operation, "principal": principal,
+            "address": address, "about": {}, **_outcome(error),
+        })  # fmt: skip
+
+    def _count(self, record: Record) -> None:
+        """Tell of the record, or only count it: an equal one was told within a minute."""
+        address, now = record["address"], self._clock()
+        what = f"{record['event']} {record['operation']} {record['outcome']}"
+        kind = (record["principal"], address.rpartition(":")[0] or address, what)
         known = self._refusals.get(kind)
         if known is None and len(self._refusals) >= _REFUSERS_MAX:
-            kind = (_ELSEWHERE, error.code)
+            kind = ("", _ELSEWHERE, record["outcome"])
             known = self._refusals.get(kind)
         if known is not None and now - known.since < _WINDOW_S:
             known.untold += 1
             return
-        record = {
-            "event": "refusal", "operation": operation, "principal": principal,
-            "address": address, "about": {}, **_outcome(error),
-        }  # fmt: skip
         self._refusals[kind] = _Refusals(now, record)
         self._emit({**record, "times": 1 + (0 if known is None else known.untold)})
 
-    def look(self) -> None:
+    def look(self, *, at_end: bool = False) -> None:
         """Tell of the refusals that were counted and whose minute is over; call it every few
-        seconds, and at the end with nothing left to wait for."""
+        seconds. `at_end`: tell of all of them, the node stops."""
         now = self._clock()
         for kind, known in list(self._refusals.items()):
-            if now - known.since < _WINDOW_S:
+            if now - known.since < _WINDOW_S and not at_end:
                 continue
             del self._refusals[kind]
             if known.untold:

@@ -9,6 +9,7 @@ cluster knows its clients, by tokens or by TLS: only then does a record name som
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any, Final
@@ -27,6 +28,7 @@ from .usage_trail import UsageTrail
 from .view import View
 
 _LOOK_S: Final = 5.0
+_LAST_S: Final = 1.0
 
 Body = dict[str, Any]
 Serve = Callable[[Body], Awaitable[Body]]
@@ -74,6 +76,14 @@ class Auditing:
         async with asyncio.TaskGroup() as parts:
             for part in (self._log.run(), self._usage_log.run(), self._usage.run(), self._look()):
                 parts.create_task(part)
+
+    async def finish(self) -> None:
+        """Write what was counted since the last records, for at most a second: an orderly stop."""
+        self.audit.look(at_end=True)
+        self._usage.write()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_S):
+                await asyncio.gather(self._log.written(), self._usage_log.written())
 
     async def _look(self) -> None:
         while True:

@@ -59,13 +59,6 @@ _ONCE = frozenset(
     }
 )
 """Commands whose second execution would answer otherwise: an unknown outcome is told."""
-_FORWARDED = frozenset(
-    {commands.CREATE_LOG, commands.ALTER_LOG, commands.DELETE_LOG, commands.OPEN_NAMED,
-     commands.OPEN_ANONYMOUS, commands.DELETE_PRODUCER, commands.EXPIRE_PRODUCERS,
-     commands.REGISTER, commands.MOVE, commands.SPLIT, commands.MERGE, commands.RECOVER,
-     commands.DRAIN_NODE, commands.REMOVE_NODE, commands.REKEY_NODE, commands.CREATE_TOKEN,
-     commands.REVOKE_TOKEN, commands.SET_QUOTA, commands.DELETE_QUOTA}
-)  # fmt: skip
 
 log = logging.getLogger("lognode.cluster")
 Body = dict[str, Any]
@@ -420,7 +413,7 @@ class ClusterService:
         joins. The controller checks the command before it proposes the command."""
         command = body["command"]
         op = command.get("op")
-        if not isinstance(op, str) or op not in _FORWARDED:
+        if not isinstance(op, str) or op not in commands.FORWARDED:
             raise InvalidArgument(f"nobody forwards {shown(op)}", what="command")
         if op != commands.REGISTER and lifecycle.is_removed(sender, self._view.metadata.nodes):
             raise Unavailable(

@@ -57,7 +57,7 @@ from .duties import Duties
 from .entrance import Entrance
 from .exposure import Exposure
 from .flush import Flusher
-from .garbage import Garbage, only_the_young
+from .garbage import Garbage
 from .given_files import DialMap, read_secret
 from .handover import Handover
 from .heartbeat import Heartbeat
@@ -65,7 +65,8 @@ from .host import Host
 from .hot import HotRanges
 from .http import HttpServer
 from .images import Images
-from .joining import found, join, registration
+from .interpreter import tune
+from .joining import registration
 from .known_peers import KnownPeers
 from .large import LargeRanges
 from .lead_balance import LeadBalance
@@ -75,6 +76,7 @@ from .membership import Membership, check_not_refused
 from .memtables import Memtables
 from .merges import Merges
 from .metrics import Metrics
+from .newcomer import founded, taken_in
 from .peer_server import PeerServer
 from .peers import PeerLinks
 from .pings import Pings
@@ -89,6 +91,7 @@ from .scrub import Scrub
 from .segment_repair import SegmentRepair
 from .server import PeerHandler, Server
 from .status import Status
+from .stored import Stored
 from .strangers import Strangers
 from .supervision import supervised
 from .sync_thread import SyncThread
@@ -210,26 +213,31 @@ class Node:
         await self._listen()
         if self._host.controller is not None:
             self._controller_began(self._host.controller)
+        self._begin_parts()
+        self._repair.begin()
+        self._image_changed()
+        self._watch_signals()
+
+    def _begin_parts(self) -> None:
+        """Begin what goes on until the end."""
         for part in (
             self._duties.run(), self._maintenance.run(), self._memtables.watch(), self._scrub.run(),
-            self._memtables.build(), self._merges.run(), self._removals.run(), self._changes.run(),
-            self._disk_watch.run(), self._entrance.run(), self._exposure.run(),
-            self._auditing.run(), Garbage(lambda: not self._view.metadata.operations).run(),
+            self._memtables.build(), self._merges.run(), self._removals.run(), self._exposure.run(),
+            self._disk_watch.run(), self._entrance.run(), self._changes.run(), self._auditing.run(),
+            Garbage(lambda: not self._view.metadata.operations, self._doors.ended).run(),
         ):  # fmt: skip
             self._spawn(part)
         for name, begin in (
             ("heartbeat", self._heartbeat.run), ("registration", self._membership.register),
             ("loads", self._loads.run), ("large", self._large.run), ("hot", self._hot.run),
             ("draining", self._draining.run), ("producers", self._cluster.producers.expire),
+            ("stored", self._stored.run),
         ):  # fmt: skip
             self._spawn(supervised(name, begin, self._metrics))
-        if config.balance == "on":
+        if self._config.balance == "on":
             self._spawn(supervised("leads", self._leads.run, self._metrics))
         if self._tls is not None:
             self._spawn(self._tls.run())
-        self._repair.begin()
-        self._image_changed()
-        self._watch_signals()
 
     async def _become_somebody(self) -> None:
         config = self._config
@@ -241,14 +249,12 @@ class Node:
             if config.bootstrap_expect:
                 config = await self._agree()
         if identity is None and config.join:
-            identity, image = await join(
-                config, self._secret, self._tls, self._process, self._dial_map.resolve
-            )
-            await self._store_rows({**identity_row(identity), **image})
+            identity = await taken_in(
+                config, self._secret, self._tls, self._meta, self._store_rows,
+                self._dial_map.resolve,
+            )  # fmt: skip
         elif identity is None:
-            identity = found()
-            auth = {rows.AUTH: True} if config.auth == "on" else {}
-            await self._store_rows({**identity_row(identity), **auth})
+            identity = await founded(config, self._meta, self._store_rows)
         elif config.join:
             log.info("this directory has joined before; --join is ignored")
         self.identity = Identity(
@@ -296,7 +302,8 @@ class Node:
         )  # fmt: skip
         self._rounds = Rounds(
             self._wal, self._sync, on_synced=lambda gids: self._host.synced(gids),
-            on_failure=self._fail, turn_ends=self._turn_ends, metrics=self._metrics,
+            on_failure=self._fail, on_file_begun=lambda: self._disk_watch.look_soon(),
+            turn_ends=self._turn_ends, metrics=self._metrics,
         )  # fmt: skip
         self._parts.callback(self._rounds.stop)
         options = RaftOptions()
@@ -372,7 +379,8 @@ class Node:
         places = (self._directory.root, self._directory.wal, self._directory.files)
         self._disk_watch = DiskWatch(
             room=self._room, places=places, host=self._host, handover=self._handover,
-            on_change=self._replica_changed, wal=self._wal, sync=self._files, metrics=self._metrics,
+            on_change=self._replica_changed, wal=self._wal, wal_directory=self._directory.wal,
+            metrics=self._metrics,
         )  # fmt: skip
         self._reports = Reports(
             node_id=node_id, host=self._host, view=self._view, connection=self._links.connection,
@@ -395,22 +403,19 @@ class Node:
 
     def _assemble_control(self) -> None:
         """What is told to the controller, and its work where it is led here."""
-        node_id = self.identity.node_id
-        self._draining = Draining(
-            node_id=node_id, host=self._host, view=self._view, handover=self._handover
-        )
-        self._large = LargeRanges(
-            host=self._host, view=self._view, on_damaged=self._repair.read_found
-        )
+        node_id, host, view = self.identity.node_id, self._host, self._view
+        self._draining = Draining(node_id=node_id, host=host, view=view, handover=self._handover)
+        self._large = LargeRanges(host=host, view=view, on_damaged=self._repair.read_found)
         self._hot = HotRanges(
-            host=self._host, view=self._view, rng=self._rng, wall_ms=self._clocks.wall_ms,
+            host=host, view=view, rng=self._rng, wall_ms=self._clocks.wall_ms,
             rest_s=self._config.split_rest, metrics=self._metrics,
         )  # fmt: skip
+        self._stored = Stored(host, view, lambda: self._entrance.gate.quotas)
         self._heartbeat = Heartbeat(
-            node_id=node_id, host=self._host, view=self._view, facts=self._facts,
+            node_id=node_id, host=host, view=view, facts=self._facts,
             connection=self._links.connection, room=self._room, draining=self._draining,
             large=self._large, handover=self._handover, hot=self._hot, exposure=self._exposure,
-            images=self._images,
+            images=self._images, stored=self._stored,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,
@@ -524,6 +529,7 @@ class Node:
             tls=None if self._tls is None else self._tls.http_context,
             status=self._status.whole, connections_max=self._plan.http, on_closed=told,
             guard=self._entrance.guard, visible=self._entrance.visible,
+            on_refused=self._auditing.audit.turned_away,
         )  # fmt: skip
         self._doors = Doors(
             self._config, self._plan, secret=self._secret, tls=self._tls, budgets=self._budgets,
@@ -664,6 +670,7 @@ class Node:
         last_resort.daemon = True
         last_resort.start()
         if self._failure is None:
+            await self._auditing.finish()
             left = await self._handover.all_groups(_HANDOVER_S)
             log.info("handed over", extra={"fields": {"still_led": left}})
         for task in list(self._tasks):
@@ -689,5 +696,5 @@ def main(config: Config) -> int:
     """Run a node until it is stopped; the exit code."""
     os.umask(0o077)  # its data is nobody else's, whatever makes a file
     logs.set_up(config.log_level)
-    only_the_young()
+    tune()
     return asyncio.run(Node(config).run())

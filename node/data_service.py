@@ -48,7 +48,6 @@ from .slices import InOrder
 _READ_TIMEOUT_MAX_MS = 60_000
 _LAG_WAIT_S = 0.5
 """How long a prefix read waits for a replica that is behind its session: others may not be."""
-_LOOK_S = 0.25
 _SMALL_BYTES = 64 * limits.KIB
 """One batch of so few bytes is checked at once, which takes 4 ms at most. So are several batches
 that have so few bytes packed, and unpacked."""
@@ -91,7 +90,7 @@ class DataService:
             FENCE: self.fence,
             TRIM: partial(self._remove, commands.TRIM_KEYS),
             DELETE_KEYS: partial(self._remove, commands.DELETE_KEYS),
-            LEASE_TAKE: partial(self._lease, lease.take),
+            LEASE_TAKE: partial(self._lease, lease.Leases().take),
             LEASE_RELEASE: partial(self._lease, lease.release),
         }
         self.reads: dict[Operation, PaidHandler] = {
@@ -241,7 +240,7 @@ class DataService:
                 elif session > replica.applied_index:
                     await self._reach(replica, session)
                 if through is not None:
-                    await self._reach_seq(replica, through, alone=body["node"] is not None)
+                    await replica.wait_seq(through, alone=body["node"] is not None)
                 await room()
         except TimeoutError:
             reached = "" if through is None else f"; seq {replica.state.next_seq - 1} is applied"
@@ -261,17 +260,6 @@ class DataService:
                 f"the session has seen {index}; another member may have it",
                 reason="behind",
             ) from None
-
-    async def _reach_seq(self, replica: RangeReplica, seq: int, *, alone: bool) -> None:
-        """Wait until the seq is applied; while others would do, as long as a leader is known."""
-        while replica.state.next_seq <= seq and not replica.stopped:
-            if not alone and replica.leader is None:
-                raise replica.not_leader()
-            try:
-                async with asyncio.timeout(_LOOK_S):
-                    await replica.wait_applied(replica.applied_index + 1)
-            except TimeoutError:
-                continue
 
     def damage_refusal(self, gid: GroupId, reason: str, node: int | None) -> LognodeError:
         """The answer where damage keeps this node from serving; another member does."""

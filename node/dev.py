@@ -128,7 +128,10 @@ class LocalNode:
         if self.running:
             return
         self.check_ports()
-        if self._invite and self._is_invited and not kept_nodes({self.number: self.data}):
+        # A directory that was killed while it joined asks again with the same invitation.
+        asks_again = self.data.exists() and self._invitation.exists()
+        is_kept = asks_again or bool(kept_nodes({self.number: self.data}))
+        if self._invite and self._is_invited and not is_kept:
             self._invite(self._invitation)
         command = [sys.executable, *self.program, *self.arguments]
         self.data.parent.mkdir(parents=True, exist_ok=True)

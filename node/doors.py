@@ -94,6 +94,13 @@ class Doors:
             if each is not None:
                 each.recheck()
 
+    def ended(self) -> int:
+        """Return how many connections with TLS have ended since the node began."""
+        if self._tls is None:
+            return 0
+        listeners = [each.entrance.ended for each in (self._clients, self._peers) if each]
+        return sum(listeners) + (0 if self._http is None else self._http.ended)
+
     def row(self) -> dict[str, Any]:
         """For the status."""
         plan = self._plan

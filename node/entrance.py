@@ -144,7 +144,7 @@ class Entrance:
     ) -> None:
         """Propose the first command of all, again until it is in the log; `run` does I/O."""
         command = {"op": commands.FOUND, "cluster": cluster, "node": 1}
-        command |= await run(self.founding)
+        command = commands.dated(command | await run(self.founding), self._wall_ms())
         while not replica.metadata.cluster_id and not replica.stopped:
             with contextlib.suppress(LognodeError):
                 await replica.command(command)

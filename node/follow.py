@@ -40,6 +40,8 @@ class Follow:
         self._pause_s = pause_s
         """How long to wait before the next page: the reader's quota is used up."""
         self._news = asyncio.Event()
+        self._news_from: int | None = None
+        """No entry of the span has come between what was read and this seq."""
         self._positions: dict[bytes, int] | None = body["keys"]
         self._ready = dict.fromkeys(self._positions or ())
         """Keys that may have entries to be pushed, in the order of their turns."""
@@ -64,8 +66,11 @@ class Follow:
                 self._start_key, self._end_key, self._from_seq
             )
             self._end_key = self._narrowed_to or self._end_key
-        watched = list(self._positions) if self._positions is not None else None
-        replica.listen(self._on_news, watched)
+        watched = list(self._positions or ())
+        if self._positions is None:
+            replica.news.listen_span(self._on_news, self._start_key, self._end_key)
+        else:
+            replica.news.listen(self._on_news, watched)
         told_caught_up = False
         try:
             while not request.answered:
@@ -76,6 +81,7 @@ class Follow:
                     await asyncio.sleep(pause_s)
                 await request.room()
                 self._news.clear()
+                self._news_from = None
                 try:
                     page, more = await self._next_page()
                 except NotLeader:
@@ -91,12 +97,19 @@ class Follow:
                 if replica.is_sealed:
                     raise Sealed("the generation has ended; its successor goes on")
                 await self._news.wait()
+                # All is read up to here, and nothing in the span came before the news.
+                self._from_seq = max(self._from_seq, self._news_from or 0)
         finally:
-            replica.unlisten(self._on_news, watched)
+            if self._positions is None:
+                replica.news.unlisten_span(self._on_news, self._start_key, self._end_key)
+            else:
+                replica.news.unlisten(self._on_news, watched)
 
-    def _on_news(self, keys: Collection[bytes] | None) -> None:
-        if self._positions is not None and keys is not None:
-            self._ready.update(dict.fromkeys(keys))
+    def _on_news(self, keys: Collection[bytes] | None, seq: int) -> None:
+        if keys is not None:
+            self._news_from = seq if self._news_from is None else min(self._news_from, seq)
+            if self._positions is not None:
+                self._ready.update(dict.fromkeys(keys))
         self._news.set()
 
     async def _next_page(self) -> tuple[Page, bool]:

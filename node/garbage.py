@@ -9,6 +9,10 @@ What is young is collected as ever, and hardly a cycle lives longer. What is old
 time to time. Collected it is only when it has doubled, so that garbage never takes more than what
 is alive, and then at a moment without operations on ranges, if one comes in time. Dask's
 `ThrottledGC` and Instagram's frozen heap are other answers to the same question.
+
+Containers say nothing of the memory outside of Python that hangs on them. A TLS connection is few
+containers and hundreds of KiB of OpenSSL and buffers. So ended connections are counted, too. Their
+collections take a bounded share of the time: whoever opens connections must not buy pauses.
 """
 
 import asyncio
@@ -27,6 +31,13 @@ _GROWTH_MIN: Final = 100_000
 _CALM_S: Final = 60.0
 """So long it waits for a calm moment, where one operation follows the other."""
 
+_ENDED_MAX: Final = 500
+"""Connections that have ended since the last collection and whose memory may matter."""
+_ENDED_EVERY_S: Final = 5.0
+"""The least time between two collections for ended connections."""
+_ENDED_SHARE: Final = 0.01
+"""The largest share of the time that collections for ended connections take."""
+
 log = logging.getLogger("lognode.garbage")
 
 
@@ -40,10 +51,16 @@ def only_the_young() -> None:
 
 
 class Garbage:
-    """Runs on every node. `is_calm`: nobody would mind a pause more than at any other time."""
+    """Runs on every node. `is_calm`: nobody would mind a pause more than at any other time.
+    `ended` returns how many connections with TLS have ended since the node began."""
 
-    def __init__(self, is_calm: Callable[[], bool]) -> None:
+    def __init__(self, is_calm: Callable[[], bool], ended: Callable[[], int] = lambda: 0) -> None:
         self._is_calm = is_calm
+        self._ended = ended
+        self._ended_before = 0
+        """Connections that had ended at the last collection."""
+        self._rests_until = 0.0
+        """When the next collection for ended connections may come."""
         self._left = 0
         """Containers that the last collection of the old left alive."""
         self._look_at = _LOOK_EVERY
@@ -58,9 +75,12 @@ class Garbage:
 
     def is_due(self, now: float) -> bool:
         """Whether to collect what is old, at this time of a clock that does not go back."""
-        if self._due_since is None and self._has_doubled():
+        if self._due_since is None and (self._many_ended(now) or self._has_doubled()):
             self._due_since = now
         return self._due_since is not None and (self._is_calm() or now - self._due_since > _CALM_S)
+
+    def _many_ended(self, now: float) -> bool:
+        return now >= self._rests_until and self._ended() - self._ended_before >= _ENDED_MAX
 
     def _has_doubled(self) -> bool:
         young = gc.get_count()[2]
@@ -78,6 +98,8 @@ class Garbage:
         took_s = time.perf_counter() - began
         self._left = len(gc.get_objects(generation=2))
         self._due_since = None
+        self._ended_before = self._ended()
+        self._rests_until = time.monotonic() + max(_ENDED_EVERY_S, took_s / _ENDED_SHARE)
         log.info(
             "garbage collected",
             extra={"fields": {"found": found, "left": self._left, "seconds": round(took_s, 3)}},

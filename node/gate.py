@@ -8,6 +8,7 @@ free, and pay nothing.
 What is charged, and when:
 
     requests, append_bytes     as the request passes
+    stored_bytes               an append is refused while the tenant stores too much
     append_records             once the batches are opened
     read_bytes, read_records   as the answer is sent; with a quota, some of it in advance
     cpu_ms                     after each turn of the loop that the request takes
@@ -157,6 +158,9 @@ class Gate:
                 raise _refused(refusal, share)
         payer.use(REQUESTS, 1)
         if operation is APPEND:
+            if tenant is not None and tenant.is_full:
+                payer.used[REFUSED] += 1
+                tenant.check_full()
             payer.use(APPEND_BYTES, sum(map(len, body["batches"])))
         elif operation in _READS:
             if payer.is_limited:

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 from ..client import limits
 
 _QUANTUM_BYTES: Final = 64 * limits.KIB
+_ALONE_BYTES: Final = 64 * limits.MIB
+"""Who has brought so much in a row, and nobody anything between, is alone."""
 
 
 class Waiting(NamedTuple):
@@ -40,6 +42,15 @@ class Gathered:
         self.size = 0
         """Bytes of all batches."""
         self._lines: OrderedDict[str, _Line] = OrderedDict()
+        self._last: str | None = None
+        """Who has brought the newest batch."""
+        self._alone_bytes = _ALONE_BYTES
+        """Brought by the same principal since another has brought anything."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several principals have brought batches lately."""
+        return self._alone_bytes < _ALONE_BYTES
 
     def __bool__(self) -> bool:
         return bool(self._lines)
@@ -54,6 +65,10 @@ class Gathered:
         line = self._lines.get(principal)
         if line is None:
             line = self._lines[principal] = _Line()
+        if principal != self._last:
+            self._alone_bytes = _ALONE_BYTES if self._last is None else 0
+            self._last = principal
+        self._alone_bytes += len(waiting.data)
         line.batches.append(waiting)
         line.size += len(waiting.data)
         self.size += len(waiting.data)

@@ -59,12 +59,12 @@ def reasons(
         if len(range_.members) < size:
             live = _live(range_, gone)
             found.append(f"{name} has {live} members, {size} are wanted")
+    here = {(r.range_id, r.generation): r for r in ranges} if damaged else {}
     found += [
-        f"node {node}'s replica of {metadata.name_of(range_)} is damaged: {reason}"
+        f"node {node}'s replica of {metadata.name_of(hurt)} is damaged: {reason}"
         for node, replicas in sorted(damaged.items())
         for range_id, generation, reason in replicas
-        for range_ in (metadata.controller, *metadata.ranges.values())
-        if (range_.range_id, range_.generation) == (range_id, generation)
+        if (hurt := here.get((range_id, generation))) is not None
     ]
     found += [
         f"node {node} has less disk left than its reserve, {free} bytes: the ranges that it leads "

@@ -31,10 +31,13 @@ from .host import Host
 from .hot import HotRanges
 from .images import Images
 from .large import LargeRanges
+from .stored import Stored
 from .view import View
 
 _WAIT_S = 0.5
 _RETRY_S = 0.1
+_ALIVE_S = 2.0
+"""Who is not heard for so long leads nothing by now."""
 _LARGE = 4
 """Fields of a range that travel: whether it is large or busy is said of all of them."""
 
@@ -60,7 +63,9 @@ class Heartbeat:
         hot: HotRanges,
         exposure: Exposure,
         images: Images,
+        stored: Stored,
     ) -> None:
+        self._stored = stored
         self._exposure = exposure
         self._images = images
         self._room = room
@@ -91,6 +96,7 @@ class Heartbeat:
                 self._view.learn(replica.gid, replica.group.term, replica.leader)
             if replica is not None and replica.leads and not replica.is_sealed:
                 self._hear(self._node_id, self._draining.leads_left)
+                self._stored.learn(self._stored_in_all())
                 self.last_answer_at = time.monotonic()
                 await self._view.changed(_WAIT_S / 2)
                 continue
@@ -129,6 +135,7 @@ class Heartbeat:
             "busy": [list(told[:_LARGE]) for told in self._hot.told],
             "small": list(map(list, self._large.small)),
             "insecure": self._exposure.insecure,
+            "stored": self._stored.told(),
         }
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
         try:
@@ -163,6 +170,7 @@ class Heartbeat:
         self._room.others = {
             node: free for node, free in (answer["short"] or {}).items() if node != self._node_id
         }
+        self._stored.learn(answer["stored"] or {})
         self._view.insecure = dict(answer["insecure"] or {})
         self._view.insecure[self._node_id] = self._exposure.insecure
 
@@ -199,6 +207,7 @@ class Heartbeat:
         self._keep(body["wishes"])
         self._facts.small[node] = [Small(*told) for told in body["small"]]
         self._room.told(node, body["disk_free"])
+        self._facts.stored[node] = body["stored"] or {}
         if body["insecure"] is not None:
             self._view.insecure[node] = body["insecure"]
         self._facts.short = self._room.short.keys()
@@ -215,7 +224,11 @@ class Heartbeat:
             "damaged": self._view.damaged,
             "short": self._room.short,
             "insecure": self._view.insecure,
+            "stored": self._stored_in_all(),
         }
+
+    def _stored_in_all(self) -> dict[str, int]:
+        return self._facts.stored_in_all(time.monotonic(), _ALIVE_S)
 
     async def _parting(self, replica: ControllerReplica, has: tuple[int, int]) -> Body:
         """Tell a node that was removed: nothing that the node says is learnt."""
@@ -237,6 +250,7 @@ class Heartbeat:
         self._facts.damaged[self._node_id] = self._view.damaged[self._node_id] = mine
         self._facts.large[self._node_id] = self._large.told + self._hot.told
         self._facts.small[self._node_id] = self._large.small
+        self._facts.stored[self._node_id] = self._stored.told()
         self._facts.short = self._room.short.keys()
         self._view.insecure[self._node_id] = self._exposure.insecure
         self._keep(self._handover.wishes(LEAD_RESTS_S))

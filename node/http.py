@@ -4,23 +4,22 @@ No request has a body, and connections are few and short (`http_guests.py`).
 """
 
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 
 from ..client.acceptor import handshake_timeout_s
-from ..client.access import Access
-from ..client.errors import Unauthorized, Unavailable
-from ..client.json_text import to_json
+from ..client.errors import LognodeError, Unauthorized, Unavailable
 from ..client.listening import Entrance
-from ..client.protocol import Operation
+from ..client.principal import anonymous
 from ..client.protocol.cluster import STATUS
 from .descriptors import SLACK
-from .http_guard import Handler, HttpGuard
+from .http_guard import Forbidden, Handler, HttpGuard
 from .http_guests import Closed, HttpGuests
+from .http_log import HttpLog
+from .http_status import MetricsPage, StatusPages, Visible
 from .metrics import Metrics
-from .slices import in_slices
 
 _KEEP_ALIVE_S = 15.0
 _LINE_BYTES_MAX = 4_096
@@ -31,7 +30,8 @@ _READ_BYTES = 16 * 1024
 class HttpServer:
     """Serves `/healthz`, `/readyz`, `/metrics`, `/status.json`.
 
-    `not_ready` returns the reason why the node does not serve yet, or None.
+    `not_ready` returns the reason why the node does not serve yet, or None. `on_refused` gets the
+    principal, the address, the page and why of each request that its asker may not make.
     """
 
     def __init__(
@@ -46,16 +46,17 @@ class HttpServer:
         connections_max: int,
         on_closed: Closed,
         guard: HttpGuard,
-        visible: Callable[[Operation, Access, dict[str, Any]], dict[str, Any]],
+        visible: Visible,
+        on_refused: Callable[[str, str, str, LognodeError], None],
     ) -> None:
         self._host = host
         self._port = port
         self._tls = tls
-        self._metrics = metrics
         self._not_ready = not_ready
-        self._status = status
+        self._pages = StatusPages(status, visible)
+        self._metrics = MetricsPage(metrics.exposition)
         self._guard = guard
-        self._visible = visible
+        self._on_refused = on_refused
         self._runner: web.AppRunner | None = None
         self._connections_max = connections_max
         self._on_closed = on_closed
@@ -76,7 +77,7 @@ class HttpServer:
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=_KEEP_ALIVE_S,
             lingering_time=0.0, max_line_size=_LINE_BYTES_MAX, max_field_size=_LINE_BYTES_MAX,
-            max_headers=_HEADERS_MAX, read_bufsize=_READ_BYTES,
+            max_headers=_HEADERS_MAX, read_bufsize=_READ_BYTES, logger=HttpLog(self._on_closed),
         )  # fmt: skip
         await self._runner.setup()
         server = self._runner.server
@@ -113,6 +114,11 @@ class HttpServer:
         """Connections that are open."""
         return 0 if self._guests is None else len(self._guests)
 
+    @property
+    def ended(self) -> int:
+        """Connections that have ended since the beginning."""
+        return 0 if self._entrance is None else self._entrance.ended
+
     @web.middleware
     async def _watched(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.body_exists:
@@ -124,8 +130,20 @@ class HttpServer:
         try:
             self._guard.check_host(request)
             return await handler(request)
+        except (web.HTTPUnauthorized, Forbidden) as refusal:
+            self._refused(request, refusal)
+            raise
         finally:
             guests.served(request.protocol)
+
+    def _refused(self, request: web.Request, refusal: web.HTTPException) -> None:
+        guests = self._guests
+        address = "?" if guests is None else guests.address(request.protocol)
+        who = anonymous(address.rpartition(":")[0])
+        if isinstance(refusal, Forbidden):
+            who = refusal.principal
+        error = Unauthorized((refusal.text or "").strip())
+        self._on_refused(who.name, address, request.path, error)
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -139,31 +157,14 @@ class HttpServer:
     async def _serve_metrics(self, request: web.Request) -> web.Response:
         await self._guard.check_everything(request)
         return web.Response(
-            body=self._metrics.exposition(),
+            body=self._metrics.page(),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
-    async def _serve_status(self, request: web.Request) -> web.Response:
+    async def _serve_status(self, request: web.Request) -> web.StreamResponse:
         access = await self._guard.access(request)
         try:
             access.authorise(STATUS, {})
         except Unauthorized as error:
-            raise web.HTTPForbidden(text=error.message + "\n") from None
-        status = self._visible(STATUS, access, await self._status())
-        pieces = await in_slices(_pieces(status))
-        return web.Response(text="".join(pieces), content_type="application/json")
-
-
-def _pieces(status: dict[str, Any]) -> Iterator[str]:
-    """The JSON of it, a row at a time."""
-    between = "{"
-    for name, part in status.items():
-        yield f"{between}{to_json(name)}: "
-        between = ", "
-        if not isinstance(part, list):
-            yield to_json(part)
-            continue
-        for at, row in enumerate(part):
-            yield ("[" if at == 0 else ", ") + to_json(row)
-        yield "]" if part else "[]"
-    yield "}\n"
+            raise Forbidden(access.principal, error.message) from None
+        return await self._pages.serve(request, access)

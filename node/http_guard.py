@@ -19,6 +19,7 @@ from ..client.address import split_address
 from ..client.certificate import Certificate, parse
 from ..client.errors import InvalidArgument, LognodeError, Unauthorized
 from ..client.loopback import is_loopback
+from ..client.principal import Principal
 from ..client.protocol import Permission
 from .access import Accesses, OpenAccess, Shown
 from .config import Config
@@ -27,6 +28,14 @@ from .rights import Rights
 _BEARER: Final = "bearer "
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Access = Rights | OpenAccess
+
+
+class Forbidden(web.HTTPForbidden):
+    """The principal is known, and may not ask that."""
+
+    def __init__(self, principal: Principal, text: str) -> None:
+        super().__init__(text=text + "\n")
+        self.principal = principal
 
 
 class HttpGuard:
@@ -58,10 +67,10 @@ class HttpGuard:
             raise web.HTTPServiceUnavailable(text=error.message + "\n") from None
 
     async def check_everything(self, request: web.Request) -> None:
-        """Raise HTTPUnauthorized and HTTPForbidden unless the asker may see all logs."""
+        """Raise HTTPUnauthorized or Forbidden unless the asker may see all logs."""
         access = await self.access(request)
         if isinstance(access, Rights) and not access.may_everywhere(Permission.DESCRIBE):
-            raise web.HTTPForbidden(text="this needs the verb describe on all logs\n")
+            raise Forbidden(access.principal, "this needs the verb describe on all logs")
 
     def _is_ours(self, given: str) -> bool:
         host = given

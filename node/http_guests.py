@@ -68,6 +68,11 @@ class HttpGuests:
         if guest is not None:
             self._waiting[guest] = None
 
+    def address(self, protocol: asyncio.BaseProtocol) -> str:
+        """The address of the other side."""
+        guest = self._guests.get(protocol)
+        return "?" if guest is None else guest.address
+
     def end(self, guest: "_Guest", reason: str) -> None:
         """Close the connection."""
         self.on_closed(reason, guest.address)
@@ -142,6 +147,7 @@ class _Guest(asyncio.Protocol):
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._transport is not None:
-            self.inner.connection_lost(exc)
+        # Also of a connection that never had a transport: aiohttp breaks its cycles of references.
+        self.inner.connection_lost(exc)
+        self._transport = self._timer = None
         self._among.left(self)

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from ..client import limits
 from ..client.protocol import Operation, invites
 from ..partitions import commands
 from ..partitions.metadata import Metadata
@@ -36,9 +37,12 @@ class InviteService:
         }
 
     async def create(self, body: Body) -> Body:
-        """Let one new node join. Raises Conflict, LimitExceeded, InvalidArgument."""
-        await self._command({"op": commands.CREATE_INVITE, **body})
-        log.info("node invited", extra={"fields": {"invitation": body["id"]}})
+        """Let one new node join. `by` of the body is the name of the principal that asks.
+
+        Raises Conflict, LimitExceeded, InvalidArgument."""
+        by = _plain(body.get("by", ""))
+        await self._command({"op": commands.CREATE_INVITE, **body, "by": by})
+        log.info("node invited", extra={"fields": {"invitation": body["id"], "by": by}})
         return {"cluster": self._metadata().cluster_id, "ca": self._ca()}
 
     async def list(self, _: Body) -> Body:
@@ -47,13 +51,21 @@ class InviteService:
         found = sorted(self._metadata().invites.values(), key=lambda each: each.created_ms)
         return {
             "invites": [
-                {"id": each.invite_id, "created_ms": each.created_ms, "expires_ms": each.expires_ms}
+                {"id": each.invite_id, "by": each.by, "created_ms": each.created_ms,
+                 "expires_ms": each.expires_ms}
                 for each in found
             ]
-        }
+        }  # fmt: skip
 
     async def revoke(self, body: Body) -> Body:
         """Take an invitation back. Raises NotFound."""
         answer = await self._command({"op": commands.REVOKE_INVITE, "id": body["id"]})
         log.info("invitation taken back", extra={"fields": {"invitation": body["id"]}})
         return answer
+
+
+def _plain(name: str) -> str:
+    """Return the begin of a principal's name, as the metadata takes it: a certificate may have
+    named the principal."""
+    begin = name[: limits.inviter_bytes_max // 4].encode("utf-8", "replace").decode()
+    return "".join(each if each.isprintable() else "?" for each in begin)

@@ -1,4 +1,4 @@
-"""Becoming a node: founding a cluster of one, or asking a cluster to be taken in."""
+"""Asking a cluster to be taken in."""
 
 import asyncio
 import logging
@@ -8,59 +8,54 @@ from typing import Any
 from ..client.address import split_address
 from ..client.connection import dial
 from ..client.errors import (
-    InvalidArgument,
     LognodeError,
     RemoteProtocolError,
     Unauthorized,
     Unavailable,
 )
-from ..client.invitation import NO_CA, Invitation, read_invitation
 from ..client.protocol.peers import JOIN
+from ..client.tls import DialTls
 from ..partitions import received
+from ..partitions.invites import KEY_IN_USE
 from ..partitions.metadata import Metadata
 from . import image_pages, images, rows
+from .admission import Admission
+from .attempt import Attempt
 from .config import Config
-from .data_directory import Identity, new_cluster_id, new_incarnation
+from .data_directory import Identity
 from .image_pages import START, Image
 from .image_rows import ImageRows, packed_of
 from .slices import stepped
-from .tls import NodeTls
 
 _RETRY_S = 0.3
 
 log = logging.getLogger("lognode.joining")
 
 
-def found() -> Identity:
-    """The identity of the first node of a new cluster."""
-    return Identity(new_cluster_id(), 1, new_incarnation(), 0)
-
-
 async def join(
     config: Config,
     secret: bytes | None,
-    tls: NodeTls | None,
-    process: int,
+    admission: Admission,
+    attempt: Attempt,
     resolve: Callable[[str], str],
 ) -> tuple[Identity, dict[str, Any]]:
     """Ask the nodes of `config.join` in turn until one has registered this node. `resolve`: where
     to dial a node that is at that address.
 
-    Returns the identity, and the rows of the metadata image to begin with. Raises the last error
-    after `join_timeout` seconds, or at once what waiting cannot mend.
+    The same attempt gets the same answer, however often it is made. Returns the identity, and the
+    rows of the metadata image to begin with. Raises the last error after `join_timeout` seconds, or
+    at once what waiting cannot mend.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.join_timeout
-    invitation = _invitation(config, tls)
-    incarnation = new_incarnation()
     last: LognodeError = Unavailable("nobody was asked")
     while True:
         for address in config.join:
             try:
-                body = registration(config, incarnation, 0, process)
-                return await _ask(address, body, secret, tls, resolve, invitation)
+                body = registration(config, attempt.incarnation, 0, attempt.process)
+                return await _ask(address, body, secret, admission, resolve)
             except LognodeError as error:
-                if not error.retryable and error.code not in ("REMOTE_PROTOCOL_ERROR",):
+                if not _may_pass(error):
                     raise
                 last = error
                 log.info("joining", extra={"fields": {"address": address, "error": str(error)}})
@@ -72,29 +67,33 @@ async def join(
         await asyncio.sleep(_RETRY_S)
 
 
+def _may_pass(error: LognodeError) -> bool:
+    """Whether the next answer may be another. The node of a machine that lost its disk is DEAD a
+    while after the machine comes back."""
+    return (
+        error.retryable
+        or error.code == RemoteProtocolError.code
+        or error.fields.get("reason") == KEY_IN_USE
+    )
+
+
 async def _ask(
     address: str,
     body: dict[str, Any],
     secret: bytes | None,
-    tls: NodeTls | None,
+    admission: Admission,
     resolve: Callable[[str], str],
-    invitation: Invitation | None,
 ) -> tuple[Identity, dict[str, Any]]:
     host, port = split_address(address)
     incarnation: int = body["incarnation"]
-    connection = await dial(
-        host, port, role="node", incarnation=incarnation, secret=secret,
-        tls=None if tls is None else tls.dialling(None),
-    )  # fmt: skip
     try:
-        if invitation is not None:
-            theirs = connection.welcome.cluster
-            if theirs != invitation.cluster:
-                raise Unauthorized(
-                    f"{address} is a node of cluster {theirs}, and the invitation is of cluster "
-                    f"{invitation.cluster}; give --join a node of that cluster"
-                )
-            body = {**body, "invitation": invitation.token}
+        connection = await dial(
+            host, port, role="node", incarnation=incarnation, secret=secret, tls=admission.tls
+        )
+    except Unauthorized as error:
+        raise admission.refused(address, error) from None
+    try:
+        body = {**body, **admission.shown_to(host, connection.welcome.cluster)}
         deadline = asyncio.get_running_loop().time() + 10.0
         answer = await connection.request(JOIN, body, deadline=deadline)
     finally:
@@ -102,12 +101,12 @@ async def _ask(
     cluster, node = answer["cluster"], answer["node"]
     identity = Identity(cluster, node, incarnation, 0)
     try:
-        image = await _image(identity, resolve(answer["peer"]), secret, tls)
+        image = await _image(identity, resolve(answer["peer"]), secret, admission.tls)
     except Unauthorized as error:  # of a node whose record is from before it had a port for peers
         told = error.fields.get("peer")
         if type(told) is not str:
             raise
-        image = await _image(identity, resolve(told), secret, tls)
+        image = await _image(identity, resolve(told), secret, admission.tls)
     if image is None or not image.full:
         raise Unavailable(f"{address} knows no metadata of cluster {cluster} yet")
     await _check_taken_in(identity, image)
@@ -116,30 +115,14 @@ async def _ask(
     return identity, {**puts, rows.IMAGE: head}
 
 
-def _invitation(config: Config, tls: NodeTls | None) -> Invitation | None:
-    """The invitation of `--invitation`. Raises InvalidArgument, also for one of an authority that
-    this node does not trust: whoever asks for the secret then is not of that cluster."""
-    if config.invitation is None:
-        return None
-    found = read_invitation(config.invitation)
-    if found.ca != NO_CA and (tls is None or not tls.trusts(found.ca)):
-        has = "this node has no TLS" if tls is None else f"{config.tls_ca} does not have that one"
-        raise InvalidArgument(
-            f"invitation {found.id} is of a cluster whose CA has the key {found.ca}, and {has}; "
-            "give --tls-ca the CA of that cluster", what="invitation",
-        )  # fmt: skip
-    return found
-
-
 async def _image(
-    identity: Identity, address: str, secret: bytes | None, tls: NodeTls | None
+    identity: Identity, address: str, secret: bytes | None, tls: DialTls | None
 ) -> Image | None:
     """What the node at that address knows of the metadata."""
     host, port = split_address(address)
     connection = await dial(
         host, port, role="node", cluster=identity.cluster_id, node=identity.node_id,
-        incarnation=identity.incarnation, secret=secret,
-        tls=None if tls is None else tls.dialling(None),
+        incarnation=identity.incarnation, secret=secret, tls=tls,
     )  # fmt: skip
     try:
         return await images.ask(connection, images.KNOWN, START)

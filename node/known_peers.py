@@ -5,6 +5,10 @@ metadata knows both. A node serves registered nodes only, which nobody has remov
 the incarnation that they registered; no client is ever told an incarnation. TLS proves more: that
 the other side holds the key of the node. Without TLS this check keeps out guesses, errors and
 processes that were left over.
+
+Whoever has a certificate of a node, and has not joined, may ask to join and for nothing else. A
+node that was away may not know who leads the controller now. Such a node first asks the nodes that
+it knows for newer metadata (`heartbeat`), and serves the leader then.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,14 +16,11 @@ from typing import Final
 
 from ..client.errors import Unauthorized, Unavailable
 from ..client.protocol import Operation
-from ..client.protocol.peers import COMMAND, CONTROLLER_INSTALL, HEARTBEAT, IMAGE_PAGE
+from ..client.protocol.peers import COMMAND, HEARTBEAT, IMAGE_PAGE
 from ..client.wire import Hello
 from ..partitions.model import NodeRecord
 from .metrics import Metrics
 
-_NEWCOMERS: Final = frozenset({CONTROLLER_INSTALL})
-"""Operations that a node may ask for which this node does not know yet. A node that was away may
-know none of the controller's present members; the image that they push registers them."""
 _PARTING: Final = frozenset({HEARTBEAT, IMAGE_PAGE, COMMAND})
 """Operations by which a node that was removed gets to know that."""
 
@@ -43,7 +44,7 @@ class KnownPeers:
         not known here yet, and may be in a moment."""
         node = self.speaker(hello)
         record = self._nodes().get(node)
-        if record is None and operation not in _NEWCOMERS:
+        if record is None:
             self._refused.labels("unregistered").inc()
             raise Unavailable(
                 f"node {node} is not registered as far as this node knows; it asks again later",

@@ -1,8 +1,9 @@
 """What the replicas of the cluster hold and how much they are used, asked of all nodes at once.
 
 Only who leads a range knows how much is appended to it, and nobody needs that until somebody asks
-for the status: so it travels in no heartbeat. A node that does not answer in time is left out, and
-what it leads is unknown: never 0.
+for the status: so it travels in no heartbeat. However many ask for the status at a time, each node
+is asked once. A node that does not answer in time is left out, and what it leads is unknown: never
+0.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from .load import SAMPLE_S
 from .metrics import Metrics
 from .range_replica import RangeReplica
 from .slices import in_slices
+from .together import Together
 from .turns import in_turns
 from .view import View
 
@@ -71,6 +73,7 @@ class Loads:
         self._host = host
         self._view = view
         self._connection = connection
+        self._others = Together(self._of)
         self._present = present
         metrics.operations.set_function(lambda: len(view.metadata.operations))
 
@@ -94,9 +97,13 @@ class Loads:
     async def everywhere(self) -> ByNode:
         """The loads of all replicas on nodes that answer."""
         nodes = [node for node in self._view.metadata.nodes if node != self._node_id]
-        here, *others = await asyncio.gather(self.here(), *map(self._of, nodes))
-        told = {node: loads for node, loads in zip(nodes, others, strict=True) if loads is not None}
-        return {self._node_id: here or {}, **told}
+        asked = {node: self._others.begin(node) for node in nodes}
+        found: dict[int, Mapping[Gid, Load]] = {self._node_id: await self.here()}
+        for node, task in asked.items():
+            loads = await asyncio.shield(task)
+            if loads is not None:
+                found[node] = loads
+        return found
 
     async def here(self) -> dict[Gid, Load]:
         """The loads of the replicas on this node."""

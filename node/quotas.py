@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from ..client import limits
 from ..client.errors import Overloaded
-from ..client.protocol.quotas import COUNTERS, COUNTS, RATES
+from ..client.protocol.quotas import COUNTERS, COUNTS, RATES, STORED
 
 APPEND_BYTES, APPEND_RECORDS, READ_BYTES, READ_RECORDS, REQUESTS, CPU = range(len(RATES))
 REFUSED: Final = len(RATES)
@@ -27,6 +27,8 @@ REFUSED: Final = len(RATES)
 APPLIED: Final = (APPEND_BYTES, APPEND_RECORDS)
 MS_PER_S: Final = 1_000.0
 _RETRY_S: Final = 1.0
+_STORED_RETRY_S: Final = 5.0
+_PEAK_S: Final = 10.0
 _COUNTERS: Final = len(COUNTERS)
 
 Limits = Mapping[str, int]
@@ -66,8 +68,8 @@ class Spender:
     """A principal or a tenant. `used` counts by `COUNTERS`, but for what its payers hold."""
 
     __slots__ = (
-        "allowed", "buckets", "connections", "follows", "is_limited", "label", "name", "payers",
-        "quota", "used",
+        "allowed", "buckets", "connections", "follows", "held", "held_in_all", "is_full",
+        "is_limited", "label", "name", "payers", "quota", "used",
     )  # fmt: skip
 
     def __init__(self, label: str, name: str, quota: str) -> None:
@@ -87,6 +89,12 @@ class Spender:
         self.used = [0.0] * _COUNTERS
         self.buckets: list[Bucket | None] = [None] * len(RATES)
         self.is_limited = False
+        self.held = 0
+        """Of a tenant: stored bytes of ranges that are led here."""
+        self.held_in_all = 0
+        """Of a tenant with a quota of them: stored bytes in the cluster."""
+        self.is_full = False
+        """Whether these are as many as the quota allows."""
 
     def limit(self, found: Limits, now: float) -> None:
         """The limits from now on. A limit that stays keeps the level of its bucket."""
@@ -98,6 +106,22 @@ class Spender:
                 self.buckets[at] = Bucket(rate, now)
         self.is_limited = any(self.buckets)
         self.allowed = {kind: found[kind] for kind in COUNTS if kind in found}
+        self.hold(self.held_in_all)
+
+    def hold(self, size: int) -> None:
+        """So much is stored in the cluster."""
+        self.held_in_all = size
+        self.is_full = size >= self.allowed.get(STORED, size + 1)
+
+    def check_full(self) -> None:
+        """Raise Overloaded where the tenant stores as much as its quota allows."""
+        if self.is_full:
+            raise Overloaded(
+                f"tenant {self.name} stores {self.held_in_all:,} bytes, and its quota allows "
+                f"{self.allowed[STORED]:,}: trim or delete keys, let its logs keep less, or ask "
+                "for more (`lognode quota set`)",
+                retry_after=_STORED_RETRY_S, quota=STORED,
+            )  # fmt: skip
 
     def check(self, kind: str, count: int) -> None:
         """Raise Overloaded where the quota allows fewer of that kind at a time."""
@@ -220,6 +244,10 @@ class Quotas:
         self._forgotten = [0.0] * _COUNTERS
         """What the principals have used that were forgotten."""
         self._max = spenders_max
+        self._peaks: list[dict[str, int]] = [{}, {}]
+        """The most stored bytes in the cluster, of tenants with a quota of them: in this time of
+        `_PEAK_S` and in the one before."""
+        self._peaks_since = clock()
         self._known: Mapping[str, Limits] = {}
 
     def learn(self, known: Mapping[str, Limits]) -> None:
@@ -287,8 +315,38 @@ class Quotas:
         found = self.tenants.get(name)
         if found is None:
             found = self.tenants[name] = Spender("tenant", name, name)
+            found.held_in_all = self._peak(name)
             found.limit(self._known.get(name, {}), self.clock())
         return found
+
+    def hold(self, sizes: Mapping[str, int]) -> None:
+        """So much is stored of each tenant, in ranges that are led here."""
+        for name in sizes.keys() - self.tenants.keys():
+            self.tenant(name)
+        for name, tenant in self.tenants.items():
+            tenant.held = sizes.get(name, 0)
+
+    def held_of_limited(self) -> dict[str, int]:
+        """The same, of tenants with a quota of stored bytes that have any."""
+        named = (self.tenants.get(name) for name, found in self._known.items() if STORED in found)
+        return {each.name: each.held for each in named if each is not None and each.held}
+
+    def learn_held(self, totals: Mapping[str, int]) -> None:
+        """So much is stored in the cluster, of tenants with a quota of stored bytes.
+
+        While ranges or the controller change their leaders the sums are too small: the most of the
+        last seconds counts.
+        """
+        if self.clock() - self._peaks_since > _PEAK_S:
+            self._peaks, self._peaks_since = [{}, self._peaks[0]], self.clock()
+        for name, total in totals.items():
+            self._peaks[0][name] = max(total, self._peaks[0].get(name, 0))
+        for name, tenant in self.tenants.items():
+            if STORED in tenant.allowed:
+                tenant.hold(self._peak(name))
+
+    def _peak(self, name: str) -> int:
+        return max(peaks.get(name, 0) for peaks in self._peaks)
 
     @property
     def has_many_tenants(self) -> bool:

@@ -9,7 +9,7 @@ what a copied data directory looks like (executions 2.24).
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ..client import limits
 from ..raft.types import GroupId, Message
@@ -24,6 +24,7 @@ Body = dict[str, Any]
 Boot = tuple[int, int]
 """Boot number and process number of a node's process; see `membership`."""
 
+_OTHERS_MAX: Final = 1_000
 log = logging.getLogger("lognode.raft_in")
 
 
@@ -65,6 +66,8 @@ class RaftIn:
         """Per registered node, the latest that a message came from."""
         self._told: set[int] = set()
         """Registered nodes of which an impossible boot was logged."""
+        self._others: set[tuple[int, GroupId]] = set()
+        """Nodes and groups of which another descriptor was logged."""
 
     def take(self, sender: int, body: Body) -> None:
         """Give each message to its replica.
@@ -99,13 +102,19 @@ class RaftIn:
                 self._dropped.labels("no_replica").inc()
             elif replica.fingerprint != fingerprint:
                 self._dropped.labels("other_descriptor").inc()
-                log.warning(
-                    "message of a group with another descriptor",
-                    extra={"fields": {"peer": sender, "range": gid.range_id,
-                                      "generation": gid.generation}},
-                )  # fmt: skip
+                self._tell_once(sender, gid)
             else:
                 replica.receive(sender, message)
+
+    def _tell_once(self, sender: int, gid: GroupId) -> None:
+        if (sender, gid) in self._others or len(self._others) >= _OTHERS_MAX:
+            return
+        self._others.add((sender, gid))
+        log.warning(
+            "message of a group with another descriptor",
+            extra={"fields": {"peer": sender, "range": gid.range_id,
+                              "generation": gid.generation}},
+        )  # fmt: skip
 
     def _refusal(self, sender: int, boot: Boot, registered: Boot) -> str | None:
         """Why nothing of the frame counts; None when it is of the node's latest process.

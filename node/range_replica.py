@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -22,14 +22,16 @@ from ..statemachine.turns import NotPrepared, TurnOver, Turns
 from .cooling import Cooling
 from .gathered import Gathered, Waiting
 from .load import LoadMeter
+from .news import News
 from .prepare import prepare
 from .producer_use import ProducerUse, retire_at_once_max
 from .quotas import APPEND_RECORDS, Payer
 from .replica import Replica, Services
+from .waiters import Waiters
 
 Reply = dict[str, Any]
-Listener = Callable[[Collection[bytes] | None], None]
-"""Called with the keys that got entries, or None when the replica ends."""
+_LOOK_S = 0.25
+"""How often a replica with waiters for a seq looks whether a leader is known."""
 
 
 class RangeReplica(Replica):
@@ -57,8 +59,13 @@ class RangeReplica(Replica):
         self._gathered = Gathered()
         self._closed_producers: dict[int, None] = {}
         """Their rows go with the next round."""
-        self._keyed: dict[bytes, set[Listener]] = {}
-        self._spanning: set[Listener] = set()
+        self.news = News(services.on_broken)
+        """Tells follows what was applied."""
+        self._seq_waiters = Waiters(services.on_broken)
+        """Waiters for seqs that wait here as long as a leader is known."""
+        self._seq_waiters_alone = Waiters(services.on_broken)
+        """Waiters for seqs that want no other member."""
+        self._look_timer: asyncio.TimerHandle | None = None
         self._seal_proposed = False
         self._freeze_index = 0
         """Where this member proposed a FREEZE last, as leader."""
@@ -111,7 +118,7 @@ class RangeReplica(Replica):
         packed = data.data if isinstance(data, PackedBatch) else data
         _check_size(packed)
         start, end = self.state.start, self.state.end
-        return self._gather(packed, admit(data, start, end, _check_of(allowed)), payer)
+        return self._gather(packed, admit(data, start, end, _check_of(allowed)), allowed, payer)
 
     def append_steps(
         self, packed: PackedBatch, allowed: Allowed | None = None, payer: Payer | None = None
@@ -122,12 +129,17 @@ class RangeReplica(Replica):
         start, end = self.state.start, self.state.end
         batch = yield from admit_steps(packed, start, end, _check_of(allowed))
         self._check_takes(payer)  # again: other work may have run between the steps
-        return self._gather(packed.data, batch, payer)
+        return self._gather(packed.data, batch, allowed, payer)
 
-    def _gather(self, data: bytes, batch: Batch, payer: Payer | None) -> "asyncio.Future[Reply]":
+    def _gather(
+        self, data: bytes, batch: Batch, allowed: Allowed | None, payer: Payer | None
+    ) -> "asyncio.Future[Reply]":
         """Keep a batch that was admitted for the next round."""
-        if batch.producer:
+        if batch.producer and allowed is None:
             self._producer_use.used(batch.producer)
+        elif batch.producer:
+            rows = self.state.producers.rows
+            self._producer_use.bring(batch.producer, _name(payer), rows)
         if self.sample is not None:
             self.sample.appended(batch.keys, together=batch.atomic)
         self.services.room.spent(len(data))
@@ -179,7 +191,7 @@ class RangeReplica(Replica):
             return  # `resigned` sees to it
         while self._gathered and not self.stopped and (all_of_it or self._may_propose):
             # Applying an entry is one step.
-            most = limits.entry_bytes_max - limits.KIB if all_of_it else self._window_bytes
+            most = limits.entry_bytes_max - limits.KIB if all_of_it else self._entry_bytes
             taken = self._gathered.take(most, limits.batch_records_max)
             batches = [each.data for each in taken]
             futures: list[asyncio.Future[Reply]] = [each.future for each in taken]
@@ -205,10 +217,18 @@ class RangeReplica(Replica):
 
     @property
     def _window_bytes(self) -> int:
-        """Less where segments are not built as fast as entries come: the disk is the bottleneck."""
-        if self.services.memory.scarce:
+        """Less where segments are not built as fast as entries come, since the disk is the
+        bottleneck; and where principals share the range, so that nobody waits for much."""
+        if self.services.memory.scarce or self._gathered.is_shared:
             return limits.proposed_scarce_bytes_max
         return limits.proposed_bytes_max
+
+    @property
+    def _entry_bytes(self) -> int:
+        """Of one entry: room for others besides a large batch, where principals share the range."""
+        if self._gathered.is_shared and not self.services.memory.scarce:
+            return limits.proposed_shared_entry_bytes_max
+        return self._window_bytes
 
     def propose_seal(self, operation: int) -> None:
         """End this generation, if this member leads and has not done so yet (idempotent)."""
@@ -282,27 +302,32 @@ class RangeReplica(Replica):
             )
             self.propose(command, ())
 
-    # Those who follow.
+    # Reads.
 
-    def listen(self, listener: Listener, keys: Iterable[bytes] | None) -> None:
-        """Call the listener after entries of the keys (None: any key) were applied."""
-        if keys is None:
-            self._spanning.add(listener)
-            return
-        for key in keys:
-            self._keyed.setdefault(key, set()).add(listener)
+    async def wait_seq(self, seq: int, *, alone: bool) -> None:
+        """Return when the seq is applied here, or when the replica has stopped.
 
-    def unlisten(self, listener: Listener, keys: Iterable[bytes] | None) -> None:
-        """Undo `listen`."""
-        if keys is None:
-            self._spanning.discard(listener)
+        `alone`: no other member will do. Raises NotLeader otherwise, when no leader is known.
+        """
+        while self.state.next_seq <= seq and not self.stopped:
+            if alone:
+                await self._seq_waiters_alone.wait(seq)
+                continue
+            if self.leader is None:
+                raise self.not_leader()
+            if self._look_timer is None:
+                self._look_timer = self._loop.call_later(_LOOK_S, self._look_for_leader)
+            await self._seq_waiters.wait(seq)
+
+    def _look_for_leader(self) -> None:
+        """Look once for all waiters; a waiter that is woken finds out why."""
+        self._look_timer = None
+        if self.stopped or not self._seq_waiters:
             return
-        for key in keys:
-            listeners = self._keyed.get(key)
-            if listeners is not None:
-                listeners.discard(listener)
-                if not listeners:
-                    del self._keyed[key]
+        if self.leader is None:
+            self._seq_waiters.release()
+        else:
+            self._look_timer = self._loop.call_later(_LOOK_S, self._look_for_leader)
 
     # Replica.
 
@@ -365,8 +390,10 @@ class RangeReplica(Replica):
             )
         elif applied.keys:
             self.services.room.spent(len(entry.command))
-        if applied.keys and (self._keyed or self._spanning):
-            self._tell(applied.keys)
+        if applied.keys:
+            self.news.tell(applied.keys, next_seq)
+            self._seq_waiters.reach(self.state.next_seq - 1)
+            self._seq_waiters_alone.reach(self.state.next_seq - 1)
         if self.state.sealed is not None and self.state.sealed.final_index == entry.index:
             self._ended()
         return applied.replies
@@ -410,39 +437,24 @@ class RangeReplica(Replica):
     def stop(self) -> None:
         super().stop()
         self._refuse_gathered()
-        self._wake_everybody()
+        self.news.end()
+        self._seq_waiters.release()
+        self._seq_waiters_alone.release()
+        if self._look_timer is not None:
+            self._look_timer.cancel()
 
     def _refuse_gathered(self) -> None:
         for waiting in self._gathered.clear():
             if not waiting.future.done():
                 waiting.future.set_exception(self.not_leader())
 
-    def _tell(self, keys: Iterable[bytes]) -> None:
-        touched = set(keys)
-        for listener in self._spanning:
-            listener(touched)
-        if self._keyed:
-            woken: dict[Listener, set[bytes]] = {}
-            for key in self._keyed.keys() & touched:
-                for listener in self._keyed[key]:
-                    woken.setdefault(listener, set()).add(key)
-            for listener, own in woken.items():
-                listener(own)
-
     def _ended(self) -> None:
         error = Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
         for waiting in self._gathered.clear():
             if not waiting.future.done():
                 waiting.future.set_exception(error)
-        self._wake_everybody()
+        self.news.end()
         self._on_change(self)
-
-    def _wake_everybody(self) -> None:
-        woken = set(self._spanning)
-        for listeners in self._keyed.values():
-            woken |= listeners
-        for listener in woken:
-            listener(None)
 
 
 def brim(hard_bytes: int) -> int:

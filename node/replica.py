@@ -6,7 +6,6 @@ something happened. Subclasses say what a committed entry means.
 """
 
 import asyncio
-import heapq
 import logging
 import random
 import time
@@ -37,6 +36,7 @@ from .leaders import NOBODY
 from .metrics import Metrics
 from .rounds import Rounds
 from .turn_ends import TurnEnds
+from .waiters import Waiters
 
 _TAKE_BYTES = 1 << 20
 _APPLY_S = 0.0025
@@ -136,8 +136,8 @@ class Replica:
         self.proposed_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._reads: dict[int, asyncio.Future[int]] = {}
-        self._applied_waiters: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._waiter_count = 0
+        self._applied_waiters = Waiters(services.on_broken)
+        """Waiters for indexes."""
         self._timer: asyncio.TimerHandle | None = None
         self._pumping = False
         self._was_leader = False
@@ -193,9 +193,7 @@ class Replica:
         if self._timer is not None:
             self._timer.cancel()
         self._fail_waiting(Unavailable("this replica has stopped", outcome="unknown"))
-        for _, _, waiter in self._applied_waiters:
-            _fail(waiter, Unavailable("this replica has stopped", outcome="unknown"))
-        self._applied_waiters.clear()
+        self._applied_waiters.release()
 
     def receive(self, sender: int, message: Message) -> None:
         """A Raft message from a member. Raises RemoteProtocolError for what is none."""
@@ -315,6 +313,15 @@ class Replica:
         return None if self.stopped else self.group.leader
 
     @property
+    def is_settled(self) -> bool:
+        """A member is known to lead. As leader: all members whose nodes are up follow this one."""
+        if not self.leads:
+            return self.leader is not None
+        awaited = set(self.members) - self.group.followers - {self.services.node_id}
+        liveness = self.services.liveness
+        return not awaited or (liveness is not None and all(map(liveness.missing, awaited)))
+
+    @property
     def leader_hint(self) -> int | None:
         """The leader as told to clients: none whose node is missing (executions 2.27)."""
         leader, liveness = self.leader, self.services.liveness
@@ -374,24 +381,12 @@ class Replica:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
 
     async def wait_applied(self, index: int) -> None:
-        """Return when the entry at `index` is applied here."""
-        if self.applied_index >= index:
-            return
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._waiter_count += 1
-        heapq.heappush(self._applied_waiters, (index, self._waiter_count, future))
-        try:
-            await future
-        except asyncio.CancelledError:
-            self._forget_waiters()
-            raise
-
-    def _forget_waiters(self) -> None:
-        """On an idle range those who gave up would pile up."""
-        kept = [waiter for waiter in self._applied_waiters if not waiter[2].done()]
-        if len(kept) <= len(self._applied_waiters) // 2:
-            heapq.heapify(kept)
-            self._applied_waiters = kept
+        """Return when the entry at `index` is applied here. Raises Unavailable when the replica
+        stops."""
+        while self.applied_index < index:
+            if self.stopped:
+                raise Unavailable("this replica has stopped", outcome="unknown")
+            await self._applied_waiters.wait(index)
 
     # What subclasses define.
 
@@ -488,10 +483,7 @@ class Replica:
             proposal = self.proposals.pop(entry.index, None)
             if proposal is not None:
                 self._settle(proposal, entry, results)
-        while self._applied_waiters and self._applied_waiters[0][0] <= self.applied_index:
-            _, _, waiter = heapq.heappop(self._applied_waiters)
-            if not waiter.done():
-                waiter.set_result(None)
+        self._applied_waiters.reach(self.applied_index)
         if not self.waits and (
             self._taken
             or self.applied_index < min(self.group.commit_index, self.raft_log.durable_index)

@@ -33,7 +33,8 @@ class Rounds:
     """Drives the WAL from the event loop.
 
     `on_synced` gets the groups that a finished round touched; `on_failure` the error of a write
-    or sync that failed, or a bug, after which the process must end (raft.md 2.12).
+    or sync that failed, or a bug, after which the process must end (raft.md 2.12). `on_file_begun`
+    is called after a round that began a WAL file.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Rounds:
         *,
         on_synced: Callable[[Iterable[GroupId]], None],
         on_failure: Callable[[BaseException], None],
+        on_file_begun: Callable[[], None],
         turn_ends: TurnEnds,
         metrics: Metrics,
     ) -> None:
@@ -52,6 +54,7 @@ class Rounds:
         self._thread = thread
         self._on_synced = on_synced
         self._on_failure = on_failure
+        self._on_file_begun = on_file_begun
         self._waiting: dict[Proposer, None] = {}
         self._in_flight = False
         self._began_at = 0.0
@@ -75,9 +78,9 @@ class Rounds:
 
     async def durable(self) -> None:
         """Return when everything queued up to now is synced."""
-        if not self._wal.dirty and not self._in_flight:
+        if self._wal.all_synced:
             return
-        number = self._wal.open_round if self._wal.dirty else self._wal.open_round - 1
+        number = self._wal.require_sync()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((number, future))
         self.kick()
@@ -150,6 +153,8 @@ class Rounds:
         self._metrics.wal_syncs.inc(self._wal.syncs - self._syncs)
         self._syncs = self._wal.syncs
         self._on_synced(self._wal.complete(current))
+        if current.rotation is not None:
+            self._on_file_begun()
         done_waiters = [future for number, future in self._waiters if number <= current.number]
         self._waiters = [waiter for waiter in self._waiters if waiter[0] > current.number]
         for future in done_waiters:

@@ -14,6 +14,8 @@ clean                           true after an orderly stop, until the next start
 auth                            true: clients need tokens here, for ever
 refused                         why the cluster refuses this directory, for good
 joins                           the cluster that this directory, of none yet, is about to join
+attempt                         who this directory, of no cluster yet, says that it is when it asks
+                                to join: incarnation, process, id of the invitation
 sound/<content id>              true: the segment file was read from the disk, and was sound
 prepared/<operation>            range, generation, base: a parent's state at its final index
 """
@@ -36,6 +38,7 @@ CLEAN = "clean"
 AUTH = "auth"
 REFUSED = "refused"
 JOINS = "joins"
+ATTEMPT = "attempt"
 
 
 def replica_key(gid: GroupId) -> str:

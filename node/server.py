@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from ..client.acceptor import UNREAD, Believed, ServerConnection
 from ..client.access import Access
@@ -16,12 +16,13 @@ from ..client.errors import (
     Unauthorized,
     Unsupported,
 )
-from ..client.fair_turns import Share
+from ..client.fair_turns import Share, next_turn
 from ..client.invariants import DiskFailure, InvariantError
 from ..client.principal import Principal, of_node
 from ..client.protocol import OPERATIONS, Operation, Permission, Sender, by_number
-from ..client.protocol.appends import APPEND, PRODUCER_CLOSE
+from ..client.protocol.appends import APPEND, LEASE_TAKE, PRODUCER_CLOSE
 from ..client.protocol.cluster import PRODUCER_OPEN
+from ..client.protocol.invites import NODE_INVITE
 from ..client.protocol.peers import JOIN, RAFT
 from ..client.protocol.reads import FOLLOW
 from ..client.request import Request, Room
@@ -39,7 +40,6 @@ from .raft_in import RaftIn
 from .range_replica import RangeReplica
 from .reserved import Reserved
 
-T = TypeVar("T")
 Body = dict[str, Any]
 Answer = Coroutine[Any, None, Body]
 Handler = Callable[[Body], Answer]
@@ -172,8 +172,9 @@ class Server:
             raise Unauthorized(f"{operation} is for nodes")
         if operation.sender is Sender.PEER and not (is_node and _node(connection)):
             raise Unauthorized(f"{operation} is for nodes of the cluster")
-        if is_node and operation.sender in (Sender.CLIENT, Sender.OPERATOR):
-            # No scope limits a node: who is none of the cluster yet may only ask to join.
+        if is_node and operation.sender is not Sender.STRANGER and operation is not RAFT:
+            # No scope limits a node: a node that has not joined yet may only ask to join. Messages
+            # of a group count by the group's own members, see `raft_in`.
             self._known_peers.asker(hello, operation)
         return operation
 
@@ -205,7 +206,7 @@ class Server:
         payer, share = self._gate.admit(request), request.connection.share
         if payer is not None and share is not None:
             return self._charged(request, share, payer)
-        return self._counted(request.operation, self._serve(request, None))
+        return self._counted(request)
 
     def _serve(self, request: Request, payer: Payer | None) -> Coroutine[Any, None, Body | None]:
         """The work that a request is."""
@@ -219,14 +220,16 @@ class Server:
             # The key that the node has shown, whatever it says.
             seen = {**body, "key": "" if certificate is None else certificate.key}
             return self._audited(request, self._join(seen))
+        if operation in (PRODUCER_OPEN, LEASE_TAKE):
+            access = request.connection.access
+            body = {**body, "owner": "" if access is None else access.owner}
         if operation is PRODUCER_OPEN:
-            connection = request.connection
-            owner = "" if connection.access is None else connection.access.owner
-            allowed = self._gate.names_allowed(connection.principal)
-            body = {**body, "owner": owner, "allowed": allowed}
+            body["allowed"] = self._gate.names_allowed(request.connection.principal)
+        if operation is NODE_INVITE:
+            body = {**body, "by": request.connection.principal.name}
         paid = self._paid_handlers.get(operation)
         if paid is not None:
-            return self._paid(request, paid)
+            return self._paid(request, paid, in_turns=payer is not None)
         handler = self._handlers.get(operation)
         if handler is not None:
             is_admin = operation.permission is Permission.ADMIN
@@ -262,20 +265,22 @@ class Server:
 
     # Parts.
 
-    async def _counted(self, operation: Operation, work: Awaitable[T]) -> T:
+    async def _counted(self, request: Request) -> Body | None:
+        """Serve a request of a node."""
+        operation = request.operation
         try:
-            answer = await work
+            answer = await self._serve(request, None)
         except LognodeError as error:
             self._metrics.requests.labels(operation.name, error.code).inc()
             raise
         self._answered[operation].inc()
         return answer
 
-    async def _charged(self, request: Request, share: Share, payer: Payer) -> Body | None:
+    async def _charged(self, request: Request, share: Share, payer: Payer) -> None:
         """Serve a request of a client, in the turns of its principal."""
         operation = request.operation
         try:
-            answer = await share.run(partial(self._serve, request, payer), payer.ran)
+            await share.run(partial(self._replied, request, payer), payer.ran)
         except LognodeError as error:
             self._metrics.requests.labels(operation.name, error.code).inc()
             raise
@@ -283,7 +288,13 @@ class Server:
             if payer.is_limited and request.on_sent is not None:
                 request.on_sent(0, {})
         self._answered[operation].inc()
-        return answer
+
+    async def _replied(self, request: Request, payer: Payer) -> None:
+        """Serve a request, and send its answer in a turn: to encode an answer takes time too."""
+        answer = await self._serve(request, payer)
+        if answer is not None:
+            await next_turn()
+            request.reply(answer)
 
     async def _audited(self, request: Request, work: Awaitable[Body]) -> Body:
         """Serve a request that administers, and record who asked for it (X7)."""
@@ -299,8 +310,12 @@ class Server:
                 error,
             )  # fmt: skip
 
-    async def _paid(self, request: Request, paid: PaidHandler) -> Body:
-        answer = await paid(request.body, request.room)
+    async def _paid(self, request: Request, paid: PaidHandler, *, in_turns: bool) -> Body:
+        async def room_in_turn() -> None:
+            await request.room()
+            await next_turn()
+
+        answer = await paid(request.body, room_in_turn if in_turns else request.room)
         rights = request.connection.access
         return self._visible(request.operation, rights, answer) if rights is not None else answer
 

@@ -6,7 +6,7 @@ from collections.abc import Generator, Hashable, Iterable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
-SLICE_S: Final = 0.002
+SLICE_S: Final = 0.0005
 
 
 async def in_slices(items: Iterable[T]) -> list[T]:

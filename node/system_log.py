@@ -56,6 +56,11 @@ class SystemLog:
         self._waiting.append((key[: limits.key_bytes_max], record))
         self._wake.set()
 
+    async def written(self) -> None:
+        """Return when the log has all records that were put until now, and since."""
+        while self._waiting:  # noqa: ASYNC110  only a node that stops waits
+            await asyncio.sleep(_LINGER_S / 4)
+
     async def run(self) -> None:
         """Write for ever; what could not be written is tried again every two seconds."""
         while True:

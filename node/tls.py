@@ -26,6 +26,7 @@ from ..client.errors import InvalidArgument, LognodeError, Unauthorized, Unavail
 from ..client.tls import Channel, DialTls, dial_context, files_stamp, listen_context
 from ..client.wire import Hello
 from ..partitions.model import NodeRecord
+from .authority import only, shake_hands, signer_of
 from .config import Config
 from .data_directory import Identity
 from .metrics import Metrics
@@ -51,6 +52,8 @@ class _Loaded:
 
     own: Certificate
     authorities: tuple[Certificate, ...]
+    signer: str
+    """The key of the authority that the node's own certificate leads to."""
     listen: ssl.SSLContext
     peers: ssl.SSLContext
     """Of the port for peers: nobody comes in without a certificate."""
@@ -107,14 +110,8 @@ class NodeTls:
 
     @property
     def authority(self) -> str:
-        """The key of the authority that signed this node's certificate."""
-        loaded = self._loaded
-        named = [each for each in loaded.authorities if each.subject == loaded.own.issuer]
-        return (named or list(loaded.authorities))[0].key
-
-    def trusts(self, authority: str) -> bool:
-        """Whether the authority with that key is one of this node's."""
-        return any(each.key == authority for each in self._loaded.authorities)
+        """The key of the authority that this node's certificate leads to."""
+        return self._loaded.signer
 
     @property
     def http_context(self) -> ssl.SSLContext:
@@ -227,6 +224,13 @@ class NodeTls:
     def dialling(self, peer: int | None) -> DialTls:
         """TLS for dialling a node: the one of that id, or any of the cluster."""
         return DialTls(self._loaded.dial, lambda certificate: self.check_node(certificate, peer))
+
+    def dialling_under(self, authority: str) -> DialTls:
+        """TLS for dialling any node of the cluster whose certificate leads to the authority with
+        this key. Raises InvalidArgument where the CA file of this node does not have it."""
+        ca, cert, key = self._files
+        context = dial_context(only(ca, authority), cert, key, check_host=False)
+        return DialTls(context, lambda certificate: self.check_node(certificate, None))
 
     def check_node(self, certificate: Certificate | None, node: int | None) -> None:
         """Raise Unauthorized unless the certificate is that of a node of the cluster, and of this
@@ -353,7 +357,7 @@ def _load(ca: Path, cert: Path, key: Path, auth: str) -> _Loaded:
     listen = listen_context(ca, cert, key, clients)
     dial = dial_context(ca, cert, key, check_host=False)
     try:
-        _shake_hands(Channel(listen, server_side=True), Channel(dial, server_side=False))
+        shake_hands(Channel(listen, server_side=True), Channel(dial, server_side=False))
     except LognodeError as error:
         raise InvalidArgument(
             f"certificate {cert} would be refused by nodes that trust CA file {ca}: "
@@ -361,7 +365,8 @@ def _load(ca: Path, cert: Path, key: Path, auth: str) -> _Loaded:
         ) from None  # fmt: skip
     peers = listen_context(ca, cert, key, ssl.CERT_REQUIRED)
     http = listen_context(ca, cert, key, _AUTH[auth])
-    return _Loaded(own, authorities, listen, peers, http, dial)
+    signer = signer_of(ca, cert, key)
+    return _Loaded(own, authorities, signer, listen, peers, http, dial)
 
 
 def _read(path: Path, what: str) -> tuple[Certificate, ...]:
@@ -376,17 +381,6 @@ def _read(path: Path, what: str) -> tuple[Certificate, ...]:
     if not found:
         raise InvalidArgument(f"{what} {path} holds no certificate; give a PEM file", what=what)
     return found
-
-
-def _shake_hands(acceptor: Channel, dialler: Channel) -> None:
-    """The whole TLS handshake of a node with itself. Raises LognodeError."""
-    data = dialler.begin()
-    while not acceptor.secured:
-        acceptor.receive(data)
-        back = acceptor.outgoing()
-        if back:
-            dialler.receive(back)
-        data = dialler.outgoing()
 
 
 def _front(

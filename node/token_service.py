@@ -8,6 +8,7 @@ from ..client.errors import Conflict
 from ..client.protocol import Operation, cluster
 from ..partitions import commands
 from ..partitions.metadata import Metadata
+from .slices import in_slices
 
 log = logging.getLogger("lognode.access")
 Body = dict[str, Any]
@@ -57,7 +58,7 @@ class TokenService:
         await self._refresh()
         records = self._metadata().tokens.values()
         by_name = sorted(records, key=lambda each: (each.principal, each.created_ms))
-        return {"tokens": [record.to_row() for record in by_name]}
+        return {"tokens": await in_slices(record.to_row() for record in by_name)}
 
     async def revoke(self, body: Body) -> Body:
         """Revoke a token. Raises NotFound, Conflict."""

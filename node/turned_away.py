@@ -19,6 +19,7 @@ _REASONS: Final = {
     "http_full": "no HTTP connection was left",
     "http_displaced": "another HTTP client needed the connection",
     "http_slow": "no HTTP request came in time",
+    "http_bad": "an HTTP request was malformed",
     "lack": "a connection could not be accepted",
 }
 """By the label of the metric."""

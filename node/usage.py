@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ..client import limits
-from ..client.protocol.quotas import COUNTERS
+from ..client.protocol.quotas import COUNTERS, STORED
 from ..client.request import Room
 from .quotas import Quotas
 from .slices import in_slices
@@ -38,9 +38,9 @@ class Usage:
 
     def _tenants(self) -> Iterator[Row]:
         for name, tenant in sorted(self._quotas.tenants.items()):
-            yield _row(name or _NO_TENANT, tenant.used)
+            yield {**_row(name or _NO_TENANT, tenant.used), STORED: tenant.held}
         if any(self._quotas.others):
-            yield _row(_FORMER, self._quotas.others)
+            yield {**_row(_FORMER, self._quotas.others), STORED: 0}
 
 
 def _row(name: str, used: Sequence[float]) -> Row:

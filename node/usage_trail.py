@@ -3,23 +3,26 @@
 A record has all counters of one tenant at one node since the node started, `since_ms` of the wall
 clock. So no record is needed to understand another, none may be missed for a sum, and a record that
 the log has twice counts once: of each node and start the newest record counts, and a bill is the
-difference between two of them. What a node counted after its last record is lost when it is killed.
+difference between two of them. A node that stops in order writes a last record; what a node counted
+after its last record is lost when the node is killed.
 
-A tenant that used nothing since its last record gets none.
+A tenant that used nothing since its last record gets none. `stored_bytes` is no counter: it tells
+what the tenant has in ranges that the node leads, at that time.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from ..client.protocol.quotas import COUNTERS
+from ..client.protocol.quotas import COUNTERS, STORED
 from .logs import timestamp
 from .quotas import Quotas
 
 NAME: Final = "_usage"
 RETENTION_MS: Final = 400 * 24 * 3_600_000
 _EVERY_S: Final = 60.0
-_NOTHING: Final = [0] * len(COUNTERS)
+_COLUMNS: Final = (*COUNTERS, STORED)
+_NOTHING: Final = [0] * len(_COLUMNS)
 
 Record = dict[str, Any]
 
@@ -53,11 +56,11 @@ class UsageTrail:
         self._quotas.fold()
         at = timestamp(self._wall_ms() / 1000)
         for name, tenant in sorted(self._quotas.tenants.items()):
-            used = list(map(round, tenant.used))
+            used = [*map(round, tenant.used), tenant.held]
             if name and used != self._told.get(name, _NOTHING):
                 self._told[name] = used
                 self._put(name.rstrip("/").encode(), self._record(name, at, used))
 
     def _record(self, name: str, at: str, used: Sequence[int]) -> Record:
-        counters = dict(zip(COUNTERS, used, strict=True))
+        counters = dict(zip(_COLUMNS, used, strict=True))
         return {"at": at, "tenant": name, **self._who, **counters}

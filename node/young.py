@@ -1,9 +1,14 @@
-"""Replicas of new ranges that have no leader yet: only so many at the same time.
+"""Replicas of new ranges that are not settled yet: only so many at the same time.
 
 A new range costs an election. Thousands at once hold up each other's messages until elections run
 out of time and begin anew, and so does every range that was there before. All members begin the
 ranges of a log in the same order, so that those of which each member has begun a part are mostly
 the same.
+
+A leader sends heartbeats to members that have not begun the range yet, and its group cannot rest
+before they have. A node that began ranges faster than others would drown the others in heartbeats,
+and make them slower still. So a range that this node leads is settled once all members that are up
+follow the leader.
 """
 
 import asyncio
@@ -14,7 +19,8 @@ from .range_replica import RangeReplica
 
 YOUNG_MAX: Final = 128
 _PATIENCE_S: Final = 5.0
-"""A range that has no leader by then waits for members that are down, and holds nobody up."""
+"""A range that is not settled by then waits for a member that cannot begin it, and holds nobody
+up."""
 _POLL_S: Final = 0.02
 
 
@@ -40,6 +46,6 @@ class Young:
         self._begun = {
             replica: at
             for replica, at in self._begun.items()
-            if replica.leader is None and not replica.stopped and at > since
+            if at > since and not replica.stopped and not replica.is_settled
         }
         return len(self._begun)

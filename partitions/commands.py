@@ -46,13 +46,25 @@ ABORT: Final = "abort"
 SEAL_CONTROLLER: Final = "seal_controller"
 
 _DATED: Final = frozenset(
-    {INSTALLED, DONE, ABORT, SEAL_CONTROLLER, OPEN_NAMED, CREATE_TOKEN, CREATE_INVITE, REGISTER}
-)
+    {FOUND, INSTALLED, DONE, ABORT, SEAL_CONTROLLER, OPEN_NAMED, CREATE_TOKEN, CREATE_INVITE,
+     REGISTER}
+)  # fmt: skip
 """Those that may end an operation, those that keep when they were given, and the registration of a
 node whose invitation may have expired."""
 QUIET: Final = frozenset({OPEN_ANONYMOUS, OPEN_NAMED, DELETE_PRODUCER, EXPIRE_PRODUCERS})
 """Those that change nothing but what the members of the controller alone hold: the version, which
 tells the other nodes of a change, stays. The first opening also makes the key of the grants."""
+
+FORWARDED: Final = frozenset(
+    {REGISTER, DRAIN_NODE, REMOVE_NODE, REKEY_NODE, CREATE_LOG, ALTER_LOG, DELETE_LOG, OPEN_NAMED,
+     OPEN_ANONYMOUS, DELETE_PRODUCER, EXPIRE_PRODUCERS, SET_QUOTA, DELETE_QUOTA, CREATE_TOKEN,
+     REVOKE_TOKEN, CREATE_INVITE, REVOKE_INVITE, MOVE, SPLIT, MERGE, RECOVER}
+)  # fmt: skip
+"""Those that any node may be asked for, and hands on to the controller's leader."""
+OWN: Final = frozenset(
+    {FOUND, NODE_STATE, PLAN, SEALING, APART, DECIDE, INSTALLED, DONE, ABORT, SEAL_CONTROLLER}
+)
+"""Those that only the controller's leader proposes, of itself."""
 
 GROWING: Final = frozenset({CREATE_LOG, SPLIT, OPEN_NAMED})
 """Those of clients that make the metadata larger."""

@@ -4,7 +4,8 @@ Nothing here decides anything by itself. A new controller leader starts with not
 all within a heartbeat.
 """
 
-from collections.abc import Callable, Collection, Container
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +73,8 @@ class Facts:
         """Nodes that say that little disk is left there."""
         self.drains: dict[int, float] = {}
         """DRAINING node to when this leader first saw that it is."""
+        self.stored: dict[int, Mapping[str, int]] = {}
+        """Node to the bytes of each tenant with a quota of them, in the ranges that it leads."""
         self.leads_left: dict[int, int] = {}
         """DRAINING node to how many leads it has still to hand over, as it says."""
 
@@ -137,6 +140,13 @@ class Facts:
     def alive(self, now: float, within_s: float) -> set[int]:
         """Nodes heard from lately."""
         return {node for node, at in self.heard.items() if now - at <= within_s}
+
+    def stored_in_all(self, now: float, within_s: float) -> dict[str, int]:
+        """The bytes of each tenant. What a node led that is not heard of others lead by now."""
+        sums: Counter[str] = Counter()
+        for node in self.alive(now, within_s):
+            sums.update(self.stored.get(node, {}))
+        return dict(sums)
 
     def forget_except(self, operations: set[int]) -> None:
         """Operations that are done need no facts."""

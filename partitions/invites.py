@@ -2,12 +2,14 @@
 
 A new node with a key, that is in a cluster with TLS, has to bring an invitation: a certificate of
 the cluster's authority says that its holder is some node, and not that anybody wants it here now.
-The command that registers the node uses the invitation up. So a repetition of that command by the
-same node, whose answer was lost, finds the node registered, and any other node finds nothing.
+The command that registers the node uses the invitation up, and the node's record has its id. A node
+whose answer was lost repeats the command, and gets the same answer: by its key, its incarnation and
+the same invitation. Any other node finds the invitation gone.
 
-While a cluster is being founded by several nodes, those `founders` need none: they have named each
-other (`--bootstrap-expect`). Nor does the holder of a key that a node of the cluster has: a machine
-that lost its disk joins again by itself, as another node.
+Two kinds of new nodes need no invitation. The first are the `founders` that have named each other
+(`--bootstrap-expect`), for an hour after the founding. The second is a machine that lost its disk:
+its key is that of a node of the cluster, and every node with that key is DEAD. A copy of the key of
+a live node lets nobody in, nor does the key of a node that an operator has removed.
 """
 
 import hmac
@@ -25,7 +27,13 @@ from .tokens import check_digest
 Command = dict[str, Any]
 Answer = dict[str, Any]
 
+KEY_IN_USE: Final = "key_in_use"
+"""The reason of a refusal that ends when the live node with the same key is DEAD."""
 ASK: Final = "ask an operator for a new one (`lognode node invite`)"
+_ADVICE: Final = (
+    "make an invitation with `lognode node invite --out FILE`, and start the node with "
+    "--invitation FILE"
+)
 
 
 class Invite(NamedTuple):
@@ -35,6 +43,8 @@ class Invite(NamedTuple):
     digest: bytes
     created_ms: int
     expires_ms: int
+    by: str = ""
+    """The principal that made the invitation; empty in records from before that was kept."""
 
     def is_expired(self, now_ms: int) -> bool:
         """Whether it is of no use any more."""
@@ -62,6 +72,9 @@ class Known(Protocol):
     def founders(self) -> int: ...
 
     @property
+    def founded_ms(self) -> int: ...
+
+    @property
     def next_ids(self) -> Mapping[str, int]: ...
 
 
@@ -71,6 +84,7 @@ def create(state: Known, command: Command) -> Answer:
     Raises InvalidArgument, LimitExceeded, Conflict for an id that another one has.
     """
     invite_id, digest = text(command, "id"), check_digest(command.get("digest"))
+    by = text(command, "by")
     created_ms, expires_ms = number(command, "at_ms"), number(command, "expires_ms")
     if not is_id(invite_id):
         raise InvalidArgument(f"id {invite_id!r}; an id has 16 hexadecimal digits", what="id")
@@ -92,7 +106,7 @@ def create(state: Known, command: Command) -> Answer:
             "a time: take some back with `lognode node uninvite`",
             limit="invites_max", value=len(state.invites) + 1, allowed=limits.invites_max,
         )  # fmt: skip
-    state.invites[invite_id] = Invite(invite_id, digest, created_ms, expires_ms)
+    state.invites[invite_id] = Invite(invite_id, digest, created_ms, expires_ms, by)
     return {"id": invite_id}
 
 
@@ -108,21 +122,35 @@ def revoke(state: Known, command: Command) -> Answer:
     return {}
 
 
-def admit(state: Known, command: Command, key: str) -> None:
-    """Use up what a new node brings. `key`: of its certificate, "" without TLS. Raises Unauthorized
-    for a node that nobody has invited."""
+def check_again(known: NodeRecord, command: Command) -> None:
+    """Raise Unauthorized for a node that repeats its join with another invitation. The caller has
+    found the record by the incarnation, and compares the keys."""
+    if command.get("at_ms") is None or text(command, "invite") == known.invite:
+        return
+    said = f"with invitation {known.invite}" if known.invite else "without an invitation"
+    raise Unauthorized(
+        f"this data directory has joined as node {known.node_id} {said}; start the node with what "
+        "it had then, or give it an empty data directory"
+    )
+
+
+def admit(state: Known, command: Command, key: str) -> str:
+    """Use up what a new node brings; return the id of the invitation, "" where none is needed.
+
+    `key`: of the node's certificate, "" without TLS. Raises Unauthorized for a node that nobody
+    has invited.
+    """
     if command.get("at_ms") is None:
-        return  # of a version before invitations: what was committed is applied as it was then
+        return ""  # of a version before invitations: what was committed is applied as it was then
     invite_id, digest = text(command, "invite"), command.get("digest")
     if not invite_id:
-        known = {node.key for node in state.nodes.values() if node.state != "REMOVED"}
-        if key and key not in known and state.next_ids["node"] > state.founders:
-            raise Unauthorized(
-                "a new node needs an invitation to join this cluster: make one with `lognode node "
-                "invite --out FILE`, and start the node with --invitation FILE"
-            )
-        return
+        if key and not _is_founder(state, number(command, "at_ms")):
+            _check_lost_disk(state, key)
+        return ""
     invite = state.invites.get(invite_id)
+    if invite is None and _has_used(state, key, invite_id):
+        _check_lost_disk(state, key)  # its flags still name the invitation of its old node
+        return invite_id
     if invite is None:
         raise Unauthorized(
             f"invitation {invite_id} is unknown here: it was used, taken back, or is of another "
@@ -133,3 +161,35 @@ def admit(state: Known, command: Command, key: str) -> None:
     if not hmac.compare_digest(check_digest(digest), invite.digest):
         raise Unauthorized(f"invitation {invite_id} does not have that secret; {ASK}")
     del state.invites[invite_id]
+    return invite_id
+
+
+def _is_founder(state: Known, now_ms: int) -> bool:
+    """Whether the next node takes a place of a founder.
+
+    A version before this one kept no time of the founding: there the places do not end, and a
+    replay of its log admits whom it has admitted.
+    """
+    is_late = state.founded_ms and now_ms >= state.founded_ms + limits.founding_ms
+    return state.next_ids["node"] <= state.founders and not is_late
+
+
+def _has_used(state: Known, key: str, invite_id: str) -> bool:
+    """Whether a node with that TLS key has joined with the invitation."""
+    return bool(key) and any(
+        (node.key, node.invite) == (key, invite_id) for node in state.nodes.values()
+    )
+
+
+def _check_lost_disk(state: Known, key: str) -> None:
+    """Raise Unauthorized unless the key is that of a machine that lost its disk."""
+    same = [node for node in state.nodes.values() if node.key == key and node.state != "REMOVED"]
+    if not same:
+        raise Unauthorized(f"a new node needs an invitation to join this cluster: {_ADVICE}")
+    for node in same:
+        if node.state != "DEAD":
+            raise Unauthorized(
+                f"node {node.node_id} has the same TLS key and is {node.state}. A machine that "
+                f"lost its disk joins again once its node is DEAD; for one more node {_ADVICE}",
+                reason=KEY_IN_USE,
+            )  # fmt: skip

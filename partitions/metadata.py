@@ -120,6 +120,8 @@ class Metadata(MetadataState):
             tokens.create(self, command["token"])
         self.cluster_id = command["cluster"]
         self.founders = _number(command, "founders") or 1
+        if founded_ms := _number(command, "at_ms"):
+            self.founded_ms = founded_ms
         node_id = command["node"]
         self.controller = replace(self.controller, members=(node_id,))
         self.next_ids["node"] = node_id
@@ -133,13 +135,15 @@ class Metadata(MetadataState):
         key = _text(command, "key") and lifecycle.check_key(_text(command, "key"))
         peer = "" if command.get("peer") is None else _text(command, "peer")
         node_id = None if command.get("node") is None else _number(command, "node")
+        invite = ""
         if node_id is None:
             for known in self.nodes.values():
                 if known.incarnation == incarnation:
+                    invites.check_again(known, command)
                     node_id = known.node_id  # the answer to its first registration was lost
                     break
             else:
-                invites.admit(self, command, key)
+                invite = invites.admit(self, command, key)
                 here = sum(known.state != "REMOVED" for known in self.nodes.values())
                 if here >= limits.nodes_max:
                     raise LimitExceeded(
@@ -176,6 +180,7 @@ class Metadata(MetadataState):
             process=process,
             key=key,
             peer=peer,
+            invite=known_node.invite if known_node else invite,
         )
         return {"cluster": self.cluster_id, "node": node_id}
 

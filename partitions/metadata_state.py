@@ -137,6 +137,17 @@ class MetadataState:
         self.head["founders"] = value
 
     @property
+    def founded_ms(self) -> int:
+        """When the cluster was founded, in milliseconds since 1970; 0: the version that founded the
+        cluster did not keep that."""
+        found: int = self.head.get("founded_ms", 0)
+        return found
+
+    @founded_ms.setter
+    def founded_ms(self, value: int) -> None:
+        self.head["founded_ms"] = value
+
+    @property
     def logs_deleted(self) -> int:
         """How many logs there were that are gone: none goes without a trace."""
         found: int = self.head["logs_deleted"]
@@ -316,6 +327,7 @@ class MetadataState:
             "named": [list(named) for _, named in sorted(self.producers.items())],
             "producer_ids": dict(self.producer_ids),
             "founders": self.founders,
+            "founded_ms": self.founded_ms,
             "invites": [list(invite) for _, invite in sorted(self.invites.items())],
             "quotas": {name: dict(found) for name, found in sorted(self.quotas.items())},
             "done": dict(sorted(self.done.items())),
@@ -376,6 +388,8 @@ class MetadataState:
                 self.next_ids[kind] = value
         self.logs_deleted = max(0, self.next_ids["log"] - 1 - len(self.logs))
         self.founders = image.get("founders", 1)
+        if image.get("founded_ms"):
+            self.founded_ms = image["founded_ms"]
         for told in image.get("invites", ()):
             self.invites[told[0]] = Invite(*told)
         self._read_producers(image)

@@ -125,6 +125,8 @@ class NodeRecord:
     that key is believed to be this node. Empty: the node has never registered over TLS."""
     peer: str = ""
     """Where other nodes dial the node; empty in records from before nodes had a port for peers."""
+    invite: str = ""
+    """The id of the invitation with which the node joined; empty without one."""
 
     @property
     def peer_address(self) -> str:
@@ -132,9 +134,9 @@ class NodeRecord:
         return self.peer or self.address
 
     def to_image(self) -> dict[str, Any]:
-        """The record in an image; without a key or a port for peers as nodes of before had it."""
+        """The record in an image; what is empty is left out, as nodes of before had it."""
         body = asdict(self)
-        for name in ("key", "peer"):
+        for name in ("key", "peer", "invite"):
             if not body[name]:
                 del body[name]
         return body

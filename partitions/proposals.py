@@ -15,7 +15,7 @@ from ..client import limits
 from ..client.errors import InvalidArgument, Unsupported
 from ..client.protocol import cluster, peers, quotas
 from ..client.protocol.common import KEY, LOG_NAME, NODE
-from ..client.protocol.invites import INVITE_ID, NODE_INVITE, NODE_UNINVITE
+from ..client.protocol.invites import INVITE_ID, INVITER, NODE_INVITE, NODE_UNINVITE
 from ..client.protocol.kinds import (
     Array,
     Binary,
@@ -55,7 +55,7 @@ def _of_node(**more: Kind | Optional) -> Record:
 _RECORDS: Final[Mapping[str, Record]] = {
     commands.FOUND: _of_node(
         cluster=Text(limits.cluster_id_bytes_max, 1), token=Optional(_TOKEN),
-        founders=Optional(Integer(1, limits.nodes_max), 1),
+        founders=Optional(Integer(1, limits.nodes_max), 1), at_ms=_AT,
     ),
     commands.REGISTER: Record(
         {**peers.REGISTRATION, "node": Optional(NODE), "boot": _BOOT,
@@ -82,7 +82,9 @@ _RECORDS: Final[Mapping[str, Record]] = {
     commands.DELETE_QUOTA: quotas.QUOTA_DELETE.request,
     commands.CREATE_TOKEN: _TOKEN,
     commands.REVOKE_TOKEN: cluster.TOKEN_REVOKE.request,
-    commands.CREATE_INVITE: Record({**NODE_INVITE.request.shape, "at_ms": _AT}),
+    commands.CREATE_INVITE: Record(
+        {**NODE_INVITE.request.shape, "by": Optional(INVITER, ""), "at_ms": _AT}
+    ),
     commands.REVOKE_INVITE: NODE_UNINVITE.request,
     commands.PLAN: Record({
         "kind": _KIND,

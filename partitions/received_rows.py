@@ -16,7 +16,7 @@ _NODE: Final[Mapping[str, type]] = {
     "node_id": int, "address": str, "http": str, "zone": str, "incarnation": int, "boot": int,
     "state": str, "process": int,
 }  # fmt: skip
-_NODE_MORE: Final = ("key", "peer")
+_NODE_MORE: Final = ("key", "peer", "invite")
 _RANGE: Final[Mapping[str, type]] = {
     "id": int, "generation": int, "log": int, "start": bytes, "members": list, "lineage": list,
     "state": str, "operation": int, "met_at": list,
@@ -37,6 +37,7 @@ _RULES: Final = ("retention_ms", "retention_bytes", "delete_retention_ms", "snap
 _LINEAGE: Final = [*[int] * 6, bytes]
 _LAST: Final = [int, str, str, str, int]
 _INVITE: Final = [str, bytes, int, int]
+_INVITE_BY: Final = [*_INVITE, str]
 _NAMED: Final = [int, str, int, int, int, str]
 
 ALWAYS: Final[Mapping[str, frozenset[str]]] = {
@@ -71,7 +72,7 @@ def _is_head(row: Any) -> bool:
     key, value = row
     if key == "controller":
         return is_range(value)
-    if key in ("logs_deleted", "founders"):
+    if key in ("logs_deleted", "founders", "founded_ms"):
         return _are_ids([value])
     return type(value) is {"cluster": str, "sealed": bool}.get(key)
 
@@ -122,7 +123,8 @@ def _is_access(row: Any) -> bool:
 
 
 def _is_invite(row: Any) -> bool:
-    return _are(row, _INVITE) and _are_ids(row[2:])
+    """An earlier version did not keep who had made an invitation."""
+    return (_are(row, _INVITE) or _are(row, _INVITE_BY)) and _are_ids(row[2:4])
 
 
 def _is_quota(row: Any) -> bool:

@@ -168,6 +168,11 @@ class Group:
         return self._replicator.caught_up() if self.role == "leader" else frozenset()
 
     @property
+    def followers(self) -> frozenset[int]:
+        """As leader: the peers that have acknowledged an entry in this term."""
+        return self._replicator.followers() if self.role == "leader" else frozenset()
+
+    @property
     def needs_base(self) -> frozenset[int]:
         """As leader: peers that need entries which the log no longer holds."""
         return self._replicator.needs_base if self.role == "leader" else frozenset()
@@ -410,7 +415,7 @@ class Group:
             self._pulse_at = self._clock()
 
     def _offer_rest(self) -> None:
-        """A heartbeat has just been sent, which woke whoever rested: ask all or none."""
+        """A heartbeat has just been sent: ask all or none."""
         log = self._log
         last = log.last_index
         if (
@@ -432,7 +437,8 @@ class Group:
 
     def _on_quiesce(self, sender: int, offer: Quiesce) -> None:
         """Agree if the logs are equal: the same last entry, of this leader's term, committed."""
-        self._elections.heard_leader(sender)
+        rested = self._idle.leader == sender
+        self._elections.heard_leader(sender, rests=rested)
         log = self._journal
         if (
             (log.last_index, log.last_term) == (offer.last_index, self.term)
@@ -443,6 +449,8 @@ class Group:
             self._elections.rest()
             agreed = Quiesced(self.term, offer.epoch, offer.round)
             self._outbox.promise(sender, agreed, offer.last_index)
+        elif rested:
+            self._elections.wait()
 
     # Elections.
 
@@ -574,13 +582,19 @@ class Group:
     def _on_leader(self, sender: int, body: Append | BaseProbe | Snapshot) -> None:
         if self.role == "leader" and body.term == self.term:
             raise RefusedMessageError("second_leader")
+        before = self._progress()
         if isinstance(body, Append):
             self._follower.append(sender, body)
         elif isinstance(body, BaseProbe):
             self._follower.probe(sender, body)
         else:
             self._follower.snapshot(sender, body)
-        self._elections.heard_leader(sender)
+        rests = self._idle.leader == sender and self._progress() == before
+        self._elections.heard_leader(sender, rests=rests)
+
+    def _progress(self) -> tuple[int, int, int]:
+        """What a message of the leader moves, unless the message is a mere heartbeat."""
+        return self.term, self._journal.last_index, self.commit_index
 
     def _on_answer(self, sender: int, body: Ack | Reject) -> None:
         if self.role != "leader":

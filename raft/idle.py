@@ -5,6 +5,10 @@ same log and the same commit index agrees, and from then on it is the pings of t
 that keep its election timer still (`liveness.py`). When all members but the missing ones have
 agreed, the leader ceases to beat. A missing member is caught up when its ping returns (2.14).
 
+The leader beats and offers anew until then. A heartbeat that brings nothing new ends no rest, and
+an answer to any of the offers counts. If only an answer that came within a heartbeat counted, nodes
+that are too busy to answer so fast would never rest, and their heartbeats would keep them busy.
+
 The offer is a set that the leader's node announces: a group enters it with the first offer, so
 that no member can rest while its leader is not in it, and leaves it for whatever reason the leader
 stops resting. The leaving is announced with the pings, so that a member which hears nothing of the
@@ -17,16 +21,13 @@ from collections.abc import Callable
 from .liveness import Liveness
 from .types import GroupId, RaftOptions
 
-_OFFERS = 2
-"""A follower that nobody spoke to for so many heartbeats does rest."""
-
 
 class Idle:
     """What one member knows of its group's rest. Without `liveness` the group never rests."""
 
     __slots__ = (
-        "_active_at", "_clock", "_confirmed", "_gid", "_idle_after_s", "_liveness", "_majority",
-        "_offer_s", "_offered", "_peers", "_vouched_at", "at_rest", "leader", "round",
+        "_active_at", "_clock", "_confirmed", "_first_round", "_gid", "_idle_after_s", "_liveness",
+        "_majority", "_offered", "_peers", "at_rest", "leader", "round",
     )  # fmt: skip
 
     def __init__(
@@ -44,11 +45,11 @@ class Idle:
         self._majority = majority
         self._liveness = liveness
         self._idle_after_s = options.idle_after_s
-        self._offer_s = options.heartbeat_s
-        self._vouched_at = -math.inf
         self._clock = clock
         self._active_at = -math.inf
         self._offered = False
+        self._first_round = 0
+        """The first offer since the group entered the set."""
         self._confirmed: set[int] = set()
         self.round = 0
         self.at_rest = False
@@ -70,22 +71,20 @@ class Idle:
         return present <= caught_up and 1 + len(present) >= self._majority
 
     def offer(self) -> int:
-        """Ask all again, those who agreed too: a heartbeat since has woken them. The version of
+        """Ask all, also those who agreed: something may have woken them since. The version of
         the set that the offer is made under."""
         if self._liveness is None:
             return 0
         self.round += 1
-        if self._offered:
-            self._confirmed.clear()
-        else:
-            self._offered, self._confirmed = True, set()
+        if not self._offered:
+            self._offered, self._first_round, self._confirmed = True, self.round, set()
             self._liveness.enter(self._gid, self._peers, self._confirmed)
-        self.at_rest = not self._present()
+        self.at_rest = self._present() <= self._confirmed
         return self._liveness.version
 
     def confirmed(self, peer: int, offer: int) -> None:
         """A member agrees to an offer. The last one that is there ends the heartbeats."""
-        if self._offered and offer == self.round:
+        if self._offered and self._first_round <= offer <= self.round:
             self._confirmed.add(peer)
             self.at_rest = self._present() <= self._confirmed
 
@@ -112,7 +111,7 @@ class Idle:
         """Rest while this leader's node pings. False: its pings do not vouch for that offer."""
         if self._liveness is None or not self._liveness.vouch(self._gid, leader, version):
             return False
-        self.leader, self._vouched_at = leader, self._clock()
+        self.leader = leader
         return True
 
     def unvouch(self) -> None:
@@ -120,10 +119,7 @@ class Idle:
         leader, self.leader = self.leader, None
         if leader is not None and self._liveness is not None:
             self._liveness.unvouch(self._gid, leader)
-            # While others have not agreed yet, each heartbeat ends the rest and a new offer
-            # follows: who was only offered to rest has not slept.
-            if self._clock() - self._vouched_at > _OFFERS * self._offer_s:
-                self._liveness.on_wake("follower")
+            self._liveness.on_wake("follower")
 
     def leader_heard_at(self) -> float:
         """When the node that vouches was last heard; minus infinity without one."""

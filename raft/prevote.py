@@ -59,11 +59,13 @@ class Elections:
         self._idle.unvouch()
         self.deadline = self._clock()
 
-    def heard_leader(self, leader: int) -> None:
-        """A live leader of the current term has spoken."""
+    def heard_leader(self, leader: int, *, rests: bool = False) -> None:
+        """A live leader of the current term has spoken. `rests`: with nothing that ends the rest
+        of this member, whose timer stands still."""
         self._leader_heard_at = self._clock()
         self._last_leader = leader
-        self.wait()
+        if not rests:
+            self.wait()
 
     def rest(self) -> None:
         """The leader's node vouches for it: no timer runs until `wait` or `ask_now`."""

@@ -119,6 +119,10 @@ class Replicator:
             p.peer for p in self._peers.values() if p.epoch is not None and p.acked >= last
         )
 
+    def followers(self) -> frozenset[int]:
+        """Peers that have acknowledged an entry in this term."""
+        return frozenset(p.peer for p in self._peers.values() if p.acked)
+
     @property
     def needs_base(self) -> frozenset[int]:
         """Peers that need entries which our log no longer holds."""

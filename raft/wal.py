@@ -182,6 +182,18 @@ class Wal:
         """Whether it should be written now: it must be durable, or has become large."""
         return self._must_sync or self._part_bytes > _LARGE_ROUND_BYTES
 
+    @property
+    def all_synced(self) -> bool:
+        """Whether all that was ever queued is on the disk."""
+        return not self._parts and self.synced_round == self.open_round - 1
+
+    def require_sync(self) -> int:
+        """The open round is to be synced, and with it all that was queued before: its number."""
+        if not self._parts:
+            self.mark()
+        self._must_sync = True
+        return self.open_round
+
     def collect(self) -> Round | None:
         """Close the open round and take it; None when it is empty. One at a time."""
         invariant(not self._in_flight, "a WAL round begins while another is written")
@@ -288,9 +300,7 @@ class Wal:
         if self._rewrite(self._going):
             return []
         if self._going_round is None:
-            self.mark()
-            self._must_sync = True
-            self._going_round = self.open_round
+            self._going_round = self.require_sync()
         if self._going_round > self.synced_round:
             return []
         going = [file for file in self._files if file <= self._going]
@@ -359,12 +369,14 @@ class Wal:
         """Whether the next file of the usual size needs no room on the disk."""
         return self._on_disk.has_spare
 
-    def make_spare(self) -> None:
+    def make_spare(self, settle: Callable[[str], None]) -> None:
         """Make a file ahead, unless there is one. Blocks; on any thread, one call at a time.
 
-        Raises OSError, with nothing changed: a full disk is no failure yet.
+        `settle` is called with the name of the file that was written, before it is synced: it may
+        write the file back at its own pace. Raises OSError, with nothing changed: a full disk is no
+        failure yet.
         """
-        self._on_disk.make_spare()
+        self._on_disk.make_spare(settle)
 
     @property
     def file_count(self) -> int:

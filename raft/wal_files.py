@@ -10,6 +10,8 @@ One spare is made ahead, as etcd does, while the disk has room for it: then a fi
 a disk that is full.
 """
 
+from collections.abc import Callable
+
 from .types import Disk
 from .wal_format import Header, encode_header
 from .wal_scan import file_name, spare_name
@@ -42,12 +44,14 @@ class WalFiles:
         """Whether the next file of the usual size needs no room."""
         return bool(self._spares)
 
-    def make_spare(self) -> None:
-        """Make a spare, durable on return, unless there is one. What is half made is removed."""
+    def make_spare(self, settle: Callable[[str], None]) -> None:
+        """Make a spare, durable on return, unless there is one. What is half made is removed.
+        `settle` is called with its name before it is synced."""
         if self._spares:
             return
         self._disk.create(_AHEAD, self._file_bytes)
         try:
+            settle(_AHEAD)
             self._disk.sync(_AHEAD)
             self._disk.sync_directory()
         except OSError:

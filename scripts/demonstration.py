@@ -1,8 +1,10 @@
 """What `scripts/demo` shows: real data into three nodes, a leader killed, nothing lost.
 
 Every statement of the summary was checked on the way; the exit code is 0 only if all hold.
+With --secure the nodes and clients speak TLS, and clients have tokens.
 """
 
+import argparse
 import asyncio
 import csv
 import importlib.util
@@ -16,7 +18,10 @@ import time
 import zipfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
+
+from demo_access import Access
 
 import lognode
 from lognode.testing import LocalCluster, LocalNode, eventually
@@ -91,9 +96,14 @@ def say(text: str) -> None:
 
 
 def run_verb(cluster: LocalCluster, *arguments: str) -> str:
-    """What a verb prints. Raises Failed unless it ends with 0."""
+    """What a verb of the administrator prints. Raises Failed unless it ends with 0."""
+    return verb_at(cluster.servers, *arguments)
+
+
+def verb_at(servers: str, *arguments: str) -> str:
+    """What a verb prints, asked for at that address. Raises Failed unless it ends with 0."""
     done = subprocess.run(
-        [*LOGNODE, *arguments, "--server", cluster.servers],
+        [*LOGNODE, *arguments, "--server", servers],
         stdout=subprocess.PIPE, text=True, timeout=300, check=False,
     )  # fmt: skip
     if done.returncode != 0:
@@ -101,16 +111,30 @@ def run_verb(cluster: LocalCluster, *arguments: str) -> str:
     return done.stdout
 
 
+def refused(server: str, *arguments: str) -> bool:
+    """Whether the verb, asked for at that address, ends for a lack of TLS or of rights."""
+    done = subprocess.run(
+        [*LOGNODE, *arguments, "--server", server, "--timeout", "10s"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        print(done.stderr.strip())
+    said = ("speaks TLS 1.3 only", "has no rights here", "does not have that")
+    return done.returncode != 0 and any(text in done.stderr for text in said)
+
+
 def entries_at(node: LocalNode) -> int:
     """How many entries the node's replicas have applied."""
     return sum(replica["entries"] for replica in node.status()["replicas"])
 
 
-def import_and_kill(cluster: LocalCluster, path: Path, rows: int) -> tuple[LocalNode, float]:
+def import_and_kill(
+    cluster: LocalCluster, servers: str, path: Path, rows: int
+) -> tuple[LocalNode, float]:
     """Import the file; half-way kill the leader of a range. The node, and the import's seconds."""
     command = [
         *LOGNODE, "import", LOG, str(path), "--key", "tailnum", "--key-missing", "unknown",
-        "--producer", "demo", "--timeout", "60s", "--server", cluster.servers,
+        "--producer", "demo", "--timeout", "60s", "--server", servers,
     ]  # fmt: skip
     started = time.monotonic()
     loading = subprocess.Popen(command)
@@ -183,6 +207,18 @@ def caught_up(node: LocalNode, like: LocalNode) -> bool:
     return all(have.get(range_id, 0) >= index for range_id, index in want.items())
 
 
+def show_refusals(access: Access, summary: Summary) -> None:
+    """Check that strangers and the program get no more than they may."""
+    if not access.secure:
+        return
+    say("strangers, while one node is down")
+    for lack, server in access.strangers().items():
+        holds = refused(server, "count", LOG, AIRCRAFT)
+        summary.check(holds, f"a client without {lack} is refused")
+    holds = refused(access.program, "log", "create", "other")
+    summary.check(holds, "the importing program may not create a log")
+
+
 def demonstrate(cluster: LocalCluster, summary: Summary) -> None:
     """All of it, on a cluster that is not started yet."""
     path = flights_file()
@@ -196,28 +232,31 @@ def demonstrate(cluster: LocalCluster, summary: Summary) -> None:
     split = b",".join(split_keys(histories, 4)).decode()
     run_verb(cluster, "log", "create", LOG, "--split-at", split)
     run_verb(cluster, "health", "--wait", "30s", "--nodes", "3")
+    access = Access(cluster)
+    access.allow(LOG, partial(run_verb, cluster))
 
     say(f"{rows:,} flights of {len(histories):,} aircraft, and a leader killed half-way")
-    victim, seconds = import_and_kill(cluster, path, rows)
+    victim, seconds = import_and_kill(cluster, access.program, path, rows)
     summary.check(True, f"imported {rows:,} rows in {seconds:.1f} s, a leader killed half-way")
-    total = asyncio.run(check_counts(cluster.servers, histories))
+    total = asyncio.run(check_counts(access.program, histories))
     summary.check(total == rows, f"counts sum to {rows:,}, with one node down")
-    same = asyncio.run(check_histories(cluster.servers, histories, None))
+    same = asyncio.run(check_histories(access.program, histories, None))
     summary.check(same, f"all {len(histories):,} histories equal the file's, in order")
+    show_refusals(access, summary)
 
     say(f"node {victim.number} comes back and catches up")
     victim.start()
     victim.wait_ready()
     others = [node for node in cluster.nodes if node is not victim]
     eventually(lambda: caught_up(victim, others[0]), timeout_s=60, what="catching up")
-    same = asyncio.run(check_histories(cluster.servers, histories, victim.number))
+    same = asyncio.run(check_histories(access.program, histories, victim.number))
     summary.check(same, f"node {victim.number}, restarted, holds the same in its own replicas")
 
     say("the same import again")
     again = json.loads(
-        run_verb(
-            cluster, "import", LOG, str(path), "--key", "tailnum", "--key-missing", "unknown",
-            "--producer", "demo", "--format", "json",
+        verb_at(
+            access.program, "import", LOG, str(path), "--key", "tailnum", "--key-missing",
+            "unknown", "--producer", "demo", "--format", "json",
         )
     )  # fmt: skip
     print(f"{again['rows']:,} rows, {again['duplicates']:,} of them there already")
@@ -237,11 +276,16 @@ def demonstrate(cluster: LocalCluster, summary: Summary) -> None:
 
 def main() -> int:
     """Run it; the exit code."""
+    parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
+    parser.add_argument(
+        "--secure", action="store_true", help="with TLS for everybody, and tokens for clients"
+    )
+    secure = parser.parse_args().secure
     base_port = int(os.environ.get("LOGNODE_DEMO_PORT", "4600"))
     summary = Summary()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="lognode-demo-") as directory:
-        cluster = LocalCluster(Path(directory), 3, base_port=base_port)
+        cluster = LocalCluster(Path(directory), 3, base_port=base_port, tls=secure, auth=secure)
         try:
             demonstrate(cluster, summary)
         except (Failed, AssertionError, lognode.LognodeError) as error:

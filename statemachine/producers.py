@@ -20,6 +20,12 @@ from .spans import Span, has
 
 _SETTLED_KEPT: Final = 64
 """Settled numbers beyond what `settle` needs to be cheap; nobody asks for them any more."""
+_LATE_MIN: Final = 256
+_LATE_PART: Final = 8
+"""Late numbers are sorted in once they are so large a part of the others."""
+_SHARES: Final = 64
+_FEW: Final = 2 * _SETTLED_KEPT
+"""Numbers that every producer may have remembered, however full the table is."""
 _ROW_FIELDS: Final = 6
 """Of a row as meta stores it, those before its elders."""
 
@@ -68,7 +74,10 @@ class Row:
     inherited: NumberRuns = field(default_factory=lambda: NumberRuns((), ()))
     """Those that the base had with which this replica began."""
     ordered: list[int] = field(default_factory=list)
-    """The numbers in `applied`, ascending."""
+    """The numbers in `applied`, ascending, without those in `late`."""
+    late: list[int] = field(default_factory=list)
+    """Numbers that came after higher ones, in any order: to sort them in costs as much as all that
+    is remembered, so they wait until they are many."""
     elders: list[Elder] = field(default_factory=list)
     """Of older epochs: nearly always none. `highest` is not below theirs."""
 
@@ -88,8 +97,14 @@ class Row:
         own = self.applied.get(number) is not None or self.inherited.get(number) is not None
         return own or any(elder.knows(number, key) for elder in self.elders)
 
+    @property
+    def count(self) -> int:
+        """How many numbers it remembers, without those of its elders."""
+        return len(self.applied) + self.inherited.count
+
     def numbers(self) -> dict[int, int]:
         """All that it remembers, ascending, with their seqs."""
+        self._sort_late_in()
         own = zip(self.ordered, map(self.applied.__getitem__, self.ordered), strict=True)
         if not self.inherited.count:
             return dict(own)
@@ -98,7 +113,7 @@ class Row:
     def to_wire(self) -> list[Any]:
         """The row as meta stores it."""
         runs = self.inherited
-        if self.ordered:
+        if self.applied:
             known = self.numbers()
             runs = NumberRuns(list(known), list(known.values()))
         elders = [elder.to_wire() for elder in self.elders]
@@ -123,10 +138,11 @@ class Row:
         self.low = max(self.low, low)
         if self.elders:
             self.elders = [e for e in self.elders if max(e.low, e.highest + 1) > self.low]
-        settled = bisect_left(self.ordered, self.low)
+        settled = bisect_left(self.ordered, self.low) + sum(map(self.low.__gt__, self.late))
         inherited = self.inherited
         passed = inherited.below(self.low) if inherited.count else 0
-        if 2 * (settled + passed) > len(self.ordered) + inherited.count + _SETTLED_KEPT:
+        if 2 * (settled + passed) > self.count + _SETTLED_KEPT:
+            self._sort_late_in()
             inherited.settle(self.low)
             deque(map(self.applied.pop, self.ordered[:settled], repeat(None)), maxlen=0)
             del self.ordered[:settled]
@@ -138,9 +154,16 @@ class Row:
         if numbers[0] > self.highest:
             self.ordered.extend(numbers)
         else:  # late: an earlier attempt was lost
-            at = bisect_left(self.ordered, numbers[0])
-            self.ordered[at:] = sorted((*self.ordered[at:], *numbers))
+            self.late.extend(numbers)
+            if len(self.late) > max(_LATE_MIN, len(self.ordered) // _LATE_PART):
+                self._sort_late_in()
         self.highest = max(self.highest, numbers[-1])
+
+    def _sort_late_in(self) -> None:
+        if self.late:
+            at = bisect_left(self.ordered, min(self.late))
+            self.ordered[at:] = sorted((*self.ordered[at:], *self.late))
+            self.late.clear()
 
 
 class Table(NamedTuple):
@@ -186,6 +209,8 @@ class Producers:
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
+        self.remembered = 0
+        """Numbers of all rows."""
 
     def check(self, batch: Batch) -> "list[int] | LognodeError | None":
         """What is new in the batch.
@@ -193,6 +218,26 @@ class Producers:
         None: all of it, in order (the fast path). A list: the positions of the new records, the
         others are duplicates. An error: nothing of it may be applied.
         """
+        fresh = self._fresh(batch)
+        if self.remembered > limits.remembered_numbers_max and (fresh is None or fresh):
+            return self._hoarded(batch) or fresh
+        return fresh
+
+    def _hoarded(self, batch: Batch) -> LognodeError | None:
+        """The refusal of a producer that has too large a part of what the range remembers: the
+        fuller it is, the smaller a part (the dynamic thresholds of Choudhury and Hahne, 1998)."""
+        row = self.rows.get(batch.producer)
+        own = 0 if row is None else row.count
+        left = 2 * limits.remembered_numbers_max - self.remembered
+        if own <= max(_FEW, left // _SHARES):
+            return None
+        return Overloaded(
+            f"the range remembers {self.remembered} numbers of records that producers have not "
+            f"settled, {own} of them of producer {batch.producer}; wait for its acknowledgements",
+            retry_after=1.0,
+        )
+
+    def _fresh(self, batch: Batch) -> "list[int] | LognodeError | None":
         row = self.rows.get(batch.producer)
         if row is None:
             return self._full() or self._check_order(Row(), batch)
@@ -222,8 +267,10 @@ class Producers:
         applied = row.applied
         if numbers[0] > row.highest and numbers[0] >= low:
             # All new, as nearly always: few records follow one of their key that is not settled.
-            wanted = {prev for prev in set(prevs or ()) if prev >= low}
-            if wanted <= applied.keys() or None not in map(row.seq_of, wanted):
+            end = low + limits.producer_window_max
+            wanted = {prev for prev in prevs or () if low <= prev < end}
+            # A set of any numbers that a client likes takes as long as the client likes.
+            if max(prevs or (0,)) < end and None not in map(row.seq_of, wanted - applied.keys()):
                 return None
         fresh: list[int] = []
         earlier: set[int] = set()
@@ -233,7 +280,8 @@ class Producers:
                 return OutOfOrder(
                     f"record {prev} of the same key has not arrived here", number=prev
                 )
-            earlier.add(number)
+            if number >= low:
+                earlier.add(number)
             if number >= low and not row.knows(number, batch.keys[position]):
                 fresh.append(position)
         return None if len(fresh) == len(numbers) else fresh
@@ -252,11 +300,13 @@ class Producers:
         row = self.rows.get(batch.producer)
         if row is None:
             row = self.rows[batch.producer] = Row()
+        before = row.count
         row.epoch = batch.epoch  # not below the row's: `check` has seen to that
         row.settle(batch.low)
         row.last_ms = timestamp_ms
         if numbers:
             row.add(numbers, first_seq)
+        self.remembered += row.count - before
 
     def fence(
         self, producer: int, epoch: int, token: int, timestamp_ms: int
@@ -278,7 +328,8 @@ class Producers:
     def retire(self, producers: Sequence[int]) -> None:
         """Rows of producers that closed, or were unused for 24 h, by replicated command."""
         for producer in producers:
-            self.rows.pop(producer, None)
+            row = self.rows.pop(producer, None)
+            self.remembered -= 0 if row is None else row.count
 
     def to_wire(self) -> dict[int, list[Any]]:
         """The table as meta stores it: a copy, of this very moment (executions 1.16)."""
@@ -289,4 +340,5 @@ class Producers:
         """Undo `to_wire`."""
         table = cls()
         table.rows = {producer: Row.from_wire(row) for producer, row in body.items()}
+        table.remembered = sum(row.count for row in table.rows.values())
         return table

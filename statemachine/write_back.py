@@ -2,8 +2,8 @@
 
 The kernel takes a whole file's pages to the disk at its fsync, as fast as it can, and the next
 fdatasync of the WAL waits behind them. Here each MiB is written and waited for, and then the disk
-is left alone for as long: beside three nodes' segments on one disk the syncs of the WAL take a
-third of the time, or less (docs/performance.md).
+is left alone for four times as long: a sync of the WAL then seldom meets a step, and waits for one
+at most (docs/performance.md).
 """
 
 import ctypes
@@ -16,6 +16,8 @@ from typing import Final
 _STEP_BYTES: Final = 1 << 20
 _ALL: Final = 7
 """SYNC_FILE_RANGE_WAIT_BEFORE, _WRITE and _WAIT_AFTER of Linux."""
+_PAUSE: Final = 4
+"""Times what the step took."""
 _PAUSE_MAX_S: Final = 0.1
 _UNKNOWN_HERE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE})
 
@@ -23,7 +25,7 @@ _UNKNOWN_HERE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE})
 def write_back(path: Path) -> None:
     """Write the file's pages to the disk; makes nothing durable, an fsync has to follow.
 
-    Takes about twice as long as the disk needs: call it where nobody waits. Nothing where the
+    Takes about five times as long as the disk needs: call it where nobody waits. Nothing where the
     system has no such call. Raises OSError when a page cannot be written.
     """
     call = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
@@ -41,6 +43,6 @@ def write_back(path: Path) -> None:
                     return
                 raise OSError(number, os.strerror(number), str(path))
             if offset + _STEP_BYTES < size:
-                time.sleep(min(time.monotonic() - began, _PAUSE_MAX_S))
+                time.sleep(min(_PAUSE * (time.monotonic() - began), _PAUSE_MAX_S))
     finally:
         os.close(fd)

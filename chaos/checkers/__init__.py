@@ -8,6 +8,7 @@ for searches. What all of them read is gathered once, in an `Account`:
   appends that follow each other, of what reads must show, of what is there at the end;
 - `follows`, `register`, `adds`, `once`, `snapshots`: those of the workloads follow, register, set,
   exactly-once, snapshot;
+- `access`: whether the right ones got in, where the cluster has TLS and tokens;
 - `enough`: whether enough happened for a verdict;
 - `wgl`, `models`: whether the operations on one object have a linear order, by search.
 
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 from ..history import History
 from ..verdict import Anomaly, Result
+from .access import access
 from .account import Account
 from .adds import adds
 from .enough import enough
@@ -89,4 +91,6 @@ def judge(history: History, test: Mapping[str, Any]) -> list[Result]:
     """All results of a test, as test.json describes it, `enough` the last of them."""
     account = Account(history)
     found = [checker.of(account) for checker in for_workload(test["workload"])]
+    if test.get("secure"):
+        found.append(access(history, test))
     return [*found, enough(history, test)]

@@ -207,7 +207,8 @@ class Admin:
         The limits, each per second and node: `append_bytes`, `append_records`, `read_bytes`,
         `read_records`, `requests`, `cpu_ms` (milliseconds of the node's event loop). And what there
         may be at a time: of a class `connections` and `follows` on each node and names of
-        `producers` in the cluster, of a tenant `follows` on each node and `logs` in the cluster.
+        `producers` in the cluster, of a tenant `follows` on each node, `logs` and `stored_bytes` in
+        the cluster. Stored bytes are those of one copy of each range, as its leader stores it.
         Returns the `name` and all its `limits`. Doing it twice is doing it once.
         Raises InvalidArgument, LimitExceeded for one quota too many.
         """
@@ -228,7 +229,8 @@ class Admin:
         The counters: `append_bytes`, `append_records`, `read_bytes`, `read_records`, `requests`,
         `cpu_ms` (milliseconds of event loops) and `refused`, requests refused for a quota. A tenant
         is the part of a log name up to its first slash: what is appended counts for it when it is
-        applied, once, however often it was sent. `silent`: nodes that did not answer.
+        applied, once, however often it was sent. The row of a tenant also has `stored_bytes`, which
+        its logs hold now, one copy of each range. `silent`: nodes that did not answer.
         Raises Unavailable, Timeout.
         """
         return self._loop.call(self._twin.usage(timeout=timeout))
@@ -287,8 +289,8 @@ class Admin:
         return self._loop.call(self._twin.invite_node(expires_s=expires_s, timeout=timeout))
 
     def invites(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """The invitations that no node has used, the oldest first: `id`, `created_ms` and
-        `expires_ms`. Raises Unauthorized."""
+        """The invitations that no node has used, the oldest first: `id`, `by`, `created_ms` and
+        `expires_ms`. `by` is the principal that made the invitation. Raises Unauthorized."""
         return self._loop.call(self._twin.invites(timeout=timeout))
 
     def uninvite_node(self, invite_id: str, *, timeout: float | None = None) -> None:

@@ -159,7 +159,11 @@ class Client:
         return self._loop.call(self._twin.health(nodes=nodes, timeout=timeout))
 
     def close(self, timeout: float = 5.0) -> None:
-        """Deliver what is under way for at most `timeout` seconds, then close; always returns."""
+        """Deliver what is under way for at most `timeout` seconds, then close; always returns.
+
+        The timeout is that of all logs together. A call that waits meanwhile ends with an error
+        that says what became of the call.
+        """
         self._loop.close(self._twin.close(timeout), timeout + 2.0)
 
     def __enter__(self) -> Self:

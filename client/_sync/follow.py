@@ -30,7 +30,8 @@ class Feed:
         self._loop.call(self._twin.open())
 
     def close(self) -> None:
-        """End the follow; the cursor of the last batch says where to go on."""
+        """End the follow; the cursor of the last batch says where to go on. Whoever waits for a
+        batch, in another task or thread, waits no longer: the iteration ends."""
         self._loop.call(self._twin.close())
 
     @property

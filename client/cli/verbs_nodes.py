@@ -79,7 +79,8 @@ async def _invite(call: Call) -> None:
 
 
 async def _invites(call: Call) -> None:
-    call.printer.rows(await call.client.admin.invites(), ("id", "created_ms", "expires_ms"))
+    found = await call.client.admin.invites()
+    call.printer.rows(found, ("id", "by", "created_ms", "expires_ms"))
 
 
 def _uninvite_arguments(parser: Parser) -> None:

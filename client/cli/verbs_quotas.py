@@ -1,10 +1,10 @@
 """`lognode quota set`, `quota list`, `quota delete` and `usage`."""
 
-from typing import Any
+from typing import Any, Final
 
-from ..protocol.quotas import COUNTERS, KINDS, RATES
+from ..protocol.quotas import COUNTERS, KINDS, RATES, STORED
 from ..types import UNCHANGED
-from .parser import Parser, UsageError, rate, whole
+from .parser import Parser, UsageError, rate, rule_bytes, whole
 from .verb import Call, Verb
 from .verbs_logs import confirm
 
@@ -20,6 +20,7 @@ _FLAGS = {
     "follows": ("N", "follows at each node, of a principal or of a tenant's logs"),
     "producers": ("N", "names of producers, of a principal"),
     "logs": ("N", "logs, of a tenant"),
+    STORED: ("SIZE", "bytes that the logs of a tenant hold, as 100GiB"),
 }
 
 
@@ -29,6 +30,9 @@ def _nothing(_: Parser) -> None:
 
 def _count(text: str) -> int | None:
     return None if text == "none" else whole(text)
+
+
+_TYPES: Final = {**dict.fromkeys(RATES, rate), STORED: rule_bytes}
 
 
 def _name(parser: Parser) -> None:
@@ -43,7 +47,7 @@ def _set_arguments(parser: Parser) -> None:
     for kind in KINDS:
         metavar, text = _FLAGS[kind]
         parser.add_argument(
-            f"--{kind.replace('_', '-')}", type=rate if kind in RATES else _count,
+            f"--{kind.replace('_', '-')}", type=_TYPES.get(kind, _count),
             default=UNCHANGED, metavar=metavar, help=f"{text}; none: no limit",
         )  # fmt: skip
 
@@ -78,7 +82,8 @@ async def _usage(call: Call) -> None:
         nodes = ", ".join(map(str, used["silent"]))
         call.note(f"note: without what was used of nodes {nodes}, which do not answer")
     rows = used["principals" if call.options.principals else "tenants"]
-    call.printer.rows(rows, ("name", *COUNTERS))
+    stored = () if call.options.principals else (STORED,)
+    call.printer.rows(rows, ("name", *COUNTERS, *stored))
 
 
 def _row(quota: dict[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from .. import limits
 from .common import EMPTY, SMALL_BYTES, WHOLE_BYTES
 from .kinds import Array, Binary, Integer, Text
 from .operation import Operation, Permission, Retry, Sender
-from .record import Record
+from .record import Optional, Record
 
 INVITE_ID: Final = Text(16, 16)
+INVITER: Final = Text(limits.inviter_bytes_max)
 CLUSTER_ID: Final = Text(limits.cluster_id_bytes_max, 1)
 
 NODE_INVITE: Final = Operation(
@@ -20,10 +21,13 @@ NODE_INVITE: Final = Operation(
     Record({"cluster": CLUSTER_ID, "ca": Text(64, 1)}, loose=True), SMALL_BYTES,
 )  # fmt: skip
 NODE_INVITES: Final = Operation(
-    "node_invites", 92, "Return the invitations that nobody has used, without what proves them.",
+    "node_invites", 92,
+    "Return the invitations that nobody has used, without what proves them. `by` is the principal "
+    "that made the invitation.",
     Sender.OPERATOR, Permission.ADMIN, Retry.SAFE, EMPTY,
     Record({"invites": Array(
-        Record({"id": INVITE_ID, "created_ms": Integer(), "expires_ms": Integer()}, loose=True),
+        Record({"id": INVITE_ID, "by": Optional(INVITER, ""), "created_ms": Integer(),
+                "expires_ms": Integer()}, loose=True),
         limits.invites_max,
     )}, loose=True),
     WHOLE_BYTES,

@@ -7,7 +7,7 @@ from typing import Any, Final
 from .. import limits
 from ..address import split_address
 from .cluster import PRODUCERS_ASKED, PRODUCERS_BYTES, PRODUCERS_TOLD
-from .common import EMPTY, GROUP, KEY, REASON, SMALL_BYTES, WHOLE_BYTES
+from .common import EMPTY, GROUP, KEY, LOG_NAME, REASON, SMALL_BYTES, WHOLE_BYTES
 from .kinds import (
     Array,
     Binary,
@@ -153,6 +153,8 @@ RAFT: Final = _between_nodes(
     },
     None, 0,
 )  # fmt: skip
+_STORED: Final = Table(LOG_NAME, Integer(), limits.quotas_max)
+"""Of tenants with a quota of stored bytes: how many there are."""
 HEARTBEAT: Final = _between_nodes(
     "heartbeat", 99,
     "Tell the controller's leader what this node has and leads, and wait for newer metadata.",
@@ -169,6 +171,7 @@ HEARTBEAT: Final = _between_nodes(
         "busy": Optional(_LARGE, ()),
         "small": Optional(_SMALL, ()),
         "insecure": Optional(Flag()),
+        "stored": Optional(_STORED),
     },
     {
         "page": Optional(_IMAGE_PAGE),
@@ -177,6 +180,7 @@ HEARTBEAT: Final = _between_nodes(
         "damaged": Optional(Table(Integer(), _DAMAGE, limits.nodes_max)),
         "short": Optional(Table(Integer(), Integer(), limits.nodes_max)),
         "insecure": Optional(Table(Integer(), Flag(), limits.nodes_max)),
+        "stored": Optional(_STORED),
     },
     WHOLE_BYTES,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from .. import limits
 from .common import EMPTY, LOG_NAME, SMALL_BYTES, WHOLE_BYTES
 from .kinds import Array, Integer, Nullable, Table, Text
 from .operation import Operation, Permission, Retry, Sender
-from .record import Optional, Record
+from .record import Optional, Record, Shape
 
 RATES: Final = (
     "append_bytes", "append_records", "read_bytes", "read_records", "requests", "cpu_ms",
@@ -16,8 +16,10 @@ RATES: Final = (
 OF_CLASSES: Final = ("connections", "follows", "producers")
 """What each principal of a class may have at a time: connections and follows on each node, names of
 producers in the cluster."""
-OF_TENANTS: Final = ("follows", "logs")
-"""What a tenant may have at a time: follows on each node, logs in the cluster."""
+STORED: Final = "stored_bytes"
+OF_TENANTS: Final = ("follows", "logs", STORED)
+"""What a tenant may have at a time: follows on each node, logs and stored bytes in the cluster. Of
+each range one copy counts, as its leader stores it."""
 COUNTS: Final = tuple(dict.fromkeys((*OF_CLASSES, *OF_TENANTS)))
 KINDS: Final = (*RATES, *COUNTS)
 """All that can be limited."""
@@ -47,17 +49,17 @@ QUOTA_LIST: Final = Operation(
     Sender.OPERATOR, Permission.DESCRIBE, Retry.SAFE, EMPTY,
     Record({"quotas": Array(_QUOTA, limits.quotas_max)}, loose=True), WHOLE_BYTES,
 )  # fmt: skip
-_USED: Final = Record(
-    {"name": Text(512), **{counter: Optional(Integer(), 0) for counter in COUNTERS}}, loose=True
-)
+_USED: Final[Shape] = {"name": Text(512), **{name: Optional(Integer(), 0) for name in COUNTERS}}
 USAGE: Final = Operation(
     "usage", 87,
     "Return what tenants and principals have used of this node since it started.",
     Sender.OPERATOR, Permission.DESCRIBE, Retry.SAFE, EMPTY,
     Record({
         "since_ms": Integer(),
-        "tenants": Array(_USED, limits.frame_array_max),
-        "principals": Array(_USED, limits.usage_rows_max),
+        "tenants": Array(
+            Record({**_USED, STORED: Optional(Integer(), 0)}, loose=True), limits.frame_array_max
+        ),
+        "principals": Array(Record(_USED, loose=True), limits.usage_rows_max),
     }, loose=True),
     WHOLE_BYTES,
 )  # fmt: skip

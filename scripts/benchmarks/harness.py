@@ -33,11 +33,13 @@ def parser(name: str, about: str | None) -> argparse.ArgumentParser:
 
 
 @contextlib.contextmanager
-def cluster(data: Path, flags: Sequence[str] = (), count: int = NODES) -> Iterator[LocalCluster]:
+def cluster(
+    data: Path, flags: Sequence[str] = (), count: int = NODES, *, tls: bool = False
+) -> Iterator[LocalCluster]:
     """So many healthy nodes under `data`, whose directories are removed after."""
     with (
         tempfile.TemporaryDirectory(dir=data) as directory,
-        LocalCluster(Path(directory), count, flags=flags) as started,
+        LocalCluster(Path(directory), count, flags=flags, tls=tls) as started,
     ):
         wait_healthy(started)
         yield started

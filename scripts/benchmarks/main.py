@@ -27,6 +27,7 @@ NAMES = {
     "spark": "spark_read",
     "steady": "steady",
     "sustained": "sustained",
+    "tls": "tls_cost",
     "wal": "wal_files",
     "writeback": "write_back",
 }

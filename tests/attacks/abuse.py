@@ -28,15 +28,15 @@ Requests = Callable[[Body, int, argparse.Namespace], Iterator[Request]]
 counts = {"answered": 0, "refused": 0, "connections": 0}
 
 
-def bulk(range_: Body, producer: int, _: argparse.Namespace) -> Iterator[Request]:
+def bulk(range_: Body, producer: int, options: argparse.Namespace) -> Iterator[Request]:
     """Appends of 64 records of 8 KiB that cannot be compressed."""
     values = [os.urandom(8 << 10) for _ in range(64)]
-    return _appends(range_, producer, [b"bulk-%d" % at for at in range(64)], values)
+    return _appends(range_, producer, [options.key.encode()] * 64, values)
 
 
 def hot(range_: Body, producer: int, options: argparse.Namespace) -> Iterator[Request]:
     """Appends of a record to the same key."""
-    return _appends(range_, producer, [options.key.encode() + b"-hot"], [b"x" * 100])
+    return _appends(range_, producer, [options.key.encode()], [b"x" * 100])
 
 
 def _appends(
@@ -46,14 +46,15 @@ def _appends(
         batch = encode_batch(
             keys, values, producer=producer, epoch=1, low=first, numbers=first, each=False
         )
-        yield APPEND, {**range_, "batches": [batch]}
+        yield APPEND, {**range_, "batches": [batch]}  # as it is by now
 
 
 def export(range_: Body, _: int, options: argparse.Namespace) -> Iterator[Request]:
     """The largest pages of a key, from its first entry on."""
-    page = {**range_, "key": options.key.encode(), "start": 1, "end": None,
+    page = {"key": options.key.encode(), "start": 1, "end": None,
             "limit": limits.page_entries_max, "bytes": limits.page_bytes_max}  # fmt: skip
-    return itertools.repeat((SCAN, page))
+    while True:
+        yield SCAN, {**range_, **page}
 
 
 def status(_: Body, __: int, ___: argparse.Namespace) -> Iterator[Request]:
@@ -69,7 +70,7 @@ async def use(options: argparse.Namespace) -> None:
     line = await Line.open(options.address, options.source)
     counts["connections"] += 1
     try:
-        range_ = await _persist(lambda: range_of(line, options.log))
+        range_ = await _found(line, options)
         producer = (await _persist(lambda: line.ask(PRODUCER_OPEN, {})))["id"]
         requests = KINDS[options.kind](range_, producer, options)
         for _ in range(options.in_flight):
@@ -79,10 +80,19 @@ async def use(options: argparse.Namespace) -> None:
             answer = await line.read()
             if answer.kind in (frames.OK, frames.ERROR):
                 counts["answered" if answer.kind == frames.OK else "refused"] += 1
+                if "ranges" in answer.body:  # the range was split
+                    other = await Line.open(options.address, options.source)
+                    range_.update(await _found(other, options))
+                    other.close()
                 operation, body = next(requests)
                 await line.say(operation.number, body)
     finally:
         line.close()
+
+
+async def _found(line: Line, options: argparse.Namespace) -> Body:
+    """The range with the key."""
+    return await _persist(lambda: range_of(line, options.log, options.key.encode()))
 
 
 async def _persist(ask: Callable[[], "asyncio.Future[Body]"]) -> Body:

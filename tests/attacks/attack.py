@@ -134,10 +134,11 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-async def range_of(line: Line, log: str) -> Body:
-    """The range and generation of the log's first range, as requests name them."""
+async def range_of(line: Line, log: str, key: bytes = b"") -> Body:
+    """The range and generation of the log's range with the key, as requests name them."""
     metadata = await line.ask(METADATA, {"log": log})
-    found = metadata["ranges"][0]
+    starts = [row["start"] for row in metadata["ranges"]]
+    found = metadata["ranges"][starts.index(max(start for start in starts if start <= key))]
     return {"range": found["id"], "generation": found["generation"]}
 
 

@@ -1,6 +1,8 @@
 """X7 on real nodes: who administered, who was refused, in the log and in lines of JSON."""
 
 import json
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,18 @@ def lines(node: testing.LocalNode) -> list[dict[str, Any]]:
     return [line["record"] for line in told if line["logger"] == "lognode.audit"]
 
 
+def get(node: testing.LocalNode, page: str, token: str) -> int:
+    """The status of an answer over HTTP."""
+    request = urllib.request.Request(
+        f"http://{node.http}{page}", headers={"Authorization": f"Bearer {token}"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def test_X7_administration_and_refusals_are_in_the_log_with_their_principals(
     tmp_path: Path,
 ) -> None:
@@ -50,6 +64,15 @@ def test_X7_administration_and_refusals_are_in_the_log_with_their_principals(
         ):
             client.log("orders").count("k")
 
+        other = admin.admin.create_token("other", ["read orders"])
+        with (
+            pytest.raises(lognode.Unauthorized),
+            lognode.Client(where, token=other["token"]) as client,
+        ):
+            client.delete_log("orders")
+        assert get(cluster.nodes[0], "/status.json", "no token") == 401
+        assert get(cluster.nodes[0], "/metrics", web["token"]) == 403
+
         def told(**wanted: Any) -> bool:
             return any(wanted.items() <= record.items() for record in records(admin))
 
@@ -61,7 +84,10 @@ def test_X7_administration_and_refusals_are_in_the_log_with_their_principals(
             {"event": "request", "operation": "token_create", "outcome": "OK"},
             {"event": "command", "operation": "create_log", "outcome": "OK"},
             {"event": "refusal", "operation": "delete_log", "principal": "web"},
+            {"event": "refusal", "operation": "delete_log", "principal": "other"},
             {"event": "refusal", "operation": "producer_open", "principal": "web"},
+            {"event": "refusal", "operation": "/status.json", "principal": "127.0.0.1"},
+            {"event": "refusal", "operation": "/metrics", "principal": "web"},
             {"event": "refusal", "operation": "hello", "outcome": "UNAUTHORIZED"},
         ):
             testing.eventually(lambda wanted=wanted: told(**wanted), what=f"{wanted} is there")

@@ -14,8 +14,6 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client.errors import Unavailable
-from lognode.node.dev import check_free
 
 pytestmark = pytest.mark.cluster
 
@@ -27,7 +25,7 @@ class Dev:
 
     def __init__(self, root: Path) -> None:
         self.root = root / "dev"
-        self.base = port_run(3 * (NODES + 1))
+        self.base = testing.free_row(3 * (NODES + 1))
         self.process: subprocess.Popen[str] | None = None
         self.acks: list[int | None] = []
 
@@ -101,16 +99,6 @@ class Dev:
                 lambda: client.health(nodes=nodes)["ok"], what="healthy", timeout_s=60
             )
             assert healthy
-
-
-def port_run(count: int) -> int:
-    """The first of so many ports in a row that are free."""
-    while True:
-        (first,) = testing.free_ports(1)
-        with contextlib.suppress(Unavailable):
-            for port in range(first, first + count):
-                check_free(f"127.0.0.1:{port}")
-            return first
 
 
 @pytest.fixture

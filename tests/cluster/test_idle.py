@@ -18,7 +18,7 @@ LEADERS_AGAIN_WITHIN_S = 5.0
 FAST_S = 0.5
 """Below the least election timeout: no leader was lost on the way."""
 SETTLED_S = 1.0
-"""Who was offered to rest just now has not slept: its waking is not counted."""
+"""Groups of other logs are counted as idle too: one of these may go to rest a little later."""
 
 
 def wakes(nodes: list[LocalNode], role: str) -> float:

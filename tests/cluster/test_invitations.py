@@ -1,6 +1,8 @@
 """X4: a new node of a cluster with TLS needs an invitation: once, in time, and of that cluster."""
 
 import asyncio
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -27,8 +29,10 @@ pytestmark = pytest.mark.cluster
 CLUSTER = "0123456789abcdef" * 2
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+    """One node, and another cluster for each test: with three nodes the controller has three
+    members, and needs two of them."""
     with testing.cluster(tmp_path_factory.mktemp("invites"), 1, tls=True, auth=True) as cluster:
         testing.wait_healthy(cluster)
         yield cluster
@@ -92,7 +96,9 @@ def test_X4_an_invitation_lets_one_node_in_and_no_other(
     invite_id = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     line = out.read_text().strip()
     assert parse(line).id == invite_id
-    assert [row["id"] for row in client.admin.invites()] == [invite_id]
+    (row,) = client.admin.invites()
+    assert (row["id"], row["by"]) == (invite_id, "admin")
+    assert row["expires_ms"] - row["created_ms"] == pytest.approx(3_600_000, abs=20_000)
     before = count(client)
     first = Newcomer(cluster, tmp_path / "first", line)
     first.node.start()
@@ -116,6 +122,73 @@ def test_X4_an_invitation_lets_one_node_in_and_no_other(
             assert secret not in node.log_path.read_text()
     finally:
         first.node.stop()
+
+
+KILLED = """
+import os, signal, sys
+from lognode.node import main
+from lognode.statemachine.meta import LmdbMeta
+commit = LmdbMeta.commit
+def killed(self, puts, *more):
+    if "identity" in puts: os.kill(os.getpid(), signal.SIGKILL)
+    commit(self, puts, *more)
+LmdbMeta.commit = killed
+sys.exit(main.main())
+"""
+"""A node that is killed when it has its answer, and before it has stored the answer."""
+
+
+def test_X4_a_node_that_is_killed_before_it_stores_the_answer_gets_it_again(
+    cluster: testing.LocalCluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    """It left a node that nobody was, and had used up its invitation."""
+    made = client.admin.invite_node()
+    before = {row["id"] for row in client.admin.nodes()}
+    newcomer = Newcomer(cluster, tmp_path / "a", made["invitation"])
+    node, plain = newcomer.node, newcomer.node.program
+    node.program = ("-c", KILLED)
+    for _ in range(2):
+        node.start()
+        assert node.wait_end(30) == -signal.SIGKILL
+        (number,) = {row["id"] for row in client.admin.nodes()} - before
+        assert client.admin.invites() == []
+    thief = Newcomer(cluster, tmp_path / "b", made["invitation"])
+    assert f"invitation {made['id']} is unknown here: it was used" in thief.refused()
+    # Nor does a copy of the directory with another key get that answer.
+    shutil.copytree(node.data, tmp_path / "c" / "node9")
+    thief = Newcomer(cluster, tmp_path / "c", made["invitation"])
+    assert f"node {number} is registered with another TLS key" in thief.refused()
+    node.program = plain
+    node.start()
+    try:
+        node.wait_ready()
+        assert {row["id"] for row in client.admin.nodes()} - before == {number}
+        testing.eventually(
+            lambda: {row["id"]: row["state"] for row in client.admin.nodes()}[number] == "ACTIVE",
+            what="the node is ACTIVE",
+        )
+    finally:
+        node.stop()
+
+
+def test_a_local_node_that_is_killed_while_it_joins_keeps_its_invitation(
+    cluster: testing.LocalCluster, client: lognode.Client
+) -> None:
+    """With another one its directory became another node."""
+    before = count(client)
+    node = cluster.add()
+    plain, node.program = node.program, ("-c", KILLED)
+    try:
+        node.start()
+        assert node.wait_end(30) == -signal.SIGKILL
+        node.program = plain
+        node.start()
+        node.wait_ready()
+        assert count(client) == before + 1
+        assert client.admin.invites() == []
+    finally:
+        node.stop()
+        cluster.nodes.remove(node)
 
 
 def test_X4_an_invitation_expires_or_is_taken_back(
@@ -148,9 +221,35 @@ def test_X4_the_secret_goes_to_no_other_cluster(
     told = Newcomer(cluster, tmp_path / "c", mine.text(), tmp_path / "ca" / "ca.crt").refused()
     assert "--tls-ca" in told, foreign
     told = Newcomer(cluster, tmp_path / "d", "no invitation").refused()
-    assert "give the line that `lognode node invite` printed" in told
+    assert "copy the whole line that `lognode node invite` printed" in told
     assert [row["id"] for row in client.admin.invites()] == [made["id"]], "it is still good"
     client.admin.uninvite_node(made["id"])
+
+
+def test_a_machine_that_lost_its_disk_joins_again_once_its_node_is_dead(
+    cluster: testing.LocalCluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    """A copy of the key of a node that lives lets nobody in."""
+    before = count(client)
+    machine = Newcomer(cluster, tmp_path, client.admin.invite_node()["invitation"])
+    machine.node.start()
+    try:
+        machine.node.wait_ready()
+        machine.node.kill()
+        shutil.rmtree(machine.node.data)
+        machine.node._flags = (*machine.node._flags[:-3], "60")  # without the invitation
+        machine.node.start()
+        told = "has the same TLS key and is ACTIVE"
+        testing.eventually(lambda: told in machine.node.log_tail(99), what="it waits")
+        assert count(client) == before + 1
+        machine.node.wait_ready(40)
+        assert count(client) == before + 2
+        copy = Newcomer(cluster, tmp_path / "copy", None)
+        copy.node._flags = (*machine.node._flags[:-1], "3")
+        assert told in copy.refused()
+        assert count(client) == before + 2
+    finally:
+        machine.node.stop()
 
 
 def test_who_may_not_administer_invites_nobody(
@@ -163,6 +262,16 @@ def test_who_may_not_administer_invites_nobody(
         pytest.raises(lognode.Unauthorized, match="node_invite needs the verb admin"),
     ):
         app.admin.invite_node()
+
+
+PUSH: dict[str, Any] = {
+    "descriptor": {"id": 0, "generation": 9, "log": 0, "start": b"", "end": None, "members": [1],
+                   "lineage": [], "state": "ACTIVE", "operation": 0, "met_at": []},
+    "page": {"begins": True, "full": True, "generation": 9, "version": 5,
+             "buckets": [["head", 0, b""]], "next": None},
+    "applied": [1, 0],
+}  # fmt: skip
+"""A generation of the controller."""
 
 
 def test_X5_a_certificate_alone_is_no_operator_and_no_client(
@@ -192,6 +301,7 @@ def test_X5_a_certificate_alone_is_no_operator_and_no_client(
         ("node_invite", {"id": "0" * 16, "digest": bytes(32), "expires_ms": 1}),
         ("node_invites", {}), ("token_list", {}), ("metadata", {}), ("status", {}),
         ("create_log", {"name": "mine"}), ("node_drain", {"node": 1}),
+        ("controller_install", PUSH),
     ):  # fmt: skip
         for address, hello in ((first.address, {}), (first.peer, made_up)):
             with pytest.raises(lognode.LognodeError) as caught:

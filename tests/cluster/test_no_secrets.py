@@ -15,6 +15,9 @@ import pytest
 
 import lognode
 from lognode import testing
+from lognode.client.invitation import read_invitation
+from lognode.client.private_files import write_private
+from lognode.client.tokens import digest_of
 from lognode.node.config import load
 
 pytestmark = pytest.mark.cluster
@@ -84,6 +87,32 @@ def test_no_secret_is_shown_anywhere(cluster: testing.LocalCluster, tmp_path: Pa
     shown.pop("lognode token create")  # the one place that shows a token, once
     secrets["token of app"] = made.partition(".")[2]
     run("token", "list")
+    invited: str = json.loads(run("node", "invite", "--format", "json"))
+    shown.pop("lognode node invite")  # the one place that shows an invitation, once
+    third = cluster.add()
+    write_private(third._invitation, invited.encode())
+    third.data.mkdir()  # so that it takes this invitation
+    third.start()
+    shown["arguments while a node joins"] = in_arguments()
+    third.wait_ready()
+    unused = cluster.root / "unused"
+    run("node", "invite", "--out", str(unused))
+    for path in (third._invitation, cluster.nodes[1]._invitation, unused):
+        invitation = read_invitation(path)
+        secrets |= {
+            f"secret of invitation {path.name}": invitation.token.partition(".")[2],
+            f"digest of invitation {path.name}": digest_of(invitation.token).hex(),
+        }
+        shown[f"repr of invitation {path.name}"] = f"{invitation!r} {invitation} {[invitation]}"
+    assert str(third._invitation) in shown["arguments while a node joins"], "the file is named"
+    run("node", "invites")
+    run("node", "invites", "--format", "json")
+    run("node", "list")
+    (wrong := cluster.root / "wrong").write_text(invited.strip()[:-1] + "x")
+    wrong.chmod(0o600)
+    with pytest.raises(lognode.InvalidArgument) as typing_error:
+        read_invitation(wrong)
+    shown["typing error"] = f"{typing_error.value!r} {typing_error.value.fields}"
     run("status", "--format", "json")
     nodes = cluster.servers.partition("token=")[0].rstrip("&?")
     for token in (made, WRONG):
@@ -106,7 +135,8 @@ def test_no_secret_is_shown_anywhere(cluster: testing.LocalCluster, tmp_path: Pa
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(request, timeout=5, context=cluster.tls.context)
         shown[f"node {node.number} refusal"] = refused.value.read().decode()
-        flags = {"secret_file": str(cluster.root / "secret"), "tls_key": node._flags[3]}
+        flags = {"secret_file": str(cluster.root / "secret"), "tls_key": node._flags[3],
+                 "invitation": str(third._invitation)}  # fmt: skip
         shown[f"node {node.number} settings"] = repr(load(flags, {}))
     shown["arguments"] = in_arguments()
     assert str(cluster.nodes[1].data) in shown["arguments"], "the nodes are among them"

@@ -20,11 +20,9 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client.errors import Unavailable
-from lognode.client.ports import free_ports
+from lognode.client.ports import free_ports, free_row
 from lognode.node.config import Config
 from lognode.node.daemon import Node
-from lognode.node.dev import check_free
 
 pytestmark = pytest.mark.cluster
 
@@ -327,11 +325,7 @@ def test_L4_a_second_sigterm_stops_now(tmp_path: Path) -> None:
 
 
 def test_the_others_of_a_dev_cluster_go_on_when_a_node_is_killed(tmp_path: Path) -> None:
-    # A run of ports that are free now.
-    base = next(
-        port for port in range(20_000 + os.getpid() % 10_000, 60_000, 10)
-        if all(port_is_free(port + n) for n in range(9))
-    )  # fmt: skip
+    base = free_row(9)
     command = [sys.executable, "-m", "lognode.node.main", "dev", "--data", str(tmp_path),
                "--base-port", str(base)]  # fmt: skip
     with subprocess.Popen(
@@ -352,10 +346,3 @@ def test_the_others_of_a_dev_cluster_go_on_when_a_node_is_killed(tmp_path: Path)
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
-
-
-def port_is_free(port: int) -> bool:
-    with contextlib.suppress(Unavailable):
-        check_free(f"127.0.0.1:{port}")
-        return True
-    return False

@@ -9,9 +9,17 @@ import pytest
 
 import lognode
 from lognode import testing
+from lognode.client import limits
 from lognode.client.connection import Connection, dial
 from lognode.client.errors import from_wire
-from lognode.client.protocol.appends import APPEND, FENCE, PRODUCER_CLOSE, PRODUCER_NUMBER
+from lognode.client.protocol.appends import (
+    APPEND,
+    FENCE,
+    LEASE_RELEASE,
+    LEASE_TAKE,
+    PRODUCER_CLOSE,
+    PRODUCER_NUMBER,
+)  # fmt: skip
 from lognode.client.protocol.cluster import METADATA, PRODUCER_OPEN
 from lognode.client.protocol.reads import COUNT_ENTRIES
 from lognode.client.records import encode_batch
@@ -114,6 +122,36 @@ def test_S8_nobody_else_appends_closes_or_fences_a_producer(cluster: testing.Loc
             assert await own.count() == before + 1
         async with session(cluster, token(cluster, "ann")) as again:  # a new token of the same
             assert list((await again.append(producer, 2, grant))["duplicates"]) == [0]
+
+    asyncio.run(main())
+
+
+def test_X6_one_principal_cannot_take_all_leases_of_a_range(cluster: testing.LocalCluster) -> None:
+    """One reader took all 64 for a week, and nobody else could read a snapshot."""
+
+    async def main() -> None:
+        ann, bob = token(cluster, "ann"), token(cluster, "bob")
+        async with session(cluster, ann) as greedy, session(cluster, bob) as other:
+
+            async def take(by: Session, name: str) -> object:
+                fields = {**by.group, "lease": name, "through": 0, "lease_ms": 60_000}
+                try:
+                    return await by.ask(LEASE_TAKE, **fields)
+                except lognode.LognodeError as error:
+                    return error
+
+            names = [f"ann-{n}" for n in range(64)]
+            found = await asyncio.gather(*(take(greedy, name) for name in names))
+            taken = [n for n, each in zip(names, found, strict=True) if type(each) is dict]
+            assert len(taken) == limits.leases_per_principal_max
+            refusals = [each for each in found if isinstance(each, lognode.LimitExceeded)]
+            assert len(refusals) == 64 - len(taken)
+            assert refusals[0].fields["limit"] == "leases_per_principal_max"
+            assert type(await take(greedy, taken[0])) is dict  # its own, again
+            assert type(await take(other, "bob")) is dict
+            await greedy.ask(LEASE_RELEASE, **greedy.group, lease=taken[0])
+            assert type(await take(greedy, "another")) is dict
+            assert type(await take(greedy, "one too many")) is lognode.LimitExceeded
 
     asyncio.run(main())
 

@@ -1,7 +1,9 @@
-"""Quotas of connections, follows, logs and names on real nodes; and the log of what was used."""
+"""Quotas of what there may be at a time, on real nodes; and the log of what was used."""
 
 import asyncio
 import json
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,9 +146,57 @@ def test_X7_usage_is_kept_as_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 await client.log("_usage").append("acme", b"{}")
             with pytest.raises(lognode.Unauthorized, match="the cluster's own"):
                 await client.create_log("_usage")
+            # What was used since the last record is written when the node stops in order.
+            monkeypatch.setattr(usage_trail, "_EVERY_S", 3_600)
+            await asyncio.sleep(0.5)
+            await client.log("acme/orders").append("k", b"v")
+            (node,) = cluster.nodes
+            assert await node.stop() == 0
+            await node.start()
+            await look()
+            assert found[-1]["append_records"] == 2
 
     async def bounded() -> None:
         async with asyncio.timeout(60):
             await main()
 
     asyncio.run(bounded())
+
+
+def test_a_tenant_that_stores_too_much_is_refused_on_all_nodes_and_nobody_else_is(
+    tmp_path: Path,
+) -> None:
+    with testing.cluster(tmp_path, 3) as cluster:
+        testing.wait_healthy(cluster)
+        with lognode.Client(cluster.servers, timeout=20) as admin:
+            admin.create_log("acme/a", ranges=6)
+            admin.create_log("other/a", ranges=6)
+            admin.admin.set_quota("acme/", {"stored_bytes": 2_000_000})
+            keys = [bytes([at]) + b"-key" for at in range(0, 250, 10)]
+
+            def refusal(name: str) -> lognode.LognodeError | None:
+                """Of an append to every range; None where all are taken."""
+                try:
+                    with lognode.Client(cluster.servers, timeout=1) as client:
+                        for key in keys:
+                            client.log(name).append(key, os.urandom(2_000))
+                except (lognode.Overloaded, lognode.Timeout) as error:
+                    return error
+                return None
+
+            told, appended = None, 0
+            while told is None and appended < 400:
+                told, appended = refusal("acme/a"), appended + 1
+            assert told is not None
+            assert "tenant acme/ stores" in str(told)
+            assert refusal("other/a") is None
+            rows = {row["name"]: row for row in admin.admin.usage()["tenants"]}
+            assert 2_000_000 <= rows["acme/"]["stored_bytes"] < 8_000_000
+            assert rows["acme/"]["refused"] > 0
+            assert admin.log("acme/a").count(keys[0]) > 0, "reads go on"
+            time.sleep(2.0)  # until all nodes have heard of it
+            cluster.nodes[0].kill()
+            for _ in range(3):
+                assert refusal("acme/a") is not None, "whoever leads the controller now"
+            admin.admin.set_quota("acme/", {"stored_bytes": 50_000_000})
+            assert any(refusal("acme/a") is None for _ in range(20))

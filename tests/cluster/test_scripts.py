@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lognode import Client, Unavailable, testing
-from lognode.node.dev import check_free
+from lognode import Client, testing
 
 pytestmark = pytest.mark.cluster
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -26,22 +25,23 @@ def run(script: str, *arguments: str, port: int | None = None) -> str:
     return done.stdout
 
 
-def free_port_block(count: int) -> int:
-    """The first of `count` ports in a row that nobody has."""
-    while True:
-        first = testing.free_ports(1)[0]
-        try:
-            for port in range(first, first + count):
-                check_free(f"127.0.0.1:{port}")
-        except Unavailable:
-            continue
-        return first
-
-
-def test_S1_S2_S4_S8_L1_the_demo_holds_what_it_says() -> None:
-    out = run("demonstration.py", port=free_port_block(9))
+@pytest.mark.parametrize(
+    ("flags", "refusals"),
+    [
+        ((), ()),
+        (("--secure",), ("a client without TLS is refused", "a client without a token is refused",
+                         "the importing program may not create a log")),
+    ],
+    ids=["open", "secure"],
+)  # fmt: skip
+def test_S1_S2_S4_S8_L1_the_demo_holds_what_it_says(
+    flags: tuple[str, ...], refusals: tuple[str, ...]
+) -> None:
+    out = run("demonstration.py", *flags, port=testing.free_row(9))
     checked = out.split("Checked:")[1]
-    assert checked.count("[ok]") == 6
+    assert checked.count("[ok]") == 6 + len(refusals)
+    for refusal in refusals:
+        assert f"[ok] {refusal}" in checked
     assert "all 4,044 histories equal the file's, in order" in checked
     assert "the same import under the same name adds nothing" in checked
 

@@ -337,7 +337,7 @@ def test_nodes_started_together_found_one_cluster(tmp_path: Path) -> None:
 
 
 def test_dev_with_tls_is_one_command(tmp_path: Path) -> None:
-    port = testing.free_ports(1)[0]
+    port = testing.free_row(3)
     process = subprocess.Popen(
         [sys.executable, "-m", "lognode.node.main", "dev", "-n", "1", "--tls",
          "--data", str(tmp_path / "dev"), "--base-port", str(port)],

@@ -19,7 +19,7 @@ import google_crc32c
 import msgpack
 from metadata_log import Controller
 
-from lognode.client import errors, frame, limits, wire
+from lognode.client import errors, frame, invitation, limits, tokens, wire
 from lognode.client.chunks import Chunk, joined, of_page, unpacked
 from lognode.client.cluster import Cluster
 from lognode.client.errors import (
@@ -35,7 +35,7 @@ from lognode.client.protocol.appends import APPEND
 from lognode.client.protocol.kinds import Array, Kind
 from lognode.client.protocol.peers import RAFT
 from lognode.client.records import check_limits, decode_batch, encode_batch
-from lognode.partitions import buckets
+from lognode.partitions import buckets, grants
 from lognode.partitions import commands as metadata_commands
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.metadata_state import MetadataState
@@ -330,6 +330,52 @@ def _buckets() -> list[bytes]:
     return framed(*([*bucket, buckets.pack(state, bucket)] for bucket in changed))
 
 
+# What shows who somebody is.
+
+_GRANT_KEY = b"k" * grants.KEY_BYTES
+
+
+def run_credential(data: bytes) -> str:
+    """A token, an invitation, and a grant of producer ids, of which each is a text or bytes."""
+    text, told = data.decode("utf-8", "replace"), []
+    for decode in (_read_token, _read_invitation, lambda _: _read_grant(data)):
+        try:
+            told.append(decode(text))
+        except LognodeError as error:
+            told.append(_refused(text, error))
+    return "; ".join(told)
+
+
+def _refused(text: str, error: LognodeError) -> str:
+    assert len(str(error)) <= errors.message_chars_max
+    assert len(text) < 40 or text not in str(error), "the error repeats a secret"
+    return _told(error)
+
+
+def _read_token(text: str) -> str:
+    assert tokens.is_id(tokens.id_of(text))
+    return "token taken"
+
+
+def _read_invitation(text: str) -> str:
+    found = invitation.parse(text)
+    assert found.text() == text.strip()
+    return "invitation taken"
+
+
+def _read_grant(data: bytes) -> str:
+    granted = grants.granted(_GRANT_KEY, data, "token:a")
+    assert data == grants.grant(_GRANT_KEY, granted.start, len(granted), "token:a")
+    return "grant taken"
+
+
+def _credentials() -> list[bytes]:
+    token = f"{'0a' * 8}.{'b' * 64}"
+    invited = [invitation.Invitation(token, "c" * 32, ca) for ca in ("d" * 64, invitation.NO_CA)]
+    return [token.encode(), *(each.text().encode() for each in invited),
+            grants.grant(_GRANT_KEY, 5, 7, "token:a")]  # fmt: skip
+
+
 # What members say to each other.
 
 
@@ -421,6 +467,7 @@ TARGETS: dict[str, Target] = {
     "page": Target(_reader(_read_page), lambda: framed(*pages())),
     "hello": Target(_reader(_read_hello), _hellos),
     "error": Target(_reader(_read_error), _errors),
+    "credential": Target(run_credential, _credentials),
     "metadata": Target(_reader(_read_metadata), lambda: framed(METADATA)),
     "image": Target(_reader(_read_image), _images),
     "bucket": Target(_reader(_read_bucket), _buckets),

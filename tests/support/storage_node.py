@@ -94,7 +94,7 @@ class StorageNode:
         self.rounds = Rounds(
             self.wal, self.sync,
             on_synced=lambda gids: self.host.synced(gids), on_failure=self._fail,
-            turn_ends=turn_ends, metrics=Metrics(),
+            on_file_begun=lambda: None, turn_ends=turn_ends, metrics=Metrics(),
         )  # fmt: skip
         self.memory = Memory()
         services = Services(

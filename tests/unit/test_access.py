@@ -208,6 +208,7 @@ def test_an_expired_token_is_refused() -> None:
     world.find(token)
     world.now_ms += 10
     assert "has expired" in world.refusal(token)
+    assert not world.refreshes, "no news can change that, and asking for news takes up to 2 s"
 
 
 def _revoke(world: World, token: str) -> None:

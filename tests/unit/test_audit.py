@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import LogNotFound, Unauthorized
+from lognode.client.errors import LogNotFound, Timeout, Unauthorized
 from lognode.client.protocol.cluster import CREATE_LOG, DELETE_LOG, NODE_REKEY
 from lognode.node.audit import OK, Audit, shown
 from lognode.partitions import commands
@@ -94,6 +94,38 @@ def test_X7_other_refusals_of_the_host_and_those_of_other_hosts_are_told() -> No
     kept.refuse(operation="delete_log")
     kept.refuse("10.0.0.2:5000")
     assert len(kept.records) == 3
+
+
+def test_X7_refusals_of_two_principals_on_one_host_are_told() -> None:
+    """The second one was counted for the first."""
+    kept = Kept()
+    for name in ("alice", "mallory", "alice"):
+        kept.audit.turned_away(name, "10.0.0.1:5000", "delete_log", Unauthorized("no"))
+    assert [record["principal"] for record in kept.records] == ["alice", "mallory"]
+
+
+def test_X1_requests_that_fail_are_counted_and_those_that_are_served_are_all_told() -> None:
+    """Failing requests of one client wrote 5 MB of log a second."""
+    kept = Kept()
+    for name in ("a", "b", "c"):
+        kept.audit.asked("ann", "h:1", NODE_REKEY, {"name": name}, Unauthorized("no"))
+        kept.audit.asked("ann", "h:1", NODE_REKEY, {"name": name}, None)
+    kept.audit.asked("ann", "h:1", NODE_REKEY, {"name": "d"}, Timeout("it may have happened"))
+    assert [record["outcome"] for record in kept.records] == [
+        "UNAUTHORIZED", OK, OK, OK, "TIMEOUT"
+    ]  # fmt: skip
+    kept.audit.look(at_end=True)
+    assert kept.records[-1]["times"] == 2
+
+
+def test_X7_what_was_counted_is_told_when_the_node_stops() -> None:
+    kept = Kept()
+    for _ in range(3):
+        kept.refuse()
+    kept.audit.look(at_end=True)
+    assert [record["times"] for record in kept.records] == [1, 2]
+    kept.audit.look(at_end=True)
+    assert len(kept.records) == 2
 
 
 def test_X1_refusals_from_ever_new_hosts_are_bounded() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lognode.chaos import commands
-from lognode.chaos.main import main
+from lognode.chaos.main import build_parser, main
 from lognode.chaos.plan import STANDARD, WORKLOADS, Plan
 
 
@@ -40,6 +40,14 @@ def test_what_cannot_be_run_is_refused_with_the_reason(
 )
 def test_packages_are_named_with_commas_or_plus(text: str, names: tuple[str, ...]) -> None:
     assert commands._nemesis(text) == names
+
+
+@pytest.mark.parametrize("verb", ["test", "test-all"])
+def test_both_verbs_take_secure(verb: str) -> None:
+    arguments = build_parser().parse_args([verb, "--secure"])
+    plan = commands._plan(arguments, "append", ("kill",), 3, seed=1)
+    assert (plan.secure, plan.name) == (True, "append-kill-3-secure")
+    assert Plan.from_described(plan.described()) == plan
 
 
 def _done(store: Path, commit: str) -> dict[str, Any]:

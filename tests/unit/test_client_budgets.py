@@ -444,6 +444,40 @@ def test_a_frame_takes_its_room_at_its_header_and_those_that_have_begun_can_end(
     run(test, lambda request: {}, 0)
 
 
+def test_X1_requests_of_many_connections_wait_where_their_principal_has_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """256 connections had 1,024 small requests each under way, and took a GiB."""
+    monkeypatch.setattr("lognode.client.meter._FRAME_BYTES", 64 * KIB)
+    monkeypatch.setattr(limits, "requests_in_flight_bytes_max", 2 * MIB)
+    monkeypatch.setattr(limits, "requests_principal_bytes_max", MIB)
+    gate = asyncio.Event()
+
+    async def serve(request: Request) -> dict[str, Any]:
+        await gate.wait()
+        return {}
+
+    async def test(listener: Listener, server: Server) -> None:
+        requests = listener.budgets.clients.requests
+        raws = [await Raw.dial(listener) for _ in range(20)]
+        for raw in raws:
+            await raw.ask(1, 500)
+        await eventually(lambda: requests.tickets == len(raws))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert requests.held <= MIB + len(raws) * 32 * KIB  # 10,000 would take 40 MiB
+        other = await Raw.dial(listener, "01")
+        await other.ask(1, 3)
+        await eventually(lambda: server.connections[-1].held_bytes[1] >= 3 * 4 * KIB)
+        gate.set()
+        for raw in (*raws, other):
+            for n in range(1, 501 if raw is not other else 4):
+                assert (await raw.next()).request_id == n
+            raw.close()
+
+    run(test, serve, 0)
+
+
 def test_a_connection_that_waits_for_room_to_read_hears_that_the_other_side_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,6 +1,7 @@
 """Closing a client while others of its callers wait (L4): each gets an error, and soon."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -9,7 +10,7 @@ from fake_cluster import Drop, FakeNode, fake_cluster
 
 import lognode
 from lognode import AsyncClient, AsyncLog
-from lognode.client.errors import Unavailable
+from lognode.client.errors import Sealed, Unavailable
 from lognode.client.request import Request
 
 
@@ -122,6 +123,58 @@ def test_L4_a_reader_of_a_feed_does_not_wait_for_ever_on_a_closed_client() -> No
             with pytest.raises(Unavailable, match="closed"):
                 await reading
             await feed.close()
+
+    asyncio.run(main())
+
+
+def test_L4_close_gives_all_logs_together_its_timeout() -> None:
+    """Each log had the whole timeout, one after the other; and a log that came meanwhile raised
+    RuntimeError."""
+
+    def refuse(node: FakeNode, request: Request, when: str) -> None:
+        if when == "before":
+            raise Sealed("for ever")
+
+    async def main() -> None:
+        async with fake_cluster() as cluster, asyncio.timeout(10):
+            names = [f"log{n}" for n in range(5)]
+            for name in (*names, "late"):
+                cluster.create(name)
+            cluster.faults.append(refuse)
+            client = AsyncClient(cluster.address, timeout=60)
+            calls = [asyncio.ensure_future(client.log(name).append("k", b"v")) for name in names]
+            await asyncio.sleep(0.1)
+            began = time.monotonic()
+            closing = asyncio.ensure_future(client.close(0.5))
+            await asyncio.sleep(0.1)
+            late = asyncio.ensure_future(client.log("late").append("k", b"v"))
+            await closing
+            assert time.monotonic() - began < 1.4
+            for call in (*calls, late):
+                with pytest.raises(Unavailable, match="closed") as caught:
+                    await call
+                assert caught.value.outcome == "not_applied"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+def test_L4_closing_a_feed_ends_whoever_reads_from_the_feed(readers: int) -> None:
+    """The reader waited for ever."""
+
+    async def main() -> None:
+        async with fake_cluster() as cluster, asyncio.timeout(5):
+            cluster.create("log", (b"m",))
+            async with AsyncClient(cluster.address, timeout=60) as client:
+                feed = client.log("log").follow(start="earliest")
+                await feed.open()
+                reading = [asyncio.ensure_future(_read_on(feed)) for _ in range(readers)]
+                await asyncio.sleep(0.1)
+                await feed.close()
+                await asyncio.gather(*reading)
+                with pytest.raises(StopAsyncIteration):
+                    await anext(feed)
+                await feed.close()
 
     asyncio.run(main())
 

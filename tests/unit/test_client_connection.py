@@ -210,8 +210,9 @@ def test_an_answer_over_the_frame_limit_becomes_that_error() -> None:
 
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
-        with pytest.raises(LimitExceeded):
+        with pytest.raises(LimitExceeded) as caught:
             await link.request(LOOSE, {})
+        assert caught.value.outcome == "unknown", "S11: what was asked for was done"
 
     run(test, serve)
 

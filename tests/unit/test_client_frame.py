@@ -112,6 +112,26 @@ def test_unknown_fields_behind_the_body_are_ignored() -> None:
     assert event[:3] == (7, 4, {"a": 1})
 
 
+@pytest.mark.parametrize("key", [2**61, -1, 1.0, True])
+@pytest.mark.parametrize("count", [257, 20_000])
+def test_X1_a_large_map_of_numbers_that_may_have_equal_hashes_is_refused(
+    key: object, count: int
+) -> None:
+    """86,000 such keys, in 516 KB, kept the node busy for six seconds."""
+    keys = [*range(10, 10 + count - 1), key]
+
+    def decoded(keys: list[object]) -> object:
+        body = dict.fromkeys(keys, 0)
+        assert len(body) == len(keys)
+        (event,) = Decoder().feed(framed(msgpack.packb([1, 40, body])))
+        return event.error if isinstance(event, Broken) else event
+
+    assert "a map of over 256 elements has the key" in str(decoded(keys))
+    assert "a map of over 256 elements" not in str(decoded(keys[:-1]))
+    assert "a map of over 256 elements" not in str(decoded([key, *range(10, 200)]))
+    assert "a map of over 256 elements" not in str(decoded([b"%d" % each for each in keys[:-1]]))
+
+
 def test_a_frame_over_the_limit_is_not_encoded() -> None:
     with pytest.raises(LimitExceeded) as caught:
         frame.encode(1, 40, {"v": bytes(limits.frame_bytes_max)})

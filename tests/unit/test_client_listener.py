@@ -168,6 +168,27 @@ def test_connections_over_the_limit_are_told() -> None:
     run(Bounds(connections=1), test)
 
 
+def test_small_frames_leave_at_once_on_both_sides() -> None:
+    """Nagle's algorithm held answers back for 40 ms, or until the next request came."""
+
+    async def test(made: Rig) -> None:
+        opened: list[socket.socket] = []
+        tune = transport._tune
+
+        def tuned(sock: socket.socket) -> None:
+            tune(sock)
+            opened.append(sock)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(transport, "_tune", tuned)
+            await made.dial()
+        assert len(opened) == 2
+        for sock in opened:
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    run(Bounds(), test)
+
+
 def test_silent_connections_keep_nobody_from_the_door() -> None:
     """1,000 of them hold the places of four, and the newest comes first."""
 

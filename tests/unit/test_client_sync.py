@@ -1,11 +1,16 @@
 """What only the blocking client has: its thread, Ctrl-C, close from anywhere; and its generator."""
 
+import asyncio
+import contextlib
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_cluster import FakeCluster, FakeNode
@@ -13,7 +18,9 @@ from sdk_runs import run_sync
 
 import lognode
 from lognode import Client, Log
-from lognode.client.errors import Sealed
+from lognode.client import loop_thread
+from lognode.client.errors import LocalProtocolError, Sealed
+from lognode.client.loop_thread import LoopThread
 from lognode.client.request import Request
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +101,77 @@ def test_L4_close_returns_with_calls_under_way() -> None:
         with pytest.raises(lognode.Unavailable):
             log.append("k", b"3")
         client.close()
+
+    run_sync(test)
+
+
+def test_L4_closing_a_feed_ends_the_iteration_in_another_thread() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        with log.follow(start="earliest") as feed:
+            batches: list[lognode.FollowBatch] = []
+            thread = threading.Thread(target=lambda: batches.extend(feed))
+            thread.start()
+            time.sleep(0.1)
+            feed.close()
+            thread.join(5)
+            assert not thread.is_alive()
+
+    run_sync(test)
+
+
+async def _deaf() -> None:
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("call", [lambda: asyncio.sleep(60), _deaf])
+def test_L4_S11_a_call_that_the_end_of_the_loop_cuts_off_has_an_outcome(
+    call: Callable[[], Coroutine[Any, Any, None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller got a bare CancelledError; or, of a call that does not end, nothing for ever."""
+    monkeypatch.setattr(loop_thread, "stop_timeout_s", 0.5)
+    thread, errors = LoopThread(), list[BaseException]()
+
+    def caller() -> None:
+        try:
+            thread.call(call())
+        except BaseException as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=caller, daemon=True)
+    waiting.start()
+    time.sleep(0.1)
+    thread.close(asyncio.sleep(0), 1.0)
+    waiting.join(5)
+    assert not waiting.is_alive()
+    (error,) = errors
+    assert isinstance(error, lognode.Unavailable)
+    assert (error.outcome, error.fields) == ("unknown", {"reason": "closed"})
+
+
+def test_a_forked_child_gets_an_error_at_once_and_may_make_a_client_of_its_own() -> None:
+    """The child has the loop's memory without its thread: each call waited for ever."""
+
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        log.append("k", b"1")
+        child = os.fork()
+        if child == 0:
+            signal.alarm(5)  # ends a child that waits
+            found = 1
+            try:
+                with pytest.raises(LocalProtocolError, match="forked child"):
+                    log.append("k", b"2")
+                client.close()
+                with Client(cluster.address, timeout=5.0) as own:
+                    own.log("log").append("k", b"3")
+                found = 0
+            finally:
+                os._exit(found)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        log.append("k", b"4")
+        assert cluster.values(b"k") == [b"1", b"3", b"4"]
 
     run_sync(test)
 

@@ -82,7 +82,7 @@ def test_a_change_is_told_in_one_line(
     async def run() -> None:
         watch = DiskWatch(
             room=room, places=[tmp_path], host=host, handover=unused, metrics=Metrics(),
-            on_change=lambda: changes.append(room.free), wal=unused, sync=unused,
+            on_change=lambda: changes.append(room.free), wal=unused, wal_directory=tmp_path,
         )  # fmt: skip
         for free[0] in (900, 799, 798, 300, 299, 500, 10_000, 10_000):
             await watch.look()
@@ -173,15 +173,10 @@ class FakeWal:
         self.has_spare = False
         self.is_full = False
 
-    def make_spare(self) -> None:
+    def make_spare(self, _: Callable[[str], None]) -> None:
         if self.is_full:
             raise OSError(errno.ENOSPC, "full")
         self.has_spare = True
-
-
-class FakeSync:
-    async def run(self, call: Callable[[], None]) -> None:
-        call()
 
 
 def test_S1_entries_are_not_taken_where_no_wal_file_could_be_begun(tmp_path: Path) -> None:
@@ -190,7 +185,7 @@ def test_S1_entries_are_not_taken_where_no_wal_file_could_be_begun(tmp_path: Pat
     unused: Any = None
     watch = DiskWatch(
         room=room, places=[tmp_path], host=unused, handover=unused, metrics=Metrics(),
-        on_change=lambda: None, wal=wal, sync=FakeSync(),  # type: ignore[arg-type]
+        on_change=lambda: None, wal=wal, wal_directory=tmp_path,  # type: ignore[arg-type]
     )  # fmt: skip
 
     def looked(free_mib: int) -> tuple[bool, bool, int | None]:
@@ -223,6 +218,30 @@ def test_S1_entries_are_not_taken_where_no_wal_file_could_be_begun(tmp_path: Pat
     assert room.growth_refusal((1,)) is not None, "the next file is there, and nothing else"
 
 
+def test_the_next_wal_file_is_made_as_soon_as_one_was_begun(tmp_path: Path) -> None:
+    """A round that finds no file ahead writes 64 MiB of zeros before its entries."""
+    wal = FakeWal()
+    host: Any = SimpleNamespace(ranges=list, send_no_entries=lambda _: None)
+    unused: Any = None
+    watch = DiskWatch(
+        room=DiskRoom(1, 1), places=[tmp_path], host=host, handover=unused,
+        on_change=lambda: None, wal=wal, wal_directory=tmp_path,  # type: ignore[arg-type]
+        metrics=Metrics(),
+    )  # fmt: skip
+
+    async def main() -> None:
+        watching = asyncio.create_task(watch.run())
+        for _ in range(3):
+            async with asyncio.timeout(1.0):  # looks are seconds apart
+                while not wal.has_spare:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            wal.has_spare = False
+            watch.look_soon()
+        watching.cancel()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(("wal_mib", "warns"), [(1, False), (1 << 40, True)])
 def test_a_disk_that_is_too_small_for_an_empty_node_is_said_at_the_start(
     tmp_path: Path, wal_mib: int, warns: bool, caplog: pytest.LogCaptureFixture
@@ -232,7 +251,8 @@ def test_a_disk_that_is_too_small_for_an_empty_node_is_said_at_the_start(
     unused: Any = None
     watch = DiskWatch(
         room=DiskRoom(1, 2 * wal.file_bytes), places=[tmp_path], host=unused, handover=unused,
-        on_change=lambda: None, wal=wal, sync=unused, metrics=Metrics(),  # type: ignore[arg-type]
+        on_change=lambda: None, wal=wal, wal_directory=tmp_path,  # type: ignore[arg-type]
+        metrics=Metrics(),
     )  # fmt: skip
     watch.check_size()
     assert bool(caplog.messages) is warns

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lognode.client.fair_turns import FairTurns, Share, clients_s, light_s, slice_s
+from lognode.client.fair_turns import FairTurns, Share, clients_s, light_s, next_turn, slice_s
 
 
 class Work:
@@ -59,7 +59,7 @@ def test_a_turn_has_time_for_some_and_the_others_stand_in_line() -> None:
         late = Work(share, time, 1, 0.0)
         for work in (*floods, late):
             work.begin()
-        assert [len(flood.served_at) for flood in floods] == [16, 0, 0]  # 2 ms
+        assert [len(flood.served_at) for flood in floods] == [8, 0, 0]  # 1 ms
         assert late.left == 1  # both come after those who stand in line
         return [*floods, late]
 
@@ -90,7 +90,7 @@ def test_a_turn_in_which_nothing_waits_begins_anew() -> None:
         time = [0.0]
         turns = FairTurns(lambda: time[0])
         for _ in range(5):
-            work = Work(turns.share("10.0.0.1"), time, 4, slice_s)
+            work = Work(turns.share("10.0.0.1"), time, 2, slice_s)
             work.begin()
             assert work.left == 0
             time[0] += 2 * clients_s
@@ -167,7 +167,7 @@ def test_requests_of_many_turns_share_the_time_by_principal() -> None:
 
         async def read(name: str) -> None:
             while not ended:
-                time[0] += 0.001
+                time[0] += clients_s / 2
                 served[name] += 1
                 await asyncio.sleep(0)
 
@@ -219,6 +219,47 @@ def test_a_request_is_charged_for_its_turns_and_not_for_its_waits() -> None:
         waiter.set_result("found")
         assert await task == "found"
         assert charged == 0.75
+
+    asyncio.run(main())
+
+
+def test_a_request_makes_its_answer_in_a_turn_and_goes_at_once_where_nobody_waits() -> None:
+    async def main() -> None:
+        time, order = [0.0], list[str]()
+        turns = FairTurns(lambda: time[0])
+        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def read(name: str) -> None:
+            await news
+            await next_turn()
+            time[0] += clients_s / 2  # the answer
+            order.append(name)
+
+        async def begun(name: str) -> None:
+            await _run(turns.share(name), read, name)
+
+        tasks = [asyncio.create_task(begun("greedy")) for _ in range(20)]
+        await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(begun("light")))
+        await asyncio.sleep(0)
+        news.set_result(None)
+        await asyncio.gather(*tasks)
+        assert order.count("greedy") == 20
+        assert order.index("light") < 8, "it waited for no more than the turns under way"
+
+        steps = 0
+
+        async def alone() -> None:
+            nonlocal steps
+            await next_turn()
+            steps += 1
+
+        task = turns.share("alone").run(alone, lambda _: None)
+        time[0] += 1.0
+        await asyncio.sleep(0)
+        with pytest.raises(StopIteration):
+            next(task)
+        assert steps == 1
 
     asyncio.run(main())
 

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
-from lognode.client.errors import Unavailable
+from lognode.client.errors import InvalidArgument, Unavailable
 from lognode.client.protocol import Operation
 from lognode.client.protocol.peers import COMMAND
 from lognode.node.cluster_service import ClusterService
+from lognode.partitions import commands
 from lognode.partitions.metadata import Metadata
+from lognode.partitions.proposals import _RECORDS
 
 
 def service(
@@ -48,3 +50,16 @@ def test_a_client_of_a_removed_node_is_told_at_once_to_ask_another() -> None:
     with pytest.raises(Unavailable, match="node 2 was removed from the cluster; ask another"):
         asyncio.run(removed.command({"op": "remove_node", "node": 2, "dead": False}))
     assert asked == 1
+
+
+def test_every_command_is_handed_on_or_is_the_leaders_own() -> None:
+    """`node invite` failed at every node but the controller's leader: nobody handed it on."""
+    assert not commands.FORWARDED & commands.OWN
+    assert set(_RECORDS) == commands.FORWARDED | commands.OWN
+
+
+@pytest.mark.parametrize("op", sorted(commands.OWN))
+def test_what_is_the_leaders_own_is_taken_from_no_other_node(op: str) -> None:
+    leader = service(1, Controller().nodes(2).metadata)
+    with pytest.raises(InvalidArgument, match=f"nobody forwards '{op}'"):
+        asyncio.run(leader.peer_command(2, {"command": {"op": op}}))

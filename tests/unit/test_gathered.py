@@ -36,6 +36,20 @@ def test_one_batch_is_not_behind_the_many_of_another_principal() -> None:
     assert ("one", 0) in [each.future for each in gathered.take(1 << 20, 10_000)]
 
 
+def test_a_range_is_shared_until_one_principal_has_brought_much_in_a_row() -> None:
+    gathered = Gathered()
+    for number in range(10):
+        gathered.add("a", batch("a", number, 1_000_000))
+    assert not gathered.is_shared
+    gathered.add("b", batch("b", 0, 10))
+    assert gathered.is_shared
+    for number in range(64):
+        assert gathered.is_shared
+        gathered.add("a", batch("a", number, 1 << 20))
+        gathered.clear()
+    assert not gathered.is_shared
+
+
 def test_two_principals_have_as_many_bytes_each_although_their_batches_differ() -> None:
     gathered = Gathered()
     for number in range(10_000):

@@ -153,7 +153,8 @@ def heartbeat(view: View, answer: Any) -> Heartbeat:
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []),
-        "exposure": SimpleNamespace(insecure=False), "images": images(view),
+        "exposure": SimpleNamespace(insecure=False),
+        "stored": SimpleNamespace(told=dict, learn=lambda _: None), "images": images(view),
     }  # fmt: skip
     return Heartbeat(**parts)
 

@@ -2,21 +2,27 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pki import pki
 
 from lognode.client import limits
+from lognode.client.access import Access
+from lognode.client.errors import LognodeError
 from lognode.client.ports import free_ports
 from lognode.client.tls import dial_context, listen_context
+from lognode.node import http_status
 from lognode.node.access import Accesses
 from lognode.node.http import HttpServer
 from lognode.node.http_guard import HttpGuard
+from lognode.node.http_status import MetricsPage, StatusPages
 from lognode.node.metrics import Metrics
+from lognode.node.turned_away import TurnedAway
 from lognode.partitions.metadata import Metadata
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -29,6 +35,9 @@ class Rig:
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         (self.port,) = free_ports(1)
         self.told: list[str] = []
+        self.refused: list[tuple[str, str, str, LognodeError]] = []
+        self.rows: list[str] = []
+        self.made = 0
         self.gate = asyncio.Event()
         self.gate.set()
         self.server = HttpServer(
@@ -36,6 +45,7 @@ class Rig:
             not_ready=lambda: None, status=self._status, connections_max=4,
             on_closed=lambda reason, _: self.told.append(reason),
             guard=HttpGuard(self._accesses(), ["h"]), visible=lambda _, __, status: status,
+            on_refused=lambda *refusal: self.refused.append(refusal),
         )  # fmt: skip
         self.opened: list[asyncio.StreamWriter] = []
 
@@ -53,7 +63,8 @@ class Rig:
 
     async def _status(self) -> dict[str, Any]:
         await self.gate.wait()
-        return {"rows": []}
+        self.made += 1
+        return {"rows": self.rows}
 
     async def connect(self, tls: ssl.SSLContext | None = None) -> Streams:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=tls)
@@ -212,5 +223,169 @@ def test_long_lines_and_many_headers_are_refused() -> None:
             request = GET.replace(b"\r\n\r\n", b"\r\n" + lines + b"\r\n\r\n")
             assert b" 400 " in await made.get(streams, request)
             await ends(streams)
+
+    run(test)
+
+
+STATUS = GET.replace(b"healthz", b"status.json")
+
+
+def test_pages_that_are_not_read_have_a_bound_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 64 connections could hold the status of all ranges for as long as it liked."""
+    monkeypatch.setattr(http_status, "_READ_S", 2.0)
+
+    async def test(rig: Rig) -> None:
+        rig.rows = ["x" * 1_000] * 12_000
+        for _ in range(2):
+            _, writer = await rig.connect()
+            writer.write(STATUS)
+        while rig.made < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        streams = await rig.connect()
+        assert b"503" in await rig.get(streams, STATUS)
+        await asyncio.sleep(2.5)  # those that do not read are gone
+        streams = await rig.connect()
+        assert b"200" in await rig.get(streams, STATUS)
+
+    run(test)
+
+
+def test_pages_are_made_for_a_part_of_the_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One asker in a loop had the node make pages all the time."""
+    spent_s = 0.0
+    made = StatusPages._made
+
+    async def timed(pages: StatusPages, access: Access) -> bytes:
+        nonlocal spent_s
+        began = time.perf_counter()
+        try:
+            return await made(pages, access)
+        finally:
+            spent_s += time.perf_counter() - began
+
+    monkeypatch.setattr(StatusPages, "_made", timed)
+
+    async def test(rig: Rig) -> None:
+        rig.rows = ["x"] * 50_000
+        began = time.perf_counter()
+        until = began + 3.0
+
+        async def ask() -> None:
+            streams = await rig.connect()
+            while time.perf_counter() < until:
+                assert b"200" in await rig.get(streams, STATUS)
+
+        await asyncio.gather(ask(), ask(), ask())
+        assert 0.1 < spent_s < (time.perf_counter() - began) / 2
+
+    run(test)
+
+
+BAD = {
+    "version": b"GET / HTTP/9.9\r\n\r\n",
+    "length": b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+    "line": b"GET / HTTP/1.1\r\nHost: a\r\n" + b"A" * 5_000 + b"\r\n\r\n",
+    "url": b"GET /\x00 HTTP/1.1\r\nHost : b\r\n\r\n",
+    "host": b"GET http://[::1/ HTTP/1.1\r\nHost: [\r\n\r\n",
+    "method": b"\x16\x03\x01 / HTTP/1.1\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_malformed_request_is_counted_and_writes_no_traceback(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "aiohttp.server")
+
+    async def test(rig: Rig) -> None:
+        for _ in range(3):
+            streams = await rig.connect()
+            assert b" 400 " in await rig.get(streams, BAD[name])
+            await ends(streams)
+        assert rig.told == ["http_bad"] * 3
+
+    run(test)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_malformed_requests_write_a_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+
+    async def test(rig: Rig) -> None:
+        told = TurnedAway(metrics)
+        rig.server._on_closed = told
+        await rig.server.stop()
+        await rig.server.start()
+        for at in range(20):
+            streams = await rig.connect()
+            await rig.get(streams, list(BAD.values())[at % len(BAD)])
+
+    run(test)
+    assert len(caplog.records) == 1
+    assert caplog.records[0].getMessage() == "connections closed: an HTTP request was malformed"
+    counted = b'lognode_connections_ended_total{reason="http_bad"} 20.0'
+    assert counted in metrics.exposition()
+
+
+def test_an_error_of_a_page_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(rig: Rig) -> None:
+        rig.rows = cast(list[str], [object()])  # nothing that JSON has
+        assert b" 500 " in await rig.get(await rig.connect(), STATUS)
+        assert rig.told == []
+
+    run(test)
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.exc_info is not None
+
+
+def test_those_who_ask_for_metrics_share_a_page_for_a_moment() -> None:
+    """A page for each request kept all others waiting for a second."""
+    now, took_s, made = 0.0, 0.01, 0
+
+    def make() -> bytes:
+        nonlocal now, made
+        now += took_s
+        made += 1
+        return b"%d" % made
+
+    page = MetricsPage(make, lambda: now)
+    assert [page.page() for _ in range(10)] == [b"%d" % number for number in range(1, 11)]
+    for _ in range(1_000):  # the burst of 0.1 s is used up
+        last = page.page()
+    assert made in (10, 11)
+    now += 0.5
+    assert len({page.page() for _ in range(1_000)} - {last}) <= 3, "5 % of half a second"
+    now, took_s = 100.0, 0.5
+    newest = page.page()
+    now = 101.4
+    assert page.page() != newest, "a page is a second old at most"
+    newest = page.page()
+    assert newest == page.page()
+
+
+def test_a_flood_of_requests_for_metrics_makes_few_pages() -> None:
+    async def test(rig: Rig) -> None:
+        made = 0
+        make = rig.server._metrics._make
+
+        def counted() -> bytes:
+            nonlocal made
+            made += 1
+            time.sleep(0.05)
+            return make()
+
+        rig.server._metrics._make = counted
+        request = GET.replace(b"healthz", b"metrics")
+        began = time.monotonic()
+
+        async def ask() -> None:
+            streams = await rig.connect()
+            for _ in range(50):
+                assert b"200" in await rig.get(streams, request)
+
+        await asyncio.gather(ask(), ask(), ask(), ask())
+        assert made <= 3 + (time.monotonic() - began) / 0.9
 
     run(test)

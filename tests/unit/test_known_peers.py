@@ -1,15 +1,20 @@
 """Who may speak as which node: registered, not removed, with the incarnation that is registered."""
 
+import contextlib
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from lognode.client.errors import InvalidArgument, Unauthorized, Unavailable
 from lognode.client.protocol import Sender, table
-from lognode.client.protocol.peers import COMMAND, CONTROLLER_INSTALL, HEARTBEAT, IMAGE_PAGE
+from lognode.client.protocol.peers import COMMAND, HEARTBEAT, IMAGE_PAGE
 from lognode.client.wire import Hello
 from lognode.node.clocks import Clocks
 from lognode.node.known_peers import KnownPeers
 from lognode.node.membership import _is_for_good
 from lognode.node.metrics import Metrics
+from lognode.node.server import Server
 from lognode.partitions.model import NodeRecord
 
 NONCE = bytes(16)
@@ -73,13 +78,37 @@ def test_a_node_that_is_not_registered_yet_asks_again_later(
     known: KnownPeers, metrics: Metrics
 ) -> None:
     for op in OPERATIONS:
-        if op is CONTROLLER_INSTALL:  # whose image says that it is registered
-            assert known.asker(hello(99, 1), op) == 99
-            continue
         with pytest.raises(Unavailable) as caught:
             known.asker(hello(99, 1), op)
         assert caught.value.retryable
-    assert refused(metrics, "unregistered") == len(OPERATIONS) - 1
+    assert refused(metrics, "unregistered") == len(OPERATIONS)
+
+
+def test_X4_a_node_that_has_not_joined_may_ask_to_join_and_for_nothing_else(
+    known: KnownPeers, metrics: Metrics
+) -> None:
+    """The holder of a certificate could push a controller of its own making."""
+    unused: Any = None
+    data: Any = SimpleNamespace(handlers={}, reads={})
+    server = Server(
+        who=lambda: ("c", 1), peer_address="h:2", raft_in=unused, data=data, handlers={},
+        paid_handlers={}, join=unused, accesses=unused, proves_nodes=True, visible=unused,
+        peer_handlers={}, known_peers=known, gate=unused, audit=unused, reserved=unused,
+        metrics=metrics, on_stranger=unused, on_broken=unused,
+    )  # fmt: skip
+
+    def allowed(who: Hello) -> set[str]:
+        found = set()
+        for op in table.OPERATIONS.values():
+            connection: Any = SimpleNamespace(hello=who)
+            with contextlib.suppress(Unauthorized, Unavailable):
+                found.add(server.operation(connection, op.number).name)
+        return found
+
+    assert allowed(hello(None, 1)) == {"join", "bootstrap"}
+    # A message of Raft changes nothing but in a group that has the sender as a member.
+    assert allowed(hello(99, 1)) == {"join", "bootstrap", "raft"}
+    assert allowed(hello(2, 7)) == {op.name for op in table.OPERATIONS.values()}
 
 
 def test_a_removed_node_gets_to_know_that_and_nothing_else(known: KnownPeers) -> None:

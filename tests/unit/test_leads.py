@@ -309,6 +309,7 @@ class Heard:
             "hot": SimpleNamespace(told=[]),
             "handover": SimpleNamespace(wishes=lambda _: self.wishes),
             "exposure": SimpleNamespace(insecure=False),
+        "stored": SimpleNamespace(told=dict, learn=lambda _: None),
             "images": SimpleNamespace(first_page=nothing),
         }  # fmt: skip
         self.heartbeat = Heartbeat(**parts)

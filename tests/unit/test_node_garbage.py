@@ -99,3 +99,48 @@ def test_what_is_old_is_counted_now_and_then_only(monkeypatch: pytest.MonkeyPatc
         looks.is_due(float(at))
     # A count for ten collections of the young, each of which has 7,000 or more.
     assert 0 < len(counted) <= 3
+
+
+def test_many_ended_connections_are_a_reason_and_not_too_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Few containers hold much memory where each has a TLS connection."""
+    now, ended = 0.0, 0
+    monkeypatch.setattr(garbage.time, "monotonic", lambda: now)
+    looks = Garbage(lambda: True, lambda: ended)
+    assert not looks.is_due(now)
+    ended = garbage._ENDED_MAX - 1
+    assert not looks.is_due(now)
+    ended += 1
+    assert looks.is_due(now)
+    looks.collect()
+    now, ended = garbage._ENDED_EVERY_S - 0.1, 10 * garbage._ENDED_MAX
+    assert not looks.is_due(now)
+    now = 1_000.0
+    assert looks.is_due(now)
+    looks.collect()
+    now = 2_000.0
+    assert not looks.is_due(now)
+
+
+def test_collections_for_ended_connections_take_a_hundredth_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, ended, took_s = 0.0, 1_000, 2.0
+
+    def collect() -> int:
+        nonlocal now
+        now += took_s
+        return 0
+
+    monkeypatch.setattr(garbage.time, "monotonic", lambda: now)
+    monkeypatch.setattr(garbage.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(gc, "collect", collect)
+    looks = Garbage(lambda: True, lambda: ended)
+    assert looks.is_due(now)
+    looks.collect()
+    ended = 5_000
+    now = 199.0
+    assert not looks.is_due(now)
+    now = 203.0
+    assert looks.is_due(now)

@@ -47,6 +47,7 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_pat
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []), "images": None,
         "exposure": SimpleNamespace(insecure=False),
+        "stored": SimpleNamespace(told=dict, learn=lambda _: None),
     }  # fmt: skip
     heartbeat = Heartbeat(**parts)
 

@@ -96,3 +96,30 @@ def test_x11_retiring_is_a_command_that_every_member_applies(tmp_path: object) -
             state.apply(index, 1, command)
         assert list(state.producers.rows) == [8]
     assert states[0].state_hash == states[1].state_hash
+
+
+def test_X6_a_principal_that_brings_too_many_producers_leaves_room_for_others(
+    clock: Monotonic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client filled the table of a range, and nobody else's new producer could append."""
+    monkeypatch.setattr(limits, "producers_of_principal_max", 3)
+    use, rows = ProducerUse(clock), {90}
+    use.bring(90, "ann", rows)  # of before: nobody's
+    for producer in (1, 2, 3):
+        use.bring(producer, "ann", rows)
+        rows.add(producer)
+    with pytest.raises(Overloaded, match="'ann' has 3 producers"):
+        use.bring(4, "ann", rows)
+    for producer in (1, 2, 3, 90):
+        use.bring(producer, "ann", rows)  # those that are there go on
+    use.bring(5, "bob", rows)
+    rows -= {1, 2}  # closed
+    with pytest.raises(Overloaded):
+        use.bring(4, "ann", rows)  # counted again once a second
+    clock.now += 1.0
+    use.bring(4, "ann", rows)
+    use.began_to_lead()
+    for producer in (6, 7, 8):
+        use.bring(producer, "ann", rows)
+    with pytest.raises(Overloaded):
+        use.bring(9, "ann", rows)

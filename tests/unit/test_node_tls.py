@@ -16,6 +16,7 @@ from lognode.client.errors import InvalidArgument, Unauthorized, from_wire, to_w
 from lognode.client.tls import Channel, dial_context
 from lognode.client.wire import Hello
 from lognode.node import tls
+from lognode.node.authority import shake_hands
 from lognode.node.ca import Authority, Issued
 from lognode.node.config import Config, load
 from lognode.node.data_directory import Identity
@@ -453,7 +454,7 @@ def test_a_ca_that_is_taken_away_is_trusted_no_longer(trust: Pki, tmp_path: Path
     def handshake(made: NodeTls) -> Certificate | None:
         context = dial_context(other.ca, client.cert, client.key, check_host=False)
         acceptor = made.channel()
-        tls._shake_hands(acceptor, tls.Channel(context, server_side=False))
+        shake_hands(acceptor, tls.Channel(context, server_side=False))
         return acceptor.certificate
 
     async def run() -> None:

@@ -132,7 +132,11 @@ class Disk:
         self.rounds.kick()
 
 
-def with_disk(tmp_path: Path, test: Callable[[Disk], Awaitable[None]]) -> int:
+def with_disk(
+    tmp_path: Path,
+    test: Callable[[Disk], Awaitable[None]],
+    on_file_begun: Callable[[], None] = lambda: None,
+) -> int:
     """Runs the test; the commit index that a process which starts after a kill finds."""
     gid = GroupId(1, 1)
 
@@ -144,8 +148,8 @@ def with_disk(tmp_path: Path, test: Callable[[Disk], Awaitable[None]]) -> int:
             begin_round=lambda: rounds.begin(), flush=lambda: None, on_broken=failures.append
         )
         rounds = Rounds(
-            wal, thread, on_synced=lambda _: None, on_failure=failures.append, turn_ends=turn_ends,
-            metrics=Metrics(),
+            wal, thread, on_synced=lambda _: None, on_failure=failures.append,
+            on_file_begun=on_file_begun, turn_ends=turn_ends, metrics=Metrics(),
         )  # fmt: skip
         log = wal.create_group(gid)
         await rounds.durable()
@@ -183,6 +187,31 @@ def test_a_commit_index_goes_with_the_next_round_that_is_synced(tmp_path: Path) 
     assert with_disk(tmp_path, test) == 2
 
 
+@pytest.mark.parametrize("written", [False, True])
+def test_what_is_called_durable_was_synced(
+    tmp_path: Path, written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that holds nothing that must be synced was written, not synced, and called so."""
+    monkeypatch.setattr(rounds_module, "_PUT_OFF_S", 0.0 if written else 3600.0)
+
+    async def test(disk: Disk) -> None:
+        disk.append(2)
+        await disk.rounds.durable()
+        number, syncs = disk.wal.open_round, disk.wal.syncs
+        disk.log.set_commit(2)
+        disk.rounds.kick()
+        if written:
+            await until(lambda: disk.wal.open_round > number)
+            assert disk.wal.syncs == syncs
+        await disk.rounds.durable()
+        assert disk.wal.syncs == syncs + 1
+        assert disk.wal.synced_round >= number
+        await disk.rounds.durable()
+        assert disk.wal.syncs == syncs + 1
+
+    assert with_disk(tmp_path, test) == 2
+
+
 @pytest.mark.parametrize("how", ["in time", "when it is asked for", "when it is large"])
 def test_what_needs_no_sync_is_written_alone(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
@@ -214,3 +243,17 @@ def test_x5_the_last_sync_is_told_within_a_second_when_nothing_follows(tmp_path:
         assert asyncio.get_running_loop().time() - begun < 1.0
 
     with_disk(tmp_path, test)
+
+
+def test_a_round_that_begins_a_file_tells_of_it(tmp_path: Path) -> None:
+    begun: list[int] = []
+
+    async def test(disk: Disk) -> None:
+        for index in range(2, 12):
+            disk.log.append(index, 1, bytes(1 << 18))
+            disk.rounds.kick()
+            await disk.rounds.durable()
+        assert len(begun) == disk.wal.file_count
+
+    with_disk(tmp_path, test, on_file_begun=lambda: begun.append(1))
+    assert len(begun) >= 2

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lognode.testing import free_ports
+from lognode.testing import free_ports, free_row
 
 
 def test_a_port_is_given_once_and_none_that_the_kernel_gives_away() -> None:
@@ -27,3 +27,13 @@ def test_no_other_process_is_given_a_port_while_this_one_lives() -> None:
     )
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout == "False False\n"
+
+
+def test_every_port_of_a_row_is_kept_from_other_processes() -> None:
+    first = free_row(9)
+    asked = (
+        "from lognode.client import ports; "
+        f"print(*map(ports._reserved, range({first}, {first + 9})))"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"] * 9

@@ -27,7 +27,8 @@ TOKEN = {
     "scopes": [SCOPE], "expires_ms": None, "quota_class": "default", "at_ms": 5,
 }  # fmt: skip
 SOUND: dict[str, dict[str, Any]] = {
-    commands.FOUND: {"cluster": "c" * 32, "node": 1, "token": None, "founders": 3},
+    commands.FOUND: {"cluster": "c" * 32, "node": 1, "token": None, "founders": 3,
+                     "at_ms": 5},
     commands.REGISTER: REGISTER,
     commands.NODE_STATE: {"node": 1, "state": "DEAD"},
     commands.DRAIN_NODE: {"node": 1, "undo": False},
@@ -50,7 +51,7 @@ SOUND: dict[str, dict[str, Any]] = {
     commands.CREATE_TOKEN: TOKEN,
     commands.REVOKE_TOKEN: {"id": "0" * 16},
     commands.CREATE_INVITE: {
-        "id": "0" * 16, "digest": bytes(32), "expires_ms": 9, "at_ms": 5,
+        "id": "0" * 16, "digest": bytes(32), "expires_ms": 9, "by": "ann", "at_ms": 5,
     },
     commands.REVOKE_INVITE: {"id": "0" * 16},
     commands.PLAN: {

@@ -120,7 +120,7 @@ def test_a_range_remembers_no_numbers_for_the_sake_of_other_ranges(tmp_path: Pat
     unsettled = [number for number in row.applied if number >= row.low]
     assert len(unsettled) == 1_000 + 10
     assert len(row.applied) <= 2 * len(unsettled) + 64
-    assert row.ordered == sorted(row.applied)
+    assert sorted((*row.ordered, *row.late)) == sorted(row.applied)
 
 
 def test_S8_numbers_that_come_late_are_known_and_forgotten_as_others(tmp_path: Path) -> None:
@@ -139,12 +139,90 @@ def test_S8_numbers_that_come_late_are_known_and_forgotten_as_others(tmp_path: P
     assert applied([100, 200, 350])["first_seq"] == 3
     assert applied([100, 200, 300, 350, 400])["seqs"] == [3, 4, 1, 5, 2]
     row = state.producers.rows[7]
-    assert row.ordered == [100, 200, 300, 350, 400]
+    assert (row.ordered, row.late) == ([300, 400], [100, 200, 350])
     again = Row.from_wire(row.to_wire())
     assert again.numbers() == row.numbers() == row.applied
     applied([*range(500, 600)], low=400)
     assert applied([*range(600, 700)], low=600)["first_seq"] == 106
     assert min(row.applied) == 600, "all below low went at once"
+
+
+def test_X1_late_numbers_are_not_sorted_in_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 records of one request, numbered backwards, stopped all members for seven seconds."""
+    sorted_in: list[int] = []
+    sort = Row._sort_late_in
+
+    def counted(row: Row) -> None:
+        sorted_in.append(len(row.late))
+        sort(row)
+
+    monkeypatch.setattr(Row, "_sort_late_in", counted)
+    row = Row()
+    row.add(range(10_001, 110_001), 1)
+    for at, number in enumerate(range(10_000, 0, -1)):
+        row.add([number], 100_001 + at)
+        assert row.seq_of(number) == 100_001 + at
+    assert not sorted_in
+    assert list(row.numbers()) == list(range(1, 110_001))
+    row.settle(100_001)
+    assert min(row.applied) == 100_001
+    assert row.ordered == sorted(row.applied)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_S8_a_row_remembers_the_same_however_numbers_come(seed: int) -> None:
+    rng = random.Random(seed)
+    row, plain, low, seq = Row(), dict[int, int](), 1, 1
+    for _ in range(300):
+        top = low + 5_000
+        fresh = sorted(
+            {rng.randrange(low, top) for _ in range(rng.randrange(1, 60))} - plain.keys()
+        )
+        if fresh:
+            row.add(fresh, seq)
+            plain.update(zip(fresh, range(seq, seq + len(fresh)), strict=True))
+            seq += len(fresh)
+        low += rng.choice((0, 0, 1, 500))
+        row.settle(low)
+        if rng.random() < 0.1:
+            row = Row.from_wire(row.to_wire())
+        for number in rng.sample(sorted(plain), min(5, len(plain))):
+            assert row.seq_of(number) in (plain[number], None if number < low else plain[number])
+        assert row.count == len(row.numbers())
+
+
+def test_X1_producers_that_settle_nothing_are_bounded_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each id remembered half a million numbers, 75 MiB on every member, and ids cost nothing."""
+    monkeypatch.setattr(limits, "remembered_numbers_max", 10_000)
+    state, index, last = state_in(tmp_path), 2, dict[int, int]()
+
+    def append_some(producer: int, count: int, low: int = 1, first: int | None = None) -> Any:
+        nonlocal index
+        begin = last.get(producer, 0) + 1 if first is None else first
+        numbers = list(range(begin, begin + count))
+        data = encode_batch([b"k"] * count, [b"v"] * count, producer=producer, epoch=1, low=low,
+                            numbers=numbers)  # fmt: skip
+        (reply,) = state.apply(index, 1, append(data)).replies or ()
+        index += 1
+        if reply["status"] == "ok":
+            last[producer] = max(last.get(producer, 0), numbers[-1])
+        return reply
+
+    while (reply := append_some(1, 500))["status"] == "ok":
+        assert last[1] < 12_000
+    assert reply["error"]["code"] == "OVERLOADED"
+    assert append_some(1, 500, first=1)["seqs"] == list(range(1, 501)), "a retry is still known"
+    for producer in range(2, 30):
+        assert append_some(producer, 60)["status"] == "ok", "others go on"
+    table = state.producers
+    assert table.remembered == sum(row.count for row in table.rows.values())
+    assert type(table).from_wire(table.to_wire()).remembered == table.remembered
+    assert append_some(2, 1, low=61)["status"] == "ok"
+    table.retire([1])
+    assert table.remembered == sum(row.count for row in table.rows.values())
+    assert append_some(3, 500)["status"] == "ok"
 
 
 def test_frozen_tables_are_no_view_of_the_live_ones_x16(tmp_path: Path) -> None:

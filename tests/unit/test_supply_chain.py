@@ -37,7 +37,7 @@ def pins(name: str) -> dict[str, tuple[str, list[str]]]:
     return found
 
 
-@pytest.mark.parametrize("requirement", RUN, ids=str)
+@pytest.mark.parametrize("requirement", RUN + EXTRAS["spark"], ids=str)
 def test_every_dependency_of_a_node_has_an_upper_bound(requirement: Requirement) -> None:
     operators = {each.operator for each in requirement.specifier}
     assert operators == {"=="} or operators == {">=", "<"}, "a major version may break a node"

@@ -1,0 +1,45 @@
+"""Whether the right ones got in, in a test whose cluster has TLS and tokens.
+
+What strangers met is in test.json, as told by `strangers`: how many of each kind nodes `refused`,
+and how many they `let_in`. What the workload met is in the history.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ..history import History
+from ..verdict import Anomaly, Result
+
+_REFUSED: Final = "UNAUTHORIZED"
+_CLOCK: Final = "clock"
+"""A node whose clock is before the begin of a certificate refuses that, and has to."""
+
+
+def access(history: History, test: Mapping[str, Any]) -> Result:
+    """Strangers were refused, each kind at least once, and the workload never was."""
+    result = Result("access")
+    told = test.get("strangers")
+    if told is None:
+        result.unknown.append("it was not recorded what strangers met")
+    else:
+        result.counts |= told["refused"]
+        result.anomalies += _let_in(told["let_in"])
+        result.unknown += [
+            f"no node refused {kind}" for kind, count in told["refused"].items() if not count
+        ]
+    if _CLOCK not in test["nemesis"]:
+        result.anomalies += _shut_out(history)
+    return result
+
+
+def _let_in(counts: Mapping[str, int]) -> Iterator[Anomaly]:
+    for kind, count in counts.items():
+        if count:
+            yield Anomaly("let-in", f"nodes let in {kind}, {count} times", promise="X5")
+
+
+def _shut_out(history: History) -> Iterator[Anomaly]:
+    for one in history.operations():
+        if one.error is not None and one.error.startswith(_REFUSED):
+            message = f"a client with the workload's token was refused: {one.error}"
+            yield Anomaly("shut-out", message, None, (one.index,))
