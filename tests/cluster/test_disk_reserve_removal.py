@@ -39,6 +39,11 @@ def held(node: testing.LocalNode) -> int:
     return sum(row.get("segment_bytes", 0) for row in node.status()["replicas"])
 
 
+def unbuilt(node: testing.LocalNode) -> int:
+    """Bytes of entries that are in no segment yet."""
+    return sum(row.get("memtable_bytes", 0) for row in node.status()["replicas"])
+
+
 def removed_bytes(node: testing.LocalNode) -> float:
     return float(metric(node, "lognode_removed_bytes_total"))
 
@@ -57,8 +62,16 @@ def test_S6_S11_trim_delete_and_retention_go_on_below_the_reserve_and_make_room_
             seqs = {key: [log.append(key, b"%d" % n).seq or 0 for n in range(9)] for key in KEPT}
             for _ in range(200):
                 other.append_many([(b"fill", os.urandom(8_000)) for _ in range(8)])
-            # What is in memory must fit into half of the last room, or is not built there.
-            testing.eventually(lambda: held(node) > 11 * MIB, what="most is in segments")
+
+            def mostly_built() -> bool:
+                """Retention waits for a segment of what is in memory now. The segment is built if
+                2.5 times its bytes are free (`DiskRoom.may_build`), and 3.5 MiB will be."""
+                if held(node) > 11 * MIB and unbuilt(node) < MIB:
+                    return True
+                other.append_many([(b"fill", os.urandom(8_000)) for _ in range(8)])
+                return False
+
+            testing.eventually(mostly_built, what="most is in segments")
             assert node.stop() == 0  # so that nothing is just being built or merged
             filler = fill(small_disk, leave=leave)
             node.start()
