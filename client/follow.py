@@ -7,6 +7,7 @@ batch, so a cursor never runs ahead of its reader.
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
@@ -15,7 +16,7 @@ from typing import Any, Final, Self
 from . import limits, progress
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
-from .errors import InvalidArgument, LognodeError, Unavailable
+from .errors import InvalidArgument, LognodeError, Timeout, Unavailable
 from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
 from .pages import read_page
 from .protocol.reads import FOLLOW, RESOLVE
@@ -153,11 +154,19 @@ class AsyncFeed:
             if push.caught_up and self._queue.empty():
                 self._join(push.span)
             if push.entries or self.caught_up != was:
-                return FollowBatch(tuple(push.entries), self.caught_up, self.cursor)
+                return FollowBatch(
+                    tuple(push.entries), self.caught_up, self.cursor, self._staleness_ms(push)
+                )
+
+    def _staleness_ms(self, push: Push) -> int | None:
+        if push.fresh_at is None:
+            return None
+        return max(0, math.ceil(1000 * (self._cluster.now() - push.fresh_at)))
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything committed when the last pushes left has been taken."""
+        """Whether everything committed when the last pushes left has been taken. False while a
+        range is followed nowhere, and where its member is cut off from the other members."""
         return all(span.caught_up for span in self._spans)
 
     async def entries(self) -> AsyncIterator[Entry]:
@@ -307,6 +316,8 @@ class AsyncFeed:
                 await self._read_from(span, known, tried)
                 continue
             except LognodeError as error:
+                if isinstance(error, (Unavailable, Timeout)) and span.told_caught_up:
+                    await self._lost(span)
                 if (span.next, span.keys) != before:
                     attempts = self._fresh_attempts()  # it had been going well
                 news = known is not None and self._cluster.heed(self._log, known, tried, error)
@@ -324,6 +335,11 @@ class AsyncFeed:
             except Exception as error:  # a bug: the reader of the feed must not wait for ever
                 await self._queue.put(LognodeError(f"internal error: {error!r}"))
                 raise
+
+    async def _lost(self, span: FollowSpan) -> None:
+        """Nobody says any more that the caller has everything."""
+        span.told_caught_up = False
+        await self._queue.put(Push(span, len(span.rests), [], span.next, False))
 
     def _fresh_attempts(self) -> Attempts:
         return Attempts(f"follow of log {self._log.name!r}", float("inf"), writes=False)
@@ -350,8 +366,13 @@ class AsyncFeed:
                 if type(following) is dict:  # per key: what the entries say as well
                     following = span.next
                 entries = span.fresh(page.entries)
-                made = Push(span, len(span.rests), entries, following, push["caught_up"])
+                staleness_ms, caught_up = push.get("staleness_ms"), push["caught_up"]
+                fresh_at = (
+                    None if staleness_ms is None else self._cluster.now() - staleness_ms / 1000
+                )
+                made = Push(span, len(span.rests), entries, following, caught_up, fresh_at)
                 await self._queue.put(made)
+                span.told_caught_up = caught_up
                 span.next = following
                 if span.keys is not None:
                     span.keys = span.keys | {e.key: e.seq + 1 for e in page.entries}

@@ -39,6 +39,8 @@ class FollowSpan:
     """Parts that had got further when spans were joined, sorted."""
     on: tuple[int, int] = (0, 0)
     """The range and the generation where it is read; (0, 0): not yet."""
+    told_caught_up: bool = False
+    """What the last push said, whether the caller has taken the push or not."""
     asked: bool = False
     """It was opened again to learn how far it is."""
 
@@ -126,6 +128,9 @@ class Push:
     entries: list[Entry]
     next: int
     caught_up: bool
+    fresh_at: float | None = None
+    """When the member knew of all that was acknowledged, in seconds of the client's clock; None:
+    nobody can say."""
 
 
 def may_join(one: FollowSpan, other: FollowSpan) -> bool:

@@ -98,11 +98,20 @@ Consistency = Literal["linearizable", "prefix"]
 
 @dataclass(frozen=True, slots=True)
 class FollowBatch:
-    """What one push brought. `cursor` is the position after the last entry of the batch."""
+    """What one push brought. `cursor` is the position after the last entry of the batch.
+
+    `caught_up`: the feed has all that was acknowledged, as far as the members that serve the feed
+    know. It becomes false, in a batch without entries, when a member is cut off from the others
+    or is lost; the feed then goes on at another member. `staleness_ms`: what the batch lacks of its
+    range was acknowledged in the last so many milliseconds, and the time that messages took between
+    nodes; None: the member could not say. With `caught_up` it is under the election timeout where a
+    leader serves the feed, and at most 3 seconds elsewhere.
+    """
 
     entries: tuple[Entry, ...]
     caught_up: bool
     cursor: Cursor
+    staleness_ms: int | None = None
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)

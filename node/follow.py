@@ -3,16 +3,20 @@
 A follower that falls behind is served from segments like any read and joins the tail when it has
 caught up. It costs the memory of one page, which keeps to the rule of `statemachine.room`. It waits
 for room for the page, and costs none while it waits for entries or for credit.
+
+A member that is cut off from the others gives what it has, says that this is not all, and ends the
+follow, for the asker to go on at another member.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Collection
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from ..client import limits
-from ..client.errors import NotLeader, Sealed
+from ..client.errors import NotLeader, Sealed, Unavailable
 from ..client.request import Request
 from ..statemachine.page import Page
 from ..statemachine.turns import ENTRIES_A_TURN
@@ -54,13 +58,14 @@ class Follow:
         """Where the span ends, as far as that is not told yet and is not where the asker put it."""
 
     async def run(self) -> None:
-        """Push until the asker goes. Raises Sealed when the replica ends.
+        """Push until the asker goes. Raises Sealed when the replica ends, Unavailable when this
+        member is cut off from the others.
 
         Of a range that came of a merge a follower may still be where the parents' seqs have nothing
         to do with each other: then it follows as many of its keys as go together in the order of
         seq, its first push says so, and the asker follows the others by themselves.
         """
-        replica, request = self._replica, self._request
+        replica = self._replica
         if self._positions is None:
             self._narrowed_to = replica.state.readable_to(
                 self._start_key, self._end_key, self._from_seq
@@ -71,39 +76,60 @@ class Follow:
             replica.news.listen_span(self._on_news, self._start_key, self._end_key)
         else:
             replica.news.listen(self._on_news, watched)
-        told_caught_up = False
         try:
-            while not request.answered:
-                if replica.stopped:
-                    raise Sealed("this replica has ended; its successor goes on")
-                await request.wait_credit()
-                while (pause_s := self._pause_s()) > 0:  # noqa: ASYNC110  time is what it waits for
-                    await asyncio.sleep(pause_s)
-                await request.room()
-                self._news.clear()
-                self._news_from = None
-                try:
-                    page, more = await self._next_page()
-                except NotLeader:
-                    raise Sealed("this replica has ended; its successor goes on") from None
-                if len(page) or (not more and not told_caught_up):
-                    request.push(self._push_body(page, caught_up=not more))
-                    replica.count_push()
-                    told_caught_up = not more
-                request.leave_room()
-                if more:
-                    await asyncio.sleep(0)
-                    continue
-                if replica.is_sealed:
-                    raise Sealed("the generation has ended; its successor goes on")
-                await self._news.wait()
-                # All is read up to here, and nothing in the span came before the news.
-                self._from_seq = max(self._from_seq, self._news_from or 0)
+            await self._push_on()
         finally:
             if self._positions is None:
                 replica.news.unlisten_span(self._on_news, self._start_key, self._end_key)
             else:
                 replica.news.unlisten(self._on_news, watched)
+            if not replica.news.has_listeners:
+                replica.contact.end()
+
+    async def _push_on(self) -> None:
+        replica, request = self._replica, self._request
+        told_caught_up = False
+        while not request.answered:
+            if replica.stopped:
+                raise Sealed("this replica has ended; its successor goes on")
+            await request.wait_credit()
+            while (pause_s := self._pause_s()) > 0:  # noqa: ASYNC110  time is what it waits for
+                await asyncio.sleep(pause_s)
+            await request.room()
+            self._news.clear()
+            self._news_from = None
+            committed = replica.group.commit_index
+            try:
+                page, more = await self._next_page()
+            except NotLeader:
+                raise Sealed("this replica has ended; its successor goes on") from None
+            # A leader acknowledges what it has applied; others may have acknowledged what this
+            # follower only knows to be committed.
+            lags = not replica.leads and replica.applied_index < committed
+            caught_up = not more and not lags and replica.group.in_contact
+            if len(page) or (not more and caught_up != told_caught_up):
+                request.push(self._push_body(page, caught_up=caught_up))
+                replica.count_push()
+                told_caught_up = caught_up
+            request.leave_room()
+            if more:
+                await asyncio.sleep(0)
+                continue
+            if replica.is_sealed:
+                raise Sealed("the generation has ended; its successor goes on")
+            if lags:
+                await replica.wait_applied(committed)
+                continue
+            if not caught_up:
+                raise Unavailable(
+                    f"node {replica.services.node_id} is cut off from the other members of "
+                    f"{replica.gid}: follow at another member",
+                    reason="cut_off",
+                )
+            replica.contact.begin()
+            await self._news.wait()
+            # All is read up to here, and nothing in the span came before the news.
+            self._from_seq = max(self._from_seq, self._news_from or 0)
 
     def _on_news(self, keys: Collection[bytes] | None, seq: int) -> None:
         if keys is not None:
@@ -154,10 +180,16 @@ class Follow:
             "caught_up": caught_up,
             "next": following,
             "applied": self._replica.applied_index,
+            "staleness_ms": self._staleness_ms(),
         }
         if self._narrowed_to is not None:
             body["end_key"], self._narrowed_to = self._narrowed_to, None
         return body
+
+    def _staleness_ms(self) -> int | None:
+        """None: this member has heard nothing yet."""
+        staleness_s = self._replica.group.staleness_s
+        return None if math.isinf(staleness_s) else math.ceil(1000 * staleness_s)
 
 
 def _after(prefix: bytes) -> bytes | None:

@@ -20,10 +20,11 @@ TOLD_A_TURN: Final = 32
 """A follow that is told reads a page, which takes about 0.1 ms."""
 
 Listener = Callable[[Collection[bytes] | None, int], None]
-"""Called with keys that got entries and the first seq of these entries, or with None and 0 when the
-replica ends. The seqs of the calls grow. An entry that concerns the listener and has a lower seq
-was told by an earlier call, or was applied before the listener listened. The keys that a listener
-for a span gets may include keys outside the span."""
+"""Called with keys that got entries and the first seq of these entries, or with None and 0 when
+something else has changed: the replica has ended, or its member is cut off. The seqs of the calls
+grow. An entry that concerns the listener and has a lower seq was told by an earlier call, or was
+applied before the listener listened. The keys that a listener for a span gets may include keys
+outside the span."""
 Span = tuple[bytes, bytes | None]
 """The first key, and the first key after the span; None: the span has no end."""
 
@@ -39,8 +40,8 @@ class News:
         """Keys that got entries after the present round over the listeners began."""
         self._touched_from = 0
         """The least seq of these entries."""
-        self._ended = False
-        """All listeners are to be told that the replica ends, after all other news."""
+        self._for_all = False
+        """All listeners are to be told that something has changed, after all other news."""
         self._round: Iterator[bool] | None = None
         self._scheduled = False
 
@@ -64,7 +65,7 @@ class News:
 
     def tell(self, keys: Iterable[bytes], seq: int) -> None:
         """Tell the listeners that the keys got entries, from `seq` on."""
-        if not self._keyed and not self._spans:
+        if not self.has_listeners:
             return  # a later listener reads before it waits
         if not self._touched:
             self._touched_from = seq
@@ -72,9 +73,14 @@ class News:
         if not self._scheduled:
             self._tell_some()
 
-    def end(self) -> None:
-        """Tell all listeners that the replica ends."""
-        self._ended = True
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._keyed or self._spans)
+
+    def tell_all(self) -> None:
+        """Tell all listeners that something else than entries has changed."""
+        self._for_all = True
         if not self._scheduled:
             self._tell_some()
 
@@ -95,9 +101,9 @@ class News:
         if self._touched:
             touched, self._touched = self._touched, set()
             self._round = self._tell_touched(touched, self._touched_from)
-        elif self._ended:
-            self._ended = False
-            self._round = self._tell_end()
+        elif self._for_all:
+            self._for_all = False
+            self._round = self._tell_each()
         return self._round is not None
 
     def _tell_touched(self, touched: set[bytes], seq: int) -> Iterator[bool]:
@@ -123,7 +129,7 @@ class News:
                     listener(touched, seq)
                 yield True
 
-    def _tell_end(self) -> Iterator[bool]:
+    def _tell_each(self) -> Iterator[bool]:
         told: set[Listener] = set()
         for listeners in (*self._spans.values(), *self._keyed.values()):
             for listener in list(listeners):

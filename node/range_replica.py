@@ -19,6 +19,7 @@ from ..statemachine import commands
 from ..statemachine.admission import SenderCheck, admit, admit_steps
 from ..statemachine.range_state import Ahead, Base, RangeState
 from ..statemachine.turns import NotPrepared, TurnOver, Turns
+from .contact_watch import ContactWatch
 from .cooling import Cooling
 from .gathered import Gathered, Waiting
 from .load import LoadMeter
@@ -61,6 +62,11 @@ class RangeReplica(Replica):
         """Their rows go with the next round."""
         self.news = News(services.on_broken)
         """Tells follows what was applied."""
+        self.contact = ContactWatch(
+            self.group, timeout_s=services.options.election_timeout_min_s,
+            on_lost=self.news.tell_all, on_broken=services.on_broken,
+        )  # fmt: skip
+        """Tells follows that this member is cut off."""
         self._seq_waiters = Waiters(services.on_broken)
         """Waiters for seqs that wait here as long as a leader is known."""
         self._seq_waiters_alone = Waiters(services.on_broken)
@@ -437,7 +443,8 @@ class RangeReplica(Replica):
     def stop(self) -> None:
         super().stop()
         self._refuse_gathered()
-        self.news.end()
+        self.news.tell_all()
+        self.contact.end()
         self._seq_waiters.release()
         self._seq_waiters_alone.release()
         if self._look_timer is not None:
@@ -453,7 +460,7 @@ class RangeReplica(Replica):
         for waiting in self._gathered.clear():
             if not waiting.future.done():
                 waiting.future.set_exception(error)
-        self.news.end()
+        self.news.tell_all()
         self._on_change(self)
 
 

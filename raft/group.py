@@ -59,6 +59,8 @@ class Group:
     """What this member is in the current term; the engine changes it."""
     _read_begun = False
     _pulse_at = math.inf
+    _level_at = -math.inf
+    """When the leader last told of a commit index that this member had reached, too."""
     _vote_epoch = 0
     """Epoch of the vote request that the engine is answering."""
 
@@ -106,6 +108,7 @@ class Group:
         self._journal = EngineJournal(
             log, cap_commit=self._alone and 5 in closed, truncate=2 not in closed
         )
+        self._fallback_s = guard.fallback_s(options, closed)
         self._engine = Engine(
             node_id=node_id,
             members=members,
@@ -113,7 +116,7 @@ class Group:
             clock=clock,
             rng=rng,
             options=options,
-            fallback_s=guard.fallback_s(options, closed),
+            fallback_s=self._fallback_s,
             send=self._from_engine,
             role_changed=self._on_role,
         )
@@ -186,6 +189,35 @@ class Group:
     def idle(self) -> bool:
         """At rest: as leader, or because the leader's node vouches for it."""
         return self._idle.at_rest or self._idle.leader is not None
+
+    @property
+    def contact_age_s(self) -> float:
+        """Seconds since this member last had the word of others that it knows of all commits.
+
+        As leader, since each member of a majority was heard: none of them had voted for another
+        leader when it spoke. As follower, since the leader was heard that had committed no more
+        than this member. Infinite if that never was. The way of a message through the network
+        is not in it.
+        """
+        if not self._running or (self.role == "leader" and not self.ready_to_lead):
+            return math.inf
+        if self.role == "leader":
+            since = self._replicator.majority_heard_at(self._idle.pinged_at)
+        else:
+            since = max(self._level_at, self._idle.leader_heard_at())
+        return max(0.0, self._clock() - since)
+
+    @property
+    def in_contact(self) -> bool:
+        """Whether that was within the least election timeout: others can have elected nobody
+        since (Ongaro's thesis, 6.4.1, on leases)."""
+        return self.contact_age_s <= self._options.election_timeout_min_s
+
+    @property
+    def staleness_s(self) -> float:
+        """For how long commits may have escaped this member: what it has not applied was committed
+        in that time. A follower adds the time for which its leader may lead without a majority."""
+        return self.contact_age_s + (0.0 if self.role == "leader" else self._fallback_s)
 
     # Life and links.
 
@@ -585,6 +617,8 @@ class Group:
         before = self._progress()
         if isinstance(body, Append):
             self._follower.append(sender, body)
+            if body.commit <= self.commit_index:
+                self._level_at = self._clock()
         elif isinstance(body, BaseProbe):
             self._follower.probe(sender, body)
         else:

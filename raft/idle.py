@@ -100,6 +100,13 @@ class Idle:
         self._liveness.leave(self._gid)
         return vouched
 
+    def pinged_at(self, peer: int) -> float:
+        """When the node of a member that agreed to the rest was last heard; minus infinity while
+        the group does not rest: pings say nothing of a group that is awake."""
+        if self._liveness is None or not self.at_rest or peer not in self._confirmed:
+            return -math.inf
+        return self._liveness.heard_at(peer)
+
     def _present(self) -> frozenset[int]:
         if self._liveness is None:
             return self._peers

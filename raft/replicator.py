@@ -5,7 +5,8 @@ or `on_reject`. The engine is told of acks only up to what is durable here (hole
 to go on after a rejection in the one form it understands, a `next_node_idx`.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 
 from . import guard
 from .engine import Packet
@@ -109,8 +110,17 @@ class Replicator:
     def has_quorum(self) -> bool:
         """A majority was heard within the minimum election timeout, ourselves included."""
         since = self._clock() - self._options.election_timeout_min_s
-        heard = sum(progress.heard_at >= since for progress in self._peers.values())
-        return 1 + heard >= guard.majority(1 + len(self._peers))
+        return self.majority_heard_at(lambda peer: -math.inf) >= since
+
+    def majority_heard_at(self, pinged_at: Callable[[int], float]) -> float:
+        """Since when every member of some majority was heard, this member included: by an answer
+        to what it sent as leader, or by the ping of the peer's node at `pinged_at`. Now for a group
+        of one member."""
+        needed = guard.majority(1 + len(self._peers)) - 1
+        if not needed:
+            return self._clock()
+        heard = (max(each.heard_at, pinged_at(each.peer)) for each in self._peers.values())
+        return sorted(heard, reverse=True)[needed - 1]
 
     def caught_up(self) -> frozenset[int]:
         """Linked peers that have all of our log durable."""

@@ -59,7 +59,8 @@ class Feed:
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything committed when the last pushes left has been taken."""
+        """Whether everything committed when the last pushes left has been taken. False while a
+        range is followed nowhere, and where its member is cut off from the other members."""
         return self._loop.run(lambda: self._twin.caught_up)
 
     def entries(self) -> Iterator[Entry]:

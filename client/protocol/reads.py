@@ -140,7 +140,11 @@ FOLLOW: Final = Operation(
     "on, as they are applied. `credit`: bytes that may be under way and unread. With an `end_key`, "
     "which only the first push has, the pushes are about the keys below it alone: the others are "
     "followed by themselves from that `from_seq`. `next` is the seq after all that the push "
-    "covers, or a map of it per key.",
+    "covers, or a map of it per key. `caught_up`: the member has no more, and is in contact with "
+    "the other members. What the push lacks was acknowledged in the last `staleness_ms` "
+    "milliseconds before the push left, and the time that messages took between members. A member "
+    "that is cut off from the others says so with `caught_up` false, and ends the follow with "
+    "`UNAVAILABLE`: follow at another member.",
     Sender.CLIENT, Permission.READ, Retry.SAFE,
     Record({
         **GROUP,
@@ -154,6 +158,7 @@ FOLLOW: Final = Operation(
     Record({
         "page": Record(PAGE, loose=True),
         "caught_up": Flag(),
+        "staleness_ms": Optional(Integer()),
         "next": OneOf(SEQ, Table(KEY, SEQ, limits.page_entries_max)),
         **READ_ANSWER,
         "end_key": Optional(KEY),
