@@ -130,10 +130,12 @@ class Wal:
     def retire_group(self, gid: GroupId) -> None:
         """The group is no more; its entries may go and it can never be created again."""
         if self.groups.pop(gid, None) is not None:
-            self._queue_retired(gid)
+            self.queue(wal_format.encode_retired(gid), must_sync=True)
+            self._retired[gid] = 0
+            self._pending_retired.append(gid)
 
     def was_retired(self, gid: GroupId) -> bool:
-        """Whether the group was here and was retired."""
+        """Whether the group was here and was retired, as far as the present files say."""
         return gid in self._retired
 
     # Queueing, for GroupLog.
@@ -284,9 +286,11 @@ class Wal:
     def reclaim(self) -> list[int]:
         """The oldest files that nothing needs any more, to be given to `let_go`.
 
-        What is still needed of a file that holds no live entry (the newest STATE and RETIRED of
-        each group) is queued again first, a bounded piece a call. A later call gives the file,
-        once all that was queued is synced: also what let its entries go (executions 1.3).
+        What is still needed of a file that holds no live entry (the newest STATE of each group) is
+        queued again first, a bounded piece a call. A later call gives the file, once all that was
+        queued is synced: also what let its entries go (executions 1.3). A RETIRED goes with its
+        file: whatever there was of that group lies in this file and older ones, which go first.
+        That the generation is not begun again, the node's mark in meta says.
         """
         if self._going is None:
             oldest_live = min(
@@ -305,6 +309,8 @@ class Wal:
             return []
         going = [file for file in self._files if file <= self._going]
         del self._files[: len(going)]
+        for gid in [gid for gid, file in self._retired.items() if 0 < file <= self._going]:
+            del self._retired[gid]
         self._going = self._going_round = None
         return going
 
@@ -313,8 +319,7 @@ class Wal:
         many groups over small files would be rewritten for ever."""
         files = sum(1 for file in self._files if file <= last)
         states = sum(1 for log in self.groups.values() if log.state_file <= last)
-        retired = sum(1 for file in self._retired.values() if file <= last)
-        return files * self._file_bytes > 2 * wal_format.STATE_BYTES * (states + retired)
+        return files * self._file_bytes > 2 * wal_format.STATE_BYTES * states
 
     def _rewrite(self, last: int) -> bool:
         """Queue again what files up to `last` hold of groups; whether there was anything."""
@@ -325,11 +330,7 @@ class Wal:
         stale = list(itertools.islice(states, _REWRITTEN_MAX))
         for log in stale:
             log.write_state(must_sync=True)
-        retired = (gid for gid, file in self._retired.items() if 0 < file <= last)
-        gone = list(itertools.islice(retired, _REWRITTEN_MAX - len(stale)))
-        for gid in gone:
-            self._queue_retired(gid)
-        return bool(stale or gone)
+        return bool(stale)
 
     def let_go(self, files: list[int]) -> None:
         """Make these files spares or delete them, the oldest first. Blocks.
@@ -382,11 +383,6 @@ class Wal:
     def file_count(self) -> int:
         """How many files there are."""
         return len(self._files)
-
-    def _queue_retired(self, gid: GroupId) -> None:
-        self.queue(wal_format.encode_retired(gid), must_sync=True)
-        self._retired[gid] = 0
-        self._pending_retired.append(gid)
 
     def _begin_file(self, rotation: Rotation) -> None:
         number = rotation.header.number
