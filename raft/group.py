@@ -108,7 +108,6 @@ class Group:
         self._journal = EngineJournal(
             log, cap_commit=self._alone and 5 in closed, truncate=2 not in closed
         )
-        self._fallback_s = guard.fallback_s(options, closed)
         self._engine = Engine(
             node_id=node_id,
             members=members,
@@ -116,7 +115,7 @@ class Group:
             clock=clock,
             rng=rng,
             options=options,
-            fallback_s=self._fallback_s,
+            fallback_s=guard.fallback_s(options, closed),
             send=self._from_engine,
             role_changed=self._on_role,
         )
@@ -217,7 +216,8 @@ class Group:
     def staleness_s(self) -> float:
         """For how long commits may have escaped this member: what it has not applied was committed
         in that time. A follower adds the time for which its leader may lead without a majority."""
-        return self.contact_age_s + (0.0 if self.role == "leader" else self._fallback_s)
+        alone_s = 0.0 if self.role == "leader" else guard.fallback_s(self._options, self._closed)
+        return self.contact_age_s + alone_s
 
     # Life and links.
 
