@@ -44,6 +44,15 @@ class Metrics:
             "lognode_event_loop_lag_seconds", "Largest delay of the event loop in the last 10 s.",
             registry=registry,
         )  # fmt: skip
+        self.turn_cpu_seconds = Gauge(
+            "lognode_event_loop_turn_cpu_seconds",
+            "Most processor time of one turn of the event loop in the last 10 s.",
+            registry=registry,
+        )  # fmt: skip
+        self.long_turns = Counter(
+            "lognode_event_loop_long_turns",
+            "Turns of the event loop with over 50 ms of processor time.", registry=registry,
+        )  # fmt: skip
         self.wal_round_seconds = Histogram(
             "lognode_wal_round_seconds", "Write and sync of one WAL round.",
             buckets=_LATENCY_BUCKETS_S, registry=registry,
