@@ -1,4 +1,4 @@
-"""A refused append leaves no cycle of objects, neither in a node nor in its client.
+"""What a node refuses leaves no cycle of objects, neither in the node nor in its client.
 
 A node collects what is old seldom, and everybody waits meanwhile. An error that its own frames hold
 stays until then, with the request and its batches.
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from live_nodes import LiveNode, live
+from live_nodes import LiveNode, live, until
 from loose_operations import loosened
 from strangers import hello
 
@@ -25,6 +25,7 @@ from lognode.client.errors import LognodeError, RemoteProtocolError, bare
 from lognode.client.frame import Decoder, Frame, encode
 from lognode.client.protocol import frames
 from lognode.client.protocol.appends import APPEND
+from lognode.client.protocol.peers import RAFT
 from lognode.client.records import encode_batch, open_batch
 
 TIMES = 20
@@ -156,6 +157,53 @@ def test_refused_appends_leave_no_cycles(
                 found = await garbage_of(ask, make, why.split()[0])
                 assert found.total() < OBJECTS, (why, found.most_common(6))
             link.close()
+
+    asyncio.run(run())
+
+
+def test_a_condition_that_fails_leaves_no_cycle_in_the_sdk(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with live(tmp_path) as cluster, lognode.AsyncClient(cluster.address) as client:
+            log = await client.create_log("orders")
+            await log.append(b"k", b"v")
+
+            async def ask(_: Body) -> str:
+                try:
+                    await log.append(b"k", b"v", expect=99)
+                except LognodeError as error:
+                    return error.code
+                return "ok"
+
+            found = await garbage_of(ask, lambda _: {}, "SEQUENCE_MISMATCH")
+            assert found.total() < OBJECTS, found.most_common(6)
+
+    asyncio.run(run())
+
+
+FRAME: Body = {"boot": 1, "process": 1, "clock": 1, "ping": [0, 0, []]}
+
+
+@pytest.mark.parametrize("peer", [True, False], ids=["of a node", "of a client"])
+def test_connections_that_end_by_a_refused_message_leave_no_cycles(
+    tmp_path: Path, *, peer: bool
+) -> None:
+    """5,000 such connections, of which each left 25 objects, cost a pause of 170 ms."""
+
+    async def run() -> None:
+        async with live(tmp_path) as cluster:
+            node = cluster.nodes[0]
+
+            async def ask(_: Body) -> str:
+                link = await (node.peer() if peer else node.client())
+                link.send(loosened(RAFT), {**FRAME, "messages": 5})
+                await until(lambda: link.lost is not None, "the connection ends")
+                await link.wait_closed()
+                return "" if link.lost is None else link.lost.code
+
+            code = "REMOTE_PROTOCOL_ERROR" if peer else "UNAUTHORIZED"
+            found = await garbage_of(ask, lambda _: {}, code)
+            for kind in ("ServerConnection", "Accepted", "frame"):
+                assert kind not in found, found.most_common(6)
 
     asyncio.run(run())
 
