@@ -263,9 +263,12 @@ class AppendBatch:
         if first_seq is not None:
             return Ack(first_seq + position, self.reply.get("timestamp_ms"))
         found = self._result(self.reply, position)
-        if isinstance(found, LognodeError):
+        if isinstance(found, Ack):
+            return found
+        try:
             raise found
-        return found
+        finally:
+            del found  # the error knows this frame: no cycle is left
 
 
 def _wake(waiter: "asyncio.Future[None]") -> None:

@@ -143,6 +143,7 @@ class Connection:
             if timer is not None:
                 timer.cancel()
             self._forget(request_id)
+            del future  # what it raised knows this frame: no cycle is left
 
     async def stream(self, operation: Operation, body: Body, *, credit_bytes: int) -> "Stream":
         """Ask for pushes; `credit_bytes` is the most that may be under way and unread.
@@ -286,13 +287,14 @@ class _Answer:
         """The last frame of the request has arrived."""
         if self._future.done():
             return
+        if kind != frames.OK:
+            refusal = errors.from_wire(body) if kind == frames.ERROR else _no_answer(kind)
+            self._future.set_exception(refusal)
+            return
         try:
-            if kind == frames.OK:
-                self._future.set_result(self._operation.check_answer(body))
-                return
-            raise errors.from_wire(body) if kind == frames.ERROR else _no_answer(kind)
+            self._future.set_result(self._operation.check_answer(body))
         except LognodeError as error:
-            self._future.set_exception(error)
+            self._future.set_exception(errors.bare(error))
 
     def fail(self, error: LognodeError) -> None:
         """The connection has ended."""

@@ -259,6 +259,17 @@ def to_wire(error: LognodeError) -> dict[str, Any]:
     }
 
 
+def bare(error: LognodeError) -> LognodeError:
+    """Return the error without the frames that it passed and without the error that it replaced.
+
+    Code that catches an error and keeps it, in a list or in a future, is among these frames. So
+    the error would refer to itself, and what a refused request held would stay in memory until
+    a garbage collection.
+    """
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)
+
+
 def from_wire(body: Any) -> LognodeError:
     """Return the error that `to_wire` packed. An unknown code gives a LognodeError.
 

@@ -72,6 +72,9 @@ frame_array_max: Final = 1 << 17
 """Elements of one array or map."""
 rows_max: Final = 1 << 16
 """Rows of one list in a message between nodes."""
+raft_items_max: Final = 1_024
+"""Raft messages in one frame, also rounds of reads, also answers to rounds. A frame is taken in one
+turn of the loop, so a node sends at most 129 of all three together (see `node.peers`)."""
 frame_memory_max: Final = 32 * MIB
 """Memory of the arrays and maps of one frame with their elements, beside the bytes on the wire. One
 byte on the wire may take 72 bytes of memory. The limit allows 131,072 small arrays and maps."""

@@ -17,7 +17,14 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from . import frame, limits
-from .errors import LocalProtocolError, LognodeError, RemoteProtocolError, Unavailable, to_wire
+from .errors import (
+    LocalProtocolError,
+    LognodeError,
+    RemoteProtocolError,
+    Unavailable,
+    bare,
+    to_wire,
+)
 from .fair_turns import OWN_TURNS, Turns
 from .frame import Decoder, Frame
 from .protocol import frames, name_of
@@ -351,7 +358,7 @@ class FrameTransport(asyncio.Protocol):
 
     def _lose(self, error: LognodeError) -> None:
         if self.lost is None:
-            self.lost = error
+            self.lost = bare(error)  # else the connection would be in its own frames
             self._out.clear()
             self._out_bytes = 0
             self.on_lost(error)

@@ -35,13 +35,27 @@ async def pack(base: Base) -> bytes:
 def unpack(data: bytes) -> Base:
     """Undo `pack` for bytes that another node sent. Raises CorruptData.
 
-    Takes some tenths of a second for the largest base: too long for a loop.
+    It takes some tenths of a second for the largest base: too long for a loop. In a thread it lets
+    the loop go on: an unpacker without hooks would keep the interpreter's lock to its end.
     """
     try:
-        body = msgpack.unpackb(data, strict_map_key=False)
+        body = msgpack.unpackb(data, strict_map_key=False, list_hook=_same, object_pairs_hook=_made)
     except Exception as error:  # msgpack raises half a dozen unrelated classes
         raise CorruptData(f"a base does not unpack: {error}") from None
     return received(body)
+
+
+def _same(array: list[Any]) -> list[Any]:
+    return array
+
+
+def _made(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Make a map element by element. Its keys may be numbers that a stranger chose to share places
+    in the table of the map: then it takes seconds, and other threads go on meanwhile."""
+    made = {}
+    for key, value in pairs:
+        made[key] = value
+    return made
 
 
 def _packed(packer: msgpack.Packer, value: Any) -> Iterator[bytes]:

@@ -65,7 +65,7 @@ from .host import Host
 from .hot import HotRanges
 from .http import HttpServer
 from .images import Images
-from .interpreter import tune
+from .interpreter import run
 from .joining import registration
 from .known_peers import KnownPeers
 from .large import LargeRanges
@@ -696,5 +696,4 @@ def main(config: Config) -> int:
     """Run a node until it is stopped; the exit code."""
     os.umask(0o077)  # its data is nobody else's, whatever makes a file
     logs.set_up(config.log_level)
-    tune()
-    return asyncio.run(Node(config).run())
+    return run(Node(config).run())

@@ -23,6 +23,7 @@ from ..client.errors import (
     RangeNotFound,
     Timeout,
     Unavailable,
+    bare,
     from_wire,
     to_wire,
 )
@@ -159,7 +160,7 @@ class DataService:
             try:
                 results.append(await item)
             except LognodeError as error:
-                results.append({"status": "error", "error": to_wire(error)})
+                results.append({"status": "error", "error": to_wire(bare(error))})
         self._metrics.append_seconds.observe(time.monotonic() - started)
         return {"results": results}
 
@@ -304,7 +305,7 @@ def _append_small(
                 each if isinstance(each, LognodeError) else replica.append(each, allowed, payer)
             )
         except LognodeError as error:
-            waiting.append(error)
+            waiting.append(bare(error))
     return waiting
 
 
@@ -338,6 +339,6 @@ def _append_steps(
         try:
             waiting.append((yield from replica.append_steps(each, allowed, payer)))
         except LognodeError as error:
-            waiting.append(error)
+            waiting.append(bare(error))
         yield
     return waiting

@@ -145,7 +145,9 @@ class Heartbeat:
             hint: Any = error.fields.get("hint")
             known = type(hint) is int and hint in metadata.controller.members
             if known and hint != self._node_id:
-                self._view.learn_leaders({0: (metadata.controller.generation, 0, hint)})
+                self._view.learn_leaders(
+                    [(CONTROLLER_RANGE, metadata.controller.generation, 0, hint)]
+                )
             if not known or self._connection(hint) is None:
                 # Who leads may be a node that this one, long away, has never heard of.
                 await self._images.pull(connection, images.KNOWN)
@@ -160,18 +162,14 @@ class Heartbeat:
         self._seen = answer["seen"]
         generation, term, _ = self._seen
         # It may have told so before, when this node had not forgotten it yet.
-        self._view.learn_leaders({CONTROLLER_RANGE: (generation, term, node)})
+        self._view.learn_leaders([(CONTROLLER_RANGE, generation, term, node)])
         # A leader of another term began with nothing: the next heartbeat tells it everything.
         knows = (told_node, told_term) == (node, [generation, term])
         self._told = ((node, generation, term), telling if knows else 0)
-        self._view.damaged = {
-            node: _damage(told) for node, told in (answer["damaged"] or {}).items()
-        }
-        self._room.others = {
-            node: free for node, free in (answer["short"] or {}).items() if node != self._node_id
-        }
+        self._view.damaged = {node: _damage(told) for node, told in answer["damaged"]}
+        self._room.others = {node: free for node, free in answer["short"] if node != self._node_id}
         self._stored.learn(answer["stored"] or {})
-        self._view.insecure = dict(answer["insecure"] or {})
+        self._view.insecure = dict(answer["insecure"])
         self._view.insecure[self._node_id] = self._exposure.insecure
 
     def _next_to_ask(self) -> int | None:
@@ -221,9 +219,9 @@ class Heartbeat:
             "page": page,
             "leaders": table.since(seen_number if seen == now_leads else 0),
             "seen": [*now_leads, table.number],
-            "damaged": self._view.damaged,
-            "short": self._room.short,
-            "insecure": self._view.insecure,
+            "damaged": list(self._view.damaged.items()),
+            "short": list(self._room.short.items()),
+            "insecure": list(self._view.insecure.items()),
             "stored": self._stored_in_all(),
         }
 
@@ -236,7 +234,7 @@ class Heartbeat:
         news = (metadata.controller.generation, metadata.version) > has
         return {
             "page": await self._images.first_page(metadata, has[1]) if news else None,
-            "leaders": {},
+            "leaders": [],
             "seen": [replica.gid.generation, replica.group.term, 0],
         }
 

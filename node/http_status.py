@@ -116,16 +116,19 @@ class StatusPages:
 
 async def _sent(request: web.Request, body: bytes) -> web.StreamResponse:
     """Send the page piece by piece, at the pace of the reader. A reader that does not read for half
-    a minute in all loses the connection."""
+    a minute in all loses the connection. A reader that leaves before the end is no error: nobody is
+    there to get one."""
     response = web.StreamResponse(headers={"Content-Type": "application/json; charset=utf-8"})
     response.content_length = len(body)
-    await response.prepare(request)
     try:
         async with asyncio.timeout(_READ_S):
+            await response.prepare(request)
             for at in range(0, len(body), _PIECE_BYTES):
                 await response.write(body[at : at + _PIECE_BYTES])
             await response.write_eof()
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
+    except ConnectionError:
+        pass
     return response

@@ -1,11 +1,14 @@
 """What a node wants of its Python interpreter and of its C library, set once at the start."""
 
+import asyncio
 import contextlib
 import ctypes
 import sys
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from .garbage import only_the_young
+from .turn_time import TimedLoop
 
 _SWITCH_S: Final = 0.0005
 """How long a thread that comes from the disk waits for the interpreter while the loop is busy. With
@@ -15,8 +18,14 @@ _M_MMAP_THRESHOLD: Final = -3
 _MMAP_BYTES: Final = 500 * 1024
 
 
-def tune() -> None:
-    """Call it after the imports and before the loop."""
+def run(main: Coroutine[Any, Any, int]) -> int:
+    """Run a node to its end and return its exit code. Call it after the imports."""
+    _tune()
+    with asyncio.Runner(loop_factory=TimedLoop) as runner:
+        return runner.run(main)
+
+
+def _tune() -> None:
     only_the_young()
     sys.setswitchinterval(_SWITCH_S)
     _give_memory_back()

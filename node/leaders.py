@@ -52,11 +52,12 @@ class Leaders:
         """The ranges that something was said of."""
         return self._rows.keys()
 
-    def since(self, number: int) -> dict[int, Told]:
-        """What has changed after that number; costs no more than there is."""
-        found = {}
+    def since(self, number: int) -> list[list[int]]:
+        """Return rows [range, generation, term, node] of the statements that have changed after
+        that number, the newest first. It costs no more than there is."""
+        found = []
         for range_id, (changed, told) in reversed(self._rows.items()):
             if changed <= number:
                 break
-            found[range_id] = told
+            found.append([range_id, *told])
         return found

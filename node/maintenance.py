@@ -9,6 +9,7 @@ from functools import partial
 from ..client.errors import CorruptData, LognodeError
 from ..raft.types import GroupId
 from ..raft.wal import Wal
+from . import turn_time
 from .controller_replica import ControllerReplica
 from .disk_room import DiskRoom
 from .flush import Flusher
@@ -34,8 +35,22 @@ _UNPIN_S = 1.0
 _RECLAIM_ROUNDS = 8
 """Rounds that one call waits for, to rewrite what is needed of files before they go."""
 _PRODUCERS_S = 60.0
+_WINDOW_S = 10.0
+"""For so long a metric shows the largest value that it had."""
 
 log = logging.getLogger("lognode.maintenance")
+
+
+class _Largest:
+    """The largest value of the last ten seconds or so."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self._until = 0.0
+
+    def note(self, value: float, now: float) -> None:
+        if value > self.value or now > self._until:
+            self.value, self._until = value, now + _WINDOW_S
 
 
 class Maintenance:
@@ -62,8 +77,11 @@ class Maintenance:
         self._producers_due = time.monotonic() + _PRODUCERS_S
         self._seen_round = 0
         self._look_at = 0.0
-        self._lag = 0.0
-        self._lag_until = 0.0
+        self._lag = _Largest()
+        self._turns = turn_time.of_running_loop()
+        self._turn_cpu = _Largest()
+        self._long_turns = 0
+        """Those that the metric has."""
         self._export()
 
     async def run(self) -> None:
@@ -74,7 +92,8 @@ class Maintenance:
             due = time.monotonic() + period_s
             await asyncio.sleep(period_s)
             now = time.monotonic()
-            self._note_lag(now - due)
+            self._lag.note(now - due, now)
+            self._note_turns(now)
             if self._wal.open_round == self._seen_round and now < self._look_at:
                 continue  # nothing was written since: only its age can have made something due
             self._seen_round, self._look_at = self._wal.open_round, now + _IDLE_PERIOD_S
@@ -144,15 +163,16 @@ class Maintenance:
                 return
             await self._rounds.durable()
 
-    def _note_lag(self, lag: float) -> None:
-        now = time.monotonic()
-        if lag > self._lag or now > self._lag_until:
-            self._lag, self._lag_until = lag, now + 10.0
+    def _note_turns(self, now: float) -> None:
+        self._turn_cpu.note(self._turns.take_longest_s(), now)
+        self._metrics.long_turns.inc(self._turns.long_turns - self._long_turns)
+        self._long_turns = self._turns.long_turns
 
     def _export(self) -> None:
         """Gauges that go over all replicas are computed when they are asked for."""
         metrics, host = self._metrics, self._host
-        metrics.loop_lag_seconds.set_function(lambda: self._lag)
+        metrics.loop_lag_seconds.set_function(lambda: self._lag.value)
+        metrics.turn_cpu_seconds.set_function(lambda: self._turn_cpu.value)
         for role in ("leader", "follower", "candidate"):
             metrics.replicas.labels(role).set_function(partial(self._count, role))
         metrics.idle_replicas.set_function(

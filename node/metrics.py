@@ -40,10 +40,7 @@ class Metrics:
             "lognode_append_seconds", "From receiving an append to its acknowledgement.",
             buckets=_LATENCY_BUCKETS_S, registry=registry,
         )  # fmt: skip
-        self.loop_lag_seconds = Gauge(
-            "lognode_event_loop_lag_seconds", "Largest delay of the event loop in the last 10 s.",
-            registry=registry,
-        )  # fmt: skip
+        self._add_loop(registry)
         self.wal_round_seconds = Histogram(
             "lognode_wal_round_seconds", "Write and sync of one WAL round.",
             buckets=_LATENCY_BUCKETS_S, registry=registry,
@@ -80,6 +77,21 @@ class Metrics:
         self._of_connections(registry)
         self._of_ranges(registry)
         self._of_storage(registry)
+
+    def _add_loop(self, registry: CollectorRegistry) -> None:
+        self.loop_lag_seconds = Gauge(
+            "lognode_event_loop_lag_seconds", "Largest delay of the event loop in the last 10 s.",
+            registry=registry,
+        )  # fmt: skip
+        self.turn_cpu_seconds = Gauge(
+            "lognode_event_loop_turn_cpu_seconds",
+            "Most processor time of one turn of the event loop in the last 10 s.",
+            registry=registry,
+        )  # fmt: skip
+        self.long_turns = Counter(
+            "lognode_event_loop_long_turns",
+            "Turns of the event loop with over 50 ms of processor time.", registry=registry,
+        )  # fmt: skip
 
     def _of_connections(self, registry: CollectorRegistry) -> None:
         self.insecure = Gauge(

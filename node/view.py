@@ -8,7 +8,7 @@ before it is acted on: the buckets in it, and those that have changed since the 
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from ..client import limits
@@ -188,13 +188,13 @@ class View:
         """What a replica of this node knows of its leader."""
         self.leaders.learn(gid.range_id, Told(gid.generation, term, leader))
 
-    def learn_leaders(self, told: Mapping[int, Sequence[int]]) -> None:
-        """Learn what another node says of leaders: generation, term, node by range.
+    def learn_leaders(self, told: Iterable[Sequence[int]]) -> None:
+        """Learn what another node says of leaders, in rows [range, generation, term, node].
 
         A statement that cannot be true is left out: the statement of the highest term holds, and
         would hold against every true statement.
         """
-        for range_id, row in told.items():
+        for range_id, *row in told:
             leader = Told(*row)
             if self._may_lead(range_id, leader):
                 self.leaders.learn(range_id, leader)

@@ -51,9 +51,10 @@ ADDRESS: Final = _AddressText(limits.address_bytes_max, 3)
 ZONE: Final = Text(limits.zone_bytes_max)
 _CONTENT_ID: Final = Text(64, 1)
 _GROUP_ROW: Final = Row(range=Integer(), generation=Integer())
-_LEADERS: Final = Table(
-    Integer(), Row(generation=Integer(), term=Integer(), node=Integer()), limits.rows_max
+_LEADERS: Final = Array(
+    Row(range=Integer(), generation=Integer(), term=Integer(), node=Integer()), limits.rows_max
 )
+"""Rows and no map: a decoder refuses large maps whose keys are numbers (see `client.packed`)."""
 _DAMAGE: Final = Array(Row(range=Integer(), generation=Integer(), reason=REASON), limits.rows_max)
 _LARGE: Final = Array(
     Row(range=Integer(), generation=Integer(), size=Integer(), at=KEY), limits.rows_max
@@ -142,10 +143,10 @@ RAFT: Final = _between_nodes(
         "messages": Optional(Array(
             Row(range=Integer(), generation=Integer(), fingerprint=FINGERPRINT,
                 message=Later(MESSAGE, "raft.messages")),
-            limits.rows_max,
+            limits.raft_items_max,
         )),
-        "reads": Optional(Array(READ_ROUND, limits.rows_max)),
-        "answers": Optional(Array(READ_ANSWER, limits.rows_max)),
+        "reads": Optional(Array(READ_ROUND, limits.raft_items_max)),
+        "answers": Optional(Array(READ_ANSWER, limits.raft_items_max)),
         "boot": Integer(),
         "process": Integer(),
         "clock": Integer(),
@@ -177,9 +178,9 @@ HEARTBEAT: Final = _between_nodes(
         "page": Optional(_IMAGE_PAGE),
         "leaders": _LEADERS,
         "seen": Row(generation=Integer(), term=Integer(), number=Integer()),
-        "damaged": Optional(Table(Integer(), _DAMAGE, limits.nodes_max)),
-        "short": Optional(Table(Integer(), Integer(), limits.nodes_max)),
-        "insecure": Optional(Table(Integer(), Flag(), limits.nodes_max)),
+        "damaged": Optional(Array(Row(node=Integer(), replicas=_DAMAGE), limits.nodes_max), ()),
+        "short": Optional(Array(Row(node=Integer(), bytes_free=Integer()), limits.nodes_max), ()),
+        "insecure": Optional(Array(Row(node=Integer(), insecure=Flag()), limits.nodes_max), ()),
         "stored": Optional(_STORED),
     },
     WHOLE_BYTES,

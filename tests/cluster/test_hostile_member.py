@@ -153,7 +153,7 @@ def test_x2_24_nobody_becomes_another_node_by_its_incarnation(
 PEER_OPS: dict[str, dict[str, Any]] = {
     "base": {"range": 1, "generation": 1},
     "file": {"range": 1, "generation": 1, "id": "0" * 64, "offset": 0, "bytes": 10},
-    "heartbeat": {"generation": 1, "version": 0, "leaders": {}, "seen": [0, 0, 0]},
+    "heartbeat": {"generation": 1, "version": 0, "leaders": [], "seen": [0, 0, 0]},
     "image_page": {"source": "known", "since": [0, 0], "after": None},
     "report": {"operation": 1, "kind": "copied"},
     "command": {"command": {"op": "delete_log", "name": "orders"}},
@@ -347,9 +347,7 @@ def test_a_member_that_says_that_it_leads_is_not_asked(cluster: testing.LocalClu
 
     async def how(intruder: Intruder) -> None:
         generation = intruder.metadata.controller.generation
-        leaders = {
-            number: [at, 1 << 62, intruder.number] for number in range(20) for at in (generation,)
-        }
+        leaders = [[number, generation, 1 << 62, intruder.number] for number in range(20)]
         for node in cluster.nodes:
             connection = await intruder.as_node(node)
             await intruder.ask(

@@ -108,6 +108,7 @@ def test_metrics_are_prometheus_text_with_bounded_labels(tmp_path: Path) -> None
                 == 1
             )
             assert "lognode_event_loop_lag_seconds" in families
+            assert "lognode_event_loop_turn_cpu_seconds" in families
 
     asyncio.run(run())
 

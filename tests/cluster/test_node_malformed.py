@@ -64,7 +64,7 @@ PEER_OPS: dict[str, dict[str, Any]] = {
              "http": "h:2", "zone": ""},
     "base": dict(READ),
     "file": {"id": "0" * 64, "offset": 0},
-    "heartbeat": {"generation": 1, "version": 0, "leaders": {}, "damaged": []},
+    "heartbeat": {"generation": 1, "version": 0, "leaders": [], "damaged": []},
     "report": {"operation": 1, "kind": "prepared", "lineage": [1, 1, 2, 1, 1, 0, b"h"]},
     "command": {"command": {"op": "delete_log", "name": "no such log"}},
     "image_page": {"since": [1, 1], "after": [5, 5], "source": "known"},

@@ -1,14 +1,13 @@
 """Twenty thousand messages with one fault each: a real node refuses them and serves on."""
 
 import asyncio
-import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_messages import of_the_table
 from live_nodes import LiveNode, live, until
 from loose_operations import loosened
 
@@ -25,17 +24,6 @@ AT_ONCE = 64
 REFUSALS = {InvalidArgument.code, LimitExceeded.code}
 REQUESTS = [op for op in OPERATIONS.values() if op.answer is not None and op is not BOOTSTRAP]
 ONE_WAY = [op for op in OPERATIONS.values() if op.answer is None]
-
-
-def faulty(operations: list[Operation]) -> Iterator[tuple[Operation, str, dict[str, Any]]]:
-    """Messages, valid but for one field: each operation in turn, each field, each fault."""
-
-    def of(op: Operation) -> Iterator[tuple[Operation, str, dict[str, Any]]]:
-        return ((op, why, body) for why, body in op.request.beyond())
-
-    turns = [of(op) for op in operations]
-    for turn in itertools.zip_longest(*turns):
-        yield from filter(None, turn)
 
 
 async def linked(node: LiveNode, operation: Operation) -> Connection:
@@ -63,7 +51,7 @@ async def answered(link: Connection, operation: Operation, body: dict[str, Any])
 def test_every_faulty_request_is_refused_and_the_node_serves_on(tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
-    every = list(faulty(REQUESTS))
+    every = list(of_the_table(REQUESTS))
     chosen = random.Random(seed).choices(every, k=max(0, MESSAGES - len(every)))
     codes: Counter[str] = Counter()
 
@@ -103,7 +91,7 @@ def test_every_faulty_one_way_message_ends_its_connection_only(tmp_path: Path) -
         async with live(tmp_path) as cluster, lognode.AsyncClient(cluster.address) as client:
             log = await client.create_log("orders")
             node = cluster.nodes[0]
-            for operation, why, body in faulty(ONE_WAY):
+            for operation, why, body in of_the_table(ONE_WAY):
                 link = await linked(node, operation)
                 link.send(operation, body)
                 await until(lambda link=link: link.lost is not None, f"{operation} {why}")

@@ -4,6 +4,7 @@ import os
 import random
 import re
 import struct
+import time
 
 import google_crc32c
 import msgpack
@@ -112,13 +113,13 @@ def test_unknown_fields_behind_the_body_are_ignored() -> None:
     assert event[:3] == (7, 4, {"a": 1})
 
 
-@pytest.mark.parametrize("key", [2**61, -1, 1.0, True])
+@pytest.mark.parametrize("key", [2**61, 20_001, -1, 2.5, True])
 @pytest.mark.parametrize("count", [257, 20_000])
 def test_X1_a_large_map_of_numbers_that_may_have_equal_hashes_is_refused(
     key: object, count: int
 ) -> None:
     """86,000 such keys, in 516 KB, kept the node busy for six seconds."""
-    keys = [*range(10, 10 + count - 1), key]
+    keys = [*range(2, count + 1), key]
 
     def decoded(keys: list[object]) -> object:
         body = dict.fromkeys(keys, 0)
@@ -183,3 +184,60 @@ def test_fuzz_random_payloads_with_a_right_checksum_never_raise() -> None:
             payload[rng.randrange(len(payload))] = rng.randrange(256)
         events = Decoder().feed(framed(bytes(payload[: rng.randrange(1, len(payload) + 1)])))
         assert len(events) == 1
+
+
+def orbit(bits: int, count: int) -> list[int]:
+    """The places of a table of 2^bits that CPython tries one after the other for the key 0."""
+    found = [0]
+    while len(found) < count:
+        found.append((found[-1] * 5 + 1) & ((1 << bits) - 1))
+    return found
+
+
+def crowded(bits: int, taken: int, count: int, highest: int) -> list[int]:
+    """Keys up to `highest` for a table of 2^bits places: `taken` of them fill consecutive places of
+    the orbit. The first tries of the others all fall on these places, so that each walks on from
+    there to the end of the run."""
+    rng, mask = random.Random(bits), (1 << bits) - 1
+    keys = dict.fromkeys(orbit(bits, taken))
+    places = frozenset(keys)
+    for _ in range(300_000):
+        key = tries = rng.randint(mask + 1, highest)
+        place = key & mask
+        while place in places and tries:
+            tries >>= 5
+            place = (place * 5 + tries + 1) & mask
+        if place in places:
+            keys[key] = None
+        if len(keys) >= count:
+            break
+    return list(keys)
+
+
+def seconds_of_map(keys: list[int]) -> float:
+    """Processor time in which a frame with such a map is decoded or refused, in one step."""
+    data = framed(b"\x93\x01\x28\x81\xa1a\xdf" + struct.pack(">I", len(keys)) + b"".join(
+        msgpack.packb(key) + b"\x01" for key in keys
+    ))  # fmt: skip
+    decoder, longest = Decoder(), 0.0
+    decoder.put(data)
+    while True:
+        began = time.thread_time()
+        event = decoder.next()
+        longest = max(longest, time.thread_time() - began)
+        if event is not None or not decoder.in_steps:
+            return longest
+
+
+def test_X1_no_map_of_numbers_that_share_places_takes_long() -> None:
+    """120,000 keys below 2^32 took two seconds, in one call that nothing interrupts."""
+    rest_of_2_18 = crowded(18, 110_000, 131_072, (1 << 32) - 1)
+    assert len(rest_of_2_18) > 110_500
+    began = time.thread_time()
+    dict.fromkeys(rest_of_2_18)
+    unbounded_s = time.thread_time() - began
+    assert seconds_of_map(rest_of_2_18) < 0.05 < unbounded_s
+    for bits, taken in ((11, 1_000), (12, 2_000), (13, 4_000), (14, 9_000)):
+        assert seconds_of_map(crowded(bits, taken, (2 << bits) // 3, 20_000)) < 0.05, bits
+    repeated = crowded(14, 9_000, 10_900, 20_000)
+    assert seconds_of_map(repeated + repeated[-1:] * 100_000) < 0.05

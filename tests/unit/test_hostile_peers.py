@@ -36,7 +36,6 @@ from lognode.node.heartbeat import Heartbeat
 from lognode.node.images import Images
 from lognode.node.joining import _check_taken_in
 from lognode.node.lead_balance import LeadBalance
-from lognode.node.leaders import Told
 from lognode.node.sync_thread import SyncThread
 from lognode.node.view import View
 from lognode.partitions import buckets
@@ -51,6 +50,7 @@ BIG = (1 << 64) - 1
 STRANGE: tuple[Any, ...] = (
     None, True, -1, 1 << 63, BIG, 1.5, float("inf"), float("nan"), "text", b"bytes", [], [None],
     [[1, 2, 3]], [1, 2], {}, {"a": 1}, {1: [2]}, {BIG: [1, 1, 1]}, {0: [BIG, BIG, 9]}, [[]],
+    [[1, 2, 3, 4, 5]], [[0, BIG, BIG, 9]],
     {2: [[1, 2, 3]]}, {2: [[float("inf"), 1, "x"]]}, {2: -1}, [[1, 2, float("inf")]],
 )  # fmt: skip
 
@@ -159,8 +159,8 @@ def heartbeat(view: View, answer: Any) -> Heartbeat:
     return Heartbeat(**parts)
 
 
-ANSWER = {"page": None, "leaders": {0: [4, 7, 2]}, "seen": [4, 7, 90], "damaged": {2: []},
-          "short": {3: 10}}  # fmt: skip
+ANSWER = {"page": None, "leaders": [[0, 4, 7, 2]], "seen": [4, 7, 90], "damaged": [[2, []]],
+          "short": [[3, 10]]}  # fmt: skip
 
 
 def test_an_answer_to_a_heartbeat_that_is_none_is_an_error_of_its_own(view: View) -> None:
@@ -194,17 +194,17 @@ def test_a_refusal_of_a_heartbeat_may_hint_at_anything(view: View) -> None:
 def test_who_cannot_lead_is_not_learnt(view: View) -> None:
     """The statement of the highest term holds: one that is false would hold for ever."""
     view.learn_leaders(
-        {
-            CONTROLLER_RANGE: Told(4, 1 << 62, 99),  # no member
-            7: Told(1 << 62, 1, 2),
-            1 << 62: Told(1, 1, 2),
-        }
+        [
+            (CONTROLLER_RANGE, 4, 1 << 62, 99),  # no member
+            (7, 1 << 62, 1, 2),
+            (1 << 62, 1, 1, 2),
+        ]
     )
     assert view.controller_leader() is None
-    view.learn_leaders({CONTROLLER_RANGE: Told(4 + (1 << 25), 1, 3)})
+    view.learn_leaders([(CONTROLLER_RANGE, 4 + (1 << 25), 1, 3)])
     view.learn(GroupId(CONTROLLER_RANGE, 4), 3, 5)
     assert view.controller_leader() == 5
-    view.learn_leaders({n: Told(1, 1, 2) for n in range(1, 100_000)})
+    view.learn_leaders([(n, 1, 1, 2) for n in range(1, 100_000)])
     assert len(view.leaders.range_ids()) < 20_000, "they are kept: there are not so many ranges"
 
 

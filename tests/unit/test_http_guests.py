@@ -389,3 +389,35 @@ def test_a_flood_of_requests_for_metrics_makes_few_pages() -> None:
         assert made <= 3 + (time.monotonic() - began) / 0.9
 
     run(test)
+
+
+def test_a_reader_that_leaves_in_the_middle_of_a_page_leaves_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """aiohttp logged each as an error of the handler, with a traceback of 3 KB."""
+
+    async def test(made: Rig) -> None:
+        made.rows = ["x" * 1_000] * 6_000
+        for read_bytes in (0, 1, 100_000):
+            made.gate.clear()
+            reader, writer = await made.connect()
+            writer.write(GET.replace(b"/healthz", b"/status.json"))
+            if not read_bytes:  # it leaves before the page is made
+                await asyncio.sleep(0.05)
+                writer.transport.abort()
+                await asyncio.sleep(0.05)
+            made.gate.set()
+            if read_bytes:
+                async with asyncio.timeout(10):
+                    await reader.readexactly(read_bytes)
+                writer.transport.abort()
+            async with asyncio.timeout(10):
+                while made.server.connections or made.server._pages._unread_bytes:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        made.rows = []
+        streams = await made.connect()
+        assert await made.get(streams, GET.replace(b"/healthz", b"/status.json"))
+
+    with caplog.at_level("INFO"):
+        run(test)
+    assert not [record for record in caplog.records if record.exc_info or record.levelno >= 40]

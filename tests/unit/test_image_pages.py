@@ -206,7 +206,7 @@ def test_a_page_that_is_none_is_refused(change: dict[str, Any]) -> None:
         CONTROLLER_INSTALL.request.check({"descriptor": {}, "applied": [1, 0], "page": page})
     for operation in (IMAGE_PAGE, HEARTBEAT):
         with pytest.raises(RemoteProtocolError):
-            operation.check_answer({"leaders": {}, "seen": [1, 1, 1], "page": page})
+            operation.check_answer({"leaders": [], "seen": [1, 1, 1], "page": page})
 
 
 def test_an_image_beyond_all_bounds_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -316,7 +316,7 @@ class Heard:
 
     def serve(self, **told: Any) -> None:
         """Node 2 sends one."""
-        body = {"leaders": {}, "seen": [0, 0, 0], "generation": 1, "version": 0, **told}
+        body = {"leaders": [], "seen": [0, 0, 0], "generation": 1, "version": 0, **told}
         asyncio.run(self.heartbeat.serve(2, HEARTBEAT.request.check(body)))
 
     def note_own(self) -> None:

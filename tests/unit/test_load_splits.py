@@ -27,7 +27,7 @@ from lognode.partitions.model import LastOperation, Span
 from lognode.partitions.planner import Large, Planned, plan
 from lognode.raft.types import GroupId
 
-TOLD: Any = {"generation": 1, "version": 1, "leaders": {}, "seen": [0, 0, 0]}
+TOLD: Any = {"generation": 1, "version": 1, "leaders": [], "seen": [0, 0, 0]}
 
 BOUND = 1_000
 LOOKS = int(WINDOW_S / LOOK_S)

@@ -9,7 +9,6 @@ from typing import Any
 from lognode.client.protocol import Operation
 from lognode.client.protocol.peers import HEARTBEAT
 from lognode.node.heartbeat import Heartbeat
-from lognode.node.leaders import Told
 from lognode.node.sync_thread import SyncThread
 from lognode.node.view import View
 from lognode.partitions.metadata import Metadata
@@ -25,7 +24,7 @@ class Leader:
     ) -> dict[str, Any]:
         assert op is HEARTBEAT
         assert body["insecure"] is False
-        answer = {"page": None, "leaders": {}, "seen": [4, 7, 90], "insecure": {2: True}}
+        answer = {"page": None, "leaders": [], "seen": [4, 7, 90], "insecure": [[2, True]]}
         return op.check_answer(answer)
 
 
@@ -52,7 +51,7 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_pat
     heartbeat = Heartbeat(**parts)
 
     async def run() -> None:
-        view.learn_leaders({CONTROLLER_RANGE: Told(4, 0, 2)})
+        view.learn_leaders([(CONTROLLER_RANGE, 4, 0, 2)])
         assert view.elected(CONTROLLER_RANGE, 4) is None
         await heartbeat._ask()
         assert view.elected(CONTROLLER_RANGE, 4) == 2

@@ -43,8 +43,8 @@ def test_only_what_changed_since_a_number_travels() -> None:
     assert not table.since(number)
     table.learn(500, Told(1, 2, 2))
     table.learn(3, Told(1, 2, 3))
-    assert table.since(number) == {500: Told(1, 2, 2), 3: Told(1, 2, 3)}
-    assert table.since(number + 1) == {3: Told(1, 2, 3)}
+    assert table.since(number) == [[3, 1, 2, 3], [500, 1, 2, 2]]
+    assert table.since(number + 1) == [[3, 1, 2, 3]]
 
 
 def test_what_turned_out_wrong_is_forgotten_and_may_be_learnt_again() -> None:
@@ -81,13 +81,13 @@ def test_x29_whom_others_name_is_asked_and_not_taken_for_elected(tmp_path: Path)
     view = View(meta, sync, on_change=lambda: None, present=lambda node: node != 3)
     view.metadata.controller = replace(view.metadata.controller, generation=2, members=(1, 2, 3))
     assert view.elected(CONTROLLER_RANGE, 2) is None
-    view.learn_leaders({CONTROLLER_RANGE: Told(2, 0, 1)})
+    view.learn_leaders([(CONTROLLER_RANGE, 2, 0, 1)])
     assert view.leader(CONTROLLER_RANGE, 2) == 1
     assert view.elected(CONTROLLER_RANGE, 2) is None
-    view.learn_leaders({CONTROLLER_RANGE: Told(2, 1, 1)})
+    view.learn_leaders([(CONTROLLER_RANGE, 2, 1, 1)])
     assert view.elected(CONTROLLER_RANGE, 2) == 1
     assert view.elected(CONTROLLER_RANGE, 3) is None
-    view.learn_leaders({CONTROLLER_RANGE: Told(2, 2, 3)})
+    view.learn_leaders([(CONTROLLER_RANGE, 2, 2, 3)])
     assert view.elected(CONTROLLER_RANGE, 2) is None, "its node is missing"
     sync.close()
     meta.close()

@@ -16,7 +16,7 @@ from lognode.partitions.metadata import Metadata
 from lognode.partitions.planner import Planned
 from lognode.partitions.shrinking import Small
 
-TOLD: Any = {"generation": 1, "version": 1, "leaders": {}, "seen": [0, 0, 0]}
+TOLD: Any = {"generation": 1, "version": 1, "leaders": [], "seen": [0, 0, 0]}
 
 MIB = limits.MIB
 NOW, LONG_S, MERGE_S = 10_000.0, 9_999.0, 600.0

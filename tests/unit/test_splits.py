@@ -19,7 +19,7 @@ from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Span
 from lognode.partitions.planner import Large, Planned, plan
 
-TOLD: Any = {"generation": 1, "version": 1, "leaders": {}, "seen": [0, 0, 0]}
+TOLD: Any = {"generation": 1, "version": 1, "leaders": [], "seen": [0, 0, 0]}
 
 PARENT, LEFT, RIGHT = (1, 1), (1, 2), (2, 2)
 

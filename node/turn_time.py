@@ -1,0 +1,64 @@
+"""An event loop that measures the processor time of its turns.
+
+A turn takes as long on the clock as other processes let it. What the node itself does in a turn is
+the processor time of its thread. It holds up every connection, so no message of a client or of
+another node may buy much of it.
+"""
+
+import asyncio
+import selectors
+import time
+from typing import Final
+
+LONG_S: Final = 0.05
+"""Processor time of a turn that is counted as long."""
+
+
+class TurnTime:
+    """What the turns of a loop took. One thread runs the loop and reads these numbers."""
+
+    __slots__ = ("_longest_s", "_mark_s", "long_turns")
+
+    def __init__(self) -> None:
+        self.long_turns = 0
+        """Turns of over `LONG_S` since the start."""
+        self._longest_s = 0.0
+        self._mark_s = time.thread_time()
+
+    def ended(self) -> None:
+        """A turn ends here, and the next one begins: waiting takes no processor time."""
+        now_s = time.thread_time()
+        took_s, self._mark_s = now_s - self._mark_s, now_s
+        if took_s > self._longest_s:
+            self._longest_s = took_s
+        if took_s > LONG_S:
+            self.long_turns += 1
+
+    def take_longest_s(self) -> float:
+        """Return the processor time of the longest turn since the last call, in seconds."""
+        found, self._longest_s = self._longest_s, 0.0
+        return found
+
+
+class TimedLoop(asyncio.SelectorEventLoop):
+    """asyncio's loop. It asks its selector once a turn."""
+
+    def __init__(self) -> None:
+        self.turn_time = TurnTime()
+        super().__init__(_Selector(self.turn_time))
+
+
+class _Selector(selectors.DefaultSelector):
+    def __init__(self, turns: TurnTime) -> None:
+        super().__init__()
+        self._turn_ended = turns.ended
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._turn_ended()
+        return super().select(timeout)
+
+
+def of_running_loop() -> TurnTime:
+    """Return what measures the running loop. A loop of another class measures nothing: 0."""
+    loop = asyncio.get_running_loop()
+    return loop.turn_time if isinstance(loop, TimedLoop) else TurnTime()

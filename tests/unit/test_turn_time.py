@@ -1,0 +1,47 @@
+"""The loop of a node measures what its turns take of the processor, and not of the clock."""
+
+import asyncio
+import time
+
+from lognode.node import turn_time
+from lognode.node.turn_time import LONG_S, TimedLoop
+
+
+def busy(seconds: float) -> None:
+    """Take processor time."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def test_turns_of_much_processor_time_are_counted() -> None:
+    async def main() -> None:
+        turns = turn_time.of_running_loop()
+        await asyncio.sleep(0)
+        before = turns.long_turns
+        turns.take_longest_s()
+        for _ in range(3):
+            busy(1.2 * LONG_S)
+            await asyncio.sleep(0)
+        assert turns.long_turns == before + 3
+        assert turns.take_longest_s() > LONG_S
+        for _ in range(10):  # together long, one by one not
+            busy(0.2 * LONG_S)
+            await asyncio.sleep(0)
+        time.sleep(1.2 * LONG_S)  # noqa: ASYNC251  others have the processor
+        await asyncio.sleep(2 * LONG_S)
+        assert turns.long_turns == before + 3
+        assert 0 < turns.take_longest_s() < LONG_S
+
+    with asyncio.Runner(loop_factory=TimedLoop) as runner:
+        runner.run(main())
+
+
+def test_a_loop_of_another_class_measures_nothing() -> None:
+    async def main() -> None:
+        turns = turn_time.of_running_loop()
+        busy(1.2 * LONG_S)
+        await asyncio.sleep(0)
+        assert (turns.long_turns, turns.take_longest_s()) == (0, 0.0)
+
+    asyncio.run(main())
