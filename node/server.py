@@ -298,17 +298,10 @@ class Server:
 
     async def _audited(self, request: Request, work: Awaitable[Body]) -> Body:
         """Serve a request that administers, and record who asked for it (X7)."""
-        connection, error = request.connection, None
-        try:
-            return await work
-        except LognodeError as refusal:
-            error = refusal
-            raise
-        finally:
-            self._audit.asked(
-                connection.principal.name, connection.address, request.operation, request.body,
-                error,
-            )  # fmt: skip
+        connection = request.connection
+        return await self._audit.recorded(
+            connection.principal.name, connection.address, request.operation, request.body, work
+        )
 
     async def _paid(self, request: Request, paid: PaidHandler, *, in_turns: bool) -> Body:
         async def room_in_turn() -> None:
