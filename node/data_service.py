@@ -285,6 +285,24 @@ def _opened(data: bytes) -> PackedBatch | LognodeError:
         return CorruptData(error.message, outcome="not_applied")
 
 
+def _check_declared(batches: Sequence[PackedBatch]) -> None:
+    """Raise LimitExceeded for batches that are too much for one request together."""
+    values = sum(each.values_size for each in batches)
+    if values > limits.values_bytes_max:
+        raise LimitExceeded(
+            f"append of batches whose values have {values} bytes uncompressed; at most "
+            f"{limits.values_bytes_max} are allowed: send them in several requests",
+            limit="values_bytes_max", value=values, allowed=limits.values_bytes_max,
+        )  # fmt: skip
+    records = sum(each.records for each in batches)
+    if records > limits.request_records_max:
+        raise LimitExceeded(
+            f"append of batches with {records} records; at most {limits.request_records_max} are "
+            "allowed: send them in several requests",
+            limit="request_records_max", value=records, allowed=limits.request_records_max,
+        )  # fmt: skip
+
+
 def _append_small(
     replica: RangeReplica,
     batches: Sequence[bytes],
@@ -295,7 +313,9 @@ def _append_small(
     opened: Sequence[bytes | PackedBatch | LognodeError] = batches
     if len(batches) > 1:
         opened = list(map(_opened, batches))
-        if sum(each.values_size for each in opened if isinstance(each, PackedBatch)) > _SMALL_BYTES:
+        packed = [each for each in opened if isinstance(each, PackedBatch)]
+        _check_declared(packed)
+        if sum(each.values_size for each in packed) > _SMALL_BYTES:
             return None
     waiting: list[asyncio.Future[Body] | LognodeError] = []
     for each in opened:
@@ -323,13 +343,8 @@ def _append_steps(
     for data in others:
         opened.append(_opened(data))
         yield
-    declared = sum(each.values_size for each in opened if isinstance(each, PackedBatch))
-    if declared > limits.values_bytes_max:
-        raise LimitExceeded(
-            f"append of batches whose values have {declared} bytes uncompressed; at most "
-            f"{limits.values_bytes_max} are allowed: send them in several requests",
-            limit="values_bytes_max", value=declared, allowed=limits.values_bytes_max,
-        )  # fmt: skip
+    if len(opened) > 1:
+        _check_declared([each for each in opened if isinstance(each, PackedBatch)])
     waiting: list[asyncio.Future[Body] | LognodeError] = []
     for each in opened:
         if isinstance(each, LognodeError):

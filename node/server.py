@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+from ..client import limits
 from ..client.acceptor import UNREAD, Believed, ServerConnection
 from ..client.access import Access
 from ..client.errors import (
@@ -212,7 +213,9 @@ class Server:
         """The work that a request is."""
         operation, body = request.operation, request.body
         if operation is APPEND:
-            return self._data.append(body, request.allowed, payer)
+            if request.weight <= limits.answer_small_bytes:
+                return self._data.append(body, request.allowed, payer)
+            return _with_room(request.room, lambda: self._data.append(body, request.allowed, payer))
         if operation is FOLLOW:
             return self._follow(request, payer)
         if operation is JOIN:
