@@ -44,6 +44,7 @@ from .quotas import Payer
 from .range_replica import RangeReplica
 from .reads import READS, Read, show
 from .slices import InOrder
+from .trims import that_hide
 
 _READ_TIMEOUT_MAX_MS = 60_000
 _LAG_WAIT_S = 0.5
@@ -166,7 +167,8 @@ class DataService:
     # Removal.
 
     async def _remove(self, kind: int, body: Body) -> Body:
-        """Trim or delete keys, on the leader. Doing it twice is doing it once (S11)."""
+        """Trim or delete keys, on the leader. Doing it twice is doing it once (S11). A key without
+        an entry to remove keeps no floor."""
         replica = self.find(body)
         removals = [(key, before) for key, before in body["keys"]]
         span = replica.descriptor.span
@@ -177,6 +179,13 @@ class DataService:
             )
         if replica.proposed_bytes > limits.append_queue_bytes_max:
             raise Overloaded("the range's append queue is full", retry_after=0.05)
+        try:
+            removals = await that_hide(replica, removals)
+        except CorruptData as error:
+            self.on_damaged(replica, error)
+            raise self.damage_refusal(replica.gid, error.message, body["node"]) from None
+        if not removals:
+            return {}
         reply = await replica.propose_and_wait(kind, removals)
         if reply.get("status") == "error":
             raise from_wire(reply["error"])
