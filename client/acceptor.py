@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from . import limits, wire
+from .abandoned import Abandoned
 from .access import Access
 from .certificate import Certificate
 from .errors import (
@@ -127,13 +128,15 @@ class ServerConnection:
         tls: ListenTls | None,
         entropy: Callable[[int], bytes],
         budgets: NodeBudgets,
+        abandoned: Abandoned,
         sit: Callable[[], None],
         on_late: Callable[[], None],
         on_refused: "Refused",
     ) -> None:
-        """`sit` takes a seat among the connections whose handshake is done, or raises Overloaded;
-        `on_late` is told of a handshake that takes too long; `on_refused` of a connection that
-        ended before its handshake was done."""
+        """`abandoned` ends the requests that were given up. `sit` takes a seat among the
+        connections whose handshake is done, or raises Overloaded; `on_late` is told of a handshake
+        that takes too long; `on_refused` of a connection that ended before its handshake was
+        done."""
         self.hello: Hello | None = None
         self._tls = tls
         self._sit = sit
@@ -141,6 +144,7 @@ class ServerConnection:
         self._on_refused = on_refused
         self._handler = handler
         self._budgets = budgets
+        self._abandoned = abandoned
         self._secret = secret
         self._entropy = entropy
         self._transport = transport
@@ -154,6 +158,10 @@ class ServerConnection:
         self._principal: Principal | None = None
         self._believing: asyncio.Future[Access] | None = None
         self._requests: dict[int, Request] = {}
+        self._given_up: set[Request] = set()
+        """Requests that nobody waits for and whose work has not ended."""
+        self._is_gone = False
+        """Whether the socket is closed."""
         self._backlog: deque[tuple[Frame, int]] = deque()
         """What was received and waits for room; and what it costs."""
         self._meter: Meter
@@ -363,8 +371,13 @@ class ServerConnection:
         self._take_share(self.host)
 
     def gone(self) -> None:
-        """The socket is closed, and nothing is queued in it any more."""
-        self._meter.close()
+        """The socket is closed, and nothing is queued in it any more. What is kept for requests
+        that were given up is kept until their work has ended."""
+        self._is_gone = True
+        if self._given_up:
+            self._meter.leave()
+        else:
+            self._meter.close()
 
     def _admit(self) -> None:
         self._too_late.cancel()
@@ -414,12 +427,16 @@ class ServerConnection:
 
     @property
     def _may_serve(self) -> bool:
-        """Whether one more request may be served. The only one always may: its end makes room."""
-        return (
-            self._meter.may_start
-            and len(self._requests) < limits.requests_in_flight_max
-            and (not self._requests or self._meter.has_room())
-        )
+        """Whether one more request may be served. Requests of the principal that were given up
+        count until their work has ended. Besides these, the only one always may: its end makes
+        room."""
+        if not self._meter.may_start or len(self._requests) >= limits.requests_in_flight_max:
+            return False
+        given_up = 0 if self._abandoned.idle else self._abandoned.count(self.principal.name)
+        if given_up and len(self._requests) + given_up >= limits.requests_in_flight_max:
+            self._abandoned.wait(self.principal.name, self._go_on)
+            return False
+        return not self._requests or self._meter.has_room()
 
     def _one_way(self, kind: int, body: Body) -> None:
         """Give a one-way message to the handler. A malformed message ends its connection: there
@@ -495,6 +512,7 @@ class ServerConnection:
         elif error is None and not task.cancelled() and (body := task.result()) is not None:
             request.reply(body)
         request.leave_room()
+        self.work_ended(request)
 
     def _raised(self, request: Request, error: Exception) -> None:
         if isinstance(error, LognodeError):
@@ -507,15 +525,35 @@ class ServerConnection:
     def _cancel(self, request_id: int) -> None:
         request = self._requests.get(request_id)
         if request is not None:
-            request.abandon()
-            self._finished(request)
+            del self._requests[request_id]
+            self._give_up(request)
+
+    def _give_up(self, request: Request) -> None:
+        """Nobody waits for the answer. The end of its work makes room for other requests."""
+        request.give_up()
+        self._given_up.add(request)
+        self._abandoned.add(self.principal.name, request)
+
+    def work_ended(self, request: Request) -> None:
+        """The work of the request has ended, whether the request was given up or not."""
+        if request not in self._given_up:
+            return
+        self._given_up.remove(request)
+        self._abandoned.ended(self.principal.name, request)
+        request.leave_room()
+        self._meter.drop(request.size)
+        if self._backlog:
+            self._loop.call_soon(self._go_on)
+        if self._is_gone and not self._given_up:
+            self._meter.close()
 
     def _send(self, request_id: int, kind: int, body: Body) -> int:
         size = self._transport.send(request_id, kind, body)
         self._meter.sent()
         return size
 
-    def _finished(self, request: Request) -> None:
+    def finished(self, request: Request) -> None:
+        """The last frame of the request's answer was sent."""
         if self._requests.pop(request.request_id, None) is None:
             return
         self._meter.drop(request.size)
@@ -584,10 +622,13 @@ class ServerConnection:
             self._believing.cancel()
         if self._alive is not None:
             self._alive.cancel()
+        for _, size in self._backlog:
+            self._meter.drop(size)
         self._backlog.clear()
+        self._abandoned.leave(self.principal.name, self._go_on)
         requests, self._requests = self._requests, {}
         for request in requests.values():
-            request.abandon()
+            self._give_up(request)
         if self._open:
             self._handler.closed(self, error)
             return
@@ -620,7 +661,8 @@ async def serve(
     def connect(accepted: Accepted) -> ServerConnection:
         return ServerConnection(
             accepted, handler, secret=secret, tls=tls, entropy=entropy, budgets=shared,
-            sit=accepted.sit, on_late=partial(accepted.tell, "late"), on_refused=on_refused,
+            abandoned=listener.abandoned, sit=accepted.sit,
+            on_late=partial(accepted.tell, "late"), on_refused=on_refused,
         )  # fmt: skip
 
     listener = Listener(

@@ -23,14 +23,17 @@ class Lane:
         """What goes in one request: batches that wait for no other, in their order."""
         taken: list[AppendBatch] = []
         left: list[AppendBatch] = []
-        size = 0
+        size = records = 0
         for at, batch in enumerate(self.ready):
             if batch.after is not None and not batch.after.done.done():
                 left.append(batch)
                 continue
             size += batch.bytes
+            records += len(batch)
             if taken and (
-                len(taken) >= limits.request_batches_max or size > limits.batch_bytes_max
+                len(taken) >= limits.request_batches_max
+                or size > limits.batch_bytes_max
+                or records > limits.request_records_max
             ):
                 left += self.ready[at:]
                 break

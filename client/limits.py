@@ -22,6 +22,8 @@ values_bytes_max: Final = batch_bytes_max + value_bytes_max + 64 * KIB
 """Bytes of the packed and uncompressed values of a batch, and of all batches of one append
 request together."""
 batch_records_max: Final = 10_000
+request_records_max: Final = batch_records_max
+"""Records of all batches of one append request: its answer may have to list a seq for each."""
 removal_keys_max: Final = 32
 """Keys or spans of one trim or delete: applying it is one step."""
 log_name_bytes_max: Final = 128

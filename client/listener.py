@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from . import limits
+from .abandoned import Abandoned
 from .errors import IDLE, Overloaded, Unavailable
 from .incomplete import Incomplete
 from .listening import Entrance
@@ -55,6 +56,7 @@ class Listener:
             on_lack=lambda error: on_closed("lack", str(error)),
         )  # fmt: skip
         self.incomplete: Incomplete[Accepted] = Incomplete()
+        self.abandoned = Abandoned()
         self._connect = connect
         self._channel = channel
         self._seats: Seats[Accepted] = Seats(bounds, random.Random())
@@ -147,6 +149,7 @@ class Listener:
             accepted.close(Unavailable("this node stops", reason="stopping"))
         if closing:
             await asyncio.gather(*(accepted.wait_closed(1.0) for accepted in closing))
+        self.abandoned.end_now()
 
 
 class Accepted(FrameTransport, asyncio.BufferedProtocol):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from . import limits
-from .budget import Account, Budget, BudgetLimits, Pressed
+from .budget import Account, Budget, BudgetLimits, Pressed, Ticket
 from .fair_turns import FairTurns
 from .readers import Reader
 from .transport import FrameTransport
@@ -95,6 +95,8 @@ class Meter:
         self._reader = Reader()
         self._frame = 0
         """Bytes that are taken for the frame that has begun."""
+        self._ticket: Ticket | None = None
+        """While reading waits for room."""
 
     @property
     def principal(self) -> str:
@@ -123,7 +125,7 @@ class Meter:
             return not self.starves
         self.starves = not self._requests.take(0)
         if self.starves:
-            self._requests.wait(0, self.clock(), lambda: self._read_on(self._frame))
+            self._wait(0, self._frame)
         return not self.starves
 
     @property
@@ -193,13 +195,22 @@ class Meter:
             return True
         self.starves = not self._requests.take(wanted)
         if self.starves:
-            self._requests.wait(wanted, self.clock(), lambda: self._read_on(wanted))
+            self._wait(wanted, wanted)
         else:
             self._frame = wanted
         return not self.starves
 
+    def leave(self) -> None:
+        """The socket is closed: nothing is read or unsent any more. Requests are still served."""
+        if self._ticket is not None:
+            self._requests.cancel(self._ticket)
+        self._requests.give_back(self._frame)
+        self.answers.give_back(self._unsent)
+        self._frame = self._unsent = 0
+        self._on_room = _nothing
+
     def close(self) -> None:
-        """The socket is closed: nothing is held any more."""
+        """The socket is closed, and no request is served: nothing is held any more."""
         self.answers.close()
         self._requests.close()
         self._on_room = _nothing  # its owner refers to this meter
@@ -209,8 +220,12 @@ class Meter:
         """Whether the requests that are here leave no room for others."""
         return self._requests.held > limits.frame_free_bytes and self._requests.is_tight
 
+    def _wait(self, size: int, frame: int) -> None:
+        """Wait for room for so many bytes, with which the frame has that room."""
+        self._ticket = self._requests.wait(size, self.clock(), lambda: self._read_on(frame))
+
     def _read_on(self, frame: int) -> None:
-        self.starves, self._frame = False, frame
+        self.starves, self._frame, self._ticket = False, frame, None
         self._on_room()
 
 

@@ -105,6 +105,12 @@ class PackedBatch(NamedTuple):
     fields: list[Any]
 
     @property
+    def records(self) -> int:
+        """The declared number of records."""
+        records: int = self.fields[1]
+        return records
+
+    @property
     def producer(self) -> int:
         """The id of the producer; 0: no producer."""
         producer: int = self.fields[2]

@@ -33,6 +33,7 @@ class Request:
         "answered",
         "body",
         "connection",
+        "given_up",
         "on_cancel",
         "on_sent",
         "operation",
@@ -63,8 +64,13 @@ class Request:
         self.size = connection._meter.keep(memory, self.weight)
         """What it costs as a request."""
         self.answered = False
+        """Whether no more is sent."""
+        self.given_up = False
+        """Whether the asker has cancelled the request or has gone. The work of the request may go
+        on for a few turns of the loop."""
         self.on_cancel: Callable[[], None] | None = None
-        """Called when the asker gives up or goes away; a coroutine's task is cancelled besides."""
+        """Called when the work of a request that was given up is to end; a coroutine's task is
+        cancelled besides."""
         self.on_sent: Callable[[int, Body], None] | None = None
         """Called with the bytes and the body of each frame of the answer."""
         self.task: asyncio.Future[Body | None] | None = None
@@ -121,6 +127,9 @@ class Request:
         The room is kept until the answer or the push was sent, or `leave_room` is called. A small
         answer needs none. What is made without room counts once it is sent.
         """
+        if self.given_up:  # nothing is made for nobody
+            self.end_work()
+            await asyncio.sleep(0)
         if self.weight <= limits.answer_small_bytes or self._room or self.answered:
             return
         meter = self.connection._meter
@@ -147,23 +156,28 @@ class Request:
         if room:
             self.connection._meter.answers.give_back(room)
 
-    def abandon(self) -> None:
-        """The asker has gone: no answer will be sent."""
-        if self.answered:
-            return
-        self.answered = True
+    def give_up(self) -> None:
+        """The asker has gone: no answer will be sent. `end_work` is called in a later turn."""
+        self.answered = self.given_up = True
+
+    def end_work(self) -> None:
+        """End what serves the request that was given up."""
         self._notify()
-        if self.on_cancel is not None:
-            self.on_cancel()
-        if self.task is not None:
-            self.task.cancel()
+        try:
+            if self.on_cancel is not None:
+                self.on_cancel()
+        finally:
+            if self.task is None:
+                self.connection.work_ended(self)
+            else:
+                self.task.cancel()
 
     def _last(self, kind: int, body: Body) -> None:
         if not self.answered:
             self._send(kind, body)
             self.answered = True
             self._notify()
-            self.connection._finished(self)
+            self.connection.finished(self)
 
     def _send(self, kind: int, body: Body) -> int:
         size = self.connection._send(self.request_id, kind, body)

@@ -12,8 +12,10 @@ texts whose names are in `TOLD`.
 This module does no I/O: `emit` takes what it makes.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from ..client.errors import LognodeError
@@ -21,6 +23,10 @@ from ..client.protocol import Operation
 from ..partitions import commands
 
 OK: Final = "OK"
+CANCELLED: Final = "CANCELLED"
+"""The client cancelled the request or its connection ended; the request may have been done."""
+INTERNAL: Final = "INTERNAL"
+"""A bug ended the request; the request may have been done."""
 TOLD: Final = frozenset(
     {"op", "name", "log", "state", "address", "http", "zone", "id", "principal", "cleanup", "verbs",
      "class", "invite", "by"}
@@ -58,15 +64,37 @@ class Audit:
         self._emit = emit
         self._refusals: dict[tuple[str, str, str], _Refusals] = {}
 
+    async def recorded(
+        self, principal: str, address: str, operation: Operation, body: Mapping[str, Any],
+        work: Awaitable[dict[str, Any]],
+    ) -> dict[str, Any]:  # fmt: skip
+        """Do the work of a request that administers, and record the request with its outcome,
+        whatever it is."""
+        asked = partial(self.asked, principal, address, operation, body)
+        try:
+            answer = await work
+        except LognodeError as error:
+            asked(error)
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            asked(None, CANCELLED)
+            raise
+        except BaseException:
+            asked(None, INTERNAL)
+            raise
+        asked(None)
+        return answer
+
     def asked(
         self, principal: str, address: str, operation: Operation, body: Mapping[str, Any],
-        error: LognodeError | None,
+        error: LognodeError | None, outcome: str = OK,
     ) -> None:  # fmt: skip
         """Record a request that administers, served or refused by its handler. Those that changed
-        nothing are counted like those that their principal may not make."""
+        nothing are counted like those that their principal may not make. `outcome` tells how a
+        request ended that has no error."""
         record = {
             "event": "request", "operation": operation.name, "principal": principal,
-            "address": address, "about": shown(body), **_outcome(error),
+            "address": address, "about": shown(body), **_outcome(error, outcome),
         }  # fmt: skip
         if error is None or error.outcome != "not_applied":
             self._emit(record)
@@ -144,7 +172,7 @@ def _told(name: object, value: object, depth: int) -> object:
     return _HIDDEN
 
 
-def _outcome(error: LognodeError | None) -> Record:
+def _outcome(error: LognodeError | None, outcome: str = OK) -> Record:
     if error is None:
-        return {"outcome": OK}
+        return {"outcome": outcome}
     return {"outcome": error.code, "message": error.message[:_TEXT_CHARS]}

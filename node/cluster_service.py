@@ -40,6 +40,7 @@ from .images import Images
 from .metadata_service import MetadataService
 from .producer_service import ProducerService
 from .recoveries import Recoveries
+from .slices import stepped
 from .view import View
 
 _DEADLINE_S = 10.0
@@ -157,8 +158,10 @@ class ClusterService:
             for node in metadata.nodes
             if node != self._node_id() and self._connection(node) is None
         }
-        found = health.reasons(
-            metadata, view.elected, nodes, view.damaged, self._room.short, unreachable
+        found = await stepped(
+            health.reasons(
+                metadata, view.elected, nodes, view.damaged, self._room.short, unreachable
+            )
         )
         return {"ok": not found, "reasons": found}
 

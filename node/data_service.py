@@ -45,6 +45,7 @@ from .quotas import Payer
 from .range_replica import RangeReplica
 from .reads import READS, Read, show
 from .slices import InOrder
+from .trims import that_hide
 
 _READ_TIMEOUT_MAX_MS = 60_000
 _LAG_WAIT_S = 0.5
@@ -167,7 +168,8 @@ class DataService:
     # Removal.
 
     async def _remove(self, kind: int, body: Body) -> Body:
-        """Trim or delete keys, on the leader. Doing it twice is doing it once (S11)."""
+        """Trim or delete keys, on the leader. Doing it twice is doing it once (S11). A key without
+        an entry to remove keeps no floor."""
         replica = self.find(body)
         removals = [(key, before) for key, before in body["keys"]]
         span = replica.descriptor.span
@@ -178,6 +180,13 @@ class DataService:
             )
         if replica.proposed_bytes > limits.append_queue_bytes_max:
             raise Overloaded("the range's append queue is full", retry_after=0.05)
+        try:
+            removals = await that_hide(replica, removals)
+        except CorruptData as error:
+            self.on_damaged(replica, error)
+            raise self.damage_refusal(replica.gid, error.message, body["node"]) from None
+        if not removals:
+            return {}
         reply = await replica.propose_and_wait(kind, removals)
         if reply.get("status") == "error":
             raise from_wire(reply["error"])
@@ -286,6 +295,24 @@ def _opened(data: bytes) -> PackedBatch | LognodeError:
         return CorruptData(error.message, outcome="not_applied")
 
 
+def _check_declared(batches: Sequence[PackedBatch]) -> None:
+    """Raise LimitExceeded for batches that are too much for one request together."""
+    values = sum(each.values_size for each in batches)
+    if values > limits.values_bytes_max:
+        raise LimitExceeded(
+            f"append of batches whose values have {values} bytes uncompressed; at most "
+            f"{limits.values_bytes_max} are allowed: send them in several requests",
+            limit="values_bytes_max", value=values, allowed=limits.values_bytes_max,
+        )  # fmt: skip
+    records = sum(each.records for each in batches)
+    if records > limits.request_records_max:
+        raise LimitExceeded(
+            f"append of batches with {records} records; at most {limits.request_records_max} are "
+            "allowed: send them in several requests",
+            limit="request_records_max", value=records, allowed=limits.request_records_max,
+        )  # fmt: skip
+
+
 def _append_small(
     replica: RangeReplica,
     batches: Sequence[bytes],
@@ -296,7 +323,9 @@ def _append_small(
     opened: Sequence[bytes | PackedBatch | LognodeError] = batches
     if len(batches) > 1:
         opened = list(map(_opened, batches))
-        if sum(each.values_size for each in opened if isinstance(each, PackedBatch)) > _SMALL_BYTES:
+        packed = [each for each in opened if isinstance(each, PackedBatch)]
+        _check_declared(packed)
+        if sum(each.values_size for each in packed) > _SMALL_BYTES:
             return None
     waiting: list[asyncio.Future[Body] | LognodeError] = []
     for each in opened:
@@ -324,13 +353,8 @@ def _append_steps(
     for data in others:
         opened.append(_opened(data))
         yield
-    declared = sum(each.values_size for each in opened if isinstance(each, PackedBatch))
-    if declared > limits.values_bytes_max:
-        raise LimitExceeded(
-            f"append of batches whose values have {declared} bytes uncompressed; at most "
-            f"{limits.values_bytes_max} are allowed: send them in several requests",
-            limit="values_bytes_max", value=declared, allowed=limits.values_bytes_max,
-        )  # fmt: skip
+    if len(opened) > 1:
+        _check_declared([each for each in opened if isinstance(each, PackedBatch)])
     waiting: list[asyncio.Future[Body] | LognodeError] = []
     for each in opened:
         if isinstance(each, LognodeError):

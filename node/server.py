@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+from ..client import limits
 from ..client.acceptor import UNREAD, Believed, ServerConnection
 from ..client.access import Access
 from ..client.errors import (
@@ -212,7 +213,9 @@ class Server:
         """The work that a request is."""
         operation, body = request.operation, request.body
         if operation is APPEND:
-            return self._data.append(body, request.allowed, payer)
+            if request.weight <= limits.answer_small_bytes:
+                return self._data.append(body, request.allowed, payer)
+            return _with_room(request.room, lambda: self._data.append(body, request.allowed, payer))
         if operation is FOLLOW:
             return self._follow(request, payer)
         if operation is JOIN:
@@ -298,17 +301,10 @@ class Server:
 
     async def _audited(self, request: Request, work: Awaitable[Body]) -> Body:
         """Serve a request that administers, and record who asked for it (X7)."""
-        connection, error = request.connection, None
-        try:
-            return await work
-        except LognodeError as refusal:
-            error = refusal
-            raise
-        finally:
-            self._audit.asked(
-                connection.principal.name, connection.address, request.operation, request.body,
-                error,
-            )  # fmt: skip
+        connection = request.connection
+        return await self._audit.recorded(
+            connection.principal.name, connection.address, request.operation, request.body, work
+        )
 
     async def _paid(self, request: Request, paid: PaidHandler, *, in_turns: bool) -> Body:
         async def room_in_turn() -> None:

@@ -9,12 +9,13 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import filterfalse, repeat
 from typing import Any, Final, NamedTuple
 
 from ..client import limits
 from ..client.errors import Fenced, LimitExceeded, LognodeError, OutOfOrder, Overloaded
 from ..client.records import Batch
+from .late_numbers import LateNumbers
 from .number_runs import NumberRuns, united_runs
 from .spans import Span, has
 
@@ -75,9 +76,9 @@ class Row:
     """Those that the base had with which this replica began."""
     ordered: list[int] = field(default_factory=list)
     """The numbers in `applied`, ascending, without those in `late`."""
-    late: list[int] = field(default_factory=list)
-    """Numbers that came after higher ones, in any order: to sort them in costs as much as all that
-    is remembered, so they wait until they are many."""
+    late: LateNumbers = field(default_factory=LateNumbers)
+    """Numbers that came after higher ones: to sort them in costs as much as all that is remembered,
+    so they wait until they are many."""
     elders: list[Elder] = field(default_factory=list)
     """Of older epochs: nearly always none. `highest` is not below theirs."""
 
@@ -138,7 +139,7 @@ class Row:
         self.low = max(self.low, low)
         if self.elders:
             self.elders = [e for e in self.elders if max(e.low, e.highest + 1) > self.low]
-        settled = bisect_left(self.ordered, self.low) + sum(map(self.low.__gt__, self.late))
+        settled = bisect_left(self.ordered, self.low) + self.late.below(self.low)
         inherited = self.inherited
         passed = inherited.below(self.low) if inherited.count else 0
         if 2 * (settled + passed) > self.count + _SETTLED_KEPT:
@@ -154,7 +155,8 @@ class Row:
         if numbers[0] > self.highest:
             self.ordered.extend(numbers)
         else:  # late: an earlier attempt was lost
-            self.late.extend(numbers)
+            for number in numbers:
+                self.late.add(number)
             if len(self.late) > max(_LATE_MIN, len(self.ordered) // _LATE_PART):
                 self._sort_late_in()
         self.highest = max(self.highest, numbers[-1])
@@ -269,8 +271,10 @@ class Producers:
             # All new, as nearly always: few records follow one of their key that is not settled.
             end = low + limits.producer_window_max
             wanted = {prev for prev in prevs or () if low <= prev < end}
-            # A set of any numbers that a client likes takes as long as the client likes.
-            if max(prevs or (0,)) < end and None not in map(row.seq_of, wanted - applied.keys()):
+            # A set of any numbers that a client likes takes as long as the client likes. Each is
+            # looked up: to subtract `applied` from them would go through all that is applied.
+            missing = filterfalse(applied.__contains__, wanted)
+            if max(prevs or (0,)) < end and None not in map(row.seq_of, missing):
                 return None
         fresh: list[int] = []
         earlier: set[int] = set()

@@ -35,6 +35,8 @@ from .turns import LOOKUP_COST
 
 Reply = dict[str, Any]
 _HASH_BYTES = 16
+_POSITIONS = tuple(range(limits.batch_records_max))
+"""Replies share these numbers: each number by itself takes 32 bytes."""
 
 
 class Seal(NamedTuple):
@@ -302,7 +304,7 @@ class RangeState(BandReads):
             "status": "ok",
             "seqs": seqs,
             "timestamp_ms": self.last_timestamp_ms,
-            "duplicates": [i for i in range(batch.count) if i not in settled],
+            "duplicates": [i for i in _positions(batch.count) if i not in settled],
         }
         if refused:
             reply["refused"], reply["actual"] = list(refused), list(refused.values())
@@ -469,6 +471,11 @@ def _mismatch(batch: Batch, refused: Mapping[int, int]) -> SequenceMismatch:
         f"the key's last seq is {actual}, not {expected}",
         key=batch.keys[position], expected=expected, actual=actual,
     )  # fmt: skip
+
+
+def _positions(count: int) -> Sequence[int]:
+    """The positions in a batch of so many records."""
+    return _POSITIONS[:count] if count <= len(_POSITIONS) else range(count)
 
 
 def _batch(data: bytes) -> Batch | CorruptData:

@@ -17,7 +17,7 @@ from .page import Page
 from .removal import Removal
 from .segment_writer import SegmentInfo
 from .segments import SegmentStore
-from .turns import NotPrepared, TurnOver
+from .turns import LOOKUP_COST, NotPrepared, TurnOver
 
 
 class Reads(Held):
@@ -101,6 +101,14 @@ class Reads(Held):
         if seq >= before or not cutoff_ms:
             return seq
         return seq if self.first_visible(key, view, seq) == seq else 0
+
+    def shows_below(self, key: bytes, before: int) -> bool:
+        """Whether the key has an entry below the seq `before`."""
+        self.store.spend(LOOKUP_COST)
+        low = self.first_visible(key, self.removal.view)
+        return low < before and any(
+            home.count(key, low, before) for home in self.homes_of(key, low, before)
+        )
 
     def count(
         self, key: bytes, start: int = 1, end: int | None = None, *, as_of: str | None = None

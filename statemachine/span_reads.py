@@ -74,9 +74,10 @@ class SpanReads(Reads):
             for info in self.manifest
             if info.within(span) is not None and info.end_seq > least
         ]
+        surely = not view.hides and view.through is None
         for memtable in self.memtables():
             keys = memtable.keys_after(prefix, start_after)
-            sources.append(zip(keys, repeat(not view.hides), strict=False))
+            sources.append(zip(keys, repeat(surely), strict=False))
         found: list[bytes] = []
         room = _KEYS_A_STEP
         for key, homes in groupby(heapq.merge(*sources), _first):

@@ -112,11 +112,13 @@ class RangeReplica(Member):
             answer({"status": "error", "hint": group.leader})
         elif body["op"] == "remove":
             kind, payload = body["command"]
+            if kind in (commands.TRIM_KEYS, commands.DELETE_KEYS):
+                self._read(partial(self._trim, kind, payload), answer)
+                return
             if kind == commands.TAKE_LEASE:
                 log_ms = max(self.host.wall_ms(), self.store.state.last_timestamp_ms)
                 payload = [*payload, log_ms + _LEASE_MS]
-            command = commands.encode(kind, self.host.wall_ms(), payload)
-            self.propose(command, partial(self._appended, [partial(self._removed, answer)]))
+            self._propose_removal(kind, payload, answer)
         else:
             try:
                 self.store.admit(body["batch"])
@@ -129,6 +131,20 @@ class RangeReplica(Member):
             self._queue.append((body["batch"], answer))
             if len(self._queue) == 1:
                 self.host.later(_LINGER_S, self._propose_queue)
+
+    def _trim(self, kind: int, trims: Sequence[tuple[bytes, int]], answer: Answer) -> None:
+        """Keys that show nothing to be hidden are left out of the command, as by a node."""
+        hiding = [trim for trim in trims if self.store.state.shows_below(*trim)]
+        if not hiding:
+            self._removed(answer, {"status": "ok"})
+        elif self.group.role != "leader" or self._seal_proposed:
+            answer({"status": "error", "hint": self.group.leader})
+        else:
+            self._propose_removal(kind, hiding, answer)
+
+    def _propose_removal(self, kind: int, payload: Sequence[Any], answer: Answer) -> None:
+        command = commands.encode(kind, self.host.wall_ms(), payload)
+        self.propose(command, partial(self._appended, [partial(self._removed, answer)]))
 
     def _removed(self, answer: Answer, reply: Reply) -> None:
         """A removal goes as far as the range does, in keys and in seqs."""

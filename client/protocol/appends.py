@@ -35,18 +35,26 @@ _RESULT: Final = Record(
 _KEYS: Final = Array(Row(key=KEY, before=SEQ), limits.removal_keys_max, 1, limit="removal_keys_max")
 
 
+_LISTED_BYTES: Final = 13
+"""Of a record in an answer: a position, and the seq of a duplicate or the last seq of its key."""
+
+
 def _results_bytes(body: dict[str, object]) -> int:
-    batches = body["batches"]
-    count = len(batches) if isinstance(batches, list) else 0
-    # A batch of fresh records has its first seq, one with duplicates a seq each.
-    return SMALL_BYTES + count * limits.KIB + 10 * limits.batch_records_max
+    found = body["batches"]
+    batches: list[bytes] = found if isinstance(found, list) else []
+    # A batch of fresh records has its first seq, one with duplicates a seq each. A record has two
+    # bytes at least: those of its key.
+    records = min(limits.request_records_max, sum(map(len, batches)) // 2)
+    return SMALL_BYTES + len(batches) * limits.KIB + _LISTED_BYTES * records
 
 
 APPEND: Final = Operation(
     "append", 32,
     "Append batches in their order; each batch has its own result. A batch whose records are each "
     "by themselves names the records whose conditions did not hold in `refused`, and the last seqs "
-    "of their keys in `actual`. With authorisation, `grant` is that of the batches' producer ids.",
+    "of their keys in `actual`. "
+    f"The batches have at most {limits.request_records_max:,} records together. "
+    "With authorisation, `grant` is that of the batches' producer ids.",
     Sender.CLIENT, Permission.APPEND, Retry.IDEMPOTENT,
     Record({
         **GROUP,

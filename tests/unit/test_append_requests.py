@@ -13,9 +13,12 @@ from loose_operations import asked
 from storage_node import StorageNode, descriptor, numbered_batch, one_life
 
 from lognode.client import limits
+from lognode.client.appends import AppendBatch
 from lognode.client.errors import LimitExceeded
+from lognode.client.lanes import Lane
 from lognode.client.protocol.appends import APPEND
 from lognode.client.records import encode_batch, open_batch
+from lognode.client.retry import Attempts
 from lognode.node.data_service import DataService
 from lognode.node.metrics import Metrics
 from lognode.node.range_replica import RangeReplica
@@ -91,11 +94,63 @@ def test_what_batches_declare_is_added_up_before_any_is_unpacked(tmp_path: Path)
     served(tmp_path, test)
 
 
-def test_the_most_that_an_honest_client_sends_at_once_is_taken(tmp_path: Path) -> None:
-    """A client counts keys, values and headers, and not what packing adds."""
+def test_X1_an_answer_lists_at_most_10_000_seqs(tmp_path: Path) -> None:
+    """20 batches of duplicates made an answer of 200,000 seqs; six such answers took 281 MiB."""
 
     async def test(service: DataService, replica: RangeReplica) -> None:
-        sizes = [10_000] * 100
+        batches = [batch(1 + 1_000 * n, 1_000) for n in range(10)]
+        await service.append(request(*batches))
+        for small in (True, False):
+            more = batch(1, 1) if small else batch(1, 1, [bytes(100_000)])
+            with pytest.raises(LimitExceeded) as caught:
+                await service.append(request(*batches, more))
+            assert (caught.value.limit, caught.value.outcome) == (
+                "request_records_max", "not_applied",
+            )  # fmt: skip
+        assert replica.applied_index == replica.raft_log.last_index
+        asked_again = request(*batches)
+        answer = await service.append(asked_again)
+        assert sum(len(each["seqs"]) for each in answer["results"]) == limits.request_records_max
+        assert replica.state.next_seq == 10_001
+        assert len(msgpack.packb(answer)) <= APPEND.answer_bytes(asked_again)
+
+    served(tmp_path, test)
+
+
+def test_X1_the_answer_to_a_small_append_is_paid_for_with_its_request() -> None:
+    assert APPEND.answer_bytes(request(batch(1, 100))) < limits.answer_small_bytes
+    assert APPEND.answer_bytes(request(batch(1, 10_000))) > limits.answer_small_bytes
+
+
+def test_X1_the_most_that_is_listed_of_a_record_fits_its_answer() -> None:
+    keys = [b"k"] * 10_000
+    smallest = encode_batch(keys, [None] * 10_000, producer=7, epoch=1, low=1, numbers=1)
+    most = [2**63 - 1] * 10_000
+    for listed in (
+        {"seqs": most, "duplicates": list(range(10_000))},
+        {"seqs": [None] * 10_000, "refused": list(range(10_000)), "actual": most},
+    ):
+        result = {"status": "ok", "timestamp_ms": 2**63 - 1, **listed}
+        size = len(msgpack.packb({"results": [result]}))
+        assert size <= APPEND.answer_bytes(request(smallest))
+
+
+def test_a_client_sends_no_more_records_in_a_request_than_a_node_takes() -> None:
+    future: Any = None
+    lane, sizes = Lane(), [6_000, 4_000, 10_000, 1, 9_999, 1]
+    for size in sizes:
+        made = AppendBatch(Attempts("append", 0.0, writes=True), future)
+        made.keys.extend([b"k"] * size)
+        lane.ready.append(made)
+    taken = []
+    while lane.ready:
+        taken.append([len(each) for each in lane.take()])
+    assert taken == [[6_000, 4_000], [10_000], [1, 9_999], [1]]
+
+
+def test_the_most_that_an_honest_client_sends_at_once_is_taken(tmp_path: Path) -> None:
+    async def test(service: DataService, replica: RangeReplica) -> None:
+        sizes = [100] * 100
         batches, number = [], 1
         for count in sizes:
             batches.append(
@@ -104,7 +159,7 @@ def test_the_most_that_an_honest_client_sends_at_once_is_taken(tmp_path: Path) -
                 )
             )
             number += count
-        assert sum(sizes) > limits.batch_bytes_max * 0.95
+        assert sum(sizes) == limits.request_records_max
         answer = await service.append(request(*batches))
         assert all(each["status"] == "ok" for each in answer["results"])
         assert replica.state.next_seq == number
@@ -114,7 +169,7 @@ def test_the_most_that_an_honest_client_sends_at_once_is_taken(tmp_path: Path) -
 
 def test_a_long_request_leaves_the_loop_to_others(tmp_path: Path) -> None:
     async def test(service: DataService, replica: RangeReplica) -> None:
-        batches = [batch(1 + 10_000 * n, 10_000) for n in range(150)]
+        batches = [batch(1 + 200 * n, 200) for n in range(50)]
         longest_s, before = 0.0, time.thread_time()
         task = asyncio.create_task(service.append(request(*batches)))
         while not task.done():
@@ -132,15 +187,15 @@ def test_S4_requests_of_a_producer_are_taken_in_their_order(tmp_path: Path) -> N
     """The first takes several turns of the loop, and the second would overtake it."""
 
     async def test(service: DataService, replica: RangeReplica) -> None:
-        first = [batch(1 + 10_000 * n, 10_000) for n in range(10)]
+        first = [batch(1 + 1_000 * n, 1_000) for n in range(10)]
         tasks = [
             asyncio.create_task(service.append(request(*first))),
-            asyncio.create_task(service.append(request(numbered_batch(100_001, [b"key"])))),
-            asyncio.create_task(service.append(request(numbered_batch(100_002, [b"key"])))),
+            asyncio.create_task(service.append(request(numbered_batch(10_001, [b"key"])))),
+            asyncio.create_task(service.append(request(numbered_batch(10_002, [b"key"])))),
         ]
         answers = [(await task)["results"] for task in tasks]
         seqs = [each["first_seq"] for results in answers for each in results]
-        assert seqs == [*range(1, 100_001, 10_000), 100_001, 100_002]
+        assert seqs == [*range(1, 10_001, 1_000), 10_001, 10_002]
 
     served(tmp_path, test)
 

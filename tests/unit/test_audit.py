@@ -1,12 +1,14 @@
 """X7: what is recorded of requests, commands and refusals, and what never is."""
 
+import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
 from lognode.client.errors import LogNotFound, Timeout, Unauthorized
 from lognode.client.protocol.cluster import CREATE_LOG, DELETE_LOG, NODE_REKEY
-from lognode.node.audit import OK, Audit, shown
+from lognode.node.audit import CANCELLED, INTERNAL, OK, Audit, shown
 from lognode.partitions import commands
 
 DENIED = Unauthorized("the token does not allow admin")
@@ -36,6 +38,44 @@ def test_X7_a_request_that_administers_is_recorded_with_who_and_outcome() -> Non
     }  # fmt: skip
     assert second["outcome"] == "LOG_NOT_FOUND"
     assert second["message"] == "there is no log 'x'"
+
+
+async def ended(work: Awaitable[dict[str, Any]], *, cancel: bool = False) -> str:
+    """The recorded outcome of a request with that work."""
+    kept = Kept()
+    request = asyncio.ensure_future(
+        kept.audit.recorded("ann", "10.0.0.1:5000", NODE_REKEY, {"node": 1}, work)
+    )
+    await asyncio.sleep(0)
+    if cancel:
+        request.cancel()
+    await asyncio.wait([request])
+    if not request.cancelled():
+        request.exception()
+    (record,) = kept.records
+    return str(record["outcome"])
+
+
+def test_X7_a_request_is_recorded_with_the_outcome_that_it_had() -> None:
+    """Requests that a bug or the client ended were recorded as served."""
+
+    async def served() -> dict[str, Any]:
+        return {}
+
+    async def bug() -> dict[str, Any]:
+        raise ZeroDivisionError
+
+    async def refused() -> dict[str, Any]:
+        raise DENIED
+
+    async def outcomes() -> list[str]:
+        endless = asyncio.get_running_loop().create_future()
+        return [
+            await ended(served()), await ended(refused()), await ended(bug()),
+            await ended(endless, cancel=True),
+        ]  # fmt: skip
+
+    assert asyncio.run(outcomes()) == [OK, DENIED.code, INTERNAL, CANCELLED]
 
 
 def test_X7_a_metadata_command_is_recorded_with_the_node_that_proposed_it() -> None:

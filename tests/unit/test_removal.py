@@ -1,5 +1,6 @@
 """Removal by command: what it hides, what it keeps, and what it costs in memory."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -377,3 +378,55 @@ def test_spans_are_bounded_and_join_when_they_are_equal() -> None:
     assert removal.trim_spans([(b"", None, 1 << 20)]) is None
     assert removal.marks.spans == 1
     assert Marks.from_wire(removal.marks.to_wire()) != Marks()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_S6_trims_that_hide_nothing_may_be_left_out(tmp_path: Path, seed: int) -> None:
+    """Two ranges get the same commands, but that one gets no trim of a key that shows nothing below
+    the trim's seq. All readers see the same in both, with leases and without."""
+    rng, keys = random.Random(seed), [b"a", b"b", b"c", b"d"]
+    for name in ("all", "some"):
+        (tmp_path / name).mkdir()
+    full, sparse = Range(tmp_path / "all"), Range(tmp_path / "some")
+    leases: list[str] = []
+    left_out = kept = 0
+    for at in range(150):
+        both = rng.choice(("append", "append", "append", "flush", "compact", "lease", "crash"))
+        if rng.random() < 0.3:
+            key, before = rng.choice(keys), rng.randrange(1, full.state.next_seq + 1)
+            kind = rng.choice((commands.TRIM_KEYS, commands.DELETE_KEYS))
+            full.do(kind, [[key, before]], ms=at)
+            if sparse.state.shows_below(key, before):
+                sparse.do(kind, [[key, before]], ms=at)
+                kept += 1
+            else:
+                left_out += 1
+        elif both == "append":
+            chosen, value = rng.choices(keys, k=rng.randrange(1, 4)), rng.choice((b"v", None))
+            snapshot = rng.random() < 0.2
+            for range_ in (full, sparse):
+                range_.append(*chosen, ms=at, value=value, snapshot=snapshot)
+        elif both == "compact":
+            mode = rng.choice((commands.COMPACT, commands.SNAPSHOT))
+            before = rng.randrange(1, full.state.next_seq + 1)
+            span, retention_ms = rng.choice(([b"", None], [b"b", b"d"])), rng.choice((0, 20))
+            for range_ in (full, sparse):
+                range_.do(commands.COMPACT_TO, [*span, before, mode, retention_ms], ms=at)
+        elif both == "lease" and len(leases) < 3 and full.state.next_seq > 1:
+            leases.append(f"lease-{at}")
+            through = full.state.next_seq - 1
+            for range_ in (full, sparse):
+                taken = range_.do(
+                    commands.TAKE_LEASE, [leases[-1], b"", None, through, HOUR_MS], ms=at
+                )
+                assert taken["status"] == "ok"
+        elif both == "flush":
+            rng.choice((full, sparse)).flush()
+        elif both == "crash":
+            rng.choice((full, sparse)).crash()
+        for key in keys:
+            for lease in (None, *leases):
+                assert full.seqs(key, lease) == sparse.seqs(key, lease)
+    assert left_out
+    assert kept
+    assert sparse.state.removal.rows <= full.state.removal.rows

@@ -2,6 +2,7 @@
 
 import gc
 import random
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import msgpack
 import pytest
 
 from lognode.client import limits
-from lognode.client.records import encode_batch
+from lognode.client.records import decode_batch, encode_batch
 from lognode.statemachine import builder as builder_module
 from lognode.statemachine import commands
 from lognode.statemachine.builder import Builder
 from lognode.statemachine.column_cache import ColumnCache
-from lognode.statemachine.producers import Row
+from lognode.statemachine.late_numbers import LateNumbers
+from lognode.statemachine.producers import Producers, Row
 from lognode.statemachine.range_state import RangeState
 from lognode.statemachine.segments import SegmentStore
 
@@ -139,7 +141,7 @@ def test_S8_numbers_that_come_late_are_known_and_forgotten_as_others(tmp_path: P
     assert applied([100, 200, 350])["first_seq"] == 3
     assert applied([100, 200, 300, 350, 400])["seqs"] == [3, 4, 1, 5, 2]
     row = state.producers.rows[7]
-    assert (row.ordered, row.late) == ([300, 400], [100, 200, 350])
+    assert (row.ordered, sorted(row.late)) == ([300, 400], [100, 200, 350])
     again = Row.from_wire(row.to_wire())
     assert again.numbers() == row.numbers() == row.applied
     applied([*range(500, 600)], low=400)
@@ -189,6 +191,44 @@ def test_S8_a_row_remembers_the_same_however_numbers_come(seed: int) -> None:
         for number in rng.sample(sorted(plain), min(5, len(plain))):
             assert row.seq_of(number) in (plain[number], None if number < low else plain[number])
         assert row.count == len(row.numbers())
+
+
+def test_X1_a_batch_looks_its_numbers_up_and_goes_through_no_others() -> None:
+    """A record that named its predecessor went through all numbers that its producer had not
+    settled, half a million, on every member; and each batch through all that had come late."""
+    table, window = Producers(), 500_000
+    row = table.rows[7] = Row(epoch=1)
+    row.add(range(1_000_000, 1_000_000 + window), 1)  # of them, and of 60,000 late ones, all stay
+    row.add(range(900_001, 960_001), window + 1)
+    row.settle(900_001)
+    assert len(row.late) == 60_000
+    began = time.thread_time()
+    for at in range(1_000):
+        number = 1_000_000 + window + at
+        data = encode_batch([b"k"], [b"v"], producer=7, epoch=1, low=900_001 + at, numbers=number,
+                            prevs=[number - 1])  # fmt: skip
+        batch = decode_batch(data)
+        batch.low = number - limits.producer_window_max + 1
+        assert table.check(batch) is None
+        table.record(batch, [number], number, 1)
+    assert time.thread_time() - began < 0.5
+    assert len(row.late) == 60_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_late_numbers_are_counted_as_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    late, plain, low = LateNumbers(), set[int](), 1
+    for _ in range(200):
+        for number in {rng.randrange(low, low + 20_000) for _ in range(rng.randrange(50))} - plain:
+            late.add(number)
+            plain.add(number)
+        low += rng.choice((0, 1, 100, 3_000, 30_000))
+        assert late.below(low) == sum(number < low for number in plain)
+        assert (len(late), set(late)) == (len(plain), plain)
+        if rng.random() < 0.02:
+            late.clear()
+            plain.clear()
 
 
 def test_X1_producers_that_settle_nothing_are_bounded_and_others_go_on(
