@@ -15,15 +15,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..client import tokens
-from ..client.access import Access
 from ..client.errors import InvalidArgument, LognodeError
 from ..client.invitation import NO_CA
 from ..client.private_files import write_private
-from ..client.protocol import Operation
 from ..partitions import commands
 from ..partitions.metadata import Metadata
 from ..partitions.tokens import first_token
-from . import visible
 from .access import Accesses
 from .config import Config
 from .controller_replica import ControllerReplica
@@ -35,6 +32,7 @@ from .invite_service import InviteService
 from .metrics import Metrics
 from .tls import NodeTls
 from .token_service import TokenService
+from .visible import Visible
 
 Body = dict[str, Any]
 log = logging.getLogger("lognode.access")
@@ -89,6 +87,8 @@ class Entrance:
             ca=lambda: NO_CA if tls is None else tls.authority,
         )  # fmt: skip
         self.handlers = {**service.handlers, **invites.handlers}
+        self.visible = Visible(metadata)
+        """What of an answer a principal may see."""
         self.gate = Gate(metadata, time.monotonic, wall_ms())
         metrics.watch_use(self.gate.quotas)
 
@@ -131,10 +131,6 @@ class Entrance:
                 "without --auth and create the first one: `lognode token create admin --scope all`",
                 what="auth",
             )
-
-    def visible(self, operation: Operation, access: Access, answer: Body) -> Body:
-        """Return what of the answer the principal may see."""
-        return visible.visible(operation, access, answer, self._metadata())
 
     async def found(
         self,

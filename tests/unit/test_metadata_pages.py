@@ -7,10 +7,11 @@ from metadata_log import Controller
 
 from lognode.client import limits
 from lognode.client.errors import LimitExceeded, Overloaded
+from lognode.client.key_spans import KeySpans
 from lognode.node.follows import Follows
-from lognode.node.metadata_service import range_page, ranges_after
+from lognode.node.metadata_service import clipped, range_page, ranges_after
 from lognode.partitions.metadata import Metadata
-from lognode.partitions.model import Descriptor
+from lognode.partitions.model import Descriptor, Span
 
 
 def with_log(ranges: int, key_bytes: int = 2) -> Metadata:
@@ -54,6 +55,56 @@ def test_a_log_that_fits_a_page_comes_whole_whatever_the_key() -> None:
     assert range_page(ranges, b"003", 500) == (ranges, None)
     assert range_page(ranges, b"003", 5) == (ranges, None)
     assert starts(range_page(ranges, b"003", 4)[0]) == [b"003", b"004"]
+
+
+def test_pages_of_some_keys_tell_nothing_of_the_bounds_of_other_keys() -> None:
+    """Two logs differ in bounds outside the keys alone. Whatever key a client names, and however
+    small the pages are, both answer the same."""
+    spans = KeySpans([(b"c", b"d"), (b"m", b"n")])
+    inside = [b"c", b"c5", b"m3"]
+    answers = []
+    for outside in ([b"a", b"d5", b"f", b"z"], [b"b", b"b5", b"e"]):
+        ranges = with_log_split_at(sorted(inside + outside)).ranges_of(1)
+        seen = clipped(ranges, spans)
+        assert [tuple(range_.span) for range_ in seen][:2] == [(b"c", b"c5"), (b"c5", b"d")]
+        asked = [(start, limit) for start in (b"", b"c", b"c7", b"d7", b"e7", b"m4", b"zz")
+                 for limit in (1, 2, 500)]  # fmt: skip
+        pages = [range_page(seen, start, limit) for start, limit in asked]
+        answers.append([([tuple(r.span) for r in page], after) for page, after in pages])
+    assert answers[0] == answers[1]
+
+
+def with_log_split_at(keys: list[bytes]) -> Metadata:
+    controller = Controller().nodes(1)
+    command = {"op": "create_log", "name": "a", "split_at": keys, "replicas": 1}
+    assert "ok" in controller.metadata.apply(5, 1, command)
+    return controller.metadata
+
+
+@pytest.mark.parametrize("limit", [1, 7, 500])
+def test_pages_of_some_keys_cover_them(limit: int) -> None:
+    spans = KeySpans([(b"0005", b"0007"), (b"123", b"4"), (b"5559", None)])
+    ranges = with_log(700).ranges_of(1)
+    seen = clipped(ranges, spans)
+    found: list[Descriptor] = []
+    start: bytes | None = b""
+    while start is not None:
+        page, start = range_page(seen, start, limit)
+        assert 1 <= len(page) <= limit
+        assert start is None or spans.has(start)
+        found += page
+    assert found == seen
+    for low, high in spans.rows:
+        at: bytes | None = low
+        for range_ in found:
+            if at is not None and range_.span.start <= at and at in range_.span:
+                at = range_.span.end
+        assert at == high or (high is not None and at is not None and at > high)
+    assert [r.range_id for r in seen] == [
+        r.range_id for r in ranges if any(r.span.overlaps(Span(*row)) for row in spans.rows)
+    ]
+    assert clipped(ranges, KeySpans(())) == []
+    assert range_page([], b"x", 7) == ([], None)
 
 
 @pytest.mark.parametrize("limit", [1, 7, 500])
