@@ -4,7 +4,8 @@ and makes the first token.
 The founder of a cluster with `--auth` draws a token that allows everything and writes it to
 `admin.token` in its data directory, where only its owner may read it. The command that founds the
 cluster has the token's digest: there is no moment in which the cluster serves strangers. The file
-is written before that command, and read again by a founder that ended in between.
+is written before that command, and read again by a founder that ended in between. When that token
+is lost, `token_recovery` is the way back.
 """
 
 import asyncio
@@ -12,15 +13,23 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from ..client import tokens
-from ..client.errors import InvalidArgument, LognodeError
+from ..client.errors import (
+    Conflict,
+    InvalidArgument,
+    LognodeError,
+    Routing,
+    Timeout,
+    Unavailable,
+)
 from ..client.invitation import NO_CA
 from ..client.private_files import write_private
 from ..partitions import commands
 from ..partitions.metadata import Metadata
 from ..partitions.tokens import first_token
+from . import token_recovery
 from .access import Accesses
 from .config import Config
 from .controller_replica import ControllerReplica
@@ -33,6 +42,8 @@ from .metrics import Metrics
 from .tls import NodeTls
 from .token_service import TokenService
 from .visible import Visible
+
+_RECOVERY_RETRY_S: Final = 0.5
 
 Body = dict[str, Any]
 log = logging.getLogger("lognode.access")
@@ -65,6 +76,7 @@ class Entrance:
     ) -> None:
         self._exposure = exposure
         self._kept, self._keep = was_on, keep
+        self._command, self._is_fresh = command, is_fresh
         self._learnt = asyncio.Event()
         self._on_end = on_end
         self._config = config
@@ -100,8 +112,10 @@ class Entrance:
             self._learnt.set()
 
     async def run(self) -> None:
-        """Remember that authorisation is on, and end rights that expire, until cancelled."""
+        """Remember that authorisation is on, end rights that expire, and have the token created
+        that the data directory asks for, until cancelled."""
         expiry = asyncio.ensure_future(self.accesses.run())
+        recovery = asyncio.ensure_future(self._recover())
         try:
             if not self._kept:
                 await self._learnt.wait()
@@ -114,6 +128,43 @@ class Entrance:
             await expiry
         finally:
             expiry.cancel()
+            recovery.cancel()
+
+    async def _recover(self) -> None:
+        """See `token_recovery`. Nothing there ends the node."""
+        try:
+            request = await asyncio.to_thread(
+                token_recovery.take, self._config.data, self._wall_ms()
+            )
+            if request is not None:
+                await self._create_recovered(request)
+        except (LognodeError, OSError) as error:
+            log.error("no token was recovered", extra={"fields": {"error": str(error)}})
+
+    async def _create_recovered(self, request: token_recovery.Request) -> None:
+        command = {
+            "op": commands.CREATE_TOKEN,
+            **request.to_command(f"recovery at {self._config.advertised}"),
+        }
+        while not self._is_fresh():  # noqa: ASYNC110  the answer is about the newest metadata
+            await asyncio.sleep(_RECOVERY_RETRY_S)
+        if not self._metadata().has_auth:
+            raise Conflict(
+                "this cluster has no tokens yet; create the first one: `lognode token create admin "
+                "--scope all`"
+            )
+        while request.token_id not in self._metadata().tokens:
+            if self._wall_ms() > request.until_ms:
+                raise Unavailable("the controller did not answer while the request was good")
+            try:
+                await self._command(command)
+                break
+            except (Routing, Unavailable, Timeout):
+                await asyncio.sleep(_RECOVERY_RETRY_S)
+        log.warning(
+            "a token that may do everything was created by the data directory of this node",
+            extra={"fields": {"token": request.token_id, "principal": request.principal}},
+        )
 
     def check(self) -> None:
         """Raise InvalidArgument where authorisation is on and nodes prove nothing, and where it is
