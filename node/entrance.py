@@ -52,7 +52,8 @@ log = logging.getLogger("lognode.access")
 class Entrance:
     """The parts of a node that know its clients.
 
-    `metadata`, `command`, `refresh`, `wall_ms` and `is_fresh` as in `Accesses` and `TokenService`;
+    `metadata`, `command`, `refresh`, `wall_ms`, `is_fresh` and `unsure_s` as in `Accesses` and
+    `TokenService`;
     `was_on`: the data directory says that authorisation is on; `keep` writes that there; `on_end`
     gets the error that ends this node.
     """
@@ -69,6 +70,7 @@ class Entrance:
         refresh: Callable[[], Awaitable[None]],
         wall_ms: Callable[[], int],
         was_on: bool,
+        unsure_s: Callable[[], float],
         keep: Callable[[], Awaitable[None]],
         is_fresh: Callable[[], bool],
         on_end: Callable[[LognodeError], None],
@@ -89,6 +91,7 @@ class Entrance:
             identity=lambda certificate: certificate.holder if tls is None
             else tls.holder(certificate),
             wants_auth=was_on or config.auth == "on", is_fresh=is_fresh,
+            unsure_s=unsure_s, lease_s=config.auth_lease,
         )  # fmt: skip
         self.guard = HttpGuard(self.accesses, hosts_of(config))
         service = TokenService(

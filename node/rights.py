@@ -50,9 +50,16 @@ class Ending:
 
 
 class Rights(Ending):
-    """Implements `client.access.Access` for the holders of one token."""
+    """Implements `client.access.Access` for the holders of one token. `check` raises what keeps
+    the node from believing any token at present."""
 
-    def __init__(self, record: TokenRecord, metadata: Callable[[], Metadata]) -> None:
+    def __init__(
+        self,
+        record: TokenRecord,
+        metadata: Callable[[], Metadata],
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._check = check
         self.record = record
         self.principal = Principal(
             record.principal, common_tenant(record.scopes), record.quota_class
@@ -75,9 +82,11 @@ class Rights(Ending):
         """Return what batches of the request may hold; None: it has none.
 
         Raises Unauthorized, RangeNotFound for a range of which this node knows no log, and
-        Unavailable for a grant while this node cannot check grants yet.
+        Unavailable where this node cannot tell at present.
         """
         self.check_holds()
+        if self._check is not None:
+            self._check()
         keys = self._authorised(operation, body)
         if operation.subject is Subject.BATCHES:
             return Allowed(keys, self._granted(body["grant"]))
