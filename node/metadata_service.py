@@ -5,10 +5,9 @@ log fit together at a key, and whoever finds that two pages do not asks again fr
 """
 
 import asyncio
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from ..client import limits
@@ -16,7 +15,8 @@ from ..client.key_spans import KeySpans
 from ..client.protocol import Operation, cluster
 from ..client.request import Room
 from ..partitions.metadata import Metadata
-from ..partitions.model import Descriptor, LogRecord, Span
+from ..partitions.model import Descriptor, LogRecord
+from .clipped import Clipped, start_of
 from .view import View
 
 _VERSION_WAIT_S: Final = 0.5
@@ -55,10 +55,10 @@ class MetadataService:
             answer["nodes"] = self._nodes(metadata, with_replicas=name is None)
         if name is not None:
             record = metadata.log_named(name)
-            ranges_of = metadata.ranges_of(record.log_id)
+            ranges_of: Sequence[Descriptor] = metadata.ranges_of(record.log_id)
             spans: KeySpans | None = body.get("spans")
             if spans is not None:
-                ranges_of, answer["keys"] = clipped(ranges_of, spans), spans.rows
+                ranges_of, answer["keys"] = Clipped(ranges_of, spans), spans.rows
             found, following = range_page(ranges_of, body["start_key"], _limit(body))
             ranges = list(map(self.describe, found))
             return {**answer, "logs": [_log(record)], "ranges": ranges, "next_key": following}
@@ -130,36 +130,16 @@ def _limit(body: Body) -> int:
     return min(int(body["limit"]), limits.ranges_page_max)
 
 
-def clipped(ranges: list[Descriptor], spans: KeySpans) -> list[Descriptor]:
-    """Return the ranges that have keys in the spans, with bounds that tell no key outside.
-
-    This comes before paging: where a page begins and ends tells nothing of other bounds either.
-    """
-    found: dict[int, Descriptor] = {}
-    for start, end in spans.rows:
-        first = max(0, bisect_right(ranges, start, key=_start) - 1)
-        last = len(ranges) if end is None else bisect_left(ranges, end, key=_start)
-        for range_ in ranges[first:last]:
-            bounds = spans.clipped(*range_.span)
-            if bounds is not None:
-                found[range_.range_id] = replace(range_, span=Span(*bounds), met_at=())
-    return list(found.values())
-
-
-def _start(range_: Descriptor) -> bytes:
-    return range_.span.start
-
-
 def range_page(
-    ranges: list[Descriptor], start: bytes, limit: int
+    ranges: Sequence[Descriptor], start: bytes, limit: int
 ) -> tuple[list[Descriptor], bytes | None]:
     """Return the ranges from the one on that has the key `start`, and where the next page begins.
 
     All ranges of a log, from the first on, where they fit a page: then one answer is enough,
     whichever key was asked for.
     """
-    first = max(0, bisect_right(ranges, start, key=_start) - 1)
-    if len(_fitting(ranges, limit)) == len(ranges):
+    first = max(0, bisect_right(ranges, start, key=start_of) - 1)
+    if len(ranges) <= limit and len(_fitting(ranges, limit)) == len(ranges):
         first = 0
     found = _fitting(ranges[first : first + limit], limit)
     end = first + len(found)

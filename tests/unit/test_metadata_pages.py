@@ -1,5 +1,7 @@
 """Pages of the metadata for clients, bounds of the metadata, and bounds of follows."""
 
+import os
+import random
 from contextlib import ExitStack
 
 import pytest
@@ -8,8 +10,9 @@ from metadata_log import Controller
 from lognode.client import limits
 from lognode.client.errors import LimitExceeded, Overloaded
 from lognode.client.key_spans import KeySpans
+from lognode.node.clipped import Clipped
 from lognode.node.follows import Follows
-from lognode.node.metadata_service import clipped, range_page, ranges_after
+from lognode.node.metadata_service import range_page, ranges_after
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Descriptor, Span
 
@@ -60,18 +63,34 @@ def test_a_log_that_fits_a_page_comes_whole_whatever_the_key() -> None:
 def test_pages_of_some_keys_tell_nothing_of_the_bounds_of_other_keys() -> None:
     """Two logs differ in bounds outside the keys alone. Whatever key a client names, and however
     small the pages are, both answer the same."""
-    spans = KeySpans([(b"c", b"d"), (b"m", b"n")])
-    inside = [b"c", b"c5", b"m3"]
-    answers = []
-    for outside in ([b"a", b"d5", b"f", b"z"], [b"b", b"b5", b"e"]):
-        ranges = with_log_split_at(sorted(inside + outside)).ranges_of(1)
-        seen = clipped(ranges, spans)
-        assert [tuple(range_.span) for range_ in seen][:2] == [(b"c", b"c5"), (b"c5", b"d")]
-        asked = [(start, limit) for start in (b"", b"c", b"c7", b"d7", b"e7", b"m4", b"zz")
-                 for limit in (1, 2, 500)]  # fmt: skip
-        pages = [range_page(seen, start, limit) for start, limit in asked]
-        answers.append([([tuple(r.span) for r in page], after) for page, after in pages])
-    assert answers[0] == answers[1]
+    seed = int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)
+    rng = random.Random(seed)
+    for _ in range(60):
+        edges = sorted(rng.sample(range(200, 900), 2 * rng.randrange(1, 4)))
+        spans = KeySpans((b"%03d" % low, b"%03d" % high) for low, high in pairs(edges))
+        gaps = pairs([100, *edges, 999])
+        own = [key for key in _keys(rng, 100, 999, 9) if spans.has(key)]
+        asked = [(b"%03d" % rng.randrange(90, 1_000), rng.choice([1, 2, 5, 500]))
+                 for _ in range(40)]  # fmt: skip
+        answers = []
+        for _ in range(2):
+            # Whether there is a bound between two spans is told: the ranges have ids.
+            others = [key for low, high in gaps for key in _keys(rng, low, high, 3)]
+            seen = Clipped(with_log_split_at(sorted({*own, *others})).ranges_of(1), spans)
+            pages = [range_page(seen, start, limit) for start, limit in asked]
+            answers.append([([tuple(r.span) for r in page], after) for page, after in pages])
+        assert answers[0] == answers[1]
+
+
+def pairs(edges: list[int]) -> list[tuple[int, int]]:
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def _keys(rng: random.Random, low: int, high: int, count: int) -> list[bytes]:
+    """One key at least, of those from `low` on and below `high`."""
+    found = range(low, high)
+    return [b"%03d" % n for n in rng.sample(found, min(len(found), rng.randint(1, count)))]
 
 
 def with_log_split_at(keys: list[bytes]) -> Metadata:
@@ -85,7 +104,7 @@ def with_log_split_at(keys: list[bytes]) -> Metadata:
 def test_pages_of_some_keys_cover_them(limit: int) -> None:
     spans = KeySpans([(b"0005", b"0007"), (b"123", b"4"), (b"5559", None)])
     ranges = with_log(700).ranges_of(1)
-    seen = clipped(ranges, spans)
+    seen = Clipped(ranges, spans)
     found: list[Descriptor] = []
     start: bytes | None = b""
     while start is not None:
@@ -93,7 +112,7 @@ def test_pages_of_some_keys_cover_them(limit: int) -> None:
         assert 1 <= len(page) <= limit
         assert start is None or spans.has(start)
         found += page
-    assert found == seen
+    assert found == list(seen)
     for low, high in spans.rows:
         at: bytes | None = low
         for range_ in found:
@@ -103,7 +122,7 @@ def test_pages_of_some_keys_cover_them(limit: int) -> None:
     assert [r.range_id for r in seen] == [
         r.range_id for r in ranges if any(r.span.overlaps(Span(*row)) for row in spans.rows)
     ]
-    assert clipped(ranges, KeySpans(())) == []
+    assert not Clipped(ranges, KeySpans(()))
     assert range_page([], b"x", 7) == ([], None)
 
 
