@@ -7,7 +7,7 @@ a client asks for those around the key that it wants.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from . import limits
@@ -25,8 +25,10 @@ from .errors import (
     RemoteProtocolError,
     Sealed,
     Timeout,
+    Unauthorized,
     Unavailable,
 )
+from .key_spans import EVERY_KEY, KeySpans, Span
 from .pool import Pool, shared
 from .protocol import Operation
 from .protocol.cluster import METADATA, RANGE, RANGES
@@ -59,6 +61,25 @@ class LogRoutes:
         self.table = RangeTable()
         self.session = Session()
         """What its reads have seen."""
+        self.spans: KeySpans | None = None
+        """The keys that this client may use, as a node told it last; None: every key. The ranges
+        of other keys are not told, and the table has holes there."""
+
+    def check_may(self, start: bytes, end: bytes | None) -> None:
+        """Raise Unauthorized where the client may not use every key of `[start, end)`."""
+        if self.spans is not None and not self.spans.covers(start, end):
+            raise self._not_allowed()
+
+    def check_keys(self, keys: Sequence[bytes]) -> None:
+        """Raise Unauthorized where the client may not use every one of the keys."""
+        if self.spans is not None and not self.spans.has_all(keys):
+            raise self._not_allowed()
+
+    def _not_allowed(self) -> Unauthorized:
+        return Unauthorized(
+            f"these keys of log {self.name!r} are not among those that the token allows; use keys "
+            "or a prefix within its scopes, or another token"
+        )
 
 
 class Cluster:
@@ -169,7 +190,8 @@ class Cluster:
             ranges, following = list(answer["ranges"]), answer.get("next_key")
             while following is not None:
                 page = await self._log_page(name, following)
-                if page["logs"] != answer["logs"] or page["ranges"][0]["start"] != following:
+                begins = [row["start"] for row in page["ranges"][:1]]
+                if page["logs"] != answer["logs"] or begins != [following]:
                     break
                 ranges += page["ranges"]
                 following = page.get("next_key")
@@ -226,6 +248,8 @@ class Cluster:
         log = self.log(name)
         if log.log_id != log_id:
             log.begin(log_id)
+        told = answer.get("keys")
+        log.spans = None if told is None else KeySpans(map(_span_of, told))
         log.table.insert_all(
             self._without_suspect(known) for known in ranges if known.log_id == log_id
         )
@@ -245,7 +269,8 @@ class Cluster:
     # Calls.
 
     async def locate(self, log: LogRoutes, key: bytes, deadline: float) -> Range:
-        """The range of a key. Raises LogNotFound, Unavailable."""
+        """The range of a key. Raises LogNotFound, Unavailable, and Unauthorized for a key that the
+        client may not use."""
         found = log.table.find(key)
         while found is None:
             task, own = log.locating, False
@@ -256,18 +281,39 @@ class Cluster:
             await self._before(deadline, shared(task))
             found = log.table.find(key)
             if found is None and own:
+                log.check_keys((key,))
                 raise Unavailable(
                     f"no range of log {log.name!r} serves the key at present", reason="no range"
                 )
         return found
 
-    async def all_ranges(self, log: LogRoutes, deadline: float) -> list[Range]:
-        """The ranges of a log, covering its key space. Raises LogNotFound, Unavailable."""
-        if not log.table.covers():
+    async def routed(self, log: LogRoutes, deadline: float) -> None:
+        """Wait until a node has told of the log. Raises LogNotFound, Unavailable, Timeout."""
+        if not len(log.table):
             await self.refresh(log.name, deadline)
-            if not log.table.covers():
+
+    async def all_ranges(
+        self, log: LogRoutes, deadline: float, span: Span = EVERY_KEY
+    ) -> list[Range]:
+        """The ranges that cover the span, in order. Raises LogNotFound, Unavailable, and
+        Unauthorized for keys that the client may not use."""
+        if not log.table.covers(*span):
+            await self.refresh(log.name, deadline)
+            if not log.table.covers(*span):
+                log.check_may(*span)
                 raise Unavailable(f"log {log.name!r} has a hole at present", reason="no range")
-        return list(log.table)
+        return log.table.overlapping(*span)
+
+    async def ranges_of(
+        self, log: LogRoutes, keys: Collection[bytes], deadline: float
+    ) -> list[Range]:
+        """The ranges that have the keys, in order, of one moment. Raises as `locate`."""
+        while True:
+            for key in keys:
+                await self.locate(log, key, deadline)
+            found = {known.start: known for known in map(log.table.find, keys) if known is not None}
+            if all(map(log.table.find, keys)):
+                return [found[start] for start in sorted(found)]
 
     def target(self, known: Range, node: int | None = None) -> int:
         """The node to ask about a range. Raises NodeNotFound when `node` has no replica."""
@@ -410,6 +456,17 @@ class Cluster:
             elif step.delay_s:
                 await asyncio.sleep(step.delay_s)
 
+    async def call_each(
+        self, log: LogRoutes, operation: Operation, body: Body, deadline: float
+    ) -> None:
+        """Ask the ranges of all keys that this client may use, one after the other."""
+        await self.routed(log, deadline)
+        for start, end in [EVERY_KEY] if log.spans is None else log.spans.rows:
+            at: bytes | None = start
+            while at is not None and (end is None or at < end):
+                _, known = await self.call(log, at, operation, body, deadline=deadline)
+                at = known.end
+
     async def call_any(
         self, operation: Operation, body: Body, *, deadline: float, waits: bool = True
     ) -> Body:
@@ -464,6 +521,11 @@ def _address_of(node: Mapping[str, Any]) -> Address | None:
         return split_address(node["address"])
     except InvalidArgument:
         return None
+
+
+def _span_of(row: Sequence[Any]) -> Span:
+    start, end = row
+    return start, end
 
 
 def _retrieve(task: "asyncio.Task[Body]") -> None:

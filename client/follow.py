@@ -18,6 +18,7 @@ from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
 from .errors import InvalidArgument, LognodeError, Timeout, Unavailable
 from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
+from .key_spans import prefix_span
 from .pages import read_page
 from .protocol.reads import FOLLOW, RESOLVE
 from .retry import Attempts
@@ -79,18 +80,22 @@ class AsyncFeed:
     async def open(self) -> None:
         """Find the starting positions and begin. Entering the context does it.
 
-        Raises LogNotFound, Unavailable, Timeout.
+        Raises LogNotFound, Unavailable, Timeout, and Unauthorized for keys that the client may not
+        use.
         """
         if self._opened:
             return
         deadline = self._cluster.now() + self._timeout
-        ranges = await self._cluster.all_ranges(self._log, deadline)
         if self._keys is not None:
+            ranges = await self._cluster.ranges_of(self._log, self._keys, deadline)
             await self._begin_keys(self._keys, ranges, deadline)
         elif isinstance(self._start, Cursor):
+            await self._cluster.routed(self._log, deadline)
             spans = self._start.spans
             self._spans = [FollowSpan(start, end, n, reached=n) for start, end, n in spans]
         else:
+            asked = prefix_span(self._prefix)
+            ranges = await self._cluster.all_ranges(self._log, deadline, asked)
             await self._begin_spans(ranges, deadline)
         self._opened = True
         self._spans_on[0, 0] = len(self._spans)
@@ -189,6 +194,9 @@ class AsyncFeed:
             positions = await self._resolve_keys(keys, ["ts", start.ms], deadline)
         elif start == "snapshot":
             positions = await self._resolve_keys(keys, "snapshot", deadline)
+        elif start == "latest" and self._log.spans is not None:
+            # The client may not ask how far a range goes, which has other keys as well.
+            positions = await self._resolve_keys(keys, "latest", deadline)
         else:
             positions = {}
             for known in ranges:

@@ -1,6 +1,6 @@
 """The keys that a principal may use, as spans in the order of keys."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -26,6 +26,11 @@ class KeySpans:
                 self._ends.append(end)
 
     @property
+    def rows(self) -> list[Span]:
+        """The spans in the order of keys."""
+        return list(zip(self._starts, self._ends, strict=True))
+
+    @property
     def has_every_key(self) -> bool:
         """Whether there is no key outside the spans."""
         return self.covers(*EVERY_KEY)
@@ -39,6 +44,27 @@ class KeySpans:
             return False
         last = self._ends[at]
         return last is None or (end is not None and end <= last)
+
+    def clipped(self, start: bytes, end: bytes | None) -> Span | None:
+        """Return the least span that has every key which is in `[start, end)` and in these spans.
+
+        Each bound of the answer is a bound of these spans, or a key in one of them. None: no key
+        is in both. Of two of these spans that `[start, end)` meets, the answer has what lies
+        between them as well.
+        """
+        if end is not None and end <= start:
+            return None
+        first = max(0, bisect_right(self._starts, start) - 1)
+        if first < len(self._starts):
+            until = self._ends[first]
+            first += until is not None and until <= start
+        last = (len(self._starts) if end is None else bisect_left(self._starts, end)) - 1
+        if first > last:
+            return None
+        until = self._ends[last]
+        if until is None or (end is not None and end < until):
+            until = end
+        return max(start, self._starts[first]), until
 
     def has(self, key: bytes) -> bool:
         """Return whether the key lies in one of the spans."""

@@ -278,6 +278,8 @@ class AsyncLog:
         at = first if after is None else max(first, after)
         left = limit
         while left is None or left > 0:
+            if end is not None and at >= end:
+                return
             wanted = min(left or limits.keys_page_max, limits.keys_page_max)
             body = {"prefix": first, "start_after": after, "limit": wanted}
             deadline = self._deadline(timeout)

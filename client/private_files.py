@@ -29,16 +29,19 @@ def read_private(path: "Path", what: str) -> bytes:
         ) from None
 
 
-def write_private(path: "Path", data: bytes) -> None:
+def write_private(path: "Path", data: bytes, owner: "os.stat_result | None" = None) -> None:
     """Make or replace a file that only its owner may read, durably, and whole or not at all.
 
-    Raises Unavailable when it cannot be written.
+    `owner`: of another file, whose owner gets this file where the superuser writes it. Raises
+    Unavailable when the file cannot be written.
     """
     new = path.with_name(f".{path.name}.new")
     try:
         new.unlink(missing_ok=True)
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWN)
         with open(fd, "wb") as file:
+            if owner is not None and os.geteuid() == 0:
+                os.fchown(fd, owner.st_uid, owner.st_gid)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -4,6 +4,9 @@ A table may have holes, and may be wrong: every request names the range and gene
 means, and a node that serves another refuses it with what it knows. What the table must not do is
 go back, so a descriptor enters only when it is newer than all that it overlaps. Generations are
 comparable across ranges: an output's is 1 + the largest of its inputs (executions 1.26).
+
+A client that may not use every key sees bounds that are cut to its keys. Where the client may use
+more keys now, the same generation comes with wider bounds, and enters too.
 """
 
 from bisect import bisect_left, bisect_right
@@ -109,7 +112,9 @@ class RangeTable:
         for new in news:
             first, last = _between(starts, ranges, new.start, new.end)
             overlapped = ranges[first:last]
-            if all(known.generation < new.generation for known in overlapped):
+            if all(
+                known.generation < new.generation or _widens(new, known) for known in overlapped
+            ):
                 starts[first:last], ranges[first:last] = [new.start], [new]
                 changed = True
             elif new.leader is not None:
@@ -147,6 +152,16 @@ class RangeTable:
         known = self.ranges[at]
         same = (known.range_id, known.generation) == (of.range_id, of.generation)
         return at if same else None
+
+
+def _widens(new: Range, known: Range) -> bool:
+    """Whether it is the same generation with more keys."""
+    return (
+        (new.range_id, new.generation) == (known.range_id, known.generation)
+        and (new.start, new.end) != (known.start, known.end)
+        and new.start <= known.start
+        and (new.end is None or (known.end is not None and known.end <= new.end))
+    )
 
 
 def _between(

@@ -29,7 +29,8 @@ class Scope:
 
     `verbs`: some of `VERBS`; `log`: a log's name, or a prefix of names that ends with `*`; `keys`:
     a key, or a prefix of keys that ends with `*`. `describe` is to see status, health and metrics;
-    a log's name and ranges are seen with any verb on the log. `admin` on `*` includes nodes and
+    a log's name is seen with any verb on the log, and its ranges as far as they have keys of
+    scopes with other verbs. `admin` on `*` includes nodes and
     tokens. Raises InvalidArgument.
     """
 

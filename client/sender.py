@@ -143,17 +143,14 @@ class Sender:
 
     async def _fence(self, producer: int, epoch: int, deadline: float) -> None:
         """Tell every range of the epoch: an older holder of the name might otherwise still append
-        where this one has not been yet (executions 1.27)."""
+        where this one has not been yet (executions 1.27). A holder that may not use every key tells
+        the ranges of its own keys."""
         body = {"id": producer, "epoch": epoch, **self._grant}
-        at: bytes | None = b""
-        while at is not None:
-            _, known = await self._cluster.call(self._log, at, FENCE, body, deadline=deadline)
-            at = known.end
+        await self._cluster.call_each(self._log, FENCE, body, deadline)
 
     async def routed(self, deadline: float) -> None:
         """The log's ranges are known. Raises LogNotFound, Unavailable, Timeout."""
-        if not len(self._log.table):
-            await self._cluster.all_ranges(self._log, deadline)
+        await self._cluster.routed(self._log, deadline)
 
     def has_room(self, number: int | None = None, count: int = 1) -> bool:
         """Whether `count` records may be added: the windows of bytes and of numbers."""
@@ -545,6 +542,7 @@ class Sender:
             "it; `lognode range list` shows them"
         )
         if attempts.outcome != "unknown":
+            self._log.check_keys(batch.keys)  # what the client may not use is in no known range
             raise spans
         producer, _ = await self.opened(attempts.deadline)
         body = {"producer": producer, "number": batch.numbers[0], **self._grant}

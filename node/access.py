@@ -87,6 +87,8 @@ class Accesses:
     `metadata` gives the newest metadata that this node has, `refresh` brings it up to date;
     `identity` names the holder of a client's certificate; `wants_auth`: authorisation is on though
     the metadata does not say so yet; `is_fresh`: whether the metadata is of this start of the node.
+    Rights hold for `lease_s` seconds without news of the controller, 0: for ever; `unsure_s` says
+    for how long there have been none.
     """
 
     def __init__(
@@ -99,7 +101,11 @@ class Accesses:
         wants_auth: bool,
         is_fresh: Callable[[], bool],
         metrics: Metrics,
+        unsure_s: Callable[[], float] = lambda: 0.0,
+        lease_s: float = 0.0,
     ) -> None:
+        self._unsure_s = unsure_s
+        self._lease_s = lease_s
         self._metadata = metadata
         self._refresh = refresh
         self._identity = identity
@@ -142,6 +148,7 @@ class Accesses:
                 "this node has not heard from the controller since its start, and does not know "
                 "who may use it; ask another node", reason="starting",
             )  # fmt: skip
+        self.check_lease()
         found = self._known(shown)
         if isinstance(found, _Refusal):
             if found.is_final:
@@ -204,7 +211,8 @@ class Accesses:
             )
         rights = self._rights.get(record.token_id)
         if rights is None or rights.over or rights.record != record:
-            rights = self._rights[record.token_id] = Rights(record, self._metadata)
+            check = self.check_lease if self._lease_s else None
+            rights = self._rights[record.token_id] = Rights(record, self._metadata, check)
         return rights
 
     async def _newest(self) -> None:
@@ -273,8 +281,37 @@ class Accesses:
             await asyncio.sleep(_LOOK_S)
             self.look()
 
+    def check_lease(self) -> None:
+        """Raise Unavailable where tokens may have been revoked that this node still believes."""
+        if self._lapsed_s() > 0:
+            raise Unavailable(
+                f"this node has had no news of the controller for {self._unsure_s():.0f} s, and "
+                f"believes tokens for {self._lease_s:g} s without (--auth-lease); ask another node",
+                reason="lease",
+            )  # fmt: skip
+
+    def _lapsed_s(self) -> float:
+        """For how long rights have not held because nobody confirms them; 0: they hold."""
+        if not self._lease_s or not self.is_on:
+            return 0.0
+        return max(0.0, self._unsure_s() - self._lease_s)
+
+    def _end_lapsed(self) -> None:
+        """End the connections whose rights nobody confirms. Rights come back with news."""
+        lapsed_s = self._lapsed_s()
+        if not lapsed_s:
+            return
+        for connection in list(self._open):
+            if not connection.awaits_answers or lapsed_s >= _ANSWER_S:
+                self._open.pop(connection, None)
+                try:
+                    self.check_lease()
+                except Unavailable as error:
+                    connection.refuse(error)
+
     def look(self) -> None:
         """End the rights that do not hold any more, and the connections that had them."""
+        self._end_lapsed()
         tokens, now_ms, is_on = self._metadata().tokens, self._wall_ms(), self.is_on
         now = time.monotonic()
         for connection, access in list(self._open.items()):

@@ -18,6 +18,8 @@ from ..client.protocol.kinds import INTEGER_MAX
 from ..client.protocol.peers import ZONE
 
 _PORT_MAX = 65_535
+_LEASE_MIN_S = 5.0
+"""Longer than the controller takes to elect another leader: a change of leaders ends no rights."""
 _PATHS = frozenset(
     {"data", "secret_file", "dial_map", "invitation", "tls_cert", "tls_key", "tls_ca"}
 )
@@ -54,6 +56,8 @@ class Config:
     """Whether clients need a certificate: `none`, `optional` or `required`."""
     auth: str = "off"
     """`on`: the cluster that this node founds has tokens from the beginning."""
+    auth_lease: float = 0.0
+    """Seconds for which this node believes tokens without news of the controller. 0: for ever."""
     insecure: str = "off"
     """`on`: the node may listen beyond loopback without TLS or without knowing its clients."""
     dial_map: Path | None = None
@@ -159,6 +163,11 @@ _FLAGS = {
         "on|off",
         "found a cluster whose clients need tokens; the first one is in DIR/admin.token "
         "(default off)",
+    ),
+    "auth_lease": (
+        "SECONDS",
+        "how long tokens are believed without news of the controller, 5 or more; then the node "
+        "serves no client that shows one; 0: for ever (default 0)",
     ),
     "insecure": (
         "on|off",
@@ -309,6 +318,8 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return addresses
         if name in ("join_timeout", "repair_after", "split_rest", "merge_after", "idle_timeout"):
             return _seconds(value)
+        if name == "auth_lease":
+            return _lease(value)
         if name == "bootstrap_expect":
             return _nodes(value)
         if name == "wal_file_bytes":
@@ -347,6 +358,13 @@ def _seconds(value: Any) -> float:
     if not 0 <= number < math.inf:
         raise ValueError("give seconds, 0 or more")
     return number
+
+
+def _lease(value: Any) -> float:
+    seconds = _seconds(value)
+    if 0 < seconds < _LEASE_MIN_S:
+        raise ValueError(f"give {_LEASE_MIN_S:g} s or more, or 0")
+    return seconds
 
 
 def _nodes(value: Any) -> int:

@@ -453,7 +453,7 @@ class Node:
             config=self._config, secret=self._secret, tls=self._tls, exposure=self._exposure,
             metadata=lambda: self._view.metadata, command=self._cluster.command,
             refresh=self._cluster.refresh, wall_ms=self._clocks.wall_ms, metrics=self._metrics,
-            was_on=self._meta.get(rows.AUTH) is not None,
+            was_on=self._meta.get(rows.AUTH) is not None, unsure_s=self._heartbeat.unsure_s,
             keep=lambda: self._store_rows({rows.AUTH: True}), on_end=self._fail,
             is_fresh=lambda: self._known_peers.boot(identity.node_id)
             == (identity.boot, self._process),

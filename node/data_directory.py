@@ -6,6 +6,8 @@ files/      immutable segments, named by content
 tmp/        what is being built, emptied at start; parts of files that are being fetched stay
 lock        held by the one process that owns the directory
 admin.token the first token of the cluster, where this node founded it with --auth
+admin.recovery
+            a request for another one, from `lognode token recover` until the next start
 """
 
 import contextlib
@@ -27,9 +29,11 @@ IDENTITY = "identity"
 PARTIAL = "fetch-"
 """What the name of a part of a file in tmp/ begins with; its content id follows."""
 ADMIN_TOKEN = "admin.token"
+RECOVERY = "admin.recovery"
 _OURS = frozenset({
     "wal", "meta.mdb", "files", "tmp", "lock", "meta.mdb-lock", "meta.mdb.new",
-    "meta.mdb.new-lock", ADMIN_TOKEN, f".{ADMIN_TOKEN}.new"
+    "meta.mdb.new-lock", ADMIN_TOKEN, f".{ADMIN_TOKEN}.new",
+    RECOVERY, f".{RECOVERY}.new",
 })  # fmt: skip
 _OF_A_DISK = frozenset({"lost+found"})
 """What a mounted file system brings along."""

@@ -4,7 +4,8 @@ and makes the first token.
 The founder of a cluster with `--auth` draws a token that allows everything and writes it to
 `admin.token` in its data directory, where only its owner may read it. The command that founds the
 cluster has the token's digest: there is no moment in which the cluster serves strangers. The file
-is written before that command, and read again by a founder that ended in between.
+is written before that command, and read again by a founder that ended in between. When that token
+is lost, `token_recovery` is the way back.
 """
 
 import asyncio
@@ -12,18 +13,23 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from ..client import tokens
-from ..client.access import Access
-from ..client.errors import InvalidArgument, LognodeError
+from ..client.errors import (
+    Conflict,
+    InvalidArgument,
+    LognodeError,
+    Routing,
+    Timeout,
+    Unavailable,
+)
 from ..client.invitation import NO_CA
 from ..client.private_files import write_private
-from ..client.protocol import Operation
 from ..partitions import commands
 from ..partitions.metadata import Metadata
 from ..partitions.tokens import first_token
-from . import visible
+from . import token_recovery
 from .access import Accesses
 from .config import Config
 from .controller_replica import ControllerReplica
@@ -35,6 +41,9 @@ from .invite_service import InviteService
 from .metrics import Metrics
 from .tls import NodeTls
 from .token_service import TokenService
+from .visible import Visible
+
+_RECOVERY_RETRY_S: Final = 0.5
 
 Body = dict[str, Any]
 log = logging.getLogger("lognode.access")
@@ -43,7 +52,8 @@ log = logging.getLogger("lognode.access")
 class Entrance:
     """The parts of a node that know its clients.
 
-    `metadata`, `command`, `refresh`, `wall_ms` and `is_fresh` as in `Accesses` and `TokenService`;
+    `metadata`, `command`, `refresh`, `wall_ms`, `is_fresh` and `unsure_s` as in `Accesses` and
+    `TokenService`;
     `was_on`: the data directory says that authorisation is on; `keep` writes that there; `on_end`
     gets the error that ends this node.
     """
@@ -60,6 +70,7 @@ class Entrance:
         refresh: Callable[[], Awaitable[None]],
         wall_ms: Callable[[], int],
         was_on: bool,
+        unsure_s: Callable[[], float],
         keep: Callable[[], Awaitable[None]],
         is_fresh: Callable[[], bool],
         on_end: Callable[[LognodeError], None],
@@ -67,6 +78,7 @@ class Entrance:
     ) -> None:
         self._exposure = exposure
         self._kept, self._keep = was_on, keep
+        self._command, self._is_fresh = command, is_fresh
         self._learnt = asyncio.Event()
         self._on_end = on_end
         self._config = config
@@ -79,6 +91,7 @@ class Entrance:
             identity=lambda certificate: certificate.holder if tls is None
             else tls.holder(certificate),
             wants_auth=was_on or config.auth == "on", is_fresh=is_fresh,
+            unsure_s=unsure_s, lease_s=config.auth_lease,
         )  # fmt: skip
         self.guard = HttpGuard(self.accesses, hosts_of(config))
         service = TokenService(
@@ -89,6 +102,8 @@ class Entrance:
             ca=lambda: NO_CA if tls is None else tls.authority,
         )  # fmt: skip
         self.handlers = {**service.handlers, **invites.handlers}
+        self.visible = Visible(metadata)
+        """What of an answer a principal may see."""
         self.gate = Gate(metadata, time.monotonic, wall_ms())
         metrics.watch_use(self.gate.quotas)
 
@@ -100,8 +115,10 @@ class Entrance:
             self._learnt.set()
 
     async def run(self) -> None:
-        """Remember that authorisation is on, and end rights that expire, until cancelled."""
+        """Remember that authorisation is on, end rights that expire, and have the token created
+        that the data directory asks for, until cancelled."""
         expiry = asyncio.ensure_future(self.accesses.run())
+        recovery = asyncio.ensure_future(self._recover())
         try:
             if not self._kept:
                 await self._learnt.wait()
@@ -114,6 +131,43 @@ class Entrance:
             await expiry
         finally:
             expiry.cancel()
+            recovery.cancel()
+
+    async def _recover(self) -> None:
+        """See `token_recovery`. Nothing there ends the node."""
+        try:
+            request = await asyncio.to_thread(
+                token_recovery.take, self._config.data, self._wall_ms()
+            )
+            if request is not None:
+                await self._create_recovered(request)
+        except (LognodeError, OSError) as error:
+            log.error("no token was recovered", extra={"fields": {"error": str(error)}})
+
+    async def _create_recovered(self, request: token_recovery.Request) -> None:
+        command = {
+            "op": commands.CREATE_TOKEN,
+            **request.to_command(f"recovery at {self._config.advertised}"),
+        }
+        while not self._is_fresh():  # noqa: ASYNC110  the answer is about the newest metadata
+            await asyncio.sleep(_RECOVERY_RETRY_S)
+        if not self._metadata().has_auth:
+            raise Conflict(
+                "this cluster has no tokens yet; create the first one: `lognode token create admin "
+                "--scope all`"
+            )
+        while request.token_id not in self._metadata().tokens:
+            if self._wall_ms() > request.until_ms:
+                raise Unavailable("the controller did not answer while the request was good")
+            try:
+                await self._command(command)
+                break
+            except (Routing, Unavailable, Timeout):
+                await asyncio.sleep(_RECOVERY_RETRY_S)
+        log.warning(
+            "a token that may do everything was created by the data directory of this node",
+            extra={"fields": {"token": request.token_id, "principal": request.principal}},
+        )
 
     def check(self) -> None:
         """Raise InvalidArgument where authorisation is on and nodes prove nothing, and where it is
@@ -131,10 +185,6 @@ class Entrance:
                 "without --auth and create the first one: `lognode token create admin --scope all`",
                 what="auth",
             )
-
-    def visible(self, operation: Operation, access: Access, answer: Body) -> Body:
-        """Return what of the answer the principal may see."""
-        return visible.visible(operation, access, answer, self._metadata())
 
     async def found(
         self,

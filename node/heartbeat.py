@@ -79,6 +79,8 @@ class Heartbeat:
         self._facts = facts
         self._connection = connection
         self.last_answer_at = time.monotonic()
+        self._confirmed_at = time.monotonic()
+        """When a quorum of the controller last stood behind the metadata that this node has."""
         self._try = 0
         self._told = ((0, 0, 0), 0)
         """The controller leader (node, generation, term) that knows our table of leaders up to
@@ -98,6 +100,8 @@ class Heartbeat:
                 self._hear(self._node_id, self._draining.leads_left)
                 self._stored.learn(self._stored_in_all())
                 self.last_answer_at = time.monotonic()
+                if len(replica.metadata.controller.members) == 1:
+                    self._confirmed_at = self.last_answer_at
                 await self._view.changed(_WAIT_S / 2)
                 continue
             try:
@@ -106,6 +110,13 @@ class Heartbeat:
                 level = logging.ERROR if isinstance(error, InvalidArgument) else logging.DEBUG
                 log.log(level, "no heartbeat", extra={"fields": {"error": str(error)}})
                 await asyncio.sleep(_RETRY_S)
+
+    def unsure_s(self) -> float:
+        """For how many seconds this node has not known whether its metadata is the newest.
+
+        A leader of the controller is confirmed by its quorum whenever another node asks it, which
+        the members do twice a second. A leader without a quorum is not."""
+        return time.monotonic() - self._confirmed_at
 
     async def _ask(self) -> None:
         node = self._view.controller_leader()
@@ -137,6 +148,7 @@ class Heartbeat:
             "insecure": self._exposure.insecure,
             "stored": self._stored.told(),
         }
+        asked_at = time.monotonic()
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
         try:
             answer = await connection.request(HEARTBEAT, body, deadline=deadline)
@@ -158,6 +170,7 @@ class Heartbeat:
         self.last_answer_at = time.monotonic()
         if answer["page"] is not None:  # first: leaders are learnt of generations that it has
             await self._images.pull(connection, images.NEWEST, first=answer["page"])
+        self._confirmed_at = asked_at  # the leader asks a quorum before it answers
         self._view.learn_leaders(answer["leaders"])
         self._seen = answer["seen"]
         generation, term, _ = self._seen
@@ -195,6 +208,7 @@ class Heartbeat:
         *seen, seen_number = body["seen"]
         has = (body["generation"], body["version"])
         await replica.ready()
+        self._confirmed_at = time.monotonic()
         if is_removed(node, replica.metadata.nodes):
             return await self._parting(replica, has)
         self._hear(node, body["leads_left"])

@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run_ca(arguments[1:])
         if arguments[0] == "verify":
             return _run_verify(arguments[1:])
+        if arguments[:2] == ["token", "recover"]:
+            return _recover_token(arguments[2:])
         if arguments[:2] == ["config", "show"]:
             return _show_config(arguments[2:])
         return verbs.run(arguments)
@@ -69,6 +71,7 @@ def _verbs() -> str:
         ("ca init", "a small certificate authority for a cluster, for TLS"),
         ("ca node", "the certificate and the key of a node"),
         ("ca client", "the certificate and the key of a client"),
+        ("token recover", "a new administrator's token, by the data directory of a stopped node"),
         ("config show", "a node's settings, and where each is from"),
         ("verify", "check the data directory of a stopped node"),
         *((verb.name, verb.help) for verb in verbs.VERBS.values()),
@@ -115,6 +118,12 @@ def _run_verify(arguments: Sequence[str]) -> int:
     checks = [check.row() for check in verify.verify(options.directory)]
     Printer(options.format).rows(checks, verify.COLUMNS)
     return 3 if any(check["wrong"] for check in checks) else 0
+
+
+def _recover_token(arguments: Sequence[str]) -> int:
+    from . import recover_verb
+
+    return recover_verb.run(arguments)
 
 
 def _show_config(arguments: Sequence[str]) -> int:

@@ -7,14 +7,16 @@ log fit together at a key, and whoever finds that two pages do not asks again fr
 import asyncio
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from ..client import limits
+from ..client.key_spans import KeySpans
 from ..client.protocol import Operation, cluster
 from ..client.request import Room
 from ..partitions.metadata import Metadata
 from ..partitions.model import Descriptor, LogRecord
+from .clipped import Clipped, start_of
 from .view import View
 
 _VERSION_WAIT_S: Final = 0.5
@@ -40,7 +42,8 @@ class MetadataService:
 
     async def metadata(self, body: Body, room: Room) -> Body:
         """A page of the ranges of a log, or without `log` a page of the logs; see
-        the table of operations. Raises LogNotFound."""
+        the table of operations. `spans`: of the log the asker may know these keys alone; missing
+        or None: every key. Raises LogNotFound."""
         name = body["log"]
         await self._at_least(body)
         if name is not None and name not in self._view.metadata.logs.ids:
@@ -52,7 +55,10 @@ class MetadataService:
             answer["nodes"] = self._nodes(metadata, with_replicas=name is None)
         if name is not None:
             record = metadata.log_named(name)
-            ranges_of = metadata.ranges_of(record.log_id)
+            ranges_of: Sequence[Descriptor] = metadata.ranges_of(record.log_id)
+            spans: KeySpans | None = body.get("spans")
+            if spans is not None:
+                ranges_of, answer["keys"] = Clipped(ranges_of, spans), spans.rows
             found, following = range_page(ranges_of, body["start_key"], _limit(body))
             ranges = list(map(self.describe, found))
             return {**answer, "logs": [_log(record)], "ranges": ranges, "next_key": following}
@@ -125,15 +131,15 @@ def _limit(body: Body) -> int:
 
 
 def range_page(
-    ranges: list[Descriptor], start: bytes, limit: int
+    ranges: Sequence[Descriptor], start: bytes, limit: int
 ) -> tuple[list[Descriptor], bytes | None]:
     """Return the ranges from the one on that has the key `start`, and where the next page begins.
 
     All ranges of a log, from the first on, where they fit a page: then one answer is enough,
     whichever key was asked for.
     """
-    first = max(0, bisect_right(ranges, start, key=lambda range_: range_.span.start) - 1)
-    if len(_fitting(ranges, limit)) == len(ranges):
+    first = max(0, bisect_right(ranges, start, key=start_of) - 1)
+    if len(ranges) <= limit and len(_fitting(ranges, limit)) == len(ranges):
         first = 0
     found = _fitting(ranges[first : first + limit], limit)
     end = first + len(found)

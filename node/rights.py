@@ -20,6 +20,9 @@ _REMEMBERED_MAX: Final = 1_024
 _GRANTS_MAX: Final = 1_024
 """Grants of producer ids that are kept at hand, of one token."""
 _NOTHING: Final = KeySpans(())
+_ROUTED: Final = "routed"
+"""In place of a verb: any verb that goes to ranges."""
+_KEYLESS: Final = frozenset({"describe"})
 _NO_IDS: Final = range(0)
 _PRODUCER: Final = {FENCE: "id", PRODUCER_CLOSE: "id", PRODUCER_NUMBER: "producer"}
 """The field that names a producer id."""
@@ -47,9 +50,16 @@ class Ending:
 
 
 class Rights(Ending):
-    """Implements `client.access.Access` for the holders of one token."""
+    """Implements `client.access.Access` for the holders of one token. `check` raises what keeps
+    the node from believing any token at present."""
 
-    def __init__(self, record: TokenRecord, metadata: Callable[[], Metadata]) -> None:
+    def __init__(
+        self,
+        record: TokenRecord,
+        metadata: Callable[[], Metadata],
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._check = check
         self.record = record
         self.principal = Principal(
             record.principal, common_tenant(record.scopes), record.quota_class
@@ -72,9 +82,11 @@ class Rights(Ending):
         """Return what batches of the request may hold; None: it has none.
 
         Raises Unauthorized, RangeNotFound for a range of which this node knows no log, and
-        Unavailable for a grant while this node cannot check grants yet.
+        Unavailable where this node cannot tell at present.
         """
         self.check_holds()
+        if self._check is not None:
+            self._check()
         keys = self._authorised(operation, body)
         if operation.subject is Subject.BATCHES:
             return Allowed(keys, self._granted(body["grant"]))
@@ -127,6 +139,20 @@ class Rights(Ending):
         """Return whether the principal may know of the log."""
         return any(scope.has_log(log) for scope in self.record.scopes)
 
+    def routed(self, log: str) -> KeySpans | None:
+        """Return the keys of the log for which the principal may know ranges; None: every key.
+
+        These are the keys that any of its verbs is about. `describe` is about none: a status has
+        no keys for those who may not read them.
+        """
+        found = self._remembered.get((_ROUTED, log))
+        if found is None:
+            found = self._remember(
+                _ROUTED, log,
+                [s.span() for s in self.record.scopes if s.verbs - _KEYLESS and s.has_log(log)],
+            )  # fmt: skip
+        return None if found.has_every_key else found
+
     def may(self, permission: Permission, log: str) -> bool:
         """Return whether the principal has the permission for all keys of the log."""
         return self._keys(permission, log).has_every_key
@@ -170,10 +196,13 @@ class Rights(Ending):
         found = self._remembered.get((verb, log))
         if found is None:
             spans = [s.span() for s in self.record.scopes if verb in s.verbs and s.has_log(log)]
-            found = KeySpans(spans) if spans else _NOTHING
-            if len(self._remembered) >= _REMEMBERED_MAX:
-                self._remembered.clear()
-            self._remembered[verb, log] = found
+            found = self._remember(verb, log, spans)
+        return found
+
+    def _remember(self, what: str, log: str, spans: list[Span]) -> KeySpans:
+        if len(self._remembered) >= _REMEMBERED_MAX:
+            self._remembered.clear()
+        found = self._remembered[what, log] = KeySpans(spans) if spans else _NOTHING
         return found
 
     def _refusal(self, operation: Operation, what: str) -> Unauthorized:
@@ -192,17 +221,19 @@ def _within(keys: KeySpans, body: Body, range_: Descriptor) -> bool:
     named = body.get("keys")
     if named is not None:
         return keys.has_all(list(named) if type(named) is dict else [row[0] for row in named])
-    return keys.covers(*_span(body, range_))
+    asked = _common(
+        prefix_span(body.get("prefix") or b""), (body.get("start_key") or b"", body.get("end_key"))
+    )
+    if range_.range_id != body["range"] or range_.generation != body["generation"]:
+        return keys.covers(*asked)
+    read = _common(asked, range_.span)
+    # The range has none of the keys: to allow the request would tell where the range begins or
+    # ends, which is a key.
+    has_none = read[1] is not None and read[1] <= read[0]
+    return keys.covers(*(asked if has_none else read))
 
 
-def _span(body: Body, range_: Descriptor) -> Span:
-    """The keys that the request reads: those of the range alone, where its span is known."""
-    start, end = prefix_span(body.get("prefix") or b"")
-    spans = [(body.get("start_key") or b"", body.get("end_key"))]
-    if range_.range_id == body["range"] and range_.generation == body["generation"]:
-        spans.append(range_.span)
-    for low, high in spans:
-        start = max(start, low)
-        if high is not None:
-            end = high if end is None else min(end, high)
-    return start, end
+def _common(one: Span, other: Span) -> Span:
+    """The keys in both spans. There are none where the end is not above the start."""
+    ends = [end for end in (one[1], other[1]) if end is not None]
+    return max(one[0], other[0]), min(ends, default=None)

@@ -22,7 +22,7 @@ from ..client.invariants import DiskFailure, InvariantError
 from ..client.principal import Principal, of_node
 from ..client.protocol import OPERATIONS, Operation, Permission, Sender, by_number
 from ..client.protocol.appends import APPEND, LEASE_TAKE, PRODUCER_CLOSE
-from ..client.protocol.cluster import PRODUCER_OPEN
+from ..client.protocol.cluster import METADATA, PRODUCER_OPEN
 from ..client.protocol.invites import NODE_INVITE
 from ..client.protocol.peers import JOIN, RAFT
 from ..client.protocol.reads import FOLLOW
@@ -40,6 +40,7 @@ from .quotas import Payer
 from .raft_in import RaftIn
 from .range_replica import RangeReplica
 from .reserved import Reserved
+from .visible import Visible
 
 Body = dict[str, Any]
 Answer = Coroutine[Any, None, Body]
@@ -47,8 +48,6 @@ Handler = Callable[[Body], Answer]
 PaidHandler = Callable[[Body, Room], Answer]
 """Waits for the room for its answer itself, just before the answer is made."""
 PeerHandler = Callable[[int, Body], Answer]
-Visible = Callable[[Operation, Access, Body], Body]
-"""What of an answer may be seen by whom."""
 
 log = logging.getLogger("lognode.server")
 
@@ -285,6 +284,7 @@ class Server:
         try:
             await share.run(partial(self._replied, request, payer), payer.ran)
         except LognodeError as error:
+            self._visible.clip(request.connection.access, error)
             self._metrics.requests.labels(operation.name, error.code).inc()
             raise
         finally:
@@ -311,7 +311,10 @@ class Server:
             await request.room()
             await next_turn()
 
-        answer = await paid(request.body, room_in_turn if in_turns else request.room)
+        body = request.body
+        if request.operation is METADATA:
+            body = self._visible.asked(request.connection.access, body)
+        answer = await paid(body, room_in_turn if in_turns else request.room)
         rights = request.connection.access
         return self._visible(request.operation, rights, answer) if rights is not None else answer
 

@@ -1,10 +1,11 @@
-"""What of an answer about the cluster a principal may see: the rows of its own logs."""
+"""What of an answer a principal may see: rows of its own logs, and of keys its own alone."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ..client.access import Access
+from ..client.errors import LognodeError
 from ..client.protocol import Operation, Permission
 from ..client.protocol.cluster import METADATA, RANGES, STATUS
 from ..partitions.metadata import Metadata
@@ -14,6 +15,30 @@ Body = dict[str, Any]
 _OF_RANGES = ("ranges", "replicas", "damaged", "operations")
 """Parts of a status whose rows are about ranges."""
 _TELL_KEYS = frozenset({"start", "end", "hot_key", "reason"})
+
+
+class Visible:
+    """Called with an operation, an access and the answer, it returns what of the answer the access
+    may see. `metadata` gives the newest metadata that this node has."""
+
+    def __init__(self, metadata: Callable[[], Metadata]) -> None:
+        self._metadata = metadata
+
+    def __call__(self, operation: Operation, access: Access, answer: Body) -> Body:
+        return visible(operation, access, answer, self._metadata())
+
+    def asked(self, access: Access | None, body: Body) -> Body:
+        """Return the body of a request for `metadata`, with the keys that the asker may know."""
+        name = body["log"]
+        if isinstance(access, Rights) and name is not None:
+            return {**body, "spans": access.routed(name)}
+        return body
+
+    def clip(self, access: Access | None, error: LognodeError) -> None:
+        """Take from an error what the access may not see of the ranges that the error tells of."""
+        rows = error.fields.get("ranges")
+        if rows and isinstance(access, Rights):
+            error.fields["ranges"] = _clipped(access, rows, self._metadata())
 
 
 def visible(operation: Operation, access: Access, answer: Body, metadata: Metadata) -> Body:
@@ -28,9 +53,8 @@ def visible(operation: Operation, access: Access, answer: Body, metadata: Metada
 
 def metadata_for(rights: Rights, answer: Body, metadata: Metadata) -> Body:
     """Return the answer to `metadata` or `ranges` without the logs that the principal may not know
-    of."""
-    seen = _Logs(metadata, rights.sees)
-    shown = {**answer, "ranges": [row for row in answer["ranges"] if seen.has(row["log"])]}
+    of, and without the bounds of ranges that are not among its keys."""
+    shown = {**answer, "ranges": _clipped(rights, answer["ranges"], metadata)}
     if "logs" in answer:
         shown["logs"] = [row for row in answer["logs"] if rights.sees(row["name"])]
     return shown
@@ -55,6 +79,24 @@ def status_for(rights: Rights, status: Body, metadata: Metadata) -> Body:
                 row if readable.has_ranges(_about(row)) else _without_keys(row)
                 for row in shown[name]
             ]
+    return shown
+
+
+def _clipped(rights: Rights, rows: list[Body], metadata: Metadata) -> list[Body]:
+    """Return the descriptors of which the principal may use a key, without other keys."""
+    shown = []
+    for row in rows:
+        record = metadata.logs.get(row["log"])
+        if record is None or not rights.sees(record.name):
+            continue
+        spans = rights.routed(record.name)
+        if spans is None:
+            shown.append(row)
+            continue
+        bounds = spans.clipped(row["start"], row["end"])
+        if bounds is not None:
+            start, end = bounds
+            shown.append({**row, "start": start, "end": end, "met_at": []})
     return shown
 
 

@@ -25,7 +25,7 @@ from ..client.protocol.kinds import (
     Text,
     shown,
 )
-from ..client.protocol.record import Optional, Record, Shape
+from ..client.protocol.record import OMIT, Optional, Record, Shape
 from . import allocate, commands, lifecycle, log_names, policy
 from .generation_commands import REASON_CHARS_MAX
 from .metadata import NODE_STATES
@@ -40,7 +40,9 @@ _BOOT: Final = Integer(0, limits.boot_max)
 _MEMBERS: Final = Array(Integer(), limits.nodes_max)
 _AT: Final = Optional(Integer())
 _OPERATION: Final = Record({"operation": Integer()})
-_TOKEN: Final = Record({**cluster.TOKEN_CREATE.request.shape, "at_ms": _AT})
+_TOKEN: Final = Record(
+    {**cluster.TOKEN_CREATE.request.shape, "by": Optional(INVITER, OMIT), "at_ms": _AT}
+)
 _OPENING: Final[Shape] = {
     "owner": Optional(Text(limits.principal_name_chars_max), ""),
     "key": Optional(Binary(KEY_BYTES, KEY_BYTES)),

@@ -25,7 +25,8 @@ class Feed:
     def open(self) -> None:
         """Find the starting positions and begin. Entering the context does it.
 
-        Raises LogNotFound, Unavailable, Timeout.
+        Raises LogNotFound, Unavailable, Timeout, and Unauthorized for keys that the client may not
+        use.
         """
         self._loop.call(self._twin.open())
 

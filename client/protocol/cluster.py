@@ -54,6 +54,7 @@ _NODE_STATE: Final = Record(
     {"node": NODE, "state": Text(32), "replicas": Integer(), "version": Integer()}, loose=True
 )
 
+_KEY_SPAN: Final = Row(start=BOUND, end=Nullable(KEY))
 _AT_LEAST: Final[Shape] = {"at_least": Optional(Integer(), 0)}
 _PAGE_BYTES: Final = 4 * limits.MIB
 """What a page of metadata may have: nodes, and descriptors with the longest keys."""
@@ -64,7 +65,10 @@ METADATA: Final = Operation(
     "their leaders, from the range on that has `start_key`, or all ranges where they fit a page; "
     "`next_key` says where the next page begins. Without `log`: the logs with ids above `after`; "
     "`next` is the `after` of the next page. The nodes are in both, unless `nodes` is false. "
-    "The node waits half a second for metadata as new as `at_least`.",
+    "The node waits half a second for metadata as new as `at_least`. With `keys`, which only a "
+    "client gets that may not use every key of the log: the spans of the keys that the client may "
+    "use. The ranges without such a key are missing then, and the bounds of the others are no "
+    "wider than those spans.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({
         "log": Optional(LOG_NAME),
@@ -80,6 +84,7 @@ METADATA: Final = Operation(
         "nodes": Optional(Array(_NODE_ROW, 2 * limits.nodes_max), ()),
         "logs": Array(_LOG_ROW, limits.logs_page_max),
         "ranges": Array(RANGE, limits.ranges_per_log_max),
+        "keys": Optional(Array(_KEY_SPAN, limits.token_scopes_max)),
         "next_key": Optional(KEY),
         "next": Optional(Integer()),
     }, loose=True),
@@ -89,7 +94,8 @@ METADATA: Final = Operation(
 RANGES: Final = Operation(
     "ranges", 81,
     "Return a page of the ranges of all logs with their leaders: those with ids above `after`, or "
-    "`range` alone, which is missing when it is gone. `next` is the `after` of the next page.",
+    "`range` alone, which is missing when it is gone. `next` is the `after` of the next page. The "
+    "bounds are those that `metadata` shows.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({
         "range": Optional(Integer()),

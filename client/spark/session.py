@@ -215,7 +215,6 @@ class Session:
     ) -> list[Any]:
         """What is found for each range, as far as it is in a span, in the order of keys."""
         gate = asyncio.Semaphore(asks_at_once)
-        ranges = await self._ranges()
 
         async def one(known: Range, low: bytes, high: bytes | None) -> list[Any]:
             async with gate:
@@ -223,14 +222,14 @@ class Session:
 
         asked = [
             one(known, max(low, known.start), _least(high, known.end))
-            for low, high in spans for known in ranges if known.overlaps(low, high)
+            for low, high in spans for known in await self._ranges((low, high))
         ]  # fmt: skip
         return [row for rows in await asyncio.gather(*asked) for row in rows]
 
-    async def _ranges(self) -> list[Range]:
+    async def _ranges(self, span: KeySpan = _EVERYTHING[0]) -> list[Range]:
         deadline = self._deadline()
         return await self._retried(
-            lambda: self._cluster.all_ranges(self._routes, deadline), deadline
+            lambda: self._cluster.all_ranges(self._routes, deadline, span), deadline
         )
 
     async def _retried(self, ask: Callable[[], Awaitable[Found]], deadline: float) -> Found:

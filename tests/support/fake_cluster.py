@@ -29,6 +29,7 @@ from lognode.client.errors import (
     Unsupported,
     to_wire,
 )
+from lognode.client.key_spans import KeySpans
 from lognode.client.listener import Listener
 from lognode.client.protocol import Operation, by_number
 from lognode.client.protocol.appends import (
@@ -176,6 +177,8 @@ class FakeCluster:
         self.closed_producers: list[int] = []
         self.page_ranges = 1 << 20
         """How many ranges an answer about metadata has."""
+        self.spans: KeySpans | None = None
+        """The keys that clients may use; None: every key. Nodes show no bounds of other keys."""
         self.hide_leaders = False
         """Neither metadata nor refusals say who leads."""
         self.requests: list[tuple[int, Operation, dict[str, Any]]] = []
@@ -414,10 +417,13 @@ class FakeNode:
             before = [known for known in ranges if known.start <= body["start_key"]]
             first = len(before) - 1
         page, rest = ranges[first : first + size], ranges[first + size :]
+        spans = self.cluster.spans
+        if spans is not None:
+            whole["keys"] = spans.rows
         return {
             **whole,
             "logs": [log for log in whole["logs"] if log["id"] == log_id],
-            "ranges": list(map(self.describe, page)),
+            "ranges": self.shown(page),
             "next_key": rest[0].start if rest else None,
         }
 
@@ -434,6 +440,15 @@ class FakeNode:
             "version": cluster.version, "ranges": list(map(self.describe, page)),
             "next": page[-1].range_id if len(page) < len(ranges) else None,
         }  # fmt: skip
+
+    def shown(self, ranges: list[FakeRange]) -> list[dict[str, Any]]:
+        """The descriptors, cut to the keys that clients may use."""
+        spans, rows = self.cluster.spans or KeySpans([(b"", None)]), []
+        for known in ranges:
+            bounds = spans.clipped(known.start, known.end)
+            if bounds is not None:
+                rows.append({**self.describe(known), "start": bounds[0], "end": bounds[1]})
+        return rows
 
     def describe(self, known: FakeRange) -> dict[str, Any]:
         leader = None if self.cluster.hide_leaders else known.leader
@@ -455,7 +470,7 @@ class FakeNode:
         for known in self.cluster.ranges:
             if known.range_id == body["range"]:
                 if known.generation != body["generation"]:
-                    raise GenerationMismatch("other generation", ranges=[known.to_wire()])
+                    raise GenerationMismatch("other generation", ranges=self.shown([known]))
                 if known.state == "SEALING":
                     raise Sealed("sealed")
                 elsewhere = body.get("node") is None and body.get("consistency") != "prefix"
@@ -463,7 +478,7 @@ class FakeNode:
                     hint = None if self.cluster.hide_leaders else known.leader
                     raise NotLeader("not the leader", hint=hint)
                 return known
-        children = [known.to_wire() for known in self.cluster.ranges]
+        children = self.shown(self.cluster.ranges)
         if body.get("generation") == 1:
             raise GenerationMismatch("split", ranges=children)
         raise RangeNotFound("unknown range", range=body["range"])

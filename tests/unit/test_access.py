@@ -38,7 +38,10 @@ class Connection:
 class World:
     """A controller, and a node that hears of it when it is told to."""
 
-    def __init__(self, *, auth: bool = True, wants_auth: bool = False) -> None:
+    def __init__(
+        self, *, auth: bool = True, wants_auth: bool = False, lease_s: float = 0.0
+    ) -> None:
+        self.unsure_s = 0.0
         self.controller = Controller().nodes(1)
         self.now_ms = 1_000_000
         self.refreshes = 0
@@ -52,6 +55,7 @@ class World:
             metadata=lambda: self.known, refresh=self.refresh, wall_ms=lambda: self.now_ms,
             identity=lambda certificate: certificate.holder, wants_auth=wants_auth,
             is_fresh=lambda: self.fresh, metrics=self.metrics,
+            unsure_s=lambda: self.unsure_s, lease_s=lease_s,
         )  # fmt: skip
 
     def copy(self) -> Metadata:
@@ -313,3 +317,44 @@ def test_news_are_given_up_with_the_asker() -> None:
         assert task.cancelled()
 
     asyncio.run(run())
+
+
+def test_rights_hold_for_so_long_without_news_and_come_back_with_them() -> None:
+    """A node that is cut off from the controller does not hear of a token that is revoked."""
+    world = World(lease_s=60.0)
+    rights = world.find(world.admin)
+    assert isinstance(rights, Rights)
+    idle, asks = Connection(rights), Connection(rights)
+    asks.awaits_answers = True
+    for connection in (idle, asks):
+        world.accesses.opened(connection)  # type: ignore[arg-type]
+    asked = {"name": "x", "changes": {}}
+    world.unsure_s = 60.0
+    world.accesses.look()
+    assert rights.authorise(ALTER_LOG, asked) is None
+    assert world.find(world.admin) is rights
+    assert not idle.errors
+    world.unsure_s = 60.1
+    for call in (lambda: rights.authorise(ALTER_LOG, asked), lambda: world.find(world.admin)):
+        with pytest.raises(Unavailable, match="ask another node"):
+            call()
+    assert world.refreshes == 0
+    world.accesses.look()
+    assert [type(error) for error in idle.errors] == [Unavailable]
+    assert not asks.errors, "what has been asked for is answered for half a second"
+    world.unsure_s = 60.6  # it stays so while nobody confirms
+    world.accesses.look()
+    world.accesses.look()
+    assert (len(idle.errors), len(asks.errors)) == (1, 1)
+    world.unsure_s = 0.5
+    assert rights.authorise(ALTER_LOG, asked) is None
+    assert world.find(world.admin) is rights
+
+
+@pytest.mark.parametrize("world", [World(), World(auth=False, lease_s=60.0)])
+def test_rights_hold_for_ever_without_a_lease_or_without_tokens(world: World) -> None:
+    world.unsure_s = 1e9
+    found = world.find(world.admin or None)
+    world.accesses.opened(Connection(found))  # type: ignore[arg-type]
+    world.accesses.look()
+    assert found.authorise(ALTER_LOG, {"name": "x", "changes": {}}) is None

@@ -1,5 +1,7 @@
 """Pages of the metadata for clients, bounds of the metadata, and bounds of follows."""
 
+import os
+import random
 from contextlib import ExitStack
 
 import pytest
@@ -7,10 +9,12 @@ from metadata_log import Controller
 
 from lognode.client import limits
 from lognode.client.errors import LimitExceeded, Overloaded
+from lognode.client.key_spans import KeySpans
+from lognode.node.clipped import Clipped
 from lognode.node.follows import Follows
 from lognode.node.metadata_service import range_page, ranges_after
 from lognode.partitions.metadata import Metadata
-from lognode.partitions.model import Descriptor
+from lognode.partitions.model import Descriptor, Span
 
 
 def with_log(ranges: int, key_bytes: int = 2) -> Metadata:
@@ -54,6 +58,72 @@ def test_a_log_that_fits_a_page_comes_whole_whatever_the_key() -> None:
     assert range_page(ranges, b"003", 500) == (ranges, None)
     assert range_page(ranges, b"003", 5) == (ranges, None)
     assert starts(range_page(ranges, b"003", 4)[0]) == [b"003", b"004"]
+
+
+def test_pages_of_some_keys_tell_nothing_of_the_bounds_of_other_keys() -> None:
+    """Two logs differ in bounds outside the keys alone. Whatever key a client names, and however
+    small the pages are, both answer the same."""
+    seed = int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)
+    rng = random.Random(seed)
+    for _ in range(60):
+        edges = sorted(rng.sample(range(200, 900), 2 * rng.randrange(1, 4)))
+        spans = KeySpans((b"%03d" % low, b"%03d" % high) for low, high in pairs(edges))
+        gaps = pairs([100, *edges, 999])
+        own = [key for key in _keys(rng, 100, 999, 9) if spans.has(key)]
+        asked = [(b"%03d" % rng.randrange(90, 1_000), rng.choice([1, 2, 5, 500]))
+                 for _ in range(40)]  # fmt: skip
+        answers = []
+        for _ in range(2):
+            # Whether there is a bound between two spans is told: the ranges have ids.
+            others = [key for low, high in gaps for key in _keys(rng, low, high, 3)]
+            seen = Clipped(with_log_split_at(sorted({*own, *others})).ranges_of(1), spans)
+            pages = [range_page(seen, start, limit) for start, limit in asked]
+            answers.append([([tuple(r.span) for r in page], after) for page, after in pages])
+        assert answers[0] == answers[1]
+
+
+def pairs(edges: list[int]) -> list[tuple[int, int]]:
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def _keys(rng: random.Random, low: int, high: int, count: int) -> list[bytes]:
+    """One key at least, of those from `low` on and below `high`."""
+    found = range(low, high)
+    return [b"%03d" % n for n in rng.sample(found, min(len(found), rng.randint(1, count)))]
+
+
+def with_log_split_at(keys: list[bytes]) -> Metadata:
+    controller = Controller().nodes(1)
+    command = {"op": "create_log", "name": "a", "split_at": keys, "replicas": 1}
+    assert "ok" in controller.metadata.apply(5, 1, command)
+    return controller.metadata
+
+
+@pytest.mark.parametrize("limit", [1, 7, 500])
+def test_pages_of_some_keys_cover_them(limit: int) -> None:
+    spans = KeySpans([(b"0005", b"0007"), (b"123", b"4"), (b"5559", None)])
+    ranges = with_log(700).ranges_of(1)
+    seen = Clipped(ranges, spans)
+    found: list[Descriptor] = []
+    start: bytes | None = b""
+    while start is not None:
+        page, start = range_page(seen, start, limit)
+        assert 1 <= len(page) <= limit
+        assert start is None or spans.has(start)
+        found += page
+    assert found == list(seen)
+    for low, high in spans.rows:
+        at: bytes | None = low
+        for range_ in found:
+            if at is not None and range_.span.start <= at and at in range_.span:
+                at = range_.span.end
+        assert at == high or (high is not None and at is not None and at > high)
+    assert [r.range_id for r in seen] == [
+        r.range_id for r in ranges if any(r.span.overlaps(Span(*row)) for row in spans.rows)
+    ]
+    assert not Clipped(ranges, KeySpans(()))
+    assert range_page([], b"x", 7) == ([], None)
 
 
 @pytest.mark.parametrize("limit", [1, 7, 500])

@@ -1,11 +1,16 @@
 """What a node takes from the answers to its heartbeats."""
 
 import asyncio
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from lognode.client.errors import NotLeader
 from lognode.client.protocol import Operation
 from lognode.client.protocol.peers import HEARTBEAT
 from lognode.node.heartbeat import Heartbeat
@@ -19,17 +24,22 @@ from lognode.statemachine.meta import LmdbMeta
 class Leader:
     """The connection to the controller's leader, which has told everything before."""
 
+    error: NotLeader | None = None
+
     async def request(
         self, op: Operation, body: dict[str, Any], *, deadline: float
     ) -> dict[str, Any]:
         assert op is HEARTBEAT
         assert body["insecure"] is False
+        if self.error is not None:
+            raise self.error
         answer = {"page": None, "leaders": [], "seen": [4, 7, 90], "insecure": [[2, True]]}
         return op.check_answer(answer)
 
 
-def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_path: Path) -> None:
-    """It is told once who leads; after a break only the hint of another node was known."""
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    """Of node 1; nodes 2, 3 and 5 are the members of the controller."""
     sync = SyncThread("files")
     meta = LmdbMeta(tmp_path / "meta", map_bytes=1 << 20)
     view = View(meta, sync, on_change=lambda: None, present=lambda _: True)
@@ -38,9 +48,15 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_pat
     for node in (1, 2, 3):
         metadata.nodes[node] = NodeRecord(node, "", "", "", node, 1, "ACTIVE")
     view.metadata = metadata
+    yield view
+    sync.close()
+    meta.close()
+
+
+def heartbeat_of(view: View, leader: Leader, controller: Any = None) -> Heartbeat:
     parts: dict[str, Any] = {
         "node_id": 1, "view": view, "facts": None,
-        "host": SimpleNamespace(controller=None, damaged={}), "connection": lambda _: Leader(),
+        "host": SimpleNamespace(controller=controller, damaged={}), "connection": lambda _: leader,
         "room": SimpleNamespace(told_free=None, others={}),
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
@@ -48,7 +64,12 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_pat
         "exposure": SimpleNamespace(insecure=False),
         "stored": SimpleNamespace(told=dict, learn=lambda _: None),
     }  # fmt: skip
-    heartbeat = Heartbeat(**parts)
+    return Heartbeat(**parts)
+
+
+def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(view: View) -> None:
+    """It is told once who leads; after a break only the hint of another node was known."""
+    heartbeat = heartbeat_of(view, Leader())
 
     async def run() -> None:
         view.learn_leaders([(CONTROLLER_RANGE, 4, 0, 2)])
@@ -58,5 +79,66 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(tmp_pat
         assert view.insecure == {1: False, 2: True}
 
     asyncio.run(run())
-    sync.close()
-    meta.close()
+
+
+class Clock:
+    """In place of the monotonic clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+
+def test_an_answer_confirms_what_the_node_knew_when_it_asked(
+    view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease of rights counts from there. A refusal, and silence, confirm nothing."""
+    clock, leader = Clock(monkeypatch), Leader()
+    heartbeat = heartbeat_of(view, leader)
+    answer = leader.request
+
+    async def slow(op: Operation, body: dict[str, Any], *, deadline: float) -> dict[str, Any]:
+        clock.now += 3.0
+        return await answer(op, body, deadline=deadline)
+
+    leader.request = slow  # type: ignore[method-assign]
+    view.learn_leaders({CONTROLLER_RANGE: Told(4, 7, 2)})
+    clock.now += 10.0
+    assert heartbeat.unsure_s() == 10.0
+    asyncio.run(heartbeat._ask())
+    assert heartbeat.unsure_s() == 3.0
+    leader.error = NotLeader("not the controller's leader", hint=2)
+    view.learn_leaders({CONTROLLER_RANGE: Told(4, 7, 2)})
+    with pytest.raises(NotLeader):
+        asyncio.run(heartbeat._ask())
+    assert heartbeat.unsure_s() == 6.0
+
+
+def test_a_leader_is_confirmed_by_its_quorum_when_it_is_asked(
+    view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that is cut off believes for a while that it leads; that confirms nothing."""
+    clock = Clock(monkeypatch)
+    view.metadata.nodes[3] = replace(view.metadata.nodes[3], state="REMOVED")
+
+    class Replica:
+        leads = True
+        gid = SimpleNamespace(generation=4)
+        group = SimpleNamespace(term=7)
+        metadata = view.metadata
+        has_quorum = False
+
+        async def ready(self) -> None:
+            if not self.has_quorum:
+                raise NotLeader("no quorum of the controller answers", hint=None)
+
+    replica = Replica()
+    heartbeat = heartbeat_of(view, Leader(), replica)
+    asked = {"generation": 4, "version": view.metadata.version, "seen": [4, 7, 0], "damaged": []}
+    clock.now += 10.0
+    with pytest.raises(NotLeader):
+        asyncio.run(heartbeat.serve(3, asked))
+    assert heartbeat.unsure_s() == 10.0
+    replica.has_quorum = True
+    asyncio.run(heartbeat.serve(3, asked))
+    assert heartbeat.unsure_s() == 0.0

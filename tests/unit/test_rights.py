@@ -8,7 +8,7 @@ from metadata_log import Controller
 
 from lognode.client import tokens
 from lognode.client.access import Allowed
-from lognode.client.errors import RangeNotFound, Unauthorized, Unavailable
+from lognode.client.errors import GenerationMismatch, RangeNotFound, Unauthorized, Unavailable
 from lognode.client.key_spans import KeySpans
 from lognode.client.protocol import OPERATIONS, Operation, Permission, Sender, Subject
 from lognode.client.protocol.appends import (
@@ -37,7 +37,7 @@ from lognode.client.protocol.cluster import (
 from lognode.client.protocol.reads import EXPORT, FOLLOW, KEYS, LATEST, READ_SPAN, RESOLVE, SCAN
 from lognode.client.scopes import VERBS, scopes_of
 from lognode.node.rights import Rights
-from lognode.node.visible import visible
+from lognode.node.visible import Visible, visible
 from lognode.partitions.grants import grant
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.tokens import TokenRecord
@@ -328,21 +328,88 @@ def test_metadata_shows_the_logs_of_the_principal_alone(metadata: Metadata) -> N
     answer = {
         "version": 9,
         "logs": [{"id": r.log_id, "name": r.name} for r in metadata.logs.values()],
-        "ranges": [{"id": r.range_id, "log": r.log_id} for r in metadata.ranges.values()],
+        "ranges": [r.to_wire() for r in metadata.ranges.values()],
     }
-    shown = visible(METADATA, rights(metadata, "trim acme/b x*"), answer, metadata)
+    shown = visible(METADATA, rights(metadata, "trim acme/b"), answer, metadata)
     assert [log["name"] for log in shown["logs"]] == ["acme/b"]
     assert [range_["id"] for range_ in shown["ranges"]] == [2, 3]
     assert shown["version"] == 9
     assert visible(METADATA, rights(metadata, "read"), answer, metadata) == answer
     page = {"version": 9, "ranges": answer["ranges"], "next": 4}
-    shown = visible(RANGES, rights(metadata, "trim acme/b x*"), page, metadata)
-    assert shown == {**page, "ranges": [{"id": n, "log": 2} for n in (2, 3)]}
+    shown = visible(RANGES, rights(metadata, "trim acme/b"), page, metadata)
+    assert shown == {**page, "ranges": answer["ranges"][1:3]}
     assert visible(RANGES, rights(metadata, "read"), page, metadata) == page
     with pytest.raises(Unauthorized):
         rights(metadata, "read acme/*").authorise(METADATA, body(METADATA, log="other"))
     with pytest.raises(Unauthorized):  # whether such a log exists is not told either
         rights(metadata, "read acme/*").authorise(METADATA, body(METADATA, log="nothing"))
+
+
+Bounds = list[tuple[int, bytes, bytes | None]]
+
+
+@pytest.mark.parametrize(
+    ("scopes", "bounds"),
+    [
+        (["read acme/b"], [(2, b"", b"m"), (3, b"m", None)]),
+        (["trim acme/b x*"], [(3, b"x", b"y")]),
+        (["append acme/b a*"], [(2, b"a", b"b")]),
+        (["append acme/b m*"], [(3, b"m", b"n")]),
+        (["read acme/b l*", "append acme/b m*"], [(2, b"l", b"m"), (3, b"m", b"n")]),
+        (["read acme/b a*", "append acme/b c*"], [(2, b"a", b"d")]),
+        (["read acme/b a*", "append acme/b x"], [(2, b"a", b"b"), (3, b"x", b"x\0")]),
+        (["read acme/b a*", "describe"], [(2, b"a", b"b")]),
+        (["describe acme/b"], []),
+        (["read acme/b a*", "admin acme/b"], [(2, b"", b"m"), (3, b"m", None)]),
+    ],
+)  # fmt: skip
+def test_bounds_of_ranges_are_no_wider_than_the_keys_of_the_principal(
+    metadata: Metadata, scopes: list[str], bounds: Bounds
+) -> None:
+    """Bounds are keys: they are not for those who may not use them."""
+    met = [{**r.to_wire(), "met_at": [b"k"]} for r in metadata.ranges.values()]
+    access = rights(metadata, *scopes)
+
+    def shown(rows: list[dict[str, Any]]) -> Bounds:
+        for row in rows:
+            assert row["met_at"] == ([b"k"] if access.routed("acme/b") is None else [])
+        return [(row["id"], row["start"], row["end"]) for row in rows if row["log"] == 2]
+
+    for operation in (METADATA, RANGES):
+        answer = visible(operation, access, {"version": 9, "ranges": met}, metadata)
+        assert shown(answer["ranges"]) == bounds
+    error = GenerationMismatch("range 2 has ended", ranges=met[1:3])
+    Visible(lambda: metadata).clip(access, error)
+    assert shown(error.fields["ranges"]) == bounds
+    assert met[1]["met_at"] == [b"k"], "what others see is as it was"
+    Visible(lambda: metadata).clip(None, error)  # of a node
+
+
+def test_metadata_is_asked_with_the_keys_of_the_principal(metadata: Metadata) -> None:
+    """Whatever the client says of them."""
+    shown, access = Visible(lambda: metadata), rights(metadata, "read acme/b x*", "read acme/a")
+    assert "spans" not in body(METADATA, log="acme/b", spans=None)
+    asked = shown.asked(access, body(METADATA, log="acme/b"))
+    assert asked["spans"].rows == [(b"x", b"y")]
+    assert shown.asked(access, body(METADATA, log="acme/a"))["spans"] is None
+    assert "spans" not in shown.asked(None, body(METADATA, log="acme/b"))
+
+
+def test_what_is_refused_does_not_tell_where_a_range_begins_or_ends(metadata: Metadata) -> None:
+    """Where the range has none of the keys asked for, the answer would say that the bound of the
+    range lies behind them."""
+    user = rights(metadata, "read acme/b user-*")
+    for start, end in ((b"a", b"c"), (b"l", b"n"), (b"a", b"z"), (b"l", b"user-"), (b"v", b"w")):
+        for range_id in (2, 3):
+            for operation, more in (
+                (READ_SPAN, {}), (EXPORT, {}), (FOLLOW, {}), (RESOLVE, {"start": "latest"}),
+            ):  # fmt: skip
+                asked = body(operation, range=range_id, start_key=start, end_key=end, **more)
+                with pytest.raises(Unauthorized):
+                    user.authorise(operation, asked)
+    own = {"start_key": b"user-", "end_key": b"user-5"}
+    for range_id in (2, 3):
+        user.authorise(READ_SPAN, body(READ_SPAN, range=range_id, **own))
 
 
 def test_status_shows_the_logs_of_the_principal_and_keys_that_it_may_read(

@@ -1,5 +1,6 @@
 """Scopes of tokens as text, and the spans of keys that they allow."""
 
+import os
 import random
 from itertools import pairwise
 
@@ -113,6 +114,37 @@ def _words(length: int) -> list[bytes]:
     for _ in range(length):
         found += [word + bytes([c]) for word in found for c in (0, 97, 98, 255)]
     return found
+
+
+def test_a_clipped_span_has_the_same_keys_and_no_other_bounds() -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)
+    rng = random.Random(seed)
+    words = sorted(set(_words(2)))
+    bounds = [*words, None]
+    for _ in range(2_000):
+        spans = KeySpans(_some_span(rng, bounds) for _ in range(rng.randrange(4)))
+        start, end = _some_span(rng, bounds)
+        clipped = spans.clipped(start, end)
+        own = [w for w in words if start <= w and (end is None or w < end) and spans.has(w)]
+        if clipped is None:
+            assert not own, (spans.rows, start, end)
+            continue
+        low, high = clipped
+        assert start <= low
+        assert high is None or low < high
+        assert end is None or (high is not None and high <= end)
+        assert all(low <= w and (high is None or w < high) for w in own)
+        edges = {edge for row in spans.rows for edge in row}
+        for bound in (low, high):
+            # A range that ends where a span ends tells no key between the spans either.
+            assert bound in edges or spans.has(bound or b"") or not bound, (spans.rows, clipped)
+        assert spans.clipped(low, high) == clipped
+
+
+def _some_span(rng: random.Random, bounds: list[bytes | None]) -> tuple[bytes, bytes | None]:
+    at = sorted(rng.sample(range(len(bounds)), 2))
+    return bounds[at[0]] or b"", bounds[at[1]]
 
 
 def test_spans_that_meet_are_one() -> None:
