@@ -90,6 +90,7 @@ class Entrance:
         )  # fmt: skip
         self.handlers = {**service.handlers, **invites.handlers}
         self.gate = Gate(metadata, time.monotonic, wall_ms())
+        self.paid_handlers = {**service.paid_handlers, **self.gate.handlers}
         metrics.watch_use(self.gate.quotas)
 
     def image_changed(self) -> None:
