@@ -2,9 +2,10 @@
 
 One node. A client appends a record at a time at a steady rate, from 127.0.0.1. A second program
 abuses the node from 127.0.0.2, in each of five ways, first without quotas and then with a quota of
-its class. With `--tls` the node has TLS, and the way is to begin handshakes and to end none. Client and abuser are kept off the first core, and the abuser has what the client leaves
-of the others (nice 19): what is measured is the node, and not who gets the processor. The range is
-not split meanwhile, which would leave the client alone with half of it.
+its class. With `--tls` the node has TLS, and the way is to begin handshakes and to end none. Client
+and abuser are kept off the first core, and the abuser has what the client leaves of the others
+(nice 19): what is measured is the node, and not who gets the processor. The range is not split
+meanwhile, which would leave the client alone with half of it.
 """
 
 import argparse
