@@ -40,6 +40,7 @@ from .images import Images
 from .metadata_service import MetadataService
 from .producer_service import ProducerService
 from .recoveries import Recoveries
+from .slices import in_slices
 from .view import View
 
 _DEADLINE_S = 10.0
@@ -157,9 +158,10 @@ class ClusterService:
             for node in metadata.nodes
             if node != self._node_id() and self._connection(node) is None
         }
-        found = health.reasons(
+        lines = health.lines(
             metadata, view.elected, nodes, view.damaged, self._room.short, unreachable
         )
+        found = list(filter(None, await in_slices(lines)))
         return {"ok": not found, "reasons": health.shortened(found)}
 
     async def range_transfer(self, body: Body) -> Body:

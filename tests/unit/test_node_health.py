@@ -39,7 +39,8 @@ def reasons(
     short: Mapping[int, int] | None = None,
     unreachable: Collection[int] = (),
 ) -> list[str]:
-    return health.reasons(found, leader, nodes, damaged or {}, short or {}, unreachable)
+    told = health.lines(found, leader, nodes, damaged or {}, short or {}, unreachable)
+    return [line for line in told if line]
 
 
 def test_one_node_alone_is_healthy() -> None:
@@ -259,3 +260,40 @@ def test_S2_a_merged_range_is_to_be_copied() -> None:
          members=[[1, 2, 3]])  # fmt: skip
     told = next(line for line in reasons(found, led_by_one, 3) if "was removed" in line)
     assert "(1): range 1 of log orders (2 of 3" in told
+
+
+def test_the_loop_over_many_ranges_can_be_left_between_any_two() -> None:
+    found = metadata(3, ranges=500)
+    none_leads = health.lines(found, lambda *_: None, 3, {}, {}, ())
+    told = list(none_leads)
+    assert told.count("") >= 501
+    longest = max(len(part) for part in "\n".join(line and "x" for line in told).split("\n\n"))
+    assert longest <= 4, "many lines without a step between them"
+
+
+def test_a_log_that_is_deleted_meanwhile_is_left_out() -> None:
+    found = metadata(3, ranges=5)
+    damaged = {2: [(range_id, 1, "a checksum") for range_id in found.ranges]}
+    told = health.lines(found, lambda *_: None, 3, damaged, {}, ())
+    line = next(told)
+    while "range 1 of log orders" not in line:
+        line = next(told)
+    step(found, op="delete_log", name="orders")
+    assert not [line for line in told if "of log orders" in line]
+
+
+def test_a_removed_node_is_looked_for_once_for_all_ranges() -> None:
+    """With removed nodes by the dozen, one look at the ranges for each took seconds."""
+    found = metadata(5, ranges=40, replicas=1)
+    found.controller = replace(found.controller, members=(1, 2, 3))
+    for node in (4, 5):
+        for range_ in list(found.ranges.values()):
+            if range_.range_id % 3 == node - 4:
+                found.ranges.put(range_.range_id, replace(range_, members=(1, 2, node)))
+        found.nodes.put(node, replace(found.nodes[node], state="REMOVED"))
+    told = [line for line in reasons(found, led_by_one, 3) if "was removed" in line]
+    for node, line in zip((4, 5), told, strict=True):
+        held = sum(node in range_.members for range_ in found.ranges.values())
+        assert held > 10
+        assert line.startswith(f"node {node} was removed")
+        assert f"({held})" in line
