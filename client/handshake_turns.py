@@ -4,8 +4,9 @@ Somebody in a handshake has proved nothing yet, and a TLS handshake takes a node
 its processor for bytes that cost the sender nothing. So the handshakes of a listener together have
 a `Pace`: about a seventh of the time of the loop, and more only where the loop has nothing else to
 do. What does not fit stands in line. Hosts take turns, so that one host with a thousand connections
-makes nobody else wait longer than for a step of one handshake. Within a host the handshakes that
-have begun go first: else a host with too many of them would end none before its timeout.
+makes nobody else wait longer than for a step of one handshake. Handshakes that have begun go before
+new ones, three steps to one: else many of them at once would end none before their timeout, and a
+stranger who only ever begins would keep others from ending theirs.
 """
 
 import asyncio
@@ -29,6 +30,8 @@ turn_s: Final = 0.001
 """Of handshakes in one turn of the loop."""
 _ASK_S: Final = 0.004
 """The other work of a loop may have ended by then."""
+_BEGUN_IN_ROW: Final = 3
+"""A handshake has three steps, of which two come after the first."""
 step_s: Final = 0.0005
 """After this time a connection stands in line for the rest of what it has sent."""
 
@@ -101,18 +104,29 @@ class Pace:
 
 
 class _Line:
-    """What stands in line of one host."""
+    """Steps that wait, by host. Hosts take turns."""
 
     def __init__(self) -> None:
-        self.begun: deque[Step] = deque()
-        self.new: deque[Step] = deque()
+        self._hosts: OrderedDict[str, deque[Step]] = OrderedDict()
+        """The next one first."""
 
     def __bool__(self) -> bool:
-        return bool(self.begun or self.new)
+        return bool(self._hosts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._hosts.values()))
+
+    def append(self, host: str, step: Step) -> None:
+        """The step is the last one of its host."""
+        self._hosts.setdefault(host, deque()).append(step)
 
     def pop(self) -> Step:
-        """The next one."""
-        return (self.begun or self.new).popleft()
+        """The first step of the next host."""
+        host, steps = self._hosts.popitem(last=False)
+        step = steps.popleft()
+        if steps:
+            self._hosts[host] = steps
+        return step
 
 
 class HandshakeTurns:
@@ -121,8 +135,10 @@ class HandshakeTurns:
     def __init__(self, pace: Pace | None = None) -> None:
         self.pace = pace or Pace(handshakes_share)
         self.clock = self.pace.clock
-        self._lines: OrderedDict[str, _Line] = OrderedDict()
-        """Of hosts that wait, the next one first."""
+        self._new = _Line()
+        self._begun = _Line()
+        """Handshakes that had a step before."""
+        self._begun_in_row = 0
         self._until = 0.0
         """When the time of this turn of the loop ends; 0: nobody has gone on in this turn."""
         self._timer: asyncio.Handle | None = None
@@ -134,11 +150,11 @@ class HandshakeTurns:
     @property
     def waiting(self) -> int:
         """Connections that stand in line."""
-        return sum(len(line.begun) + len(line.new) for line in self._lines.values())
+        return len(self._new) + len(self._begun)
 
     def may_go(self) -> bool:
         """Whether a handshake may go on at once: nobody waits, and there is time."""
-        if self._lines or not self.pace.has_time:
+        if self._new or self._begun or not self.pace.has_time:
             return False
         now = self.clock()
         if not self._until:
@@ -148,36 +164,39 @@ class HandshakeTurns:
 
     def stand(self, host: str, step: Step, *, has_begun: bool) -> None:
         """Call the step when it is its turn, once."""
-        line = self._lines.get(host)
-        if line is None:
-            line = self._lines[host] = _Line()
-        (line.begun if has_begun else line.new).append(step)
+        (self._begun if has_begun else self._new).append(host, step)
         self._serve_later()
 
     def _end_turn(self) -> None:
         self._until = 0.0
 
     def _serve_later(self) -> None:
-        if self._timer is None:
+        if self._timer is None and (self._new or self._begun):
             loop, wait_s = asyncio.get_running_loop(), self.pace.wait_s
             self._timer = (
                 loop.call_later(wait_s, self._serve) if wait_s else loop.call_soon(self._serve)
             )
 
     def _serve(self) -> None:
-        """Serve those who wait, a step of each host, for as long as there is time."""
+        """Serve those who wait for as long as there is time."""
         self._timer = None
         now = self.clock()
         until = now + turn_s
-        while self._lines and now < until and self.pace.has_time:
-            host, line = self._lines.popitem(last=False)
-            step = line.pop()
-            if line:
-                self._lines[host] = line
-            step(now + step_s)
-            now = self.clock()
-        if self._lines:
+        try:
+            while (self._new or self._begun) and now < until and self.pace.has_time:
+                self._next().pop()(now + step_s)
+                now = self.clock()
+        finally:
             self._serve_later()
+
+    def _next(self) -> _Line:
+        """From which line the next step is. Whoever says a little at a time in handshakes that have
+        begun keeps new ones out for three steps."""
+        if self._begun and (self._begun_in_row < _BEGUN_IN_ROW or not self._new):
+            self._begun_in_row += 1
+            return self._begun
+        self._begun_in_row = 0
+        return self._new
 
 
 class Handshake:

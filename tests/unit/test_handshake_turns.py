@@ -202,6 +202,58 @@ def test_handshakes_that_have_begun_go_before_new_ones_of_their_host() -> None:
     run(test)
 
 
+def test_one_who_has_begun_waits_for_no_crowd_of_beginners_whatever_their_hosts() -> None:
+    async def test(door: Door) -> None:
+        honest = Guest(door, "h", 2, turn_s)
+        honest.say()
+        crowd = [Guest(door, f"{at:04}", 1, turn_s) for at in range(200)]
+        for guest in crowd:
+            guest.say()
+        await door.pass_turns(1)
+        honest.say()
+        had = len(door.served)
+        await door.pass_turns(2)
+        assert door.served[had][1] is honest
+
+    run(test)
+
+
+def test_beginners_are_served_beside_those_who_say_a_little_at_a_time() -> None:
+    async def test(door: Door) -> None:
+        dribbling = [Guest(door, f"{at:02}", 1_000, turn_s / 10) for at in range(50)]
+        for guest in dribbling:
+            guest.turns.spent(0.0)  # has begun
+            guest.say()
+            guest.say()
+        Guest(door, "new", 1, turn_s / 10).say()
+        await door.until_served(20)
+        order = [guest.host for _, guest in door.served]
+        first = door.served[0][0]
+        waited = order.index("new")
+        # What was served at once does not count: nobody waited yet.
+        assert waited <= sum(turn == first for turn, _ in door.served) + 4
+
+    run(test)
+
+
+def test_a_step_that_fails_stops_nobody_else() -> None:
+    async def test(door: Door) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        for _ in range(5):
+            Guest(door, "a", 1, turn_s).say()
+
+        def fails(until: float) -> None:
+            raise AssertionError("a bug behind a frame")
+
+        door.turns.of("b").later(fails)
+        for _ in range(5):
+            Guest(door, "c", 1, turn_s).say()
+        await door.until_served(10)
+        assert door.turns.waiting == 0
+
+    run(test)
+
+
 def test_what_is_served_takes_no_more_than_its_share() -> None:
     async def test(door: Door) -> None:
         for _ in range(100):
