@@ -36,6 +36,7 @@ from .errors import (
 )
 from .fair_turns import OWN_TURNS, Share
 from .frame import Frame
+from .handshake_turns import HandshakeTurns
 from .listener import Accepted, Closed, Listener
 from .loopback import is_loopback
 from .meter import Meter, NodeBudgets
@@ -129,14 +130,15 @@ class ServerConnection:
         entropy: Callable[[int], bytes],
         budgets: NodeBudgets,
         abandoned: Abandoned,
+        handshakes: HandshakeTurns,
         sit: Callable[[], None],
         on_late: Callable[[], None],
         on_refused: "Refused",
     ) -> None:
-        """`abandoned` ends the requests that were given up. `sit` takes a seat among the
-        connections whose handshake is done, or raises Overloaded; `on_late` is told of a handshake
-        that takes too long; `on_refused` of a connection that ended before its handshake was
-        done."""
+        """`abandoned` ends the requests that were given up; `handshakes` gives the handshake its
+        turns. `sit` takes a seat among the connections whose handshake is done, or raises
+        Overloaded; `on_late` is told of a handshake that takes too long; `on_refused` of a
+        connection that ended before its handshake was done."""
         self.hello: Hello | None = None
         self._tls = tls
         self._sit = sit
@@ -145,6 +147,7 @@ class ServerConnection:
         self._handler = handler
         self._budgets = budgets
         self._abandoned = abandoned
+        self._handshakes = handshakes
         self._secret = secret
         self._entropy = entropy
         self._transport = transport
@@ -152,7 +155,8 @@ class ServerConnection:
         self._welcome: Welcome | None = None
         self._open = False
         self.share: Share | None = None
-        """The principal's share of the time of the loop; None for a node of the cluster."""
+        """The principal's share of the time of the loop; None for a node of the cluster, and until
+        the handshake is done."""
         self.access: Access | None = None
         """What the other side may ask for; None: everything."""
         self._principal: Principal | None = None
@@ -368,7 +372,7 @@ class ServerConnection:
             self._transport, self._budgets.clients, self.host, clock=self._loop.time,
             on_room=self._go_on,
         )  # fmt: skip
-        self._take_share(self.host)
+        self._transport.turns = self._handshakes.of(self.host)
 
     def gone(self) -> None:
         """The socket is closed, and nothing is queued in it any more. What is kept for requests
@@ -387,15 +391,13 @@ class ServerConnection:
         self._principal = self._handler.opened(self)
         is_peer = self.hello is not None and self.hello.role == "node"
         if is_peer:
-            self.share, self._transport.turns = None, OWN_TURNS
+            self._transport.turns = OWN_TURNS
         else:
-            self._take_share(self.principal.name)
+            self._transport.turns = self.share = self._budgets.turns.share(self.principal.name)
+            self.share.spent(self._transport.turns_s)  # now it is known whose handshake it was
         self._meter.move(
             self._budgets.peers if is_peer else self._budgets.clients, self.principal.name
         )
-
-    def _take_share(self, name: str) -> None:
-        self._transport.turns = self.share = self._budgets.turns.share(name)
 
     def _late(self) -> None:
         self._on_late()
@@ -661,7 +663,7 @@ async def serve(
     def connect(accepted: Accepted) -> ServerConnection:
         return ServerConnection(
             accepted, handler, secret=secret, tls=tls, entropy=entropy, budgets=shared,
-            abandoned=listener.abandoned, sit=accepted.sit,
+            abandoned=listener.abandoned, handshakes=listener.handshakes, sit=accepted.sit,
             on_late=partial(accepted.tell, "late"), on_refused=on_refused,
         )  # fmt: skip
 

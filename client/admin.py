@@ -17,6 +17,7 @@ from .errors import (
 )
 from .invitation import Invitation
 from .principal import DEFAULT_CLASS, check_principal_name
+from .progress import later_id
 from .protocol import Operation
 from .protocol.cluster import (
     METADATA,
@@ -440,8 +441,16 @@ class AsyncAdmin:
     async def tokens(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """Return all tokens by principal: `id`, `principal`, `certificate`, `scopes` as text,
         `created_ms`, `expires_ms` (None: never) and `quota_class`. Raises Unauthorized."""
-        answer = await self._cluster.call_any(TOKEN_LIST, {}, deadline=self._deadline(timeout))
-        return [_token_row(row) for row in answer["tokens"]]
+        deadline = self._deadline(timeout)
+        found: list[Body] = []
+        after, more = None, True
+        while more:
+            page = await self._cluster.call_any(TOKEN_LIST, {"after": after}, deadline=deadline)
+            found += page["tokens"]
+            after = later_id(page, "next", after)
+            more = after is not None
+        found.sort(key=lambda row: (row["principal"], row["created_ms"], row["id"]))
+        return [_token_row(row) for row in found]
 
     async def revoke_token(self, token_id: str, *, timeout: float | None = None) -> None:
         """Revoke a token by its id. Its connections end at every node that hears of it, within

@@ -60,6 +60,11 @@ invite_expiry_ms_max: Final = 7 * 24 * 3_600 * 1_000
 tokens_bytes_max: Final = MIB
 """All tokens of a cluster as every node stores them."""
 token_scopes_max: Final = 16
+tokens_page_max: Final = 500
+tokens_page_bytes: Final = 256 * KIB
+"""Of the tokens of one answer, but for the last of them."""
+token_bytes_max: Final = 16 * KIB
+"""One token as it travels: a token with 16 of the longest scopes has 11.1 KiB."""
 principal_name_chars_max: Final = 64
 quota_class_chars_max: Final = 64
 certificate_holder_chars_max: Final = 128
@@ -240,6 +245,8 @@ producers_page_max: Final = 1_000
 ranges_page_max: Final = 500
 """Descriptors of ranges; fewer where their keys are long."""
 logs_page_max: Final = 500
+health_reasons_max: Final = 1_000
+"""Reasons of one answer about health; a last line counts the others."""
 status_page_max: Final = 500
 """Rows of all sections of the status together."""
 

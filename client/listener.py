@@ -7,12 +7,14 @@ not read are ended here, too.
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from . import limits
 from .abandoned import Abandoned
 from .errors import IDLE, Overloaded, Unavailable
+from .handshake_turns import HandshakeTurns
 from .incomplete import Incomplete
 from .listening import Entrance
 from .meter import CHUNK_BYTES, NodeBudgets
@@ -49,6 +51,7 @@ class Listener:
         self.budgets = budgets
         self.chunk = memoryview(bytearray(CHUNK_BYTES))
         """Where the bytes of one read are, until they are decoded."""
+        self.handshakes = HandshakeTurns()
         self.closed = False
         self.told = on_closed
         self.entrance = Entrance(
@@ -219,12 +222,14 @@ class Accepted(FrameTransport, asyncio.BufferedProtocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        began = time.perf_counter()
         super().connection_made(transport)
         self._came_s = self.last_in_s
         if self.connection is not None:
             self.connection.begin()
         if self.lost is not None:  # it had to go before it had a transport
             self.abort(self.lost)
+        self._listener.entrance.spent(time.perf_counter() - began)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         wanted = 0 if self.connection is None else self.connection.read_bytes
@@ -234,6 +239,7 @@ class Accepted(FrameTransport, asyncio.BufferedProtocol):
         self.data_received(bytes(self._listener.chunk[:nbytes]))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        began = time.perf_counter()
         if self._idle is not None:
             self._idle.cancel()
         super().connection_lost(exc)
@@ -242,6 +248,7 @@ class Accepted(FrameTransport, asyncio.BufferedProtocol):
             self.connection.gone()
         self.connection = self._idle = None
         self.forget_owner()
+        self._listener.entrance.spent(time.perf_counter() - began)
 
     # What the transport does.
 
@@ -250,10 +257,10 @@ class Accepted(FrameTransport, asyncio.BufferedProtocol):
         self._listener.incomplete.excuse(self)
 
     def _hand_over(self, until: float) -> None:
-        before, self._seen_in = self._seen_in, self.plain_in
-        if before != self.plain_in:
-            self._came_s = self.last_in_s
         super()._hand_over(until)
+        if self._seen_in != self.plain_in:
+            self._seen_in = self.plain_in
+            self._came_s = self.last_in_s
         held = self._decoder.buffered
         if (held or self._held) and self.lost is None:
             self._held = held

@@ -4,7 +4,8 @@ asyncio's own server accepts whatever comes, a hundred at a time, and closes wha
 turns of the loop later; when descriptors run out it has taken the last one. An `Entrance` counts
 every socket from the moment of its accept to the moment of its close, and accepts none above its
 bound: newcomers wait in the kernel's queue until another socket is closed. So the number of
-descriptors that a listener takes is exact.
+descriptors that a listener takes is exact. Newcomers also wait there while an entrance has used its
+part of the loop's time: those who come and go all the time cost a node no more than that.
 """
 
 import asyncio
@@ -16,10 +17,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from .handshake_turns import Pace, arrivals_share, handshakes_share, turn_s
+
 _BACKLOG: Final = 1_024
 """Connections that the kernel keeps for the next accept; it may allow fewer (somaxconn)."""
 _ACCEPTS_A_TURN: Final = 16
 """Others have their turn of the loop then."""
+_TLS_S: Final = 0.001
+"""What asyncio's TLS handshake takes of the processor, about: nobody can measure it from here."""
 _REST_S: Final = 1.0
 _CLOSE_S: Final = 1.0
 
@@ -59,6 +64,8 @@ class Entrance:
         self._making: set[asyncio.Task[Any]] = set()
         self._accepting = False
         self._closed = False
+        self._pace = Pace(arrivals_share if tls is None else handshakes_share)
+        self._extra_s = 0.0 if tls is None else _TLS_S
         self._rest: asyncio.TimerHandle | None = None
 
     async def listen(self, host: str, port: int) -> None:
@@ -135,26 +142,50 @@ class Entrance:
             for opened in self._listening:
                 self._loop.remove_reader(opened.fileno())
 
+    def spent(self, seconds: float) -> None:
+        """Connections have taken so long to come or to go."""
+        self._pace.spent(seconds)
+
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(_ACCEPTS_A_TURN):
+        if not self._pace.has_time:
+            self._keep_pace()
+            return
+        began = self._pace.clock()
+        came = self._accept_some(listening, began + turn_s)
+        self._pace.spent(self._pace.clock() - began + came * self._extra_s)
+        self._keep_pace()
+
+    def _keep_pace(self) -> None:
+        """Accept nobody while the entrance has used its part of the time."""
+        wait_s = self._pace.wait_s
+        if wait_s and self._rest is None and not self._closed:
+            self._accept_off()
+            self._rest = self._loop.call_later(wait_s, self._rested)
+
+    def _accept_some(self, listening: socket.socket, until: float) -> int:
+        """Accept those that wait, as many as others can wait for; how many there were."""
+        for came in range(_ACCEPTS_A_TURN):
             if len(self._held) >= self._sockets_max:
                 self._accept_off()
-                return
+                return came
+            if came and self._pace.clock() > until:
+                return came
             try:
                 accepted, _ = listening.accept()
             except (BlockingIOError, InterruptedError):
-                return
+                return came
             except ConnectionAbortedError:
                 continue
             except OSError as error:
                 self._take_rest(error)
-                return
+                return came
             protocol = self._factory()
             if protocol is None:
                 accepted.close()
                 continue
             self._held[protocol] = accepted
             self._begin(protocol, accepted)
+        return _ACCEPTS_A_TURN
 
     def _begin(self, protocol: asyncio.BaseProtocol, accepted: socket.socket) -> None:
         """Give the protocol a transport, in the next turn of the loop or after it."""
@@ -188,4 +219,6 @@ class Entrance:
 
     def _rested(self) -> None:
         self._rest = None
-        self._accept_on()
+        self._keep_pace()
+        if self._rest is None:
+            self._accept_on()

@@ -44,6 +44,17 @@ def later_key(answer: Answer, name: str, than: bytes | None) -> bytes:
     return value
 
 
+def later_id(answer: Answer, name: str, than: str | None) -> str | None:
+    """Return the id after which a list goes on; None: the list is complete.
+
+    `than`: None is below every id. Raises RemoteProtocolError unless the id is above `than`.
+    """
+    value: str | None = answer[name]
+    if value is not None and than is not None and value <= than:
+        raise RemoteProtocolError(f"an answer has an id `{name}` that is not above the last one")
+    return value
+
+
 def end_key(answer: Answer, start: bytes) -> bytes | None:
     """Return the key at which the answer ends; None: the answer is about all keys asked for.
 

@@ -6,6 +6,7 @@ handshake cannot take a seat from anybody, nor keep others from the door.
 """
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -79,11 +80,13 @@ class Seats(Generic[Someone]):
         return self._taken
 
     def arrive(self, guest: Someone) -> Someone | None:
-        """Somebody comes to the door. Returns the guest that has to go for it: the one that has
-        stood there for longest."""
+        """Somebody comes to the door. Returns the guest that has to go for it: of the host with
+        most guests there, the one that has stood there for longest."""
         gives_way = None
         if len(self._door) >= self._bounds.handshakes:
-            gives_way = next(iter(self._door))
+            at_door = Counter(each.host for each in self._door)
+            crowd = max(at_door, key=at_door.__getitem__)  # the first of them, where two are equal
+            gives_way = next(each for each in self._door if each.host == crowd)
             del self._door[gives_way]
         self._door[guest] = None
         return gives_way

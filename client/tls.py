@@ -255,7 +255,7 @@ class Channel:
             self._shake_hands()
         return self._outgoing.read()
 
-    def receive(self, data: bytes) -> bytes:
+    def receive(self, data: bytes | memoryview) -> bytes:
         """Take bytes of the network; return the plain bytes that they complete.
 
         Raises LognodeError when the channel is of no use any more; `outgoing` has the alert then.

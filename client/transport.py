@@ -5,9 +5,10 @@ wait here and not in asyncio's buffer, which holds one piece of them: so each pi
 known. Bytes in and out are counted, the unsent ones are bounded by what the callers do with
 `writable`, and `abort` always ends it.
 
-Frames that arrive are decoded and handed over in turns (see `fair_turns`). While some are left, or
-the owner wants no more of them, nothing is read from the socket. So the end of what the other side
-sends is seen after its last frame, also where TLS tells of it.
+What arrives is decrypted, decoded and handed over in turns (see `fair_turns`): TLS costs the time
+of whoever sends. While some is left, or the owner wants no more of it, nothing is read from the
+socket. So the end of what the other side sends is seen after its last frame, also where TLS tells
+of it.
 """
 
 import asyncio
@@ -33,6 +34,8 @@ from .tls import Channel, NotTls
 _KEEPALIVE_IDLE_S: Final = 60
 _USER_TIMEOUT_MS: Final = 30_000
 _PIECE_BYTES: Final = 256 * limits.KIB
+_OPENED_BYTES: Final = 64 * limits.KIB
+"""Of TLS that are decrypted before the time of the turn is looked at: a tenth of a millisecond."""
 _BUFFER_LOW_BYTES: Final = 16 * limits.KIB
 """Of asyncio's buffer: the next piece follows when no more than this is left of the last one."""
 _BUFFER_HIGH_BYTES: Final = 64 * limits.KIB
@@ -62,11 +65,15 @@ class FrameTransport(asyncio.Protocol):
         self.plain_in = 0
         """Bytes of frames that came: with TLS those inside of it."""
         self.bytes_out = 0
+        self.turns_s = 0.0
+        """How long its turns have taken so far."""
         self.last_in_s = 0.0
         """Loop time at which bytes last arrived."""
         self.lost: LognodeError | None = None
         self.peer_address = ""
         self._decoder = Decoder.of_stranger()
+        self._sealed: deque[memoryview] = deque()
+        """What came and is not decrypted yet."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._out: deque[bytes | bytearray | memoryview] = deque()
@@ -99,10 +106,10 @@ class FrameTransport(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.bytes_in += len(data)
         self.last_in_s = self._loop.time()
-        if self.channel is not None:
-            data = self._opened(self.channel, data)
-        self.plain_in += len(data)
-        self._decoder.put(data)
+        if self.channel is None:
+            self._take(data)
+        else:
+            self._sealed.append(memoryview(data))
         if not self._in_line:
             until = self.turns.begin(self._in_turn)
             if until is None:
@@ -182,7 +189,7 @@ class FrameTransport(asyncio.Protocol):
     def read_on(self, on: bool) -> None:
         """Stop or go on handing over frames, and reading from the socket."""
         self._wants_frames = on
-        if on and not self._in_line and self._decoder.pending:
+        if on and not self._in_line and self._has_more:
             self._stand_in_line()
         self._read()
 
@@ -223,7 +230,27 @@ class FrameTransport(asyncio.Protocol):
         if not self._closed.done() and self._transport is not None:
             self._transport.abort()
 
-    def _opened(self, channel: Channel, data: bytes) -> bytes:
+    @property
+    def _has_more(self) -> bool:
+        """Whether something has arrived and is not handed over yet."""
+        return self._decoder.pending or bool(self._sealed)
+
+    def _take(self, data: bytes) -> None:
+        """These bytes of frames have come."""
+        self.plain_in += len(data)
+        self._decoder.put(data)
+
+    def _open_some(self, channel: Channel) -> None:
+        """Decrypt a part of what has arrived."""
+        data = self._sealed.popleft()
+        if len(data) > _OPENED_BYTES:
+            self._sealed.appendleft(data[_OPENED_BYTES:])
+            data = data[:_OPENED_BYTES]
+        plain = self._opened(channel, data)
+        if plain:
+            self._take(plain)
+
+    def _opened(self, channel: Channel, data: memoryview) -> bytes:
         """The plain bytes in those that came; a channel of no use any more ends the connection."""
         secured = channel.secured
         try:
@@ -255,9 +282,12 @@ class FrameTransport(asyncio.Protocol):
 
     def _hand_over(self, until: float) -> None:
         """Decode frames and hand them over, until there are none, or this turn is over."""
-        began = self.turns.clock()
+        turns = self.turns  # a frame may end the handshake, and the turns of the next are others
+        began = turns.clock()
         self._hand_over_some(until)
-        self.turns.spent(self.turns.clock() - began)
+        took = turns.clock() - began
+        self.turns_s += took
+        turns.spent(took)
         self._read()
 
     def _hand_over_some(self, until: float) -> None:
@@ -269,15 +299,18 @@ class FrameTransport(asyncio.Protocol):
                 self.refuse(event.error)
                 return
             elif not self._decoder.in_steps:
-                self.on_decoded(self._decoder.incomplete)
-                return
-            if self._decoder.pending and self.turns.clock() > until:
+                if self.channel is None or not self._sealed:
+                    self.on_decoded(self._decoder.incomplete)
+                    return
+                self._open_some(self.channel)
+            if self._has_more and self.turns.clock() > until:
                 self._stand_in_line()
                 return
 
     def _stand_in_line(self) -> None:
-        self._in_line = True
-        self.turns.later(self._in_turn)
+        if not self._in_line:
+            self._in_line = True
+            self.turns.later(self._in_turn)
 
     def _give(self, message: Frame) -> None:
         try:
@@ -349,7 +382,12 @@ class FrameTransport(asyncio.Protocol):
         else:
             self._left_bytes = 0
         self._out_bytes -= len(piece)
-        self._write(piece if self.channel is None else self.channel.seal(piece))
+        if self.channel is None:
+            self._write(piece)
+            return
+        began = self.turns.clock()
+        self._write(self.channel.seal(piece))
+        self.turns.spent(self.turns.clock() - began)
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
         if data and self._transport is not None and not self._transport.is_closing():
@@ -359,6 +397,7 @@ class FrameTransport(asyncio.Protocol):
     def _lose(self, error: LognodeError) -> None:
         if self.lost is None:
             self.lost = bare(error)  # else the connection would be in its own frames
+            self._sealed.clear()
             self._out.clear()
             self._out_bytes = 0
             self.on_lost(error)

@@ -163,7 +163,7 @@ class ClusterService:
                 metadata, view.elected, nodes, view.damaged, self._room.short, unreachable
             )
         )
-        return {"ok": not found, "reasons": found}
+        return {"ok": not found, "reasons": health.shortened(found)}
 
     async def range_transfer(self, body: Body) -> Body:
         """Have a member lead a range, the controller for one; answered when it does.

@@ -502,7 +502,7 @@ class Node:
             accesses=self._entrance.accesses,
             proves_nodes=self._entrance.proves_nodes,
             visible=self._entrance.visible,
-            paid_handlers={**cluster.paid_handlers, **self._entrance.gate.handlers},
+            paid_handlers={**cluster.paid_handlers, **self._entrance.paid_handlers},
             join=cluster.join,
             peer_handlers=self._for_peers(bases),
             known_peers=self._known_peers,

@@ -105,6 +105,7 @@ class Entrance:
         self.visible = Visible(metadata)
         """What of an answer a principal may see."""
         self.gate = Gate(metadata, time.monotonic, wall_ms())
+        self.paid_handlers = {**service.paid_handlers, **self.gate.handlers}
         metrics.watch_use(self.gate.quotas)
 
     def image_changed(self) -> None:

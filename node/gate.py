@@ -11,7 +11,8 @@ What is charged, and when:
     stored_bytes               an append is refused while the tenant stores too much
     append_records             once the batches are opened
     read_bytes, read_records   as the answer is sent; with a quota, some of it in advance
-    cpu_ms                     after each turn of the loop that the request takes
+    cpu_ms                     after each turn of the loop that the request or its connection takes,
+                               TLS included
 """
 
 from collections.abc import Callable

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import Final
 
+from ..client import limits
 from ..partitions.metadata import Metadata, group_size
 from ..partitions.model import CONTROLLER_RANGE, Descriptor
 from ..partitions.planner import CONTROLLER_MEMBERS, Damages
@@ -79,6 +80,15 @@ def reasons(
         for operation in metadata.operations.values()
     ]
     return found
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """Return the lines as one answer holds them: the first `health_reasons_max` of them, and how
+    many more there are."""
+    more = len(lines) - limits.health_reasons_max
+    if more <= 0:
+        return lines
+    return [*lines[:-more], f"{more:,} more reasons; `lognode status` shows all ranges"]
 
 
 class _Ranges:

@@ -229,18 +229,23 @@ class Server:
             body["allowed"] = self._gate.names_allowed(request.connection.principal)
         if operation is NODE_INVITE:
             body = {**body, "by": request.connection.principal.name}
-        paid = self._paid_handlers.get(operation)
-        if paid is not None:
-            return self._paid(request, paid, in_turns=payer is not None)
-        handler = self._handlers.get(operation)
-        if handler is not None:
+        served = self._handled(request, body, payer)
+        if served is not None:
             is_admin = operation.permission is Permission.ADMIN
-            return self._audited(request, handler(body)) if is_admin else handler(body)
+            return self._audited(request, served) if is_admin else served
         peer_handler = self._peer_handlers.get(operation)
         if peer_handler is None:
             raise Unsupported(f"a node of a cluster does not serve {operation}")
         node = self._known_peers.asker(request.connection.hello, operation)
         return _with_room(request.room, lambda: peer_handler(node, body))
+
+    def _handled(self, request: Request, body: Body, payer: Payer | None) -> Answer | None:
+        """The work of a request that everybody may send; None: no handler serves it."""
+        paid = self._paid_handlers.get(request.operation)
+        if paid is not None:
+            return self._paid(request, paid, in_turns=payer is not None)
+        handler = self._handlers.get(request.operation)
+        return None if handler is None else handler(body)
 
     def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         try:

@@ -1,18 +1,23 @@
 """Operations on tokens: create, list, revoke."""
 
+import heapq
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+import msgpack
+
+from ..client import limits
 from ..client.errors import Conflict
 from ..client.protocol import Operation, cluster
+from ..client.request import Room
 from ..partitions import commands
 from ..partitions.metadata import Metadata
-from .slices import in_slices
 
 log = logging.getLogger("lognode.access")
 Body = dict[str, Any]
 Handler = Callable[[Body], Coroutine[Any, None, Body]]
+PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 
 
 class TokenService:
@@ -33,9 +38,9 @@ class TokenService:
         self._proves_nodes = proves_nodes
         self.handlers: dict[Operation, Handler] = {
             cluster.TOKEN_CREATE: self.create,
-            cluster.TOKEN_LIST: self.list,
             cluster.TOKEN_REVOKE: self.revoke,
         }
+        self.paid_handlers: dict[Operation, PaidHandler] = {cluster.TOKEN_LIST: self.list}
 
     async def create(self, body: Body) -> Body:
         """Create a token. The answer has the version of the metadata that has it.
@@ -53,12 +58,25 @@ class TokenService:
         await self._refresh()
         return answer
 
-    async def list(self, _: Body) -> Body:
-        """Return all tokens by the name of their principals, without their digests."""
+    async def list(self, body: Body, room: Room) -> Body:
+        """Return a page of the tokens, by id and without their digests; see the table of
+        operations. Pages go by id: a token that is created or revoked between two pages changes
+        nothing of the others."""
         await self._refresh()
-        records = self._metadata().tokens.values()
-        by_name = sorted(records, key=lambda each: (each.principal, each.created_ms))
-        return {"tokens": await in_slices(record.to_row() for record in by_name)}
+        await room()
+        tokens, after = self._metadata().tokens, body["after"] or ""
+        limit = min(body["limit"], limits.tokens_page_max)
+        ids = heapq.nsmallest(limit + 1, (each for each in tokens if each > after))
+        rows: list[Body] = []
+        size = 0
+        for token_id in ids[:limit]:
+            row = tokens[token_id].to_row()
+            rows.append(row)
+            size += len(msgpack.packb(row))
+            if size >= limits.tokens_page_bytes:
+                break
+        following = ids[len(rows) - 1] if len(rows) < len(ids) else None
+        return {"tokens": rows, "next": following}
 
     async def revoke(self, body: Body) -> Body:
         """Revoke a token. Raises NotFound, Conflict."""

@@ -125,10 +125,15 @@ STATUS: Final = Operation(
     subject=Subject.ANY_LOG,
 )  # fmt: skip
 HEALTH: Final = Operation(
-    "health", 66, "Say whether the cluster is as it should be, and if not, why.",
+    "health", 66,
+    "Say whether the cluster is as it should be, and if not, why. The last of many reasons says "
+    "how many are left out.",
     Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
     Record({"nodes": Optional(Integer(0, limits.nodes_max), 1)}),
-    Record({"ok": Flag(), "reasons": Array(Text(8 * limits.KIB, lines=True), 1 << 17)}, loose=True),
+    Record({
+        "ok": Flag(),
+        "reasons": Array(Text(8 * limits.KIB, lines=True), limits.health_reasons_max + 1),
+    }, loose=True),
     WHOLE_BYTES,
 )  # fmt: skip
 CREATE_LOG: Final = Operation(
@@ -298,10 +303,8 @@ TOKEN_CREATE: Final = Operation(
     }),
     Record({"id": _TOKEN_ID, "version": Integer()}, loose=True), SMALL_BYTES,
 )  # fmt: skip
-TOKEN_LIST: Final = Operation(
-    "token_list", 89, "Return all tokens without what proves them.",
-    Sender.OPERATOR, Permission.ADMIN, Retry.SAFE, EMPTY,
-    Record({"tokens": Array(Record({
+_TOKEN_ROW: Final = Record(
+    {
         "id": _TOKEN_ID,
         "principal": _PRINCIPAL,
         "certificate": Optional(Text(limits.certificate_holder_chars_max, chars=True), ""),
@@ -309,8 +312,24 @@ TOKEN_LIST: Final = Operation(
         "created_ms": Integer(),
         "expires_ms": Optional(Integer()),
         "quota_class": Text(limits.quota_class_chars_max, chars=True),
-    }, loose=True), limits.tokens_max)}, loose=True),
-    WHOLE_BYTES,
+    },
+    loose=True,
+)
+TOKEN_LIST: Final = Operation(
+    "token_list", 89,
+    "Return a page of the tokens with ids above `after`, by id and without what proves them. "
+    "`next` is the `after` of the next page. A page has fewer tokens than `limit` where their "
+    "scopes are long.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.SAFE,
+    Record({
+        "after": Optional(_TOKEN_ID),
+        "limit": Optional(Integer(1, limits.tokens_page_max), limits.tokens_page_max),
+    }),
+    Record({
+        "tokens": Array(_TOKEN_ROW, limits.tokens_page_max),
+        "next": Optional(_TOKEN_ID),
+    }, loose=True),
+    limits.tokens_page_bytes + limits.token_bytes_max + SMALL_BYTES,
 )  # fmt: skip
 TOKEN_REVOKE: Final = Operation(
     "token_revoke", 90,

@@ -2,9 +2,10 @@
 
 One node. A client appends a record at a time at a steady rate, from 127.0.0.1. A second program
 abuses the node from 127.0.0.2, in each of five ways, first without quotas and then with a quota of
-its class. Client and abuser are kept off the first core, and the abuser has what the client leaves
-of the others (nice 19): what is measured is the node, and not who gets the processor. The range is
-not split meanwhile, which would leave the client alone with half of it.
+its class. With `--tls` the node has TLS, and the way is to begin handshakes and to end none. Client
+and abuser are kept off the first core, and the abuser has what the client leaves of the others
+(nice 19): what is measured is the node, and not who gets the processor. The range is not split
+meanwhile, which would leave the client alone with half of it.
 """
 
 import argparse
@@ -36,6 +37,8 @@ _KINDS = {
     "status": ("--connections", "4", "--in-flight", "8"),
     "churn": ("--connections", "16"),
 }
+_TLS_KINDS = {"handshakes": ("--connections", "64")}
+"""With `--tls`, in which the other ways of abuse would need a certificate."""
 _MIB = 1 << 20
 
 
@@ -44,13 +47,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench abuse", allow_abbrev=False)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each phase")
     parser.add_argument("--rate", type=float, default=100.0, help="appends/s of the client")
-    parser.add_argument("--kinds", default=",".join(_KINDS))
+    parser.add_argument("--tls", action="store_true", help="a node with TLS")
+    parser.add_argument("--kinds", help="some of the ways, with commas between them")
     parser.add_argument("--data", type=data_directory, default=Path())
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
+    options.kinds = options.kinds or ",".join(_TLS_KINDS if options.tls else _KINDS)
     with (
         tempfile.TemporaryDirectory(dir=options.data) as directory,
-        testing.cluster(Path(directory), 1) as cluster,
+        testing.cluster(Path(directory), 1, tls=options.tls) as cluster,
     ):
         print("  ".join(f"{name}={value}" for name, value in environment().items()))
         _pin()
@@ -119,7 +124,7 @@ async def _abused(
     abuser = subprocess.Popen(  # noqa: ASYNC220  a moment, before anything is measured
         [sys.executable, str(_PROGRAM), "--address", cluster.nodes[0].address, "--log", _LOG,
          "--key", _KEY, "--source", "127.0.0.2", "--kind", kind, "--seconds",
-         str(options.seconds + 2.0), *_KINDS[kind]],
+         str(options.seconds + 2.0), *(_KINDS | _TLS_KINDS)[kind]],
         stdout=subprocess.PIPE, text=True, preexec_fn=lambda: os.nice(19),
     )  # fmt: skip
     try:

@@ -2,7 +2,9 @@
 
 `--kind bulk` appends batches of 512 KiB, `hot` single records of one key, `export` reads all of a
 key in pages, `status` asks for status and metadata, `churn` connects and leaves. Each connection
-but those of `churn` keeps `--in-flight` requests under way.
+but those of `churn` keeps `--in-flight` requests under way. `handshakes` is for a node with TLS: it
+says the same first message of a handshake again and again, and leaves once the node has answered.
+That costs the node a signature, and the sender nothing.
 """
 
 import argparse
@@ -11,6 +13,7 @@ import contextlib
 import itertools
 import json
 import os
+import ssl
 import time
 from collections.abc import Callable, Iterator
 
@@ -119,9 +122,32 @@ async def churn(options: argparse.Namespace) -> None:
         line.close()
 
 
+async def handshakes(options: argparse.Namespace) -> None:
+    """Begin TLS handshakes with bytes that were made once, and end none of them."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    shaking = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        shaking.do_handshake()
+    hello = outgoing.read()
+    while True:
+        line = None
+        try:
+            line = await Line.connect(options.address, options.source)
+            await line.write(hello)
+            await line.read_bytes()
+            counts["connections"] += 1
+        except OSError:
+            counts["refused"] += 1
+            await asyncio.sleep(0.001)
+        finally:
+            if line is not None:
+                line.close()
+
+
 async def main(options: argparse.Namespace) -> None:
     """Run until the time is up and print what came of it."""
-    work = churn if options.kind == "churn" else use
+    work = {"churn": churn, "handshakes": handshakes}.get(options.kind, use)
     tasks = [asyncio.create_task(work(options)) for _ in range(options.connections)]
     await asyncio.wait(tasks, timeout=options.seconds)
     for task in tasks:
@@ -134,7 +160,7 @@ async def main(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = arguments()
-    parser.add_argument("--kind", choices=(*KINDS, "churn"), required=True)
+    parser.add_argument("--kind", choices=(*KINDS, "churn", "handshakes"), required=True)
     parser.add_argument("--in-flight", type=int, default=16)
     began = time.monotonic()
     asyncio.run(main(parser.parse_args()))

@@ -87,14 +87,18 @@ class Line:
         self.sent_bytes += len(data)
         await asyncio.sleep(0)  # a socket that takes everything would let nothing else run
 
+    async def read_bytes(self) -> bytes:
+        """Read what the node has sent."""
+        data = await self._loop.sock_recv(self._sock, 1 << 16)
+        if not data:
+            self.closed = True
+            raise ConnectionError("the node has ended the connection")
+        return data
+
     async def read(self) -> frame.Frame:
         """Read one frame."""
         while not self._frames:
-            data = await self._loop.sock_recv(self._sock, 1 << 16)
-            if not data:
-                self.closed = True
-                raise ConnectionError("the node has ended the connection")
-            for event in self._decoder.feed(data):
+            for event in self._decoder.feed(await self.read_bytes()):
                 if isinstance(event, frame.Broken):
                     raise event.error
                 self._frames.append(event)

@@ -32,6 +32,7 @@ from lognode.node.dev import LocalNode
 
 pytestmark = pytest.mark.cluster
 
+ABUSE = Path(__file__).parents[1] / "attacks" / "abuse.py"
 NODES = (1, 2, 3)
 SIZE = Size(writers=2, conditional=1, named=1, readers=1)
 
@@ -138,6 +139,43 @@ def test_strangers_get_nothing_and_change_nothing(
     assert '"connection refused"' in log
     with lognode.Client(three.servers) as client:
         assert [entry.value for entry in client.log("strangers").scan(b"k")] == [b"v"]
+
+
+def test_handshakes_that_never_end_keep_nobody_out(three: testing.LocalCluster) -> None:
+    """Strangers begin handshakes at the ports for clients and for peers, with bytes that cost them
+    nothing."""
+    node = three.nodes[0]
+    before, refused = state(three), _refused_handshakes(node)
+    floods = [
+        subprocess.Popen(
+            [sys.executable, str(ABUSE), "--kind", "handshakes", "--address", address,
+             "--source", f"127.0.0.{at}", "--connections", "64", "--seconds", "120"],
+            stdout=subprocess.DEVNULL,
+        )
+        for at, address in enumerate((node.address, node.address, node.peer), 2)
+    ]  # fmt: skip
+    try:
+        with lognode.Client(three.servers, timeout=60) as client:
+            # Hundreds have begun, and none has ended well.
+            testing.eventually(lambda: _refused_handshakes(node) > 300 + refused, timeout_s=60)
+            client.create_log("beside", ranges=3, exist_ok=True)
+            for at in range(10):
+                with lognode.Client(three.servers, timeout=60) as newcomer:
+                    newcomer.log("beside").append(b"k%d" % at, b"v")
+            assert [flood.poll() for flood in floods] == [None] * len(floods)
+            assert state(three)[0] == before[0], "a node was called DEAD"
+    finally:
+        for flood in floods:
+            flood.kill()
+            flood.wait()
+
+
+def _refused_handshakes(node: LocalNode) -> float:
+    """Connections to the node's ports that have ended before their handshake was done."""
+    with node.fetch("/metrics", 30) as answer:
+        lines = answer.read().decode().splitlines()
+    counted = [line for line in lines if line.startswith("lognode_handshakes_refused_total{")]
+    return sum(float(line.split()[-1]) for line in counted)
 
 
 def test_a_stranger_without_tls_is_told_to_use_it(three: testing.LocalCluster) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 import lognode
 from lognode import testing
+from lognode.client import limits
 from lognode.client.private_files import write_private
 from lognode.client.tokens import id_of
 from lognode.node.dev import LocalNode
@@ -95,6 +96,32 @@ def test_a_new_token_is_good_at_every_node_at_once(three: testing.LocalCluster) 
         for node in three.nodes:
             with lognode.Client(address(node), token=token, timeout=5) as client:
                 assert [log["name"] for log in client.logs()] == ["acme/a"]
+
+
+def test_tokens_that_no_single_answer_holds_are_all_listed(three: testing.LocalCluster) -> None:
+    scopes = [f"read,append {at:0120}* {at:0470}*" for at in range(16)]
+    with admin(three) as client:
+        before = {row["id"] for row in client.admin.tokens()}
+        made = [
+            client.admin.create_token(f"paged{at % 7}", scopes, quota_class=str(at))["id"]
+            for at in range(60)
+        ]
+        try:
+            sizes = 60 * sum(map(len, scopes))
+            assert sizes > 2 * limits.tokens_page_bytes  # three answers at least
+            for node in three.nodes:
+                with lognode.Client(address(node), token=three.token, timeout=20) as other:
+                    rows = other.admin.tokens()
+                assert {row["id"] for row in rows} - before == set(made)
+                assert len(rows) == len({row["id"] for row in rows})
+                order = [(row["principal"], row["created_ms"]) for row in rows]
+                assert order == sorted(order)
+                classes = {row["id"]: row["quota_class"] for row in rows}
+                assert [classes[each] for each in made] == [str(at) for at in range(60)]
+        finally:
+            for each in made:
+                client.admin.revoke_token(each)
+        assert {row["id"] for row in client.admin.tokens()} == before
 
 
 def test_a_tenant_sees_and_uses_its_own_logs_alone(three: testing.LocalCluster) -> None:

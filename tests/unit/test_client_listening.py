@@ -2,12 +2,14 @@
 and it never holds more sockets than it may."""
 
 import asyncio
+import contextlib
 import gc
 import socket
 import warnings
 
 import pytest
 
+from lognode.client.handshake_turns import Pace, arrivals_share, burst_s
 from lognode.client.listening import Entrance
 
 
@@ -102,6 +104,51 @@ def test_no_more_sockets_are_held_than_allowed_and_those_who_wait_get_their_turn
         for client in clients:
             client.close()
         await door.close()
+
+    asyncio.run(main())
+
+
+def test_newcomers_wait_while_those_who_come_and_go_have_used_their_time() -> None:
+    class Clock:
+        now = 0.0
+
+    async def main() -> None:
+        made: list[asyncio.Transport] = []
+        door = entrance(made, stays=True)
+        door._pace = Pace(arrivals_share, lambda: Clock.now, lambda: 10 * Clock.now)
+        await door.listen("127.0.0.1", 0)
+        door.spent(1.0 + burst_s)
+        with socket.create_connection(("127.0.0.1", door.port)):
+            await asyncio.sleep(0.05)
+            assert door.sockets == 0
+            Clock.now += 0.9 / arrivals_share
+            await asyncio.sleep(0.05)
+            assert door.sockets == 0
+            Clock.now += 0.2 / arrivals_share
+            async with asyncio.timeout(5):
+                while not made:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+        await door.close()
+        for transport in made:
+            transport.abort()
+
+    asyncio.run(main())
+
+
+def test_an_entrance_that_rests_can_be_closed() -> None:
+    async def main() -> None:
+        door = entrance([])
+        door._pace = Pace(arrivals_share, lambda: 1.0, lambda: 1.0)
+        door.spent(1.0)
+        await door.listen("127.0.0.1", 0)
+        with socket.create_connection(("127.0.0.1", door.port)) as client:
+            await asyncio.sleep(0.02)
+            await door.close()
+            await asyncio.sleep(0.02)
+            client.setblocking(False)
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        assert door.sockets == 0
 
     asyncio.run(main())
 

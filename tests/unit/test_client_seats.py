@@ -39,6 +39,19 @@ def test_the_one_that_has_been_at_the_door_for_longest_gives_way() -> None:
     assert set(among.guests) == {third, fourth}
 
 
+def test_a_crowd_at_the_door_sends_nobody_of_another_host_away() -> None:
+    among = seats(handshakes=8)
+    honest = Guest("honest")
+    among.arrive(honest)
+    crowd = [Guest("crowd") for _ in range(100)]
+    gone = [among.arrive(guest) for guest in crowd]
+    assert gone == [None] * 7 + crowd[:93]
+    other = Guest("other")
+    assert among.arrive(other) is crowd[93]
+    among.sit(honest)
+    assert {honest, other} <= set(among.guests)
+
+
 def test_who_never_ends_a_handshake_takes_a_seat_from_nobody() -> None:
     among = seats(connections=2, handshakes=2)
     kept = seated(among, [Guest(), Guest()])

@@ -296,3 +296,20 @@ def test_a_log_that_is_deleted_between_two_steps_is_left_out() -> None:
     step(found, op="delete_log", name="orders")
     told = drained(steps)
     assert told[-1] == "range 63 of log orders has no leader"
+
+
+def test_a_removed_node_is_looked_for_once_for_all_ranges() -> None:
+    """With removed nodes by the dozen, one look at the ranges for each took seconds."""
+    found = metadata(5, ranges=40, replicas=1)
+    found.controller = replace(found.controller, members=(1, 2, 3))
+    for node in (4, 5):
+        for range_ in list(found.ranges.values()):
+            if range_.range_id % 3 == node - 4:
+                found.ranges.put(range_.range_id, replace(range_, members=(1, 2, node)))
+        found.nodes.put(node, replace(found.nodes[node], state="REMOVED"))
+    told = [line for line in reasons(found, led_by_one, 3) if "was removed" in line]
+    for node, line in zip((4, 5), told, strict=True):
+        held = sum(node in range_.members for range_ in found.ranges.values())
+        assert held > 10
+        assert line.startswith(f"node {node} was removed")
+        assert f"({held})" in line

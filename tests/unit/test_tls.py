@@ -658,7 +658,7 @@ def test_what_came_before_the_end_of_tls_is_taken_though_there_was_no_room(trust
                 client.channel.seal(frame.encode(0, ONE_WAY.number, {"n": 1}))
                 + client.channel.end()
             )
-            await until(lambda: served._transport._decoder.pending)
+            await until(lambda: served._transport._has_more)
             await asyncio.sleep(0)
             assert served.lost is None
             assert server.messages == []
