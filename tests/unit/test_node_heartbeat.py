@@ -102,13 +102,13 @@ def test_an_answer_confirms_what_the_node_knew_when_it_asked(
         return await answer(op, body, deadline=deadline)
 
     leader.request = slow  # type: ignore[method-assign]
-    view.learn_leaders({CONTROLLER_RANGE: Told(4, 7, 2)})
+    view.learn_leaders([(CONTROLLER_RANGE, 4, 7, 2)])
     clock.now += 10.0
     assert heartbeat.unsure_s() == 10.0
     asyncio.run(heartbeat._ask())
     assert heartbeat.unsure_s() == 3.0
     leader.error = NotLeader("not the controller's leader", hint=2)
-    view.learn_leaders({CONTROLLER_RANGE: Told(4, 7, 2)})
+    view.learn_leaders([(CONTROLLER_RANGE, 4, 7, 2)])
     with pytest.raises(NotLeader):
         asyncio.run(heartbeat._ask())
     assert heartbeat.unsure_s() == 6.0
