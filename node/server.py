@@ -155,6 +155,7 @@ class Server:
                 "this cluster has tokens and cannot tell its nodes from others; start every node "
                 "with --secret-file, or with TLS"
             )
+        self._known_peers.check(hello)
         return None
 
     def _with_room(self, access: Access) -> Access:
