@@ -34,7 +34,7 @@ from .errors import (
     Unsupported,
     to_wire,
 )
-from .fair_turns import OWN_TURNS, Share
+from .fair_turns import OWN_TURNS, Share, Turns
 from .frame import Frame
 from .handshake_turns import HandshakeTurns
 from .listener import Accepted, Closed, Listener
@@ -388,16 +388,23 @@ class ServerConnection:
         self._open = True
         self._transport.trust()
         self._transport.on_frame = self._frame
+        hello = self.hello
+        if hello is not None and hello.role == "node" and hello.node is not None:
+            self.share = None
+            self.take_turns(OWN_TURNS)
+            self._principal = self._handler.opened(self)
+            self._meter.move(self._budgets.peers, self.principal.name)
+            return
         self._principal = self._handler.opened(self)
-        is_peer = self.hello is not None and self.hello.role == "node"
-        if is_peer:
-            self._transport.turns = OWN_TURNS
-        else:
-            self._transport.turns = self.share = self._budgets.turns.share(self.principal.name)
-            self.share.spent(self._transport.turns_s)  # now it is known whose handshake it was
-        self._meter.move(
-            self._budgets.peers if is_peer else self._budgets.clients, self.principal.name
-        )
+        # Nobody has let a node in that asks to join: the address pays, like that of a client.
+        name = self.host if hello is not None and hello.role == "node" else self.principal.name
+        self._transport.turns = self.share = self._budgets.turns.share(name)
+        self.share.spent(self._transport.turns_s)  # now it is known whose handshake it was
+        self._meter.move(self._budgets.clients, name)
+
+    def take_turns(self, turns: Turns) -> None:
+        """Have these turns from now on. Only for a node: clients have the turns of their share."""
+        self._transport.turns = turns
 
     def _late(self) -> None:
         self._on_late()

@@ -367,7 +367,7 @@ class AsyncAdmin:
 
     async def delete_quota(self, name: str, *, timeout: float | None = None) -> None:
         """Delete a quota: nothing is limited by it any more. Raises NotFound."""
-        await self._cluster.call_any(QUOTA_DELETE, {"name": name}, deadline=self._deadline(timeout))
+        await self._take_away(QUOTA_DELETE, {"name": name}, timeout)
 
     async def quotas(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """All quotas, by name: the `name` and its `limits`. See `set_quota`."""
@@ -455,8 +455,7 @@ class AsyncAdmin:
     async def revoke_token(self, token_id: str, *, timeout: float | None = None) -> None:
         """Revoke a token by its id. Its connections end at every node that hears of it, within
         half a second. Raises NotFound, Conflict for the last token that may create tokens."""
-        body = {"id": token_id}
-        await self._cluster.call_any(TOKEN_REVOKE, body, deadline=self._deadline(timeout))
+        await self._take_away(TOKEN_REVOKE, {"id": token_id}, timeout)
 
     async def invite_node(
         self, *, expires_s: float = 3_600.0, timeout: float | None = None
@@ -489,6 +488,15 @@ class AsyncAdmin:
         await self._cluster.call_any(
             NODE_UNINVITE, {"id": invite_id}, deadline=self._deadline(timeout)
         )
+
+    async def _take_away(self, operation: Operation, body: Body, timeout: float | None) -> None:
+        """Ask for what deletes a thing. Raises NotFound, but not where an earlier attempt of this
+        call may have deleted the thing and its answer was lost: the thing is gone."""
+        try:
+            await self._cluster.call_any(operation, body, deadline=self._deadline(timeout))
+        except NotFound as error:
+            if error.outcome != "unknown":
+                raise
 
     async def _after(self, operation: int, range_id: int, deadline: float) -> Body:
         """The range once the operation no longer holds it."""

@@ -1,6 +1,7 @@
 """The client: one per process and cluster; logs are had from it."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -9,7 +10,7 @@ from . import address, limits, tokens
 from .admin import AsyncAdmin
 from .appends import to_key
 from .cluster import Cluster
-from .errors import InvalidArgument, LimitExceeded, RemoteProtocolError
+from .errors import InvalidArgument, LimitExceeded, LogNotFound, RemoteProtocolError
 from .log import AsyncLog
 from .protocol import Operation
 from .protocol.cluster import ALTER_LOG, CREATE_LOG, DELETE_LOG, HEALTH, STATUS
@@ -115,6 +116,7 @@ class AsyncClient:
         `split_bytes`: a range with more bytes of segments is split by itself; None: never.
         `split_rate`: so is one that appends more records and answers more reads a second, for ten
         seconds and where they halve; at least 100. None: never.
+        A call that repeats itself because an answer was lost recognises its own log.
         Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
         """
         log = self.log(name)
@@ -143,6 +145,7 @@ class AsyncClient:
             "split_bytes": split_bytes,
             "split_rate": split_rate,
             "exist_ok": exist_ok,
+            "creation": os.urandom(limits.creation_bytes),
         }
         await self._ask(CREATE_LOG, body, timeout)
         return log
@@ -185,8 +188,22 @@ class AsyncClient:
         return policy
 
     async def delete_log(self, name: str, *, timeout: float | None = None) -> None:
-        """Delete a log and all its entries. Raises LogNotFound."""
-        await self._ask(DELETE_LOG, {"name": name}, timeout)
+        """Delete a log and all its entries. A call that repeats itself because an answer was lost
+        deletes no log that was created under the same name meanwhile. Raises LogNotFound."""
+        deadline = self._deadline(timeout)
+        await self._cluster.refresh(name, deadline, key=b"")
+        body = {"name": name, "id": self._cluster.log(name).log_id}
+        while True:
+            try:
+                await self._cluster.call_any(DELETE_LOG, body, deadline=deadline)
+                break
+            except LogNotFound as error:
+                if error.outcome == "unknown":
+                    break  # an earlier attempt, whose answer was lost, has deleted the log
+                newer = error.fields.get("id")
+                if type(newer) is not int or newer == body["id"]:
+                    raise
+                body["id"] = newer  # the node that told the id had not heard of this log yet
         self._cluster.forget(name)
         self._logs.pop(name, None)
 

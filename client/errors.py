@@ -90,7 +90,7 @@ class NotFound(LognodeError):
 
 
 class LogNotFound(NotFound):
-    """Field: `log`."""
+    """Field: `log`; where another log has the name by now, its `id`."""
 
     code = "LOG_NOT_FOUND"
 

@@ -1,7 +1,8 @@
 """When the work of connections is done: the event loop's time, bounded and shared.
 
 The connections that a node has dialled, and those of the nodes of its cluster, have `OWN_TURNS`:
-each may go on for `connection_s` in each turn of the loop. Its clients share `FairTurns`: all of
+each may go on for `connection_s` in each turn of the loop. Nodes that are not known yet have
+`STRANGER_TURNS`, of `stranger_s`. Clients, and nodes that ask to join, share `FairTurns`: all of
 them together get about `clients_s` in a turn of the loop, for the frames that have arrived and for
 the requests that are served. So a flood holds neither the loop, on which the node's own messages
 travel, nor another client.
@@ -26,6 +27,8 @@ from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 connection_s: Final = 0.002
+stranger_s: Final = 0.0001
+"""A new node says little until it is known here: anybody may say to be a node without TLS."""
 clients_s: Final = 0.001
 slice_s: Final = 0.0005
 light_s: Final = 0.001
@@ -61,22 +64,26 @@ class Turns(Protocol):
 
 
 class _OwnTurns:
-    """Each connection has its own time, whatever the others do."""
+    """Each connection has its own time, `each_s` in a turn of the loop, whatever the others do."""
 
     clock = staticmethod(time.perf_counter)
 
+    def __init__(self, each_s: float) -> None:
+        self._each_s = each_s
+
     def begin(self, step: Step) -> float | None:
-        return self.clock() + connection_s
+        return self.clock() + self._each_s
 
     def later(self, step: Step) -> None:
         loop = asyncio.get_running_loop()
-        loop.call_soon(lambda: step(self.clock() + connection_s))
+        loop.call_soon(lambda: step(self.clock() + self._each_s))
 
     def spent(self, seconds: float) -> None:
         return
 
 
-OWN_TURNS: Final = _OwnTurns()
+OWN_TURNS: Final = _OwnTurns(connection_s)
+STRANGER_TURNS: Final = _OwnTurns(stranger_s)
 
 
 class Share:

@@ -160,6 +160,8 @@ producers_named_per_principal_max: Final = 50_000
 producer_names_bytes_max: Final = 16 * MIB
 producer_names_bytes_per_principal_max: Final = 8 * MIB
 producer_grant_bytes: Final = 28
+creation_bytes: Final = 16
+"""What a client draws for each call of `create_log`: its attempts are known by these bytes."""
 producer_name_expiry_ms: Final = 7 * 24 * 3_600 * 1_000
 """A name that nobody opens for so long is forgotten: its next opening goes on as if it was not."""
 producer_unacked_bytes_default: Final = 64 * MIB

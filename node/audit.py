@@ -102,15 +102,20 @@ class Audit:
             self._count(record)
 
     def commanded(self, node: int, command: Mapping[str, Any], error: LognodeError | None) -> None:
-        """The controller's leader has committed a metadata command of the node, or refused it."""
+        """The controller's leader has committed a metadata command of the node, or refused it.
+        Refused commands are counted like refused requests: clients cause them."""
         name = str(command.get("op"))
         if name in _QUIET:
             return
         about = {field: value for field, value in command.items() if field != "op"}
-        self._emit(
-            {"event": "command", "operation": name, "principal": f"node {node}",
-             "address": "", "about": shown(about), **_outcome(error)}
-        )  # fmt: skip
+        record = {
+            "event": "command", "operation": name, "principal": f"node {node}",
+            "address": "", "about": shown(about), **_outcome(error),
+        }  # fmt: skip
+        if error is None or error.outcome != "not_applied":
+            self._emit(record)
+        else:
+            self._count(record)
 
     def turned_away(
         self, principal: str, address: str, operation: str, error: LognodeError

@@ -29,7 +29,7 @@ from ..client.errors import (
 from ..client.protocol import Operation, cluster, peers, quotas
 from ..client.protocol.kinds import shown
 from ..client.request import Room
-from ..partitions import commands, lifecycle, proposals
+from ..partitions import commands, creations, lifecycle, proposals
 from ..partitions.model import Descriptor
 from ..partitions.producers import KEY_BYTES
 from . import health, images
@@ -134,8 +134,10 @@ class ClusterService:
     # Operations.
 
     async def create_log(self, body: Body) -> Body:
-        """Create a log; the answer has its id once this node knows it."""
-        answer = await self.command({"op": commands.CREATE_LOG, **body})
+        """Create a log; the answer has its id once this node knows it. `owner` of the body is the
+        principal that asks; a node that asks for itself gives none."""
+        creation = creations.tied(body["creation"], body.get("owner", ""))
+        answer = await self.command({"op": commands.CREATE_LOG, **body, "creation": creation})
         await self.refresh()
         return answer
 
@@ -146,7 +148,7 @@ class ClusterService:
         return answer
 
     async def delete_log(self, body: Body) -> Body:
-        """Delete a log and all its entries."""
+        """Delete a log and all its entries. Raises LogNotFound."""
         return await self.command({"op": commands.DELETE_LOG, **body})
 
     async def health(self, body: Body, room: Room) -> Body:
@@ -340,7 +342,7 @@ class ClusterService:
         that checks less.
         """
         command = proposals.checked(command, self._view.metadata.nodes)
-        once = command.get("op") in _ONCE
+        once = command.get("op") in _ONCE and not command.get("creation")
         return await self._at_controller(
             peers.COMMAND, {"command": command}, lambda _: self.execute(command), once=once
         )

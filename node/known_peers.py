@@ -58,6 +58,15 @@ class KnownPeers:
             )
         return node
 
+    def check(self, hello: Hello) -> None:
+        """Raise Unauthorized for a hello of a registered node with another incarnation.
+
+        The incarnation of a node never changes. So nothing would ever be served on the connection,
+        and the connection must not take a place among those of the node.
+        """
+        if hello.node is not None:
+            self.speaker(hello)
+
     def speaker(self, hello: Hello | None) -> int:
         """The node that sends messages, registered or not. Raises Unauthorized."""
         if hello is None or hello.role != "node" or hello.node is None:

@@ -3,7 +3,8 @@
 Clients have a port of their own, so that however many of them come, nodes reach each other. Each
 known node may open a few connections. A node that opens one more loses the connection that has
 been silent for longest, which is the one of a process or a network that is gone; its live link is
-never silent. Nodes that the metadata does not know yet share a few connections in the same way.
+never silent. Nodes that the metadata does not know yet share a few connections in the same way, and
+get little of the node's time: without TLS and without a secret, anybody can say to be such a node.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,7 @@ from typing import Any, Final
 from ..client import limits
 from ..client.acceptor import Believed, ServerConnection
 from ..client.errors import LognodeError, Unauthorized, Unavailable
+from ..client.fair_turns import OWN_TURNS, STRANGER_TURNS
 from ..client.principal import Principal
 from ..client.protocol import Operation
 from ..client.request import Request
@@ -66,10 +68,41 @@ class PeerServer:
 
     def opened(self, connection: ServerConnection) -> Principal | None:
         principal = self._server.opened(connection)
+        node = self._known(connection)
+        if node == _STRANGERS:
+            connection.take_turns(STRANGER_TURNS)
+        self._enter(connection, node)
+        return principal
+
+    def closed(self, connection: ServerConnection, error: LognodeError) -> None:
+        self._leave(connection)
+        self._server.closed(connection, error)
+
+    def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
+        self._greet_again(request.connection)
+        return self._server.request(request)
+
+    def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
+        self._greet_again(connection)
+        self._server.message(connection, operation, body)
+
+    def _known(self, connection: ServerConnection) -> int:
+        """The node of the connection, `_STRANGERS` for nodes that this one does not know."""
         node = _STRANGERS if connection.hello is None else connection.hello.node or _STRANGERS
-        known = self._is_known(node)
-        if not known:
-            node = _STRANGERS
+        return node if self._is_known(node) else _STRANGERS
+
+    def _greet_again(self, connection: ServerConnection) -> None:
+        """Treat a node as known that has become known since it connected."""
+        if self._crowd_of.get(connection) != _STRANGERS:
+            return
+        node = self._known(connection)
+        if node != _STRANGERS:
+            self._leave(connection)
+            connection.take_turns(OWN_TURNS)
+            self._enter(connection, node)
+
+    def _enter(self, connection: ServerConnection, node: int) -> None:
+        known = node != _STRANGERS
         most = limits.peer_connections_max if known else limits.stranger_connections_max
         crowd = self._crowds.setdefault(node, [])
         silent = None if len(crowd) < most else min(crowd, key=lambda each: each.last_in_s)
@@ -79,21 +112,13 @@ class PeerServer:
             self._on_closed("peer_crowd", silent.address)
             of = f"node {node}" if known else "nodes that are not known here"
             silent.refuse(Unavailable(f"{of} may have {most} connections here; this is one more"))
-        return principal
 
-    def closed(self, connection: ServerConnection, error: LognodeError) -> None:
+    def _leave(self, connection: ServerConnection) -> None:
         node = self._crowd_of.pop(connection)
         crowd = self._crowds[node]
         crowd.remove(connection)
         if not crowd:
             del self._crowds[node]
-        self._server.closed(connection, error)
-
-    def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
-        return self._server.request(request)
-
-    def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
-        self._server.message(connection, operation, body)
 
     def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
         self._server.refused(connection, number, error)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ..client import limits
 from ..client.acceptor import UNREAD, Believed, ServerConnection
@@ -22,7 +22,7 @@ from ..client.invariants import DiskFailure, InvariantError
 from ..client.principal import Principal, of_node
 from ..client.protocol import OPERATIONS, Operation, Permission, Sender, by_number
 from ..client.protocol.appends import APPEND, LEASE_TAKE, PRODUCER_CLOSE
-from ..client.protocol.cluster import METADATA, PRODUCER_OPEN
+from ..client.protocol.cluster import CREATE_LOG, METADATA, PRODUCER_OPEN
 from ..client.protocol.invites import NODE_INVITE
 from ..client.protocol.peers import JOIN, RAFT
 from ..client.protocol.reads import FOLLOW
@@ -50,6 +50,8 @@ PaidHandler = Callable[[Body, Room], Answer]
 PeerHandler = Callable[[int, Body], Answer]
 
 log = logging.getLogger("lognode.server")
+_OWNED: Final = frozenset({CREATE_LOG, LEASE_TAKE, PRODUCER_OPEN})
+"""Operations whose outcome depends on the principal that asks."""
 
 
 class Server:
@@ -153,6 +155,7 @@ class Server:
                 "this cluster has tokens and cannot tell its nodes from others; start every node "
                 "with --secret-file, or with TLS"
             )
+        self._known_peers.check(hello)
         return None
 
     def _with_room(self, access: Access) -> Access:
@@ -222,7 +225,7 @@ class Server:
             # The key that the node has shown, whatever it says.
             seen = {**body, "key": "" if certificate is None else certificate.key}
             return self._audited(request, self._join(seen))
-        if operation in (PRODUCER_OPEN, LEASE_TAKE):
+        if operation in _OWNED:
             access = request.connection.access
             body = {**body, "owner": "" if access is None else access.owner}
         if operation is PRODUCER_OPEN:

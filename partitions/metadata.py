@@ -18,6 +18,7 @@ from ..client.errors import (
     LimitExceeded,
     LogExists,
     LognodeError,
+    LogNotFound,
     NodeNotFound,
     OperationInProgress,
     Sealed,
@@ -63,10 +64,16 @@ class Metadata(MetadataState):
         if "ok" not in answer:
             self.changes.roll_back()
             return answer
-        if command["op"] not in commands.QUIET or self._changes_what_all_have():
+        is_quiet = command["op"] in commands.QUIET or self._repeats(command)
+        if not is_quiet or self._changes_what_all_have():
             self.version += 1
         self.settle()
         return answer
+
+    def _repeats(self, command: Command) -> bool:
+        """Whether the command under way is a known repetition of `create_log`. A member of a
+        version that does not know repetitions refuses it: the versions must stay alike."""
+        return command["op"] == commands.CREATE_LOG and not command.get("exist_ok")
 
     def _changes_what_all_have(self) -> bool:
         """Whether the command under way has changed a table that every node gets."""
@@ -243,9 +250,13 @@ class Metadata(MetadataState):
         name = command["name"]
         log_names.check(name)
         policy = of_request(command)
+        creation = command.get("creation") or b""
         if name in self.logs.ids:
+            log_id = self.logs.ids[name]
+            if creation and self.logs[log_id].creation == creation:
+                return {"log": log_id, "created": True}  # the answer to the first was lost
             if command.get("exist_ok"):
-                return {"log": self.logs.ids[name], "created": False}
+                return {"log": log_id, "created": False}
             raise LogExists(f"log {name!r} exists already", log=name)
         split_at = command.get("split_at")
         if split_at is not None:
@@ -260,7 +271,8 @@ class Metadata(MetadataState):
         active = [node.node_id for node in self.active_nodes()]
         bounds.check_replicas(self, active, len(spans) * size)
         log_id = self.next_id("log")
-        self.logs[log_id] = LogRecord(log_id, name, replace(policy, ranges_min=len(spans)))
+        policy = replace(policy, ranges_min=len(spans))
+        self.logs[log_id] = LogRecord(log_id, name, policy, creation)
         first = self.next_ids["range"]
         self.next_ids["range"] = first + len(spans)
         for range_id, span in enumerate(spans, first):
@@ -277,7 +289,12 @@ class Metadata(MetadataState):
         return {"log": record.log_id, "policy": policy.to_body()}
 
     def _delete_log(self, command: Command, *_: int) -> Answer:
-        record = self.log_named(command["name"])
+        record, wanted = self.log_named(command["name"]), command.get("id")
+        if wanted is not None and wanted != record.log_id:
+            raise LogNotFound(
+                f"log {record.name!r} with id {wanted} is gone; another log has its name",
+                log=record.name, id=record.log_id,
+            )  # fmt: skip
         for range_ in self.ranges_of(record.log_id):
             if range_.operation:
                 raise OperationInProgress(

@@ -30,7 +30,6 @@ from .model import (
     Operation,
     Span,
 )
-from .policy import Policy
 from .producers import PRODUCER_IDS, Named
 from .records import (
     ACCESS,
@@ -318,7 +317,7 @@ class MetadataState:
             "version": self.version,
             "cluster": self.cluster_id,
             "nodes": [node.to_image() for _, node in sorted(self.nodes.items())],
-            "logs": [asdict(record) for _, record in sorted(self.logs.items())],
+            "logs": [record.to_image() for _, record in sorted(self.logs.items())],
             "ranges": [range_.to_wire() for _, range_ in sorted(self.ranges.items())],
             "operations": [asdict(each) for _, each in sorted(self.operations.items())],
             "last_operations": {
@@ -372,8 +371,7 @@ class MetadataState:
         for node in image["nodes"]:
             self.nodes[node["node_id"]] = NodeRecord(**node)
         for log in image["logs"]:
-            policy = Policy(**log["policy"])
-            self.logs[log["log_id"]] = LogRecord(log["log_id"], log["name"], policy)
+            self.logs[log["log_id"]] = LogRecord.from_image(log)
         for range_ in image["ranges"]:
             self.ranges[range_["id"]] = Descriptor.from_wire(range_)
         for operation in image["operations"]:

@@ -4,8 +4,9 @@ Keys order as bytes; a span is half-open and `end` None means that it has no end
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgpack
 
@@ -149,6 +150,21 @@ class LogRecord:
     log_id: int
     name: str
     policy: Policy = field(default_factory=Policy)
+    creation: bytes = b""
+    """What its creation is known by, see `creations`; empty where the client gave nothing."""
+
+    def to_image(self) -> dict[str, Any]:
+        """Return the record as msgpack values. Without a creation as versions of before had it."""
+        body = asdict(self)
+        if not self.creation:
+            del body["creation"]
+        return body
+
+    @classmethod
+    def from_image(cls, body: Mapping[str, Any]) -> Self:
+        """Undo `to_image`. Raises KeyError, TypeError, ValueError."""
+        policy = Policy(**body["policy"])
+        return cls(int(body["log_id"]), body["name"], policy, body.get("creation", b""))
 
 
 class LastOperation(NamedTuple):

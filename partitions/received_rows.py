@@ -85,6 +85,9 @@ def _is_node(row: Any) -> bool:
 def _is_log(row: Any) -> bool:
     if not (_has(row, {"log_id": int, "name": str, "policy": dict}) and _are_ids([row["log_id"]])):
         return False
+    creation = row.get("creation", b"")
+    if type(creation) is not bytes or len(creation) not in (0, limits.creation_bytes):
+        return False
     policy = row["policy"]
     numbers = {type(policy.get(name)) for name in _RULES}
     return numbers <= {int, type(None)} and _has(

@@ -4,7 +4,6 @@ from dataclasses import asdict
 from typing import Any, Final, Self
 
 from .model import Descriptor, LastOperation, LogRecord, NodeRecord, Operation
-from .policy import Policy
 from .producers import NAMED, Named
 from .tables import Changes, Kind, Table
 from .tokens import TokenRecord
@@ -23,8 +22,8 @@ def _read_head(told: Any) -> tuple[str, Any]:
 
 
 def _read_log(told: Any) -> tuple[int, LogRecord]:
-    log_id = int(told["log_id"])
-    return log_id, LogRecord(log_id, told["name"], Policy(**told["policy"]))
+    record = LogRecord.from_image(told)
+    return record.log_id, record
 
 
 def _write_access(key: str, value: Any) -> Any:
@@ -65,7 +64,7 @@ NEXT_IDS: Final = Kind("next_ids", lambda key, value: [key, value], _read_counte
                        is_numbered=False)  # fmt: skip
 NODES: Final = Kind("nodes", lambda _, node: node.to_image(),
                     lambda told: (int(told["node_id"]), NodeRecord(**told)))  # fmt: skip
-LOGS: Final = Kind("logs", lambda _, record: asdict(record), _read_log)
+LOGS: Final = Kind("logs", lambda _, record: record.to_image(), _read_log)
 RANGES: Final = Kind("ranges", lambda _, range_: range_.to_wire(),
                      lambda told: (int(told["id"]), Descriptor.from_wire(told)))  # fmt: skip
 OPERATIONS: Final = Kind("operations", lambda _, operation: asdict(operation),

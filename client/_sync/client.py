@@ -82,6 +82,7 @@ class Client:
         `split_bytes`: a range with more bytes of segments is split by itself; None: never.
         `split_rate`: so is one that appends more records and answers more reads a second, for ten
         seconds and where they halve; at least 100. None: never.
+        A call that repeats itself because an answer was lost recognises its own log.
         Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
         """
         return Log(
@@ -139,7 +140,8 @@ class Client:
         )
 
     def delete_log(self, name: str, *, timeout: float | None = None) -> None:
-        """Delete a log and all its entries. Raises LogNotFound."""
+        """Delete a log and all its entries. A call that repeats itself because an answer was lost
+        deletes no log that was created under the same name meanwhile. Raises LogNotFound."""
         self._loop.call(self._twin.delete_log(name, timeout=timeout))
 
     def logs(self, *, timeout: float | None = None) -> list[dict[str, Any]]:

@@ -137,8 +137,11 @@ HEALTH: Final = Operation(
     WHOLE_BYTES,
 )  # fmt: skip
 CREATE_LOG: Final = Operation(
-    "create_log", 67, "Create a log with `ranges` even ranges, or with ranges split at keys.",
-    Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
+    "create_log", 67,
+    "Create a log with `ranges` even ranges, or with ranges split at keys. `creation` has random "
+    "bytes, drawn for each log and sent with every attempt: a repetition by the same principal "
+    "gets the answer of the first. Without `creation` it gets LOG_EXISTS for its own log.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({
         "name": LOG_NAME,
         "ranges": Optional(Integer(1, limits.ranges_per_log_max)),
@@ -149,6 +152,7 @@ CREATE_LOG: Final = Operation(
         "replicas": Optional(Integer(1, limits.replicas_max)),
         **_RULES,
         "exist_ok": Optional(Flag(), False),
+        "creation": Optional(Binary(limits.creation_bytes, limits.creation_bytes)),
     }),
     Record({"log": Integer()}, loose=True), SMALL_BYTES,
     subject=Subject.LOG,
@@ -166,9 +170,12 @@ ALTER_LOG: Final = Operation(
     subject=Subject.LOG,
 )  # fmt: skip
 DELETE_LOG: Final = Operation(
-    "delete_log", 69, "Delete a log and all its entries.",
+    "delete_log", 69,
+    "Delete a log and all its entries. With `id` only the log of that id: a repetition then leaves "
+    "a log alone that was created under the same name meanwhile. LOG_NOT_FOUND tells the `id` of "
+    "that log.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
-    Record({"name": LOG_NAME}), EMPTY, SMALL_BYTES,
+    Record({"name": LOG_NAME, "id": Optional(Integer())}), EMPTY, SMALL_BYTES,
     subject=Subject.LOG,
 )  # fmt: skip
 PRODUCER_OPEN: Final = Operation(

@@ -70,7 +70,7 @@ KINDS: dict[str, Requests] = {"bulk": bulk, "hot": hot, "export": export, "statu
 
 async def use(options: argparse.Namespace) -> None:
     """One connection that keeps requests under way."""
-    line = await Line.open(options.address, options.source)
+    line = await Line.open(options)
     counts["connections"] += 1
     try:
         range_ = await _found(line, options)
@@ -84,7 +84,7 @@ async def use(options: argparse.Namespace) -> None:
             if answer.kind in (frames.OK, frames.ERROR):
                 counts["answered" if answer.kind == frames.OK else "refused"] += 1
                 if "ranges" in answer.body:  # the range was split
-                    other = await Line.open(options.address, options.source)
+                    other = await Line.open(options)
                     range_.update(await _found(other, options))
                     other.close()
                 operation, body = next(requests)
@@ -113,7 +113,7 @@ async def churn(options: argparse.Namespace) -> None:
     """Connect, shake hands, leave, again."""
     while True:
         try:
-            line = await Line.open(options.address, options.source)
+            line = await Line.open(options)
         except OSError:
             counts["refused"] += 1
             await asyncio.sleep(0.001)
@@ -133,10 +133,9 @@ async def handshakes(options: argparse.Namespace) -> None:
     while True:
         line = None
         try:
-            line = await Line.connect(options.address, options.source)
+            line = await Line.connect(options)
             await line.write(hello)
-            await line.read_bytes()
-            counts["connections"] += 1
+            counts["connections" if await line.receive() else "refused"] += 1
         except OSError:
             counts["refused"] += 1
             await asyncio.sleep(0.001)

@@ -1,7 +1,6 @@
 """Shake hands and leave, as fast as the node allows, on each connection anew."""
 
 import argparse
-import contextlib
 
 from attack import Line, arguments, main
 
@@ -9,9 +8,7 @@ from attack import Line, arguments, main
 async def attack(line: Line, options: argparse.Namespace) -> None:
     """One connection after another, until the program ends."""
     while True:
-        line.close()
-        with contextlib.suppress(OSError, ConnectionError):
-            line.become(await Line.open(options.address, options.source))
+        await line.renew(Line.open)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,15 @@ import time
 from pathlib import Path
 from statistics import quantiles
 
+from identity import flags_of
+
 import lognode
 from lognode import testing
 
 HERE = Path(__file__).parent
 LOG, KEY = "attacked", "k"
-PEER, HTTP = "{peer}", "{http}"
-"""The address of one of the node's other ports."""
+PEER, HTTP, CLIENTS = "{peer}", "{http}", "{address}"
+"""The address of one of the node's ports."""
 LIMITED = (
     "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0})); "
     "from lognode.node.main import main; sys.exit(main())"
@@ -49,7 +51,39 @@ ATTACKS: dict[str, list[str]] = {
     "silent_peers_1010": ["silent", "--connections", "1010", "--address", PEER],
     "silent_http_1010": ["silent", "--connections", "1010", "--address", HTTP],
     "churn_64": ["churn", "--connections", "64"],
+    "hostile_batches_16": ["hostile_batches", "--connections", "16"],
+    "hostile_frames_16": ["hostile_frames", "--connections", "16"],
+    "equal_hashes_4": ["equal_hashes", "--connections", "4"],
+    "backward_numbers_4": ["backward_numbers", "--connections", "4"],
+    "fake_hellos_64": [
+        "fake_peers",
+        "--connections",
+        "64",
+        "--address",
+        PEER,
+        "--metadata",
+        CLIENTS,
+    ],
+    "fake_joins_64": ["fake_peers", "--connections", "64", "--kind", "join"],
+    "slow_http_256": ["slow_http", "--connections", "256", "--address", HTTP],
+    "unread_http_64": ["unread_http", "--connections", "64", "--address", HTTP],
+    "foreign_hosts_16": ["foreign_hosts", "--connections", "16", "--address", HTTP],
 }
+SECURE: dict[str, list[str]] = {
+    "half_tls_clients_64": ["half_tls", "--connections", "64"],
+    "half_tls_peers_64": ["half_tls", "--connections", "64", "--address", PEER],
+    "half_tls_http_64": ["half_tls", "--connections", "64", "--address", HTTP],
+    "fake_proofs_64": [
+        "fake_peers", "--connections", "64", "--kind", "proof", "--address", PEER,
+        "--metadata", CLIENTS,
+    ],
+}  # fmt: skip
+"""Attacks on a cluster with TLS."""
+
+
+def addresses(node: testing.LocalNode) -> dict[str, str]:
+    """The addresses that the flags of attacks may name."""
+    return {"peer": node.peer, "http": node.http, "address": node.address}
 
 
 def rss_mib(pid: int) -> float:
@@ -107,7 +141,9 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
     """One attack on one fresh node."""
     with (
         tempfile.TemporaryDirectory(dir=options.dir) as root,
-        limited(testing.LocalCluster(Path(root), 1), options.nofile) as cluster,
+        limited(
+            testing.LocalCluster(Path(root), 1, tls=options.tls, auth=options.tls), options.nofile
+        ) as cluster,
     ):
         node = cluster.nodes[0]
         with lognode.Client(cluster.servers) as client:
@@ -118,13 +154,13 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
         before = rss_mib(node.pid)
         neighbour.latencies.clear()
         attack = None
-        if ATTACKS[name]:
-            program, *flags = ATTACKS[name]
+        if name != "none":
+            program, *flags = (ATTACKS | SECURE)[name]
             attack = subprocess.Popen(
                 [sys.executable, str(HERE / f"{program}.py"), "--address", node.address,
                  "--log", LOG, "--key", KEY, "--source", "127.0.0.2",
-                 "--seconds", str(options.seconds),
-                 *(flag.format(peer=node.peer, http=node.http) for flag in flags)],
+                 "--seconds", str(options.seconds), *flags_of(cluster, name),
+                 *(flag.format(**addresses(node)) for flag in flags)],
                 stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
         peak, ended = before, ""
@@ -162,14 +198,15 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
 def main() -> None:
     """Print a line for each attack."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS])
+    parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS, *SECURE])
+    parser.add_argument("--tls", action="store_true", help="a node with TLS and tokens")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--ranges", type=int, default=300, help="of a log, for unread_status")
     parser.add_argument("--rss-max-mib", type=float, default=4096)
     parser.add_argument("--nofile", type=int, default=0, help="files that the node may open")
     parser.add_argument("--dir", default=None, help="where the nodes keep their data")
     options = parser.parse_args()
-    for name in options.attacks or ATTACKS:
+    for name in options.attacks or (ATTACKS | SECURE if options.tls else ATTACKS):
         print(json.dumps(measure(name, options)), flush=True)
 
 

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.cluster
 
 PROGRAMS = Path(__file__).parents[1] / "attacks"
 LOG, KEY = "attacked", "k"
+PEER, HTTP, CLIENTS = "{peer}", "{http}", "{address}"
+"""The address of one of the node's ports."""
 SECONDS = 5.0
 MIB = 1 << 20
 
@@ -38,6 +40,16 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Local
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+    """One node with TLS and tokens."""
+    root = tmp_path_factory.mktemp("secured")
+    with testing.cluster(root, 1, tls=True, auth=True) as cluster:
+        with lognode.Client(cluster.servers, timeout=60.0) as client:
+            client.create_log(LOG, ranges=1)
+        yield cluster
+
+
 def rss_mib(node: testing.LocalNode) -> float:
     """The node's resident memory."""
     for line in Path(f"/proc/{node.pid}/status").read_text().splitlines():
@@ -48,9 +60,11 @@ def rss_mib(node: testing.LocalNode) -> float:
 
 def attack(node: testing.LocalNode, program: str, *flags: str) -> "subprocess.Popen[str]":
     """Start an attack on the node; it ends by itself."""
+    ports = {"peer": node.peer, "http": node.http, "address": node.address}
     return subprocess.Popen(
         [sys.executable, str(PROGRAMS / f"{program}.py"), "--address", node.address, "--log", LOG,
-         "--key", KEY, "--source", "127.0.0.2", "--seconds", str(SECONDS), *flags],
+         "--key", KEY, "--source", "127.0.0.2", "--seconds", str(SECONDS),
+         *(flag.format(**ports) for flag in flags)],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -84,13 +98,60 @@ def held(node: testing.LocalNode) -> float:
         pytest.param("small_credits", ["--connections", "16"], 200, id="a_byte_of_credit_a_time"),
         pytest.param("close_flood", ["--connections", "4"], 100, id="460000_closes_of_producers"),
         pytest.param("partial_frames", ["--connections", "128"], 250, id="frames_that_do_not_end"),
+        pytest.param("hostile_batches", ["--connections", "8"], 250, id="batches_that_lie"),
+        pytest.param("hostile_frames", ["--connections", "8"], 350, id="frames_that_are_none"),
+        pytest.param("equal_hashes", ["--connections", "4"], 150, id="maps_of_equal_hashes"),
+        pytest.param(
+            "backward_numbers", ["--connections", "2"], 150, id="records_numbered_backwards"
+        ),
+        pytest.param(
+            "fake_peers",
+            ["--connections", "32", "--address", PEER, "--metadata", CLIENTS], 80,
+            id="nodes_that_are_none",
+        ),
+        pytest.param(
+            "unread_http", ["--connections", "32", "--address", HTTP], 150,
+            id="status_pages_never_read",
+        ),
     ],
 )  # fmt: skip
 def test_an_attack_costs_bounded_memory_and_leaves_room_for_others(
     attacked: testing.LocalCluster, program: str, flags: list[str], more_mib: int
 ) -> None:
     node = attacked.nodes[0]
-    with lognode.Client(attacked.servers, timeout=30.0) as client:
+    watch(attacked, program, flags, more_mib)
+    # What the attacker has sent is worked off first, which costs seconds of processor time.
+    testing.eventually(lambda: held(node) == 0.0, timeout_s=120.0, what="everything is given back")
+    assert metric(node, "lognode_room_waits") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("program", "flags"),
+    [
+        pytest.param("half_tls", [], id="half_handshakes_with_the_port_for_clients"),
+        pytest.param("half_tls", ["--address", PEER], id="half_handshakes_with_the_port_for_peers"),
+        pytest.param("half_tls", ["--address", HTTP], id="half_handshakes_with_the_http_port"),
+        pytest.param("foreign_hosts", ["--address", HTTP, "{tls}"], id="foreign_hosts"),
+        pytest.param("slow_http", ["--address", HTTP, "{tls}"], id="requests_that_do_not_end"),
+    ],
+)  # fmt: skip
+def test_X3_an_attack_on_a_node_with_tls_leaves_room_for_others(
+    secured: testing.LocalCluster, program: str, flags: list[str]
+) -> None:
+    """The attacker has the certificate of a client where it ends its handshakes, and no token."""
+    assert secured.tls is not None
+    files = secured.tls.client
+    shown = ["--ca", str(files.ca), "--cert", str(files.cert), "--key-file", str(files.key)]
+    flags = ["--connections", "32", *flags]
+    if flags[-1] == "{tls}":
+        flags = [*flags[:-1], *shown]
+    watch(secured, program, flags, 150)
+
+
+def watch(cluster: testing.LocalCluster, program: str, flags: list[str], more_mib: int) -> None:
+    """Check the node's memory and another client while the attack goes on."""
+    node = cluster.nodes[0]
+    with lognode.Client(cluster.servers, timeout=30.0) as client:
         log = client.log(LOG)
         log.append("neighbour", b"first")
         before = peak = rss_mib(node)
@@ -110,8 +171,7 @@ def test_an_attack_costs_bounded_memory_and_leaves_room_for_others(
     assert peak - before < more_mib, f"{before:.0f} MiB before, {peak:.0f} at most; {told}"
     assert rounds >= 5, f"{rounds} rounds; the slowest took {slowest_s:.1f} s"
     assert slowest_s < 5.0
-    testing.eventually(lambda: held(node) == 0.0, what="everything is given back")
-    assert metric(node, "lognode_room_waits") == 0.0
+    assert told["sent_bytes"] > 0
     assert node.running
 
 

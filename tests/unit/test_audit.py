@@ -87,6 +87,23 @@ def test_X7_a_metadata_command_is_recorded_with_the_node_that_proposed_it() -> N
     assert record["about"] == {"range": 7}
 
 
+def test_X1_refused_commands_are_counted_and_committed_ones_are_all_told() -> None:
+    """1,000 requests to delete a log that there is not were one record, and 1,000 more of the
+    commands that they caused."""
+    kept = Kept()
+    command = {"op": commands.DELETE_LOG, "name": "x"}
+    for _ in range(1_000):
+        kept.audit.commanded(3, command, LogNotFound("there is no log 'x'", log="x"))
+    kept.audit.commanded(3, command, Timeout("nobody knows"))
+    for _ in range(2):
+        kept.audit.commanded(3, command, None)
+    outcomes = [record["outcome"] for record in kept.records]
+    assert outcomes == ["LOG_NOT_FOUND", "TIMEOUT", OK, OK]
+    kept.now = 61.0
+    kept.audit.look()
+    assert kept.records[-1]["times"] == 999
+
+
 @pytest.mark.parametrize(
     "body",
     [{"key": b"secret"}, {"key": "secret"}, {"token": "secret"}, {"x": {"secret": "secret"}},

@@ -110,7 +110,7 @@ def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
             "name": "flights", "ranges": 4, "split_at": None, "replicas": 3,
             "retention_ms": None, "retention_bytes": None, "cleanup": "delete",
             "delete_retention_ms": None, "snapshot_delay_ms": None, "split_bytes": 536_870_912,
-            "split_rate": 20_000, "exist_ok": True,
+            "split_rate": 20_000, "exist_ok": True, "creation": bytes(range(16)),
         }),
         "alter_log": (3, ALTER_LOG, {
             "name": "flights", "changes": {"retention_ms": 5, "retention_bytes": None}}),
@@ -122,7 +122,7 @@ def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
             "lease_ms": 3_600_000, "renew": False}),
         "lease answer": (3, frames.OK, {"end_key": b"m", "expires_ms": 3_601_000}),
         "release": (3, LEASE_RELEASE, {**WHERE, "lease": "job"}),
-        "delete_log": (4, DELETE_LOG, {"name": "flights"}),
+        "delete_log": (4, DELETE_LOG, {"name": "flights", "id": 7}),
         "producer_open": (5, PRODUCER_OPEN, {"name": "import"}),
         "producer_open answer": (5, frames.OK, {"id": 5, "epoch": 1}),
         "producers": (5, PRODUCERS, {"after": 0}),

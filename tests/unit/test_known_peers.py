@@ -74,6 +74,18 @@ def test_a_node_with_another_directory_is_not_that_node(
     assert refused(metrics, "incarnation") == len(OPERATIONS) + 1
 
 
+def test_X4_a_hello_with_another_directory_is_refused_at_once(
+    known: KnownPeers, metrics: Metrics
+) -> None:
+    """Such connections took the places of the node's own, which were closed for them."""
+    for told in (hello(2, 8), hello(3, 7), hello(2)):
+        with pytest.raises(Unauthorized, match="registered with another data directory"):
+            known.check(told)
+    assert refused(metrics, "incarnation") == 3
+    for told in (hello(2, 7), hello(3, 8), hello(99, 5), hello(None, 5)):
+        known.check(told)
+
+
 def test_a_node_that_is_not_registered_yet_asks_again_later(
     known: KnownPeers, metrics: Metrics
 ) -> None:

@@ -9,6 +9,8 @@ import pytest
 from lognode.client import limits
 from lognode.client.acceptor import ServerConnection
 from lognode.client.errors import LognodeError, Unauthorized, Unavailable
+from lognode.client.fair_turns import OWN_TURNS, STRANGER_TURNS, Turns
+from lognode.client.protocol.peers import RAFT
 from lognode.client.wire import Hello, Role, Welcome
 from lognode.node.peer_server import PeerServer
 from lognode.node.server import Server
@@ -25,12 +27,16 @@ class Link:
         self.last_in_s = last_in_s
         self.address = f"h:{node}"
         self.refused: list[LognodeError] = []
+        self.turns: Turns = OWN_TURNS
         self.on_lost: Callable[[Link], None] = lambda _: None
 
     def refuse(self, error: LognodeError) -> None:
         """As a connection does: it is lost at once."""
         self.refused.append(error)
         self.on_lost(self)
+
+    def take_turns(self, turns: Turns) -> None:
+        self.turns = turns
 
 
 class Rig:
@@ -45,7 +51,8 @@ class Rig:
 
         behind: Any = SimpleNamespace(
             welcome=lambda hello, nonce: Welcome(nonce=nonce, cluster="c", node=9),
-            opened=lambda _: count(1), closed=lambda *_: count(-1),
+            opened=lambda _: count(1), closed=lambda *_: count(-1), message=lambda *_: None,
+            request=lambda _: None,
         )  # fmt: skip
         self.server = PeerServer(
             cast(Server, behind), is_known=KNOWN.__contains__, address="h:4600",
@@ -111,3 +118,32 @@ def test_a_link_whose_node_is_known_meanwhile_ends_as_it_began() -> None:
     rig.server._is_known = lambda _: True
     rig.end(link)
     assert rig.server._crowds == {}
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["a message", "a request"])
+def test_a_stranger_has_short_turns_until_its_node_is_known(asks: bool) -> None:
+    """64 connections of made-up nodes kept the loop for 2 ms each in every turn."""
+    rig = Rig()
+
+    def speak(link: Link) -> None:
+        connection: Any = link
+        if asks:
+            rig.server.request(cast(Any, SimpleNamespace(connection=connection)))
+        else:
+            rig.server.message(connection, RAFT, {})
+
+    known, stranger = rig.connect(2), rig.connect(50)
+    for link in (known, stranger):
+        speak(link)
+    assert (known.turns, stranger.turns) == (OWN_TURNS, STRANGER_TURNS)
+    rig.server._is_known = lambda _: True
+    assert stranger.turns is STRANGER_TURNS, "it says nothing"
+    speak(stranger)
+    assert stranger.turns is OWN_TURNS
+    # It has a place among those of its node, and not among those of strangers.
+    rig.server._is_known = (*KNOWN, 50).__contains__
+    strangers = [rig.connect(100 + n) for n in range(2 * limits.stranger_connections_max)]
+    assert not stranger.refused
+    assert sum(not link.refused for link in strangers) == limits.stranger_connections_max
+    rig.end(stranger)
+    assert 50 not in rig.server._crowds
