@@ -6,6 +6,7 @@ other principal's as it has bytes itself, whatever they have brought. No I/O, no
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from ..client import limits
@@ -75,10 +76,31 @@ class Gathered:
 
     def take(self, bytes_max: int, records_max: int) -> list[Waiting]:
         """The batches of the next entry: one at least, and no more than fit."""
+        return self._take(self._lines, bytes_max, records_max)
+
+    def principals(self) -> list[str]:
+        """Whose batches wait, in the order of their turns."""
+        return list(self._lines)
+
+    def take_of(self, principals: Iterable[str], bytes_max: int, records_max: int) -> list[Waiting]:
+        """As `take`, of the batches of these principals alone. What does not fit keeps its order
+        within its principal; the principal has its next turn after the others."""
+        lines = OrderedDict(
+            (principal, self._lines.pop(principal))
+            for principal in principals
+            if principal in self._lines
+        )
+        found = self._take(lines, bytes_max, records_max)
+        self._lines.update(lines)
+        return found
+
+    def _take(
+        self, lines: OrderedDict[str, _Line], bytes_max: int, records_max: int
+    ) -> list[Waiting]:
         found: list[Waiting] = []
         size = records = 0
-        while self._lines:
-            principal, line = next(iter(self._lines.items()))
+        while lines:
+            principal, line = next(iter(lines.items()))
             if line.deficit <= 0:
                 line.deficit += _QUANTUM_BYTES
             while line.batches and line.deficit > 0:
@@ -95,9 +117,9 @@ class Gathered:
                 records += first.records
                 found.append(first)
             if line.batches:
-                self._lines.move_to_end(principal)
+                lines.move_to_end(principal)
             else:
-                del self._lines[principal]
+                del lines[principal]
         return found
 
     def clear(self) -> list[Waiting]:

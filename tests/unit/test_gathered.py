@@ -17,6 +17,10 @@ def test_what_is_added_is_taken_once_in_the_order_of_its_principal() -> None:
         name = rng.choice("aaabc")
         gathered.add(name, batch(name, counts[name], rng.choice((10, 1_000, 200_000))))
         counts[name] += 1
+        some = rng.sample("abc", 2) if rng.random() < 0.1 else ()
+        for each in gathered.take_of(some, 10_000, 1_000):
+            assert each.future[0] in some
+            taken[each.future[0]].append(each.future[1])
         if rng.random() < 0.2:
             for each in gathered.take(rng.choice((1, 10_000, 1 << 20)), 1_000):
                 taken[each.future[0]].append(each.future[1])
@@ -72,6 +76,31 @@ def test_an_entry_has_one_batch_at_least_and_no_more_than_fit() -> None:
     assert len(gathered.take(1_000, 10)) == 1  # 12 records would be too many
     assert len(gathered.take(1_000, 10)) == 1
     assert not gathered.take(1_000, 10)
+
+
+def test_the_batches_of_some_principals_are_taken_alone_and_in_fair_order() -> None:
+    gathered = Gathered()
+    for number in range(1_000):
+        gathered.add("bulk", batch("bulk", number, 100_000))
+        gathered.add("often", batch("often", number, 10_000))
+    gathered.add("one", batch("one", 0, 100))
+    taken = gathered.take_of(["often", "one", "nobody"], 100_000, 10_000)
+    assert ("one", 0) in [each.future for each in taken]
+    assert [each.future for each in taken if each.future[0] == "often"] == [
+        ("often", number) for number in range(len(taken) - 1)
+    ]
+    assert sum(len(each.data) for each in taken) <= 100_000
+    assert gathered.principals() == ["bulk", "often"]
+    assert gathered.take(1 << 20, 10_000)[0].future == ("bulk", 0)
+
+
+def test_of_some_principals_one_batch_at_least_is_taken_if_there_is_any() -> None:
+    gathered = Gathered()
+    gathered.add("a", batch("a", 0, 5_000))
+    assert not gathered.take_of(["b"], 1_000, 10)
+    assert len(gathered.take_of(["a"], 1_000, 10)) == 1
+    assert not gathered
+    assert gathered.size == 0
 
 
 def test_clear_returns_all() -> None:
