@@ -12,6 +12,9 @@ from typing import Any, Final, NamedTuple
 from ..client import limits
 
 _QUANTUM_BYTES: Final = 64 * limits.KIB
+_BATCH_RECORDS: Final = 32
+"""What a batch costs besides its records, in records: 16 us to decode and apply a batch on each
+member, and 0.5 us a record more."""
 _ALONE_BYTES: Final = 64 * limits.MIB
 """Who has brought so much in a row, and nobody anything between, is alone."""
 
@@ -75,7 +78,11 @@ class Gathered:
         self.size += len(waiting.data)
 
     def take(self, bytes_max: int, records_max: int) -> list[Waiting]:
-        """The batches of the next entry: one at least, and no more than fit."""
+        """The batches of the next entry: one at least, and no more than fit.
+
+        Each batch counts as `_BATCH_RECORDS` besides its records: an entry is applied in one step,
+        and 10,000 batches of one record took 150 ms of each member's event loop.
+        """
         return self._take(self._lines, bytes_max, records_max)
 
     def principals(self) -> list[str]:
@@ -105,16 +112,15 @@ class Gathered:
                 line.deficit += _QUANTUM_BYTES
             while line.batches and line.deficit > 0:
                 first = line.batches[0]
-                if found and (
-                    size + len(first.data) > bytes_max or records + first.records > records_max
-                ):
+                cost = _BATCH_RECORDS + first.records
+                if found and (size + len(first.data) > bytes_max or records + cost > records_max):
                     return found
                 line.batches.popleft()
                 line.deficit -= len(first.data)
                 line.size -= len(first.data)
                 self.size -= len(first.data)
                 size += len(first.data)
-                records += first.records
+                records += cost
                 found.append(first)
             if line.batches:
                 lines.move_to_end(principal)
