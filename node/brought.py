@@ -2,7 +2,8 @@
 
 When segments cannot be built as fast as entries come, appends are refused. Those of principals that
 have brought at most `append_light_bytes` lately go on for a while, in room that is kept for them:
-they are not why segments are missing. No I/O.
+they are not why segments are missing. A principal that brings a small part of what a heavy
+principal brings has every second WAL round without the heavy principal (`rounds.py`). No I/O.
 """
 
 from collections import OrderedDict
@@ -12,6 +13,8 @@ from typing import Final
 from ..client import limits
 
 HALF_LIFE_S: Final = 1.0
+BESIDE: Final = 8
+"""A principal is light beside a heavy principal that has brought so many times its bytes."""
 _FORGOTTEN_S: Final = 60.0
 _LOOKED_AT: Final = 2
 """Principals that are looked at with each one that is new: more are forgotten than come."""
@@ -24,6 +27,9 @@ class Brought:
         self._clock = clock
         self._of: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """By principal, the bytes and when they were that; the newest last."""
+        self._most: tuple[float, float] = (0.0, 0.0)
+        """What the principal with the most bytes has brought. All counts halve alike, so that only
+        an append can make another principal the one with the most."""
 
     def __len__(self) -> int:
         return len(self._of)
@@ -34,15 +40,32 @@ class Brought:
         known = self._of.get(principal)
         if known is None:
             self._forget(now)
-            self._of[principal] = (size, now)
+            total = float(size)
         else:
-            self._of[principal] = (_left(known, now) + size, now)
-            self._of.move_to_end(principal)
+            total = _left(known, now) + size
+        self._of[principal] = (total, now)
+        self._of.move_to_end(principal)
+        if total >= _left(self._most, now):
+            self._most = (total, now)
 
     def is_light(self, principal: str) -> bool:
         """Whether the principal has brought little lately."""
         known = self._of.get(principal)
         return known is None or _left(known, self._clock()) <= limits.append_light_bytes
+
+    @property
+    def has_heavy(self) -> bool:
+        """Whether a principal has brought more than `append_light_bytes` lately."""
+        return _left(self._most, self._clock()) > limits.append_light_bytes
+
+    def is_beside_a_heavy(self, principal: str) -> bool:
+        """Whether another principal is heavy, and has brought `BESIDE` times as much or more."""
+        now = self._clock()
+        most = _left(self._most, now)
+        if most <= limits.append_light_bytes:
+            return False
+        known = self._of.get(principal)
+        return known is None or _left(known, now) * BESIDE <= most
 
     def _forget(self, now: float) -> None:
         for _ in range(_LOOKED_AT):

@@ -198,16 +198,7 @@ class RangeReplica(Replica):
         while self._gathered and not self.stopped and (all_of_it or self._may_propose):
             # Applying an entry is one step.
             most = limits.entry_bytes_max - limits.KIB if all_of_it else self._entry_bytes
-            taken = self._gathered.take(most, limits.batch_records_max)
-            batches = [each.data for each in taken]
-            futures: list[asyncio.Future[Reply]] = [each.future for each in taken]
-            try:
-                command = commands.proposal(commands.APPEND, self.services.stamp_ms(), batches)
-                self.propose(command, futures, records=sum(each.records for each in taken))
-            except LognodeError as error:
-                for future in futures:
-                    if not future.done():
-                        future.set_exception(error)
+            self._propose_batches(self._gathered.take(most, limits.batch_records_max))
         if self._closed_producers:
             closed = list(islice(self._closed_producers, retire_at_once_max))
             for producer in closed:
@@ -216,6 +207,37 @@ class RangeReplica(Replica):
             if self._closed_producers:
                 self.services.rounds.gather(self)
         self.wake()
+
+    def propose_light(self) -> bool:
+        """A light WAL round begins: one Raft entry of the batches of principals that bring little,
+        where a heavy principal appends to this node. Return whether there were such batches.
+
+        What the heavy principal has under way does not keep light batches back.
+        """
+        brought = self.services.memory.brought
+        if self.resigning or self.stopped or not self._gathered or not brought.has_heavy:
+            return False
+        if self.proposed_bytes >= limits.proposed_bytes_max:
+            return False
+        light = [who for who in self._gathered.principals() if brought.is_beside_a_heavy(who)]
+        if not light:
+            return False
+        most = limits.proposed_scarce_bytes_max
+        self._propose_batches(self._gathered.take_of(light, most, limits.batch_records_max))
+        self.wake()
+        return True
+
+    def _propose_batches(self, taken: Sequence[Waiting]) -> None:
+        """Propose an entry of these batches; those who wait hear of a refusal."""
+        batches = [each.data for each in taken]
+        futures: list[asyncio.Future[Reply]] = [each.future for each in taken]
+        try:
+            command = commands.proposal(commands.APPEND, self.services.stamp_ms(), batches)
+            self.propose(command, futures, records=sum(each.records for each in taken))
+        except LognodeError as error:
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
 
     @property
     def _may_propose(self) -> bool:

@@ -4,6 +4,11 @@ At most one round is on the disk at a time. While it is, replicas gather the app
 and propose them as one Raft entry each when the next round begins: the group commit of Gray and
 Reuter, with the disk's own pace as the timer. What needs no sync goes with the next round that
 does.
+
+Where a principal appends much, every second round may be light: it takes only the appends of
+principals that bring little, of all ranges. Their appends then wait for at most one round with the
+heavy principal's appends, and their own round is short. The round after a light round takes all, so
+that nobody starves.
 """
 
 import asyncio
@@ -27,6 +32,11 @@ class Proposer(Protocol):
     """A replica with appends that wait for the next round."""
 
     def propose_gathered(self) -> None: ...
+
+    def propose_light(self) -> bool:
+        """Propose only what light principals append, where a heavy principal appends too. Return
+        whether there was anything."""
+        ...
 
 
 class Rounds:
@@ -56,6 +66,8 @@ class Rounds:
         self._on_failure = on_failure
         self._on_file_begun = on_file_begun
         self._waiting: dict[Proposer, None] = {}
+        self._light_went = False
+        """The round before was light."""
         self._in_flight = False
         self._began_at = 0.0
         self._syncs = wal.syncs
@@ -109,14 +121,22 @@ class Rounds:
         self._thread.submit(partial(self._wal.write, current), partial(self._written, current))
 
     def _collect(self) -> Round | None:
-        waiting, self._waiting = self._waiting, {}
-        for replica in waiting:
-            replica.propose_gathered()
+        self._light_went = not self._light_went and self._propose_light()
+        if not self._light_went:
+            waiting, self._waiting = self._waiting, {}
+            for replica in waiting:
+                replica.propose_gathered()
         if self._wal.dirty and not (self._wal.urgent or self._overdue or self._waiters):
             self._put_off()
             return None
         self._none_late()
         return self._wal.collect()
+
+    def _propose_light(self) -> bool:
+        """Begin a light round. Return whether there is anything for it to write: the replicas that
+        wait are asked again only when a round has ended."""
+        found = [replica.propose_light() for replica in self._waiting]
+        return any(found) and self._wal.urgent
 
     def _put_off(self) -> None:
         # Commit indexes mostly, which need no sync: as a round of their own after each append they

@@ -5,7 +5,8 @@ of it and the last one (executions 2.21). Everything that apply reads is in here
 that earlier entries left, never in configuration or in the metadata image (2.22).
 """
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,6 +54,7 @@ SNAPSHOT: Final = 2
 _ARRAY_MAX: Final = limits.producers_per_range_max
 """Elements of an array in a payload: all producers of a range may be retired at once."""
 _PREFIX: Final = b"\x00"
+_BIN_8, _BIN_16, _BIN_32 = (struct.Struct(form).pack for form in (">BB", ">BH", ">BI"))
 NO_OP: Final = b"\x01"
 
 
@@ -67,8 +69,28 @@ class Command:
 
 def encode(kind: int, timestamp_ms: int, payload: Any) -> bytes:
     """The bytes to propose."""
+    if kind == APPEND:
+        return _encode_append(timestamp_ms, payload)
     packed: bytes = msgpack.packb((kind, timestamp_ms, payload))
     return _PREFIX + packed
+
+
+def _encode_append(timestamp_ms: int, batches: Sequence[bytes]) -> bytes:
+    """The same bytes, made with one copy of the batches. `packb` copies them three times, which
+    took 1 ms of the event loop for 512 KiB: most of that is the system's, for fresh pages."""
+    packer = msgpack.Packer(buf_size=64)
+    parts = [_PREFIX, packer.pack_array_header(3), packer.pack(APPEND), packer.pack(timestamp_ms)]
+    parts.append(packer.pack_array_header(len(batches)))
+    for batch in batches:
+        parts += (_bin_header(len(batch)), batch)
+    return b"".join(parts)
+
+
+def _bin_header(size: int) -> bytes:
+    """What msgpack puts before so many bytes (its specification, "bin format family")."""
+    if size < 1 << 8:
+        return _BIN_8(0xC4, size)
+    return _BIN_16(0xC5, size) if size < 1 << 16 else _BIN_32(0xC6, size)
 
 
 def proposal(kind: int, timestamp_ms: int, payload: Any) -> bytes:

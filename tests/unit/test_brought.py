@@ -1,7 +1,7 @@
 """Who has appended little lately, with a clock that the test turns."""
 
 from lognode.client.limits import append_light_bytes, spenders_max
-from lognode.node.brought import HALF_LIFE_S, Brought
+from lognode.node.brought import BESIDE, HALF_LIFE_S, Brought
 
 
 def test_who_brought_much_is_light_again_some_seconds_later() -> None:
@@ -28,6 +28,41 @@ def test_many_small_appends_add_up() -> None:
         now[0] += 0.1
         brought.add("b", append_light_bytes // 40)
     assert brought.is_light("b")
+
+
+def test_who_brings_an_eighth_of_a_heavy_principals_bytes_is_light_beside_it() -> None:
+    now = [0.0]
+    brought = Brought(lambda: now[0])
+    heavy = 2 * append_light_bytes
+    brought.add("a", append_light_bytes)
+    assert not brought.has_heavy
+    assert not brought.is_beside_a_heavy("new"), "nobody is heavy"
+    brought.add("a", heavy - append_light_bytes)
+    brought.add("b", heavy // BESIDE)
+    brought.add("c", heavy // BESIDE + 1)
+    assert brought.has_heavy
+    beside = [name for name in ("a", "b", "c", "new") if brought.is_beside_a_heavy(name)]
+    assert beside == ["b", "new"]
+    now[0] = 0.9 * HALF_LIFE_S
+    assert brought.is_beside_a_heavy("b"), "both halve alike"
+    now[0] = 1.1 * HALF_LIFE_S
+    assert not brought.is_beside_a_heavy("b"), "nobody is heavy any more"
+    assert not brought.has_heavy
+
+
+def test_another_principal_becomes_the_heaviest_once_it_has_brought_more_than_is_left() -> None:
+    now = [0.0]
+    brought = Brought(lambda: now[0])
+    brought.add("was", 64 * append_light_bytes)
+    brought.add("is", 8 * append_light_bytes)
+    assert brought.is_beside_a_heavy("is")
+    now[0] = 2 * HALF_LIFE_S  # 16 and 2 are left
+    brought.add("is", 30 * append_light_bytes)
+    assert not brought.is_beside_a_heavy("was")
+    now[0] = 3 * HALF_LIFE_S
+    brought.add("was", 1)  # what is less than the most changes nothing
+    brought.add("small", 2 * append_light_bytes)
+    assert brought.is_beside_a_heavy("small")
 
 
 def test_a_million_names_take_bounded_memory() -> None:
