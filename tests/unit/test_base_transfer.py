@@ -352,7 +352,9 @@ def large_tables(floors: int, producers: int) -> dict[str, Any]:
         removal.floors[b"%06d" % at + bytes(limits.key_bytes_max - 6)] = at + 1
     rows = Producers()
     for producer in range(1, producers + 1):
-        rows.rows[producer] = Row(1, 5, 9, {7: producer, 9: producer + 2}, 1_000, 1, ordered=[7, 9])
+        row = rows.rows[producer] = Row(1, 5, last_ms=1_000, fence_token=1)
+        row.add([7], producer)
+        row.add([9], producer + 2)
     return {"next_seq": 1 << 40, "removal": removal.to_wire(0), "producers": rows.to_wire()}
 
 

@@ -179,7 +179,7 @@ def bad_health() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("operation", "largest"),
     [(QUOTA_LIST, quotas), (NODE_INVITES, invitations), (USAGE, usage), (HEALTH, bad_health)],
-    ids=str,
+    ids=["quotas", "invitations", "usage", "health"],
 )
 def test_the_largest_list_fits_an_answer(
     operation: Operation, largest: Callable[[], dict[str, Any]]

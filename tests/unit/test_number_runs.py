@@ -74,9 +74,9 @@ def test_S8_a_replica_that_begins_anew_decides_and_remembers_as_one_that_goes_on
 def test_what_was_written_in_a_row_takes_hardly_any_memory() -> None:
     """Each child of a split has the numbers of its parent."""
     numbers = list(range(1, 500_001))
-    row = Row.from_wire(
-        Row(applied=dict(zip(numbers, numbers, strict=True)), ordered=numbers).to_wire()
-    )
+    written = Row()
+    written.add(numbers, 1)
+    row = Row.from_wire(written.to_wire())
     runs = row.inherited
     columns = (runs._firsts, runs._seqs, runs._ranks)
     assert sum(map(sys.getsizeof, columns)) < 1_000

@@ -1,5 +1,6 @@
 """Requests for a token in a data directory: who can make one, and that none is used twice."""
 
+import itertools
 import json
 import os
 import stat
@@ -102,6 +103,7 @@ GOOD = {
         )),
         json.dumps({**GOOD, "more": "x" * 10_000}).encode(),
     ],
+    ids=itertools.count(),
 )  # fmt: skip
 def test_a_malformed_request_is_dropped(root: Path, data: bytes) -> None:
     write_private(root / RECOVERY, data)

@@ -719,7 +719,7 @@ def test_x9_rows_of_one_epoch_know_what_either_knew() -> None:
     assert list(table) == [7, 8, 9]
     row = Producers.from_wire(table).rows[7]
     assert (row.epoch, row.low, row.highest, row.last_ms, row.fence_token) == (3, 8, 10, 10, 1)
-    assert row.numbers() == {4: 1, 5: 2, 8: 2, 9: 3, 10: 5}
+    assert row.numbers() == [(4, 1), (5, 2), (8, 2), (9, 3), (10, 5)]
     assert united_of(table, table) == table
     many = {producer: [1, 1, 0, [[], [], [0]], 0, 0] for producer in range(9)}
     assert len(united_of(many, {99: many[0]})) == 10
