@@ -15,6 +15,7 @@ pytestmark = pytest.mark.cluster
 FLOORS = 20_000
 """Each with one of the longest keys: 9.8 MB. A frame has 9.4 MB."""
 AT_ONCE = 16
+KEYS = [b"%06d" % at + bytes(limits.key_bytes_max - 6) for at in range(FLOORS)]
 
 
 async def trimmed(cluster: LiveCluster) -> None:
@@ -25,10 +26,7 @@ async def trimmed(cluster: LiveCluster) -> None:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def some(begin: int) -> None:
-        keys = [
-            [b"%06d" % at + bytes(limits.key_bytes_max - 6), 1]
-            for at in range(begin, begin + limits.removal_keys_max)
-        ]
+        keys = [[key, FLOORS + 1] for key in KEYS[begin : begin + limits.removal_keys_max]]
         body = {"range": replica.gid.range_id, "generation": replica.gid.generation, "keys": keys}
         async with gate:
             deadline = asyncio.get_running_loop().time() + 60
@@ -46,6 +44,7 @@ def test_S2_a_range_with_a_large_base_is_moved_and_split(tmp_path: Path) -> None
         ):
             await cluster.healthy(4)
             log = await client.create_log("trimmed", replicas=3)
+            await log.append_many([(key, b"") for key in KEYS])
             await log.append_many([(b"a", b"1"), (b"b", b"2")])
             await trimmed(cluster)
             await cluster.settled()

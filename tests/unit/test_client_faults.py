@@ -752,14 +752,17 @@ def test_L4_close_counts_each_record_of_a_batch_that_was_regrouped_once(
     run(test)
 
 
-def test_S11_batches_of_a_request_that_went_unanswered_are_unknown_all() -> None:
+def test_S11_batches_of_a_request_that_went_unanswered_are_unknown_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Also those that the failure of another, of the same session, ends."""
+    monkeypatch.setattr(limits, "batch_records_max", 5_000)
 
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         cluster.faults.append(once(raising(Drop()), "after", 1_000))
         producer = log.producer(name="n", linger_ms=10_000, timeout=1.0)
-        tickets = [await producer.submit("k", b"%d" % i, number=i + 1) for i in range(20_100)]
-        results = await asyncio.gather(*(ticket.result() for ticket in tickets[::10_000]),
+        tickets = [await producer.submit("k", b"%d" % i, number=i + 1) for i in range(10_100)]
+        results = await asyncio.gather(*(ticket.result() for ticket in tickets[::5_000]),
                                        return_exceptions=True)  # fmt: skip
         sizes = [len(body["batches"]) for _, op, body in cluster.requests if op == APPEND]
         assert max(sizes) > 1

@@ -108,7 +108,7 @@ class Node:
         if name == self.op:
             if self.error is not None:
                 request.connection._send(request.request_id, frames.ERROR, self.error)
-                request.connection._finished(request)
+                request.connection.finished(request)
                 return
             answer = self.answer
         if name == "follow":
