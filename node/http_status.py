@@ -84,8 +84,10 @@ class StatusPages:
                 )
             await asyncio.sleep(max(0.0, self._not_before - time.monotonic()))
             began = time.monotonic()
-            body = await self._made(access)
-            self._not_before = time.monotonic() + _REST * (time.monotonic() - began)
+            try:
+                body = await self._made(access)
+            finally:  # also when the asker has left meanwhile, and may ask again
+                self._not_before = time.monotonic() + _REST * (time.monotonic() - began)
         self._unread_bytes += len(body)
         try:
             return await _sent(request, body)
@@ -116,16 +118,19 @@ class StatusPages:
 
 async def _sent(request: web.Request, body: bytes) -> web.StreamResponse:
     """Send the page piece by piece, at the pace of the reader. A reader that does not read for half
-    a minute in all loses the connection."""
+    a minute in all loses the connection; a reader that has left gets nothing, and no line in the
+    log."""
     response = web.StreamResponse(headers={"Content-Type": "application/json; charset=utf-8"})
     response.content_length = len(body)
-    await response.prepare(request)
     try:
         async with asyncio.timeout(_READ_S):
+            await response.prepare(request)
             for at in range(0, len(body), _PIECE_BYTES):
                 await response.write(body[at : at + _PIECE_BYTES])
             await response.write_eof()
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
+    except ConnectionError:
+        pass
     return response
