@@ -71,6 +71,10 @@ ATTACKS: dict[str, list[str]] = {
     },
     "slow_http_256": ["slow_http", "--connections", "256", "--address", HTTP],
     "unread_http_64": ["unread_http", "--connections", "64", "--address", HTTP],
+    **{
+        f"left_{kind}_16": ["left_requests", "--kind", kind, "--connections", "16"]
+        for kind in ("appends", "scans", "status", "commands")
+    },
     "left_http_32": ["left_http", "--connections", "32", "--address", HTTP],
     "foreign_hosts_16": ["foreign_hosts", "--connections", "16", "--address", HTTP],
 }
