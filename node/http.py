@@ -74,8 +74,11 @@ class HttpServer:
                 web.get("/status.json", self._serve_status),
             ]
         )
+        # Whoever leaves ends what it asked for: else requests of connections that are gone wait
+        # for their pages, without a bound, ahead of everybody else.
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=_KEEP_ALIVE_S,
+            handler_cancellation=True,
             lingering_time=0.0, max_line_size=_LINE_BYTES_MAX, max_field_size=_LINE_BYTES_MAX,
             max_headers=_HEADERS_MAX, read_bufsize=_READ_BYTES, logger=HttpLog(self._on_closed),
         )  # fmt: skip

@@ -84,8 +84,10 @@ class StatusPages:
                 )
             await asyncio.sleep(max(0.0, self._not_before - time.monotonic()))
             began = time.monotonic()
-            body = await self._made(access)
-            self._not_before = time.monotonic() + _REST * (time.monotonic() - began)
+            try:
+                body = await self._made(access)
+            finally:  # also when the asker has left meanwhile, and may ask again
+                self._not_before = time.monotonic() + _REST * (time.monotonic() - began)
         self._unread_bytes += len(body)
         try:
             return await _sent(request, body)

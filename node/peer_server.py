@@ -61,7 +61,7 @@ class PeerServer:
         return self._server.welcome(hello, nonce)
 
     def believe(self, connection: ServerConnection, hello: Hello) -> Believed:
-        return self._server.recognise(connection, hello)
+        return self._server.recognise_peer(connection, hello)
 
     def operation(self, connection: ServerConnection, number: int) -> Operation:
         return self._server.operation(connection, number)

@@ -155,8 +155,14 @@ class Server:
                 "this cluster has tokens and cannot tell its nodes from others; start every node "
                 "with --secret-file, or with TLS"
             )
-        self._known_peers.check(hello)
         return None
+
+    def recognise_peer(self, connection: ServerConnection, hello: Hello) -> Believed:
+        """As `recognise`, at the port for peers: whoever names a node of the metadata also has to
+        name its incarnation."""
+        believed = self.recognise(connection, hello)
+        self._known_peers.check(hello)
+        return believed
 
     def _with_room(self, access: Access) -> Access:
         self._gate.check_room(access.principal)

@@ -65,8 +65,17 @@ ATTACKS: dict[str, list[str]] = {
         CLIENTS,
     ],
     "fake_joins_64": ["fake_peers", "--connections", "64", "--kind", "join"],
+    **{
+        f"flood_of_{kind}_16": ["metadata_flood", "--kind", kind, "--connections", "16"]
+        for kind in ("producers", "names", "refused")
+    },
     "slow_http_256": ["slow_http", "--connections", "256", "--address", HTTP],
     "unread_http_64": ["unread_http", "--connections", "64", "--address", HTTP],
+    **{
+        f"left_{kind}_16": ["left_requests", "--kind", kind, "--connections", "16"]
+        for kind in ("appends", "scans", "status", "commands")
+    },
+    "left_http_32": ["left_http", "--connections", "32", "--address", HTTP],
     "foreign_hosts_16": ["foreign_hosts", "--connections", "16", "--address", HTTP],
 }
 SECURE: dict[str, list[str]] = {
@@ -79,6 +88,10 @@ SECURE: dict[str, list[str]] = {
     ],
 }  # fmt: skip
 """Attacks on a cluster with TLS."""
+ADMINISTRATION: dict[str, list[str]] = {
+    "flood_of_logs_16": ["metadata_flood", "--kind", "logs", "--connections", "16"],
+}
+"""What only an administrator may do, or everybody where nobody is known."""
 
 
 def addresses(node: testing.LocalNode) -> dict[str, str]:
@@ -155,7 +168,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
         neighbour.latencies.clear()
         attack = None
         if name != "none":
-            program, *flags = (ATTACKS | SECURE)[name]
+            program, *flags = (ATTACKS | SECURE | ADMINISTRATION)[name]
             attack = subprocess.Popen(
                 [sys.executable, str(HERE / f"{program}.py"), "--address", node.address,
                  "--log", LOG, "--key", KEY, "--source", "127.0.0.2",
@@ -198,7 +211,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
 def main() -> None:
     """Print a line for each attack."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS, *SECURE])
+    parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS, *SECURE, *ADMINISTRATION])
     parser.add_argument("--tls", action="store_true", help="a node with TLS and tokens")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--ranges", type=int, default=300, help="of a log, for unread_status")

@@ -113,6 +113,10 @@ def held(node: testing.LocalNode) -> float:
             "unread_http", ["--connections", "32", "--address", HTTP], 150,
             id="status_pages_never_read",
         ),
+        pytest.param(
+            "left_http", ["--connections", "16", "--address", HTTP], 60,
+            id="status_pages_of_those_who_left",
+        ),
     ],
 )  # fmt: skip
 def test_an_attack_costs_bounded_memory_and_leaves_room_for_others(

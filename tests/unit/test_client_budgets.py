@@ -85,7 +85,11 @@ class Raw:
 
     @classmethod
     async def dial(
-        cls, listener: Listener, principal: str = "00", role: wire.Role = "client"
+        cls,
+        listener: Listener,
+        principal: str = "00",
+        role: wire.Role = "client",
+        node: int | None = None,
     ) -> "Raw":
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * KIB)
@@ -93,7 +97,8 @@ class Raw:
         raw = cls(sock)
         await raw._loop.sock_connect(sock, ("127.0.0.1", listener.port))
         nonce = bytes.fromhex(principal) + bytes(wire.nonce_bytes - 1)
-        await raw.send(frame.encode(0, frames.HELLO, Hello(role=role, nonce=nonce).to_body()))
+        hello = Hello(role=role, nonce=nonce, node=node)
+        await raw.send(frame.encode(0, frames.HELLO, hello.to_body()))
         assert (await raw.next()).kind == frames.WELCOME
         return raw
 
@@ -512,7 +517,7 @@ def test_nodes_of_the_cluster_have_room_when_clients_have_none() -> None:
         for budget in (listener.budgets.clients.answers, listener.budgets.clients.requests):
             hogs.append(budget.open("hog"))
             hogs[-1].charge(budget.limits.node_bytes)
-        raw = await Raw.dial(listener, role="node")
+        raw = await Raw.dial(listener, role="node", node=2)
         await raw.ask(1, 3, {"data": bytes(300 * KIB)})
         for n in range(1, 4):
             assert (await raw.next()).request_id == n
@@ -520,6 +525,25 @@ def test_nodes_of_the_cluster_have_room_when_clients_have_none() -> None:
         for hog in hogs:
             hog.close()
         raw.close()
+
+    run(test, page)
+
+
+def test_a_node_that_asks_to_join_has_the_turns_and_the_room_of_a_client() -> None:
+    """Anybody can say to be such a node: 64 of them had a turn of their own each."""
+
+    async def test(listener: Listener, server: Server) -> None:
+        raw = await Raw.dial(listener, role="node")
+        member = await Raw.dial(listener, role="node", node=2)
+        for each in (raw, member):
+            await each.ask(1, 1)
+            assert (await each.next()).request_id == 1
+        joining, known = server.connections
+        assert joining.share is listener.budgets.turns.share("127.0.0.1")
+        assert known.share is None
+        assert len(listener.budgets.peers.answers.principals) == 1, "that of the member"
+        raw.close()
+        member.close()
 
     run(test, page)
 

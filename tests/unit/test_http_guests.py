@@ -282,6 +282,69 @@ def test_pages_are_made_for_a_part_of_the_time_only(monkeypatch: pytest.MonkeyPa
     run(test)
 
 
+def test_who_asks_for_a_page_and_leaves_keeps_nobody_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Six seconds of such requests left thousands in line: nobody else got a status for more than
+    90 s, and each page that was made for nobody wrote a traceback of 3 KB."""
+
+    async def test(rig: Rig) -> None:
+        rig.gate.clear()
+        for _ in range(100):
+            _, writer = await rig.connect()
+            writer.write(STATUS)
+            await writer.drain()
+            writer.close()
+        streams = await rig.connect()
+        asked = asyncio.create_task(rig.get(streams, STATUS))
+        while rig.server.connections != 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        rig.gate.set()
+        assert b"200" in await asked
+        assert rig.made <= 2, "pages for those who have left"
+        assert not rig.server._pages._unread_bytes
+
+    run(test)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_who_leaves_while_a_page_is_made_saves_the_node_no_rest() -> None:
+    """Else whoever leaves and asks again has pages begun all the time."""
+
+    async def test(rig: Rig) -> None:
+        rig.gate.clear()
+        _, writer = await rig.connect()
+        writer.write(STATUS)
+        while not rig.server._pages._turn.locked():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        writer.transport.abort()
+        while rig.server._pages._turn.locked():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert rig.made == 0
+        assert rig.server._pages._not_before - time.monotonic() > 0.1
+
+    run(test)
+
+
+def test_a_reader_that_leaves_while_its_page_is_sent_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(rig: Rig) -> None:
+        rig.rows = ["x" * 1_000] * 8_000
+        for _ in range(5):
+            reader, writer = await rig.connect()
+            writer.write(STATUS)
+            await reader.readuntil(b"\r\n\r\n")
+            writer.transport.abort()
+        while rig.server.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert b"200" in await rig.get(await rig.connect(), STATUS)
+
+    run(test)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 BAD = {
     "version": b"GET / HTTP/9.9\r\n\r\n",
     "length": b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
