@@ -193,6 +193,7 @@ class RangeReplica(Replica):
             # Applying an entry is one step.
             most = limits.entry_bytes_max - limits.KIB if all_of_it else self._entry_bytes
             self._propose_batches(self._gathered.take(most, limits.batch_records_max))
+        self.propose_light()  # where the window is closed, which is for what a heavy brings
         if self._closed_producers:
             closed = list(islice(self._closed_producers, retire_at_once_max))
             for producer in closed:

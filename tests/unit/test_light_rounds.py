@@ -198,6 +198,10 @@ def test_what_a_heavy_principal_has_under_way_keeps_no_small_append_back(tmp_pat
         replica.proposed_bytes += under_way  # as if members had not written it yet
         heavy = replica.append(large(), payer=HEAVY)
         await replica.append(small(b"k"), payer=LIGHT)
+        light = replica.append(small(b"k"), payer=LIGHT)
+        replica.propose_gathered()  # as a round of all does
+        assert [each.waiting for each in replica.proposals.values()] == [[light]]
+        await light
         assert not heavy.done()
         replica.proposed_bytes -= under_way
         replica.wake()
