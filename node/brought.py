@@ -30,6 +30,8 @@ class Brought:
         self._most: tuple[float, float] = (0.0, 0.0)
         """What the principal with the most bytes has brought. All counts halve alike, so that only
         an append can make another principal the one with the most."""
+        self._light_at = float("-inf")
+        """When a principal brought something that was light beside a heavy principal."""
 
     def __len__(self) -> int:
         return len(self._of)
@@ -45,8 +47,11 @@ class Brought:
             total = _left(known, now) + size
         self._of[principal] = (total, now)
         self._of.move_to_end(principal)
-        if total >= _left(self._most, now):
+        most = _left(self._most, now)
+        if total >= most:
             self._most = (total, now)
+        elif most > limits.append_light_bytes and total * BESIDE <= most:
+            self._light_at = now
 
     def is_light(self, principal: str) -> bool:
         """Whether the principal has brought little lately."""
@@ -56,7 +61,13 @@ class Brought:
     @property
     def has_heavy(self) -> bool:
         """Whether a principal has brought more than `append_light_bytes` lately."""
-        return _left(self._most, self._clock()) > limits.append_light_bytes
+        return self._has_heavy(self._clock())
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a principal is heavy now and another has brought little beside it lately."""
+        now = self._clock()
+        return now - self._light_at < HALF_LIFE_S and self._has_heavy(now)
 
     def is_beside_a_heavy(self, principal: str) -> bool:
         """Whether another principal is heavy, and has brought `BESIDE` times as much or more."""
@@ -66,6 +77,9 @@ class Brought:
             return False
         known = self._of.get(principal)
         return known is None or _left(known, now) * BESIDE <= most
+
+    def _has_heavy(self, now: float) -> bool:
+        return _left(self._most, now) > limits.append_light_bytes
 
     def _forget(self, now: float) -> None:
         for _ in range(_LOOKED_AT):

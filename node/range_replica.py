@@ -199,6 +199,7 @@ class RangeReplica(Replica):
             # Applying an entry is one step.
             most = limits.entry_bytes_max - limits.KIB if all_of_it else self._entry_bytes
             self._propose_batches(self._gathered.take(most, limits.batch_records_max))
+        self.propose_light()  # where the window is closed, which is for what a heavy brings
         if self._closed_producers:
             closed = list(islice(self._closed_producers, retire_at_once_max))
             for producer in closed:
@@ -246,17 +247,23 @@ class RangeReplica(Replica):
     @property
     def _window_bytes(self) -> int:
         """Less where segments are not built as fast as entries come, since the disk is the
-        bottleneck; and where principals share the range, so that nobody waits for much."""
-        if self.services.memory.scarce or self._gathered.is_shared:
+        bottleneck; and where principals share the range or the rounds of the node, so that nobody
+        waits for much."""
+        if self.services.memory.scarce or self._is_shared:
             return limits.proposed_scarce_bytes_max
         return limits.proposed_bytes_max
 
     @property
     def _entry_bytes(self) -> int:
-        """Of one entry: room for others besides a large batch, where principals share the range."""
-        if self._gathered.is_shared and not self.services.memory.scarce:
+        """Of one entry: room for others besides a large batch, where principals share the range or
+        the rounds of the node."""
+        if self._is_shared and not self.services.memory.scarce:
             return limits.proposed_shared_entry_bytes_max
         return self._window_bytes
+
+    @property
+    def _is_shared(self) -> bool:
+        return self._gathered.is_shared or self.services.memory.brought.is_shared
 
     def propose_seal(self, operation: int) -> None:
         """End this generation, if this member leads and has not done so yet (idempotent)."""

@@ -50,6 +50,25 @@ def test_who_brings_an_eighth_of_a_heavy_principals_bytes_is_light_beside_it() -
     assert not brought.has_heavy
 
 
+def test_a_node_is_shared_while_one_principal_brings_much_and_another_little() -> None:
+    now = [0.0]
+    brought = Brought(lambda: now[0])
+    brought.add("small", 10)
+    assert not brought.is_shared, "nobody is heavy"
+    brought.add("a", 16 * append_light_bytes)
+    brought.add("b", 16 * append_light_bytes)
+    assert not brought.is_shared, "both bring much"
+    brought.add("small", 10)
+    assert brought.is_shared
+    now[0] = 1.1 * HALF_LIFE_S
+    brought.add("a", 16 * append_light_bytes)
+    assert not brought.is_shared, "nobody has brought little lately"
+    brought.add("small", 10)
+    assert brought.is_shared
+    now[0] += 0.9 * HALF_LIFE_S
+    assert brought.is_shared
+
+
 def test_another_principal_becomes_the_heaviest_once_it_has_brought_more_than_is_left() -> None:
     now = [0.0]
     brought = Brought(lambda: now[0])

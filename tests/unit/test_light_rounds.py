@@ -167,6 +167,28 @@ def test_a_small_append_does_not_wait_for_a_heavy_principal_in_another_range(
     on_node(tmp_path, test)
 
 
+def test_entries_are_smaller_while_a_small_append_comes_to_another_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(node: StorageNode) -> None:
+        busy, calm = await leading(node, 1), await leading(node, 2)
+        propose, sizes = busy.propose, []
+
+        def seen(command: bytes, *arguments: Any, **options: Any) -> int:
+            sizes.append(len(command))
+            return propose(command, *arguments, **options)
+
+        monkeypatch.setattr(busy, "propose", seen)
+        await asyncio.gather(*[busy.append(large(), payer=HEAVY) for _ in range(8)])
+        assert max(sizes) > limits.proposed_shared_entry_bytes_max + limits.MIB // 8
+        sizes.clear()
+        heavy = [busy.append(large(), payer=HEAVY) for _ in range(8)]
+        await asyncio.gather(calm.append(small(b"k"), payer=LIGHT), *heavy)
+        assert max(sizes) < limits.proposed_shared_entry_bytes_max + limits.MIB // 8
+
+    on_node(tmp_path, test)
+
+
 def test_what_a_heavy_principal_has_under_way_keeps_no_small_append_back(tmp_path: Path) -> None:
     async def test(node: StorageNode) -> None:
         replica = await leading(node, 1)
@@ -176,6 +198,10 @@ def test_what_a_heavy_principal_has_under_way_keeps_no_small_append_back(tmp_pat
         replica.proposed_bytes += under_way  # as if members had not written it yet
         heavy = replica.append(large(), payer=HEAVY)
         await replica.append(small(b"k"), payer=LIGHT)
+        light = replica.append(small(b"k"), payer=LIGHT)
+        replica.propose_gathered()  # as a round of all does
+        assert [each.waiting for each in replica.proposals.values()] == [[light]]
+        await light
         assert not heavy.done()
         replica.proposed_bytes -= under_way
         replica.wake()
