@@ -93,6 +93,9 @@ class Scope:
         """Return the span of the keys that the scope is about."""
         if self.keys.endswith(b"*"):
             return prefix_span(self.keys[:-1])
+        if len(self.keys) >= limits.key_bytes_max:
+            # No key is longer: the next key is that behind the prefix, and is a key itself.
+            return prefix_span(self.keys)
         return self.keys, self.keys + b"\0"
 
     def to_wire(self) -> list[Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from ..client import limits
 from ..client.access import Allowed
 from ..client.errors import RangeNotFound, Unauthorized, Unavailable
 from ..client.key_spans import KeySpans, Span, prefix_span
@@ -149,7 +150,8 @@ class Rights(Ending):
         if found is None:
             found = self._remember(
                 _ROUTED, log,
-                [s.span() for s in self.record.scopes if s.verbs - _KEYLESS and s.has_log(log)],
+                [s.span() for s in self.record.scopes if s.verbs - _KEYLESS and s.has_log(log)
+                 and len(s.span()[0]) <= limits.key_bytes_max],
             )  # fmt: skip
         return None if found.has_every_key else found
 

@@ -1,6 +1,8 @@
 """What a token allows: every operation of the table, its log and its keys."""
 
+import asyncio
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,7 +37,8 @@ from lognode.client.protocol.cluster import (
     TOKEN_LIST,
 )
 from lognode.client.protocol.reads import EXPORT, FOLLOW, KEYS, LATEST, READ_SPAN, RESOLVE, SCAN
-from lognode.client.scopes import VERBS, scopes_of
+from lognode.client.scopes import VERBS, Scope, scopes_of
+from lognode.node.metadata_service import MetadataService
 from lognode.node.rights import Rights
 from lognode.node.visible import Visible, visible
 from lognode.partitions.grants import grant
@@ -383,6 +386,32 @@ def test_bounds_of_ranges_are_no_wider_than_the_keys_of_the_principal(
     assert shown(error.fields["ranges"]) == bounds
     assert met[1]["met_at"] == [b"k"], "what others see is as it was"
     Visible(lambda: metadata).clip(None, error)  # of a node
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [(b"k" * 480, 1), (b"\xff" * 480, 1), (b"k" * 480 + b"*", 1), (b"k" * 479, 1), (b"k" * 481, 0)],
+)  # fmt: skip
+def test_bounds_of_the_longest_keys_fit_the_table(
+    metadata: Metadata, pattern: bytes, count: int
+) -> None:
+    token = tokens.draw()
+    scope = Scope(frozenset({"read"}), "acme/a", pattern)
+    record = TokenRecord(tokens.id_of(token), "app", (scope,), tokens.digest_of(token))
+    access = Rights(record, lambda: metadata)
+    asked = Visible(lambda: metadata).asked(access, body(METADATA, log="acme/a"))
+    view = SimpleNamespace(
+        metadata=metadata, leader=lambda *_: None, insecure={}, known=(0, metadata.version)
+    )
+
+    async def nothing() -> None:
+        return None
+
+    answer = asyncio.run(MetadataService(view, nothing).metadata(asked, nothing))  # type: ignore[arg-type]
+    shown = METADATA.check_answer(visible(METADATA, access, answer, metadata))
+    assert len(shown["ranges"]) == len(shown["keys"]) == count
+    for row in shown["ranges"]:
+        assert KeySpans([(row["start"], row["end"])]).has(pattern[:480])
 
 
 def test_metadata_is_asked_with_the_keys_of_the_principal(metadata: Metadata) -> None:
