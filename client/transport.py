@@ -288,9 +288,13 @@ class FrameTransport(asyncio.Protocol):
 
     def _hand_over_some(self, until: float) -> None:
         while self._wants_frames and self.lost is None and not self._closing:
-            if self._sealed and self.channel is not None and not self._decoder.pending:
-                if not self._open_some(self.channel):
-                    return
+            if (
+                self._sealed
+                and self.channel is not None
+                and not self._decoder.pending
+                and not self._open_some(self.channel)
+            ):
+                return
             event = self._decoder.next()
             if isinstance(event, Frame):
                 self._give(event)
