@@ -25,7 +25,7 @@ arrivals_share: Final = 0.05
 busy_share: Final = 0.6
 """Handshakes alone may keep the loop this busy."""
 burst_s: Final = 0.01
-"""What a pace that was not used for a while has at once."""
+"""What a pace that was not used for a while has at once; and the largest debt."""
 turn_s: Final = 0.001
 """Of handshakes in one turn of the loop."""
 _ASK_S: Final = 0.004
@@ -77,7 +77,8 @@ class Pace:
 
     def spent(self, seconds: float) -> None:
         """The work has taken so long."""
-        self._level -= seconds
+        # On a crowded machine the thread may have lost the processor meanwhile, for any time.
+        self._level = max(self._level - seconds, -burst_s)
         self._own += seconds
 
     @property

@@ -36,6 +36,8 @@ _USER_TIMEOUT_MS: Final = 30_000
 _PIECE_BYTES: Final = 256 * limits.KIB
 _OPENED_BYTES: Final = 64 * limits.KIB
 """Of TLS that are decrypted before the time of the turn is looked at: a tenth of a millisecond."""
+_COUNTED_BYTES: Final = 16 * limits.KIB
+"""To encrypt fewer takes no longer than to count that."""
 _BUFFER_LOW_BYTES: Final = 16 * limits.KIB
 """Of asyncio's buffer: the next piece follows when no more than this is left of the last one."""
 _BUFFER_HIGH_BYTES: Final = 64 * limits.KIB
@@ -233,15 +235,15 @@ class FrameTransport(asyncio.Protocol):
     @property
     def _has_more(self) -> bool:
         """Whether something has arrived and is not handed over yet."""
-        return self._decoder.pending or bool(self._sealed)
+        return bool(self._sealed) or self._decoder.pending
 
     def _take(self, data: bytes) -> None:
         """These bytes of frames have come."""
         self.plain_in += len(data)
         self._decoder.put(data)
 
-    def _open_some(self, channel: Channel) -> None:
-        """Decrypt a part of what has arrived."""
+    def _open_some(self, channel: Channel) -> bool:
+        """Decrypt a part of what has arrived; False: it has ended the connection."""
         data = self._sealed.popleft()
         if len(data) > _OPENED_BYTES:
             self._sealed.appendleft(data[_OPENED_BYTES:])
@@ -249,6 +251,7 @@ class FrameTransport(asyncio.Protocol):
         plain = self._opened(channel, data)
         if plain:
             self._take(plain)
+        return self.lost is None
 
     def _opened(self, channel: Channel, data: memoryview) -> bytes:
         """The plain bytes in those that came; a channel of no use any more ends the connection."""
@@ -292,17 +295,22 @@ class FrameTransport(asyncio.Protocol):
 
     def _hand_over_some(self, until: float) -> None:
         while self._wants_frames and self.lost is None and not self._closing:
+            if (
+                self._sealed
+                and self.channel is not None
+                and not self._decoder.pending
+                and not self._open_some(self.channel)
+            ):
+                return
             event = self._decoder.next()
             if isinstance(event, Frame):
                 self._give(event)
             elif event is not None:
                 self.refuse(event.error)
                 return
-            elif not self._decoder.in_steps:
-                if self.channel is None or not self._sealed:
-                    self.on_decoded(self._decoder.incomplete)
-                    return
-                self._open_some(self.channel)
+            elif not self._decoder.in_steps and not self._sealed:
+                self.on_decoded(self._decoder.incomplete)
+                return
             if self._has_more and self.turns.clock() > until:
                 self._stand_in_line()
                 return
@@ -384,10 +392,12 @@ class FrameTransport(asyncio.Protocol):
         self._out_bytes -= len(piece)
         if self.channel is None:
             self._write(piece)
-            return
-        began = self.turns.clock()
-        self._write(self.channel.seal(piece))
-        self.turns.spent(self.turns.clock() - began)
+        elif len(piece) < _COUNTED_BYTES:
+            self._write(self.channel.seal(piece))
+        else:
+            began = self.turns.clock()
+            self._write(self.channel.seal(piece))
+            self.turns.spent(self.turns.clock() - began)
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
         if data and self._transport is not None and not self._transport.is_closing():

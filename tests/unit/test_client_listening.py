@@ -117,14 +117,14 @@ def test_newcomers_wait_while_those_who_come_and_go_have_used_their_time() -> No
         door = entrance(made, stays=True)
         door._pace = Pace(arrivals_share, lambda: Clock.now, lambda: 10 * Clock.now)
         await door.listen("127.0.0.1", 0)
-        door.spent(1.0 + burst_s)
+        door.spent(2 * burst_s)
         with socket.create_connection(("127.0.0.1", door.port)):
             await asyncio.sleep(0.05)
             assert door.sockets == 0
-            Clock.now += 0.9 / arrivals_share
+            Clock.now += 0.9 * burst_s / arrivals_share
             await asyncio.sleep(0.05)
             assert door.sockets == 0
-            Clock.now += 0.2 / arrivals_share
+            Clock.now += 0.2 * burst_s / arrivals_share
             async with asyncio.timeout(5):
                 while not made:  # noqa: ASYNC110
                     await asyncio.sleep(0)

@@ -69,6 +69,15 @@ def test_a_pace_that_was_not_used_has_a_burst_and_no_more() -> None:
     assert burst_s <= worked < 3 * burst_s
 
 
+def test_a_step_during_which_the_thread_lost_the_processor_stops_nobody_for_long() -> None:
+    machine = Machine(others=1.0)
+    machine.work(30.0)
+    began = machine.time
+    while not machine.pace.has_time:
+        machine.pass_by(0.001)
+    assert machine.time - began <= 2 * burst_s / handshakes_share + 0.002
+
+
 def test_a_thread_wants_time_while_it_runs_and_hardly_any_while_it_sleeps() -> None:
     began = wanted_s()
     count = 0
