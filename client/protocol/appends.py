@@ -15,9 +15,9 @@ from .common import (
     SMALL_BYTES,
     TIMEOUT,
 )
-from .kinds import Array, Binary, Column, Flag, Integer, Row, Text
+from .kinds import Array, Binary, Column, Flag, Integer, Opaque, Row, Text
 from .operation import Operation, Permission, Retry, Sender, Subject
-from .record import Optional, Record
+from .record import OMIT, Optional, Record
 
 _BATCH: Final = Binary(limits.entry_bytes_max, limit="entry_bytes_max")
 _RESULT: Final = Record(
@@ -29,6 +29,7 @@ _RESULT: Final = Record(
         "timestamp_ms": Optional(Integer()),
         "refused": Optional(Column(int, limits.batch_records_max)),
         "actual": Optional(Column(int, limits.batch_records_max)),
+        "error": Optional(Opaque("client.errors", about="the body of an ERROR frame"), OMIT),
     },
     loose=True,
 )
@@ -61,7 +62,7 @@ APPEND: Final = Operation(
 )  # fmt: skip
 FENCE: Final = Operation(
     "fence", 33,
-    "Have the range refuse lower epochs of the producer from now on (executions 1.27).",
+    "Have the range refuse lower epochs of the producer from now on.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
     Record({
         **GROUP, "id": Integer(), "epoch": Integer(), "node": Optional(Integer()),
@@ -122,7 +123,10 @@ LEASE_TAKE: Final = Operation(
         "renew": Optional(Flag(), False),
         "node": Optional(Integer()),
     }),
-    Record({"end_key": Optional(KEY), "expires_ms": Integer()}, loose=True),
+    Record(
+        {"end_key": Optional(KEY), "expires_ms": Integer(), "applied": Optional(Integer(), OMIT)},
+        loose=True,
+    ),
     SMALL_BYTES,
     subject=Subject.KEYS,
 )  # fmt: skip

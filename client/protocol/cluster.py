@@ -5,7 +5,6 @@ from typing import Final
 from .. import limits, scopes
 from ..principal import DEFAULT_CLASS
 from .common import (
-    ANYTHING,
     BOUND,
     EMPTY,
     GRANT,
@@ -15,7 +14,20 @@ from .common import (
     SMALL_BYTES,
     WHOLE_BYTES,
 )
-from .kinds import Array, Binary, Column, Flag, Integer, Nullable, OneOf, Opaque, Row, Table, Text
+from .kinds import (
+    AnyText,
+    Array,
+    Binary,
+    Column,
+    Flag,
+    Integer,
+    Nullable,
+    OneOf,
+    Opaque,
+    Row,
+    Table,
+    Text,
+)
 from .operation import Operation, Permission, Retry, Sender, Subject
 from .record import OMIT, Optional, Record, Shape
 
@@ -30,14 +42,41 @@ RANGE: Final = Record(
         "leader": Optional(Integer()),
         "operation": Optional(Integer(), 0),
         "state": Optional(Text(32), "ACTIVE"),
+        "lineage": Optional(Opaque("partitions.model", list, about="for nodes"), OMIT),
+        "met_at": Optional(Opaque("partitions.model", list, about="for nodes"), OMIT),
     },
     loose=True,
 )
 """A descriptor with the leader last heard of."""
-_NODE_ROW: Final = Record({"id": Integer(), "address": Text(512)}, loose=True)
-_LOG_ROW: Final = Record(
-    {"id": Integer(), "name": LOG_NAME, "policy": Opaque("partitions.policy")}, loose=True
+_NODE_ROW: Final = Record(
+    {
+        "id": Integer(),
+        "address": Text(512),
+        "http": Optional(AnyText(), OMIT),
+        "zone": Optional(AnyText(), OMIT),
+        "state": Optional(AnyText(), OMIT),
+        "insecure": Optional(Flag(), OMIT),
+        "replicas": Optional(Integer(), OMIT),
+    },
+    loose=True,
 )
+_KEPT_RULE: Final = Integer(0, (1 << 64) - 1)
+"""Old versions took rules of 64 bits."""
+POLICY: Final = Record(
+    {
+        "replicas": Optional(Integer(), OMIT),
+        "retention_ms": Optional(_KEPT_RULE, OMIT),
+        "retention_bytes": Optional(_KEPT_RULE, OMIT),
+        "cleanup": Optional(AnyText(), OMIT),
+        "delete_retention_ms": Optional(_KEPT_RULE, OMIT),
+        "snapshot_delay_ms": Optional(_KEPT_RULE, OMIT),
+        "split_bytes": Optional(_KEPT_RULE, OMIT),
+        "split_rate": Optional(_KEPT_RULE, OMIT),
+    },
+    loose=True,
+)
+"""The rules of a log; nil: no such rule."""
+_LOG_ROW: Final = Record({"id": Integer(), "name": LOG_NAME, "policy": POLICY}, loose=True)
 _RULES: Final[Shape] = {
     "retention_ms": Optional(Nullable(Integer()), OMIT),
     "retention_bytes": Optional(Nullable(Integer()), OMIT),
@@ -49,7 +88,10 @@ _RULES: Final[Shape] = {
 }
 """Rules of a policy; the controller checks whether they fit together. For `split_bytes` and
 `split_rate` nil and a missing field differ: nil is no rule, a missing field is the default."""
-_PLANNED: Final = Record({"operation": Integer(), "version": Optional(Integer())}, loose=True)
+_BEGUN: Final[Shape] = {
+    "operation": Integer(), "version": Optional(Integer()), "generation": Optional(Integer(), OMIT),
+}  # fmt: skip
+_PLANNED: Final = Record(_BEGUN, loose=True)
 _NODE_STATE: Final = Record(
     {"node": NODE, "state": Text(32), "replicas": Integer(), "version": Integer()}, loose=True
 )
@@ -105,6 +147,18 @@ RANGES: Final = Operation(
     _PAGE_BYTES,
     subject=Subject.VISIBLE,
 )  # fmt: skip
+_STATUS: Final = Record({
+    **{
+        name: Optional(Opaque("node.status", of, about="for people"), OMIT)
+        for name, of in (
+            ("cluster", dict), ("nodes", list), ("disk", dict), ("descriptors", dict),
+            ("budgets", dict), ("logs", list), ("ranges", list), ("operations", list),
+            ("replicas", list), ("segments_in_doubt", list), ("damaged", list),
+        )
+    },
+    "next": Optional(Row(section=Integer(), position=Integer()), OMIT),
+}, loose=True)  # fmt: skip
+"""What people read; later versions may show more."""
 STATUS: Final = Operation(
     "status", 65,
     "Return a page of what `/status.json` shows. The first page, without `after`, has all names; "
@@ -115,7 +169,7 @@ STATUS: Final = Operation(
         "after": Optional(Row(section=Integer(0, 63), position=Integer())),
         "limit": Optional(Integer(1, limits.status_page_max), limits.status_page_max),
     }),
-    ANYTHING, _PAGE_BYTES,
+    _STATUS, _PAGE_BYTES,
     subject=Subject.ANY_LOG,
 )  # fmt: skip
 HEALTH: Final = Operation(
@@ -139,7 +193,7 @@ CREATE_LOG: Final = Operation(
         **_RULES,
         "exist_ok": Optional(Flag(), False),
     }),
-    Record({"log": Integer()}, loose=True), SMALL_BYTES,
+    Record({"log": Integer(), "created": Optional(Flag(), OMIT)}, loose=True), SMALL_BYTES,
     subject=Subject.LOG,
 )  # fmt: skip
 ALTER_LOG: Final = Operation(
@@ -151,7 +205,7 @@ ALTER_LOG: Final = Operation(
             Text(64), Nullable(OneOf(Integer(), Text(16))), 16,
         ),
     }),
-    Record({"log": Integer(), "policy": Opaque("partitions.policy")}, loose=True), SMALL_BYTES,
+    Record({"log": Integer(), "policy": POLICY}, loose=True), SMALL_BYTES,
     subject=Subject.LOG,
 )  # fmt: skip
 DELETE_LOG: Final = Operation(
@@ -221,26 +275,60 @@ RANGE_MOVE: Final = Operation(
     "range_move", 73,
     "Begin to move a replica of a range. Metadata of `version` and later shows the operation.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
-    Record({"range": Integer(), "from": Integer(), "to": Integer()}), _PLANNED, SMALL_BYTES,
+    Record({"range": Integer(), "from": Integer(), "to": Integer()}),
+    Record(
+        {**_BEGUN, "members": Optional(Column(int, limits.nodes_max), OMIT)}, loose=True
+    ),
+    SMALL_BYTES,
 )  # fmt: skip
 RANGE_SPLIT: Final = Operation(
     "range_split", 74, "Begin to split the range that has the key, at the key.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
-    Record({"log": LOG_NAME, "at": KEY}), _PLANNED, SMALL_BYTES,
+    Record({"log": LOG_NAME, "at": KEY}),
+    Record(
+        {**_BEGUN, "range": Optional(Integer(), OMIT), "new_range": Optional(Integer(), OMIT)},
+        loose=True,
+    ),
+    SMALL_BYTES,
     subject=Subject.LOG,
 )  # fmt: skip
 RANGE_MERGE: Final = Operation(
     "range_merge", 75, "Begin to merge the two ranges of a log that meet at the key.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
-    Record({"log": LOG_NAME, "at": KEY}), _PLANNED, SMALL_BYTES,
+    Record({"log": LOG_NAME, "at": KEY}),
+    Record(
+        {**_BEGUN, "range": Optional(Integer(), OMIT), "gone_range": Optional(Integer(), OMIT)},
+        loose=True,
+    ),
+    SMALL_BYTES,
     subject=Subject.LOG,
 )  # fmt: skip
+_RECOVERY: Final = Record({
+    "range": Integer(),
+    "log": Optional(AnyText(), OMIT),
+    "start": Optional(BOUND, OMIT),
+    "end": Optional(KEY, OMIT),
+    "generation": Optional(Integer(), OMIT),
+    "operation": Optional(Integer(), OMIT),
+    "members": Array(Record({
+        "node": Integer(),
+        "state": Optional(AnyText(), OMIT),
+        "answers": Optional(Flag(), OMIT),
+        "damaged": Optional(AnyText(), OMIT),
+        "last_term": Optional(Integer(), OMIT),
+        "last_index": Optional(Integer(), OMIT),
+        "applied": Optional(Integer(), OMIT),
+        "last_seq": Optional(Integer(), OMIT),
+        "last_timestamp_ms": Optional(Integer(), OMIT),
+    }, loose=True), limits.nodes_max),
+    "proposed": Optional(Integer(), OMIT),
+    "refused": Optional(AnyText(), OMIT),
+}, loose=True)  # fmt: skip
 RANGE_RECOVERY: Final = Operation(
     "range_recovery", 76, "Say what there is to recover a range from. Nothing is changed.",
     Sender.OPERATOR, Permission.DESCRIBE, Retry.SAFE,
     Record({"range": Integer()}),
-    Record({"range": Integer(), "members": Opaque("node.recoveries", list)}, loose=True),
-    64 * limits.KIB,
+    _RECOVERY, 64 * limits.KIB,
 )  # fmt: skip
 RANGE_RECOVER: Final = Operation(
     "range_recover", 77,
@@ -265,7 +353,7 @@ NODE_REKEY: Final = Operation(
     "Bind a node to another TLS key: from now on only the holder of that key is believed to be "
     "the node.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
-    Record({"node": Integer(), "key": Text(128, 1)}), ANYTHING, SMALL_BYTES,
+    Record({"node": Integer(), "key": Text(128, 1)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
 
 _PRINCIPAL: Final = Text(limits.principal_name_chars_max, 1, chars=True)
@@ -303,6 +391,7 @@ TOKEN_LIST: Final = Operation(
         "created_ms": Integer(),
         "expires_ms": Optional(Integer()),
         "quota_class": Text(limits.quota_class_chars_max, chars=True),
+        "digest": Optional(Binary(32, 32), OMIT),
     }, loose=True), limits.tokens_max)}, loose=True),
     WHOLE_BYTES,
 )  # fmt: skip

@@ -216,6 +216,23 @@ class Text(Kind):
         return ord(character) >= 0x20 and not 0x7F <= ord(character) < 0xA0
 
 
+class AnyText(Kind):
+    """Text that no reader relies on: any text will do."""
+
+    types = frozenset({str})
+
+    def check(self, value: Any, name: str) -> str:
+        if type(value) is not str:
+            self.refuse(value, name)
+        return value
+
+    def text(self) -> str:
+        return "text"
+
+    def sample(self, rng: random.Random) -> str:
+        return rng.choice(("", "text"))
+
+
 class SecretText(Text):
     """Text that no error repeats."""
 
@@ -278,7 +295,8 @@ class Array(Kind):
         return [check(element, name) for element in value]
 
     def text(self) -> str:
-        return f"an array of {self.low:,} to {self.high:,} elements, each {self.kind.text()}"
+        inside = _bracketed(self.kind.text())
+        return f"an array of {self.low:,} to {self.high:,} elements, each {inside}"
 
     def sample(self, rng: random.Random) -> list[Any]:
         count = rng.choice((self.low, min(self.high, max(self.low, 2))))
@@ -390,7 +408,7 @@ class Table(Kind):
     def text(self) -> str:
         return (
             f"a map of at most {self.high:,} elements, from {self.keys.text()} "
-            f"to {self.values.text()}"
+            f"to {_bracketed(self.values.text())}"
         )
 
     def sample(self, rng: random.Random) -> dict[Any, Any]:
@@ -515,11 +533,11 @@ class OneOf(Kind):
     """A value of one of several kinds that have no type in common, but for arrays."""
 
     def __init__(self, *kinds: Kind) -> None:
-        self._kinds = kinds
+        self.kinds = kinds
         self.types = frozenset(chain.from_iterable(kind.types for kind in kinds))
 
     def check(self, value: Any, name: str) -> Any:
-        fitting = [kind for kind in self._kinds if type(value) in kind.types]
+        fitting = [kind for kind in self.kinds if type(value) in kind.types]
         for kind in fitting[:-1]:
             try:
                 return kind.check(value, name)
@@ -530,15 +548,15 @@ class OneOf(Kind):
         return fitting[-1].check(value, name)
 
     def text(self) -> str:
-        return ", or ".join(kind.text() for kind in self._kinds)
+        return ", or ".join(kind.text() for kind in self.kinds)
 
     def sample(self, rng: random.Random) -> Any:
-        return rng.choice(self._kinds).sample(rng)
+        return rng.choice(self.kinds).sample(rng)
 
     def beyond(self) -> Iterator[Fault]:
-        for kind in self._kinds:
+        for kind in self.kinds:
             for why, value in kind.beyond():
-                if sum(type(value) in other.types for other in self._kinds) == 1:
+                if sum(type(value) in other.types for other in self.kinds) == 1:
                     yield why, value
 
 
@@ -546,28 +564,38 @@ class Nullable(Kind):
     """A value of a kind, or nil."""
 
     def __init__(self, kind: Kind) -> None:
-        self._kind = kind
+        self.kind = kind
         self.types = kind.types | {type(None)}
 
     def check(self, value: Any, name: str) -> Any:
-        return None if value is None else self._kind.check(value, name)
+        return None if value is None else self.kind.check(value, name)
 
     def text(self) -> str:
-        return f"{self._kind.text()}, or nil"
+        return f"{self.kind.text()}, or nil"
 
     def sample(self, rng: random.Random) -> Any:
-        return None if rng.random() < 0.3 else self._kind.sample(rng)
+        return None if rng.random() < 0.3 else self.kind.sample(rng)
 
     def beyond(self) -> Iterator[Fault]:
-        return self._kind.beyond()
+        return self.kind.beyond()
 
 
 class Opaque(Kind):
-    """A map or array that the table only names: `reader` is the module that checks its inside."""
+    """A map or array that the table only names: `reader` is the module that checks its inside.
 
-    def __init__(self, reader: str, of: type[dict[Any, Any]] | type[list[Any]] = dict) -> None:
+    `about` describes the inside to those who cannot read the module.
+    """
+
+    def __init__(
+        self,
+        reader: str,
+        of: type[dict[Any, Any]] | type[list[Any]] = dict,
+        *,
+        about: str = "",
+    ) -> None:
         self._reader = reader
         self._of = of
+        self._about = about
         self.types = frozenset({of})
 
     def check(self, value: Any, name: str) -> Any:
@@ -577,7 +605,7 @@ class Opaque(Kind):
 
     def text(self) -> str:
         what = "a map" if self._of is dict else "an array"
-        return f"{what}, as `{self._reader}` reads it"
+        return f"{what}: {self._about}" if self._about else f"{what}, as `{self._reader}` reads it"
 
     def sample(self, rng: random.Random) -> Any:
         return self._of()
@@ -599,6 +627,11 @@ def too_large(
         f"`{name}` has {size:,} {unit}; allowed are {lowest:,} to {allowed:,}. Send less at once.",
         limit=limit, value=size, allowed=allowed,
     )  # fmt: skip
+
+
+def _bracketed(text: str) -> str:
+    """The description of what is inside, so that its alternatives are not those of the whole."""
+    return f"({text})" if ", or " in text else text
 
 
 def _check_all(kind: Kind, values: Any, name: str) -> None:
