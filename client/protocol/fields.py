@@ -36,7 +36,7 @@ def _named(shape: Mapping[str, Kind | Optional], before: str) -> Iterator[Field]
     for name, field in shape.items():
         path = f"{before}{name}"
         if isinstance(field, Optional):
-            kind, need = field.kind, _default(field.default)
+            kind, need = field.kind, _need(field)
         else:
             kind, need = field, "required"
         yield Field(path, need, kind)
@@ -59,10 +59,12 @@ def _inside(kind: Kind, path: str) -> Iterator[Field]:
             yield from _inside(each, path)
 
 
-def _default(value: Any) -> str:
-    if value is OMIT or value in (None, ()):
+def _need(field: Optional) -> str:
+    if field.default is OMIT and type(None) in field.kind.types:
+        return "optional; may be nil"
+    if field.default is OMIT or field.default in (None, ()):
         return "optional"
-    return f"default {_shown(value)}"
+    return f"default {_shown(field.default)}"
 
 
 def _shown(value: Any) -> str:

@@ -53,7 +53,6 @@ SHARED: Final[Mapping[str, str]] = {
     "headers": "Headers by the position of their entry in the page; nil: no entry has any.",
     "insecure": "Whether the node runs with `--insecure`; nil: unknown.",
     "keys": "The key of each entry; one key in place of the array where all entries have that key.",
-    "leader": "The node that leads the range, as far as this node knows; nil: unknown.",
     "> leader": "Only of an answer from a member that does not lead: the leader; nil: unknown.",
     "lease": "The name of a lease, which the client draws: 16 random bytes in hexadecimal do.",
     "limit": "The most elements of a page. A page may have fewer, and still be followed by others.",
@@ -63,8 +62,7 @@ SHARED: Final[Mapping[str, str]] = {
     "more": "Whether the read ended before the end of what was asked for: there may be entries "
     "behind `next`.",
     "name": "The name of the log.",
-    "> next": "Where the next page begins: the seq behind the last entry of the page, which is the "
-    "`start` of the next request.",
+    "> next": "The `start` of the next page: entries below it are in this page and those before.",
     "node": "Only the replica of this node may answer: any other node answers NODE_NOT_FOUND; nil: "
     "whichever node gets the request.",
     "operation": "The id of the operation that has begun.",
@@ -112,6 +110,7 @@ _DESCRIPTORS: Final = {
     "> ranges[].start": "The range has the keys from this key on; empty: from the first key on.",
     "> ranges[].end": "The range has the keys below it; nil: to the end of all keys.",
     "> ranges[].members": "The nodes that have a replica.",
+    "> ranges[].leader": "The node that leads, as far as this node knows; nil: unknown.",
     "> ranges[].operation": "The operation that changes the range; 0: none.",
     "> ranges[].state": "`ACTIVE`; other states are for nodes.",
 }
@@ -338,10 +337,28 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> reasons": "Why it is not, for people.",
     },
     "create_log": {
+        "name": "The name of the log, without blanks. The part up to the first `/` names the "
+        "tenant. `_audit` and `_usage` are logs of the cluster.",
         "ranges": "How many ranges of equal width the log begins with; nil and no `split_at`: one.",
         "split_at": "The first key of each range but the first, ascending.",
         "replicas": "How many replicas each range has; nil: 3. With fewer nodes a range has as "
         "many as there are, and grows.",
+        "retention_ms": "Entries older than this may go, 1 at least; nil and missing: none go.",
+        "retention_bytes": "Of each range so many bytes of segments stay at least, and older ones "
+        "may go, 1 at least; nil and missing: none go.",
+        "cleanup": "`delete`: old entries go. `compact`: each key keeps its last entry for ever, "
+        "which excludes `retention_ms`, `retention_bytes` and `snapshot_delay_ms`. nil and "
+        "missing: `delete`.",
+        "delete_retention_ms": "With `cleanup` `compact` alone: how long tombstones stay; "
+        "nil and missing: a day.",
+        "snapshot_delay_ms": "What a key had before a logical snapshot goes so long after it; nil "
+        "and missing: it stays.",
+        "split_bytes": "A range with more bytes of segments is split, "
+        f"{limits.split_bytes_min:,} at least; nil: never; missing: "
+        f"{limits.split_bytes_default:,}.",
+        "split_rate": "A range with more appends and reads a second is split, "
+        f"{limits.split_rate_min:,} at least; nil: never; missing: "
+        f"{limits.split_rate_default:,}.",
         "exist_ok": "Answer with the log that exists in place of LOG_EXISTS.",
         "> log": "The id of the log.",
         "> created": "Whether the log is new.",
