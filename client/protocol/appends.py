@@ -45,9 +45,8 @@ def _results_bytes(body: dict[str, object]) -> int:
 
 APPEND: Final = Operation(
     "append", 32,
-    "Append batches in their order; each batch has its own result. A batch whose records are each "
-    "by themselves names the records whose conditions did not hold in `refused`, and the last seqs "
-    "of their keys in `actual`. With authorisation, `grant` is that of the batches' producer ids.",
+    "Append batches in their order. Each batch has a result of its own. The answer comes after a "
+    "majority of the members has the records on disk.",
     Sender.CLIENT, Permission.APPEND, Retry.IDEMPOTENT,
     Record({
         **GROUP,
@@ -73,7 +72,7 @@ FENCE: Final = Operation(
 )  # fmt: skip
 PRODUCER_CLOSE: Final = Operation(
     "producer_close", 34,
-    "Tell the range that all numbers of the producer are settled: its row may go.",
+    "Tell the range that all numbers of the producer are settled. The range forgets the producer.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
     Record({
         **GROUP, "id": Integer(), "node": Optional(Integer()), "grant": Optional(GRANT),
@@ -92,7 +91,8 @@ PRODUCER_NUMBER: Final = Operation(
 )  # fmt: skip
 TRIM: Final = Operation(
     "trim", 36,
-    "Remove the entries of each key below the seq `before`.",
+    "Remove the entries of each key below the seq `before`. A key that has no entry left is in no "
+    "list of keys, and the condition 0 holds for the key again.",
     Sender.CLIENT, Permission.TRIM, Retry.IDEMPOTENT,
     Record({**GROUP, "keys": _KEYS, "node": Optional(Integer())}),
     EMPTY, SMALL_BYTES,
@@ -100,8 +100,8 @@ TRIM: Final = Operation(
 )  # fmt: skip
 DELETE_KEYS: Final = Operation(
     "delete_keys", 37,
-    "Trim; a key that has nothing left is deleted until somebody appends to it again. With the end "
-    "of the range as `before` a repetition removes nothing that was appended meanwhile.",
+    "Do the same as `trim`, to delete keys: `before` is the seq that `resolve` answers to "
+    "`latest`. So a repetition removes nothing that was appended meanwhile.",
     Sender.CLIENT, Permission.TRIM, Retry.IDEMPOTENT,
     Record({**GROUP, "keys": _KEYS, "node": Optional(Integer())}),
     EMPTY, SMALL_BYTES,
@@ -109,9 +109,8 @@ DELETE_KEYS: Final = Operation(
 )  # fmt: skip
 LEASE_TAKE: Final = Operation(
     "lease", 38,
-    "Keep readable what is visible up to the seq `through`, for the keys of the range from "
-    "`start_key` to the `end_key` of the answer. The same request again renews the lease; with "
-    "`renew` an ended lease is not taken anew.",
+    "Keep readable what is visible up to the seq `through`, whatever is removed meanwhile. The "
+    "same request again renews the lease.",
     Sender.CLIENT, Permission.READ, Retry.IDEMPOTENT,
     Record({
         **GROUP,

@@ -102,11 +102,8 @@ _PAGE_BYTES: Final = 4 * limits.MIB
 
 METADATA: Final = Operation(
     "metadata", 64,
-    "Return a page of the cluster as clients need it. With `log`: the ranges of that log with "
-    "their leaders, from the range on that has `start_key`, or all ranges where they fit a page; "
-    "`next_key` says where the next page begins. Without `log`: the logs with ids above `after`; "
-    "`next` is the `after` of the next page. The nodes are in both, unless `nodes` is false. "
-    "The node waits half a second for metadata as new as `at_least`.",
+    "Return a page of the metadata. With `log`: the ranges of that log with their leaders, all of "
+    "them where they fit a page. Without `log`: logs.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({
         "log": Optional(LOG_NAME),
@@ -130,8 +127,8 @@ METADATA: Final = Operation(
 )  # fmt: skip
 RANGES: Final = Operation(
     "ranges", 81,
-    "Return a page of the ranges of all logs with their leaders: those with ids above `after`, or "
-    "`range` alone, which is missing when it is gone. `next` is the `after` of the next page.",
+    "Return a page of the ranges of all logs with their leaders, or one range alone. A range that "
+    "is gone is missing.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({
         "range": Optional(Integer()),
@@ -161,9 +158,8 @@ _STATUS: Final = Record({
 """What people read; later versions may show more."""
 STATUS: Final = Operation(
     "status", 65,
-    "Return a page of what `/status.json` shows. The first page, without `after`, has all names; "
-    "the rows of later pages go behind those that came before. `next` is the `after` of the next "
-    "page.",
+    "Return a page of what `/status.json` shows. The rows of later pages go behind those that came "
+    "before.",
     Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
     Record({
         "after": Optional(Row(section=Integer(0, 63), position=Integer())),
@@ -180,7 +176,7 @@ HEALTH: Final = Operation(
     WHOLE_BYTES,
 )  # fmt: skip
 CREATE_LOG: Final = Operation(
-    "create_log", 67, "Create a log with `ranges` even ranges, or with ranges split at keys.",
+    "create_log", 67, "Create a log with its ranges.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
     Record({
         "name": LOG_NAME,
@@ -197,7 +193,7 @@ CREATE_LOG: Final = Operation(
     subject=Subject.LOG,
 )  # fmt: skip
 ALTER_LOG: Final = Operation(
-    "alter_log", 68, "Change rules of a log's policy; nil takes a rule away.",
+    "alter_log", 68, "Change rules of a log.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({
         "name": LOG_NAME,
@@ -216,9 +212,9 @@ DELETE_LOG: Final = Operation(
 )  # fmt: skip
 PRODUCER_OPEN: Final = Operation(
     "producer_open", 70,
-    "Return a producer id: of a name, with its epoch one higher than before, or the first id of a "
-    "block of `count` anonymous ids. With authorisation, the requests that name these ids need the "
-    "`grant`, which serves nobody but the principal that has opened them.",
+    "Return the id of a named producer with a higher epoch than before, or a block of anonymous "
+    "ids. On a cluster with tokens the requests that name these ids need the `grant`, which serves "
+    "nobody but the principal that has opened them.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
     Record({"name": Optional(Text(
         limits.producer_name_bytes_max, 1, limit="producer_name_bytes_max"))}),
@@ -251,8 +247,7 @@ PRODUCERS_TOLD: Final[Shape] = {
 PRODUCERS_BYTES: Final = limits.producers_page_max * (2 * limits.producer_name_bytes_max + 128)
 PRODUCERS: Final = Operation(
     "producers", 82,
-    "Return a page of the named producers, in the order of their first opening, with numbers above "
-    "`after`. `next` is the `after` of the next page. A page may be empty and have a `next`.",
+    "Return a page of the named producers. A page may be empty and have a `next`.",
     Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
     Record(PRODUCERS_ASKED), Record(PRODUCERS_TOLD, loose=True), PRODUCERS_BYTES,
 )  # fmt: skip
@@ -266,14 +261,14 @@ PRODUCER_DELETE: Final = Operation(
     Record({"id": Integer(), "epoch": Integer()}, loose=True), SMALL_BYTES,
 )  # fmt: skip
 RANGE_TRANSFER: Final = Operation(
-    "range_transfer", 72, "Have a member lead a range, or the controller for range 0.",
+    "range_transfer", 72, "Have a member lead a range.",
     Sender.OPERATOR, Permission.ADMIN, Retry.SAFE,
     Record({"range": Integer(), "node": Integer()}),
     Record({"leader": Integer(), "changed": Flag()}, loose=True), SMALL_BYTES,
 )  # fmt: skip
 RANGE_MOVE: Final = Operation(
     "range_move", 73,
-    "Begin to move a replica of a range. Metadata of `version` and later shows the operation.",
+    "Begin to move a replica of a range from one node to another.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
     Record({"range": Integer(), "from": Integer(), "to": Integer()}),
     Record(
@@ -338,12 +333,12 @@ RANGE_RECOVER: Final = Operation(
     _PLANNED, SMALL_BYTES,
 )  # fmt: skip
 NODE_DRAIN: Final = Operation(
-    "node_drain", 78, "Begin to empty a node, or give that up with `undo`.",
+    "node_drain", 78, "Begin to move all replicas and leads away from a node.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({"node": Integer(), "undo": Optional(Flag(), False)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
 NODE_REMOVE: Final = Operation(
-    "node_remove", 79, "Take a node out of the cluster that is drained or, with `dead`, DEAD.",
+    "node_remove", 79, "Take a node out of the cluster for ever, which is drained or DEAD.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({"node": Integer(), "dead": Optional(Flag(), False)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
@@ -366,8 +361,8 @@ _SCOPE: Final = Row(
 """As `client.scopes` has them: `log` and `keys` may end with `*`."""
 TOKEN_CREATE: Final = Operation(
     "token_create", 88,
-    "Give a principal rights: whoever shows the token with this digest, or the certificate that "
-    "`certificate` names, has the scopes. Exactly one of the two is given.",
+    "Give a principal rights. A client that shows the token with this `digest`, or the certificate "
+    "that `certificate` names, has the scopes. Exactly one of the two is given.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({
         "id": _TOKEN_ID,

@@ -22,7 +22,8 @@ SHARED: Final[Mapping[str, str]] = {
     "`behind`; ask another member.",
     "as_of": "The name of a lease: the read shows what the snapshot of that lease shows. "
     "NOT_FOUND: the lease has ended.",
-    "at_least": "A version of the metadata that the client has seen elsewhere.",
+    "at_least": "A version of the metadata that the client has seen. The node waits half a second "
+    "for metadata as new.",
     "bands": "Bands of seqs that are not read to their end, in the order of `first`.",
     "bytes": "Bytes of entries after which the page ends. A page has one entry at least.",
     "cluster": "The id of the cluster. It never changes.",
@@ -202,8 +203,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
     "trim": {**_EMPTIES, "keys[].before": "Entries of the key below this seq go."},
     "delete_keys": {
         **_EMPTIES,
-        "keys[].before": "As in `trim`. To delete a key as it is now, give the seq that `resolve` "
-        "answers to `latest`.",
+        "keys[].before": "Entries of the key below this seq go.",
     },
     "lease": {
         "start_key": "The lease holds keys of the range from this key on. The key is the range's.",
@@ -483,7 +483,8 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "node_invite": {
         "id": "The id of the invitation: 16 hexadecimal digits.",
-        "digest": "SHA-256 of the whole text of the invitation.",
+        "digest": "SHA-256 of `ID.SECRET`.",
+        "expires_ms": "When the invitation ends, in Unix time: in 7 days at most.",
         "> ca": "The key of the authority of the nodes' certificates, or `none`.",
     },
     "node_invites": {
