@@ -194,7 +194,7 @@ def test_a_follow_pushes_no_more_than_its_credit(make: Make) -> None:
     for _ in range(8):
         producer.append([Record(b"k", os.urandom(100_000)) for _ in range(5)])
     _, known = client.locate("credit", b"k")
-    connection = client.connect(client.nodes[known.leader or known.members[0]])
+    connection = client.at(known.leader or known.members[0])
     body = {"range": known.id, "generation": known.generation, "credit": 1}
     deadline = time.monotonic() + 60
     request = connection.begin("follow", body)
@@ -282,7 +282,9 @@ def test_a_split_and_a_lost_leader_lose_and_repeat_nothing(
     go_on(10)
     _, known = client.locate("moves", b"\x00")
     assert known.id == answer["range"]
-    leader = next(n for n in three.nodes if n.address == client.nodes[known.leader or 0])
+    leader = next(
+        n for n in three.nodes if n.address == client.nodes[known.leader or known.members[0]]
+    )
     leader.kill()
     go_on(20)
     leader.start()
@@ -351,7 +353,7 @@ def test_conditions_hold_or_say_what_is_there(make: Make) -> None:
 def raw(client: Client, known: Range, at: int, operation: str, **body: Any) -> Body:
     """One attempt at one node, without retries."""
     full = {"range": known.id, "generation": known.generation, **body}
-    connection = client.connect(client.nodes[at])
+    connection = client.at(at)
     return connection.ask(operation, full, time.monotonic() + 10)
 
 

@@ -120,7 +120,7 @@ class Producer:
             body = {"range": known.id, "generation": known.generation, "batches": [batch],
                     "grant": self.grant}  # fmt: skip
             try:
-                connection = client.connect(client.nodes[node])
+                connection = client.at(node)
                 (result,) = connection.ask("append", body, retries.attempt())["results"]
                 if result["status"] == "error":
                     raise Refused.of(result["error"])
@@ -138,9 +138,7 @@ class Producer:
             _, known = self.client.locate(self.log, start)
             body = {"range": known.id, "generation": known.generation, "id": self.id,
                     "grant": self.grant}  # fmt: skip
-            self.client.connect(self.client.nodes[known.leader or known.members[0]]).tell(
-                "producer_close", body
-            )
+            self.client.at(known.leader or known.members[0]).tell("producer_close", body)
 
 
 def _settle(records: Sequence[Record], result: Body) -> None:

@@ -144,6 +144,12 @@ class Client:
             self._connections[address] = known
         return known
 
+    def at(self, node: int) -> Connection:
+        """A connection to a node of the metadata."""
+        if node not in self.nodes:
+            raise lost(f"node {node} has no known address", "not_applied")
+        return self.connect(self.nodes[node])
+
     def ask_any(self, operation: str, body: Body, *, first: int = 0) -> Body:
         """A request that any node takes; `first`: which of them is asked first."""
         retries = Retries(operation, self.timeout)
@@ -233,7 +239,7 @@ class Client:
                 if prefix:
                     seen = log.applied.get((known.id, known.generation), 0)
                     full = {**full, "consistency": "prefix", "applied": seen}
-                answer = self.connect(self.nodes[node]).ask(operation, full, retries.attempt())
+                answer = self.at(node).ask(operation, full, retries.attempt())
                 if type(answer.get("applied")) is int:
                     last = log.applied.get((known.id, known.generation), 0)
                     log.applied[known.id, known.generation] = max(last, answer["applied"])

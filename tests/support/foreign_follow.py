@@ -82,7 +82,7 @@ class Follow:
                      "from_seq": span.next}  # fmt: skip
         node = known.leader or known.members[0]
         try:
-            connection = self.client.connect(self.client.nodes[node])
+            connection = self.client.at(node)
             span.stream = connection, connection.begin("follow", body), log, known, node
         except Refused as error:
             self.client.heed(log, known, node, error, span.retries)
