@@ -15,9 +15,9 @@ from .common import (
     SMALL_BYTES,
     TIMEOUT,
 )
-from .kinds import Array, Binary, Column, Flag, Integer, Row, Text
+from .kinds import Array, Binary, Column, Flag, Integer, Opaque, Row, Text
 from .operation import Operation, Permission, Retry, Sender, Subject
-from .record import Optional, Record
+from .record import OMIT, Optional, Record
 
 _BATCH: Final = Binary(limits.entry_bytes_max, limit="entry_bytes_max")
 _RESULT: Final = Record(
@@ -29,6 +29,7 @@ _RESULT: Final = Record(
         "timestamp_ms": Optional(Integer()),
         "refused": Optional(Column(int, limits.batch_records_max)),
         "actual": Optional(Column(int, limits.batch_records_max)),
+        "error": Optional(Opaque("client.errors", about="the body of an ERROR frame"), OMIT),
     },
     loose=True,
 )
@@ -50,11 +51,9 @@ def _results_bytes(body: dict[str, object]) -> int:
 
 APPEND: Final = Operation(
     "append", 32,
-    "Append batches in their order; each batch has its own result. A batch whose records are each "
-    "by themselves names the records whose conditions did not hold in `refused`, and the last seqs "
-    "of their keys in `actual`. "
-    f"The batches have at most {limits.request_records_max:,} records together. "
-    "With authorisation, `grant` is that of the batches' producer ids.",
+    "Append batches in their order. Each batch has a result of its own. The answer comes after a "
+    "majority of the members has the records on disk. "
+    f"The batches have at most {limits.request_records_max:,} records together.",
     Sender.CLIENT, Permission.APPEND, Retry.IDEMPOTENT,
     Record({
         **GROUP,
@@ -69,7 +68,7 @@ APPEND: Final = Operation(
 )  # fmt: skip
 FENCE: Final = Operation(
     "fence", 33,
-    "Have the range refuse lower epochs of the producer from now on (executions 1.27).",
+    "Have the range refuse lower epochs of the producer from now on.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
     Record({
         **GROUP, "id": Integer(), "epoch": Integer(), "node": Optional(Integer()),
@@ -80,7 +79,7 @@ FENCE: Final = Operation(
 )  # fmt: skip
 PRODUCER_CLOSE: Final = Operation(
     "producer_close", 34,
-    "Tell the range that all numbers of the producer are settled: its row may go.",
+    "Tell the range that all numbers of the producer are settled. The range forgets the producer.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
     Record({
         **GROUP, "id": Integer(), "node": Optional(Integer()), "grant": Optional(GRANT),
@@ -99,7 +98,8 @@ PRODUCER_NUMBER: Final = Operation(
 )  # fmt: skip
 TRIM: Final = Operation(
     "trim", 36,
-    "Remove the entries of each key below the seq `before`.",
+    "Remove the entries of each key below the seq `before`. A key that has no entry left is in no "
+    "list of keys, and the condition 0 holds for the key again.",
     Sender.CLIENT, Permission.TRIM, Retry.IDEMPOTENT,
     Record({**GROUP, "keys": _KEYS, "node": Optional(Integer())}),
     EMPTY, SMALL_BYTES,
@@ -107,8 +107,8 @@ TRIM: Final = Operation(
 )  # fmt: skip
 DELETE_KEYS: Final = Operation(
     "delete_keys", 37,
-    "Trim; a key that has nothing left is deleted until somebody appends to it again. With the end "
-    "of the range as `before` a repetition removes nothing that was appended meanwhile.",
+    "Do the same as `trim`, to delete keys: `before` is the seq that `resolve` answers to "
+    "`latest`. So a repetition removes nothing that was appended meanwhile.",
     Sender.CLIENT, Permission.TRIM, Retry.IDEMPOTENT,
     Record({**GROUP, "keys": _KEYS, "node": Optional(Integer())}),
     EMPTY, SMALL_BYTES,
@@ -116,9 +116,8 @@ DELETE_KEYS: Final = Operation(
 )  # fmt: skip
 LEASE_TAKE: Final = Operation(
     "lease", 38,
-    "Keep readable what is visible up to the seq `through`, for the keys of the range from "
-    "`start_key` to the `end_key` of the answer. The same request again renews the lease; with "
-    "`renew` an ended lease is not taken anew.",
+    "Keep readable what is visible up to the seq `through`, whatever is removed meanwhile. The "
+    "same request again renews the lease.",
     Sender.CLIENT, Permission.READ, Retry.IDEMPOTENT,
     Record({
         **GROUP,
@@ -130,7 +129,10 @@ LEASE_TAKE: Final = Operation(
         "renew": Optional(Flag(), False),
         "node": Optional(Integer()),
     }),
-    Record({"end_key": Optional(KEY), "expires_ms": Integer()}, loose=True),
+    Record(
+        {"end_key": Optional(KEY), "expires_ms": Integer(), "applied": Optional(Integer(), OMIT)},
+        loose=True,
+    ),
     SMALL_BYTES,
     subject=Subject.KEYS,
 )  # fmt: skip

@@ -5,7 +5,6 @@ from typing import Final
 from .. import limits, scopes
 from ..principal import DEFAULT_CLASS
 from .common import (
-    ANYTHING,
     BOUND,
     EMPTY,
     GRANT,
@@ -15,7 +14,20 @@ from .common import (
     SMALL_BYTES,
     WHOLE_BYTES,
 )
-from .kinds import Array, Binary, Column, Flag, Integer, Nullable, OneOf, Opaque, Row, Table, Text
+from .kinds import (
+    AnyText,
+    Array,
+    Binary,
+    Column,
+    Flag,
+    Integer,
+    Nullable,
+    OneOf,
+    Opaque,
+    Row,
+    Table,
+    Text,
+)
 from .operation import Operation, Permission, Retry, Sender, Subject
 from .record import OMIT, Optional, Record, Shape
 
@@ -30,14 +42,41 @@ RANGE: Final = Record(
         "leader": Optional(Integer()),
         "operation": Optional(Integer(), 0),
         "state": Optional(Text(32), "ACTIVE"),
+        "lineage": Optional(Opaque("partitions.model", list, about="for nodes"), OMIT),
+        "met_at": Optional(Opaque("partitions.model", list, about="for nodes"), OMIT),
     },
     loose=True,
 )
 """A descriptor with the leader last heard of."""
-_NODE_ROW: Final = Record({"id": Integer(), "address": Text(512)}, loose=True)
-_LOG_ROW: Final = Record(
-    {"id": Integer(), "name": LOG_NAME, "policy": Opaque("partitions.policy")}, loose=True
+_NODE_ROW: Final = Record(
+    {
+        "id": Integer(),
+        "address": Text(512),
+        "http": Optional(AnyText(), OMIT),
+        "zone": Optional(AnyText(), OMIT),
+        "state": Optional(AnyText(), OMIT),
+        "insecure": Optional(Flag(), OMIT),
+        "replicas": Optional(Integer(), OMIT),
+    },
+    loose=True,
 )
+_KEPT_RULE: Final = Integer(0, (1 << 64) - 1)
+"""Old versions took rules of 64 bits."""
+POLICY: Final = Record(
+    {
+        "replicas": Optional(Integer(), OMIT),
+        "retention_ms": Optional(_KEPT_RULE, OMIT),
+        "retention_bytes": Optional(_KEPT_RULE, OMIT),
+        "cleanup": Optional(AnyText(), OMIT),
+        "delete_retention_ms": Optional(_KEPT_RULE, OMIT),
+        "snapshot_delay_ms": Optional(_KEPT_RULE, OMIT),
+        "split_bytes": Optional(_KEPT_RULE, OMIT),
+        "split_rate": Optional(_KEPT_RULE, OMIT),
+    },
+    loose=True,
+)
+"""The rules of a log; nil: no such rule."""
+_LOG_ROW: Final = Record({"id": Integer(), "name": LOG_NAME, "policy": POLICY}, loose=True)
 _RULES: Final[Shape] = {
     "retention_ms": Optional(Nullable(Integer()), OMIT),
     "retention_bytes": Optional(Nullable(Integer()), OMIT),
@@ -49,7 +88,10 @@ _RULES: Final[Shape] = {
 }
 """Rules of a policy; the controller checks whether they fit together. For `split_bytes` and
 `split_rate` nil and a missing field differ: nil is no rule, a missing field is the default."""
-_PLANNED: Final = Record({"operation": Integer(), "version": Optional(Integer())}, loose=True)
+_BEGUN: Final[Shape] = {
+    "operation": Integer(), "version": Optional(Integer()), "generation": Optional(Integer(), OMIT),
+}  # fmt: skip
+_PLANNED: Final = Record(_BEGUN, loose=True)
 _NODE_STATE: Final = Record(
     {"node": NODE, "state": Text(32), "replicas": Integer(), "version": Integer()}, loose=True
 )
@@ -61,14 +103,8 @@ _PAGE_BYTES: Final = 4 * limits.MIB
 
 METADATA: Final = Operation(
     "metadata", 64,
-    "Return a page of the cluster as clients need it. With `log`: the ranges of that log with "
-    "their leaders, from the range on that has `start_key`, or all ranges where they fit a page; "
-    "`next_key` says where the next page begins. Without `log`: the logs with ids above `after`; "
-    "`next` is the `after` of the next page. The nodes are in both, unless `nodes` is false. "
-    "The node waits half a second for metadata as new as `at_least`. With `keys`, which only a "
-    "client gets that may not use every key of the log: the spans of the keys that the client may "
-    "use. The ranges without such a key are missing then, and the bounds of the others are no "
-    "wider than those spans.",
+    "Return a page of the metadata. With `log`: the ranges of that log with their leaders, all of "
+    "them where they fit a page. Without `log`: logs.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({
         "log": Optional(LOG_NAME),
@@ -93,9 +129,8 @@ METADATA: Final = Operation(
 )  # fmt: skip
 RANGES: Final = Operation(
     "ranges", 81,
-    "Return a page of the ranges of all logs with their leaders: those with ids above `after`, or "
-    "`range` alone, which is missing when it is gone. `next` is the `after` of the next page. The "
-    "bounds are those that `metadata` shows.",
+    "Return a page of the ranges of all logs with their leaders, or one range alone. A range that "
+    "is gone is missing.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({
         "range": Optional(Integer()),
@@ -111,17 +146,28 @@ RANGES: Final = Operation(
     _PAGE_BYTES,
     subject=Subject.VISIBLE,
 )  # fmt: skip
+_STATUS: Final = Record({
+    **{
+        name: Optional(Opaque("node.status", of, about="for people"), OMIT)
+        for name, of in (
+            ("cluster", dict), ("nodes", list), ("disk", dict), ("descriptors", dict),
+            ("budgets", dict), ("logs", list), ("ranges", list), ("operations", list),
+            ("replicas", list), ("segments_in_doubt", list), ("damaged", list),
+        )
+    },
+    "next": Optional(Row(section=Integer(), position=Integer()), OMIT),
+}, loose=True)  # fmt: skip
+"""What people read; later versions may show more."""
 STATUS: Final = Operation(
     "status", 65,
-    "Return a page of what `/status.json` shows. The first page, without `after`, has all names; "
-    "the rows of later pages go behind those that came before. `next` is the `after` of the next "
-    "page.",
+    "Return a page of what `/status.json` shows. The rows of later pages go behind those that came "
+    "before.",
     Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
     Record({
         "after": Optional(Row(section=Integer(0, 63), position=Integer())),
         "limit": Optional(Integer(1, limits.status_page_max), limits.status_page_max),
     }),
-    ANYTHING, _PAGE_BYTES,
+    _STATUS, _PAGE_BYTES,
     subject=Subject.ANY_LOG,
 )  # fmt: skip
 HEALTH: Final = Operation(
@@ -137,10 +183,7 @@ HEALTH: Final = Operation(
     WHOLE_BYTES,
 )  # fmt: skip
 CREATE_LOG: Final = Operation(
-    "create_log", 67,
-    "Create a log with `ranges` even ranges, or with ranges split at keys. `creation` has random "
-    "bytes, drawn for each log and sent with every attempt: a repetition by the same principal "
-    "gets the answer of the first. Without `creation` it gets LOG_EXISTS for its own log.",
+    "create_log", 67, "Create a log with its ranges.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({
         "name": LOG_NAME,
@@ -154,11 +197,11 @@ CREATE_LOG: Final = Operation(
         "exist_ok": Optional(Flag(), False),
         "creation": Optional(Binary(limits.creation_bytes, limits.creation_bytes)),
     }),
-    Record({"log": Integer()}, loose=True), SMALL_BYTES,
+    Record({"log": Integer(), "created": Optional(Flag(), OMIT)}, loose=True), SMALL_BYTES,
     subject=Subject.LOG,
 )  # fmt: skip
 ALTER_LOG: Final = Operation(
-    "alter_log", 68, "Change rules of a log's policy; nil takes a rule away.",
+    "alter_log", 68, "Change rules of a log.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({
         "name": LOG_NAME,
@@ -166,23 +209,21 @@ ALTER_LOG: Final = Operation(
             Text(64), Nullable(OneOf(Integer(), Text(16))), 16,
         ),
     }),
-    Record({"log": Integer(), "policy": Opaque("partitions.policy")}, loose=True), SMALL_BYTES,
+    Record({"log": Integer(), "policy": POLICY}, loose=True), SMALL_BYTES,
     subject=Subject.LOG,
 )  # fmt: skip
 DELETE_LOG: Final = Operation(
     "delete_log", 69,
-    "Delete a log and all its entries. With `id` only the log of that id: a repetition then leaves "
-    "a log alone that was created under the same name meanwhile. LOG_NOT_FOUND tells the `id` of "
-    "that log.",
+    "Delete a log and all its entries.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
     Record({"name": LOG_NAME, "id": Optional(Integer())}), EMPTY, SMALL_BYTES,
     subject=Subject.LOG,
 )  # fmt: skip
 PRODUCER_OPEN: Final = Operation(
     "producer_open", 70,
-    "Return a producer id: of a name, with its epoch one higher than before, or the first id of a "
-    "block of `count` anonymous ids. With authorisation, the requests that name these ids need the "
-    "`grant`, which serves nobody but the principal that has opened them.",
+    "Return the id of a named producer with a higher epoch than before, or a block of anonymous "
+    "ids. On a cluster with tokens the requests that name these ids need the `grant`, which serves "
+    "nobody but the principal that has opened them.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
     Record({"name": Optional(Text(
         limits.producer_name_bytes_max, 1, limit="producer_name_bytes_max"))}),
@@ -215,8 +256,7 @@ PRODUCERS_TOLD: Final[Shape] = {
 PRODUCERS_BYTES: Final = limits.producers_page_max * (2 * limits.producer_name_bytes_max + 128)
 PRODUCERS: Final = Operation(
     "producers", 82,
-    "Return a page of the named producers, in the order of their first opening, with numbers above "
-    "`after`. `next` is the `after` of the next page. A page may be empty and have a `next`.",
+    "Return a page of the named producers. A page may be empty and have a `next`.",
     Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
     Record(PRODUCERS_ASKED), Record(PRODUCERS_TOLD, loose=True), PRODUCERS_BYTES,
 )  # fmt: skip
@@ -230,35 +270,69 @@ PRODUCER_DELETE: Final = Operation(
     Record({"id": Integer(), "epoch": Integer()}, loose=True), SMALL_BYTES,
 )  # fmt: skip
 RANGE_TRANSFER: Final = Operation(
-    "range_transfer", 72, "Have a member lead a range, or the controller for range 0.",
+    "range_transfer", 72, "Have a member lead a range.",
     Sender.OPERATOR, Permission.ADMIN, Retry.SAFE,
     Record({"range": Integer(), "node": Integer()}),
     Record({"leader": Integer(), "changed": Flag()}, loose=True), SMALL_BYTES,
 )  # fmt: skip
 RANGE_MOVE: Final = Operation(
     "range_move", 73,
-    "Begin to move a replica of a range. Metadata of `version` and later shows the operation.",
+    "Begin to move a replica of a range from one node to another.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
-    Record({"range": Integer(), "from": Integer(), "to": Integer()}), _PLANNED, SMALL_BYTES,
+    Record({"range": Integer(), "from": Integer(), "to": Integer()}),
+    Record(
+        {**_BEGUN, "members": Optional(Column(int, limits.nodes_max), OMIT)}, loose=True
+    ),
+    SMALL_BYTES,
 )  # fmt: skip
 RANGE_SPLIT: Final = Operation(
     "range_split", 74, "Begin to split the range that has the key, at the key.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
-    Record({"log": LOG_NAME, "at": KEY}), _PLANNED, SMALL_BYTES,
+    Record({"log": LOG_NAME, "at": KEY}),
+    Record(
+        {**_BEGUN, "range": Optional(Integer(), OMIT), "new_range": Optional(Integer(), OMIT)},
+        loose=True,
+    ),
+    SMALL_BYTES,
     subject=Subject.LOG,
 )  # fmt: skip
 RANGE_MERGE: Final = Operation(
     "range_merge", 75, "Begin to merge the two ranges of a log that meet at the key.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
-    Record({"log": LOG_NAME, "at": KEY}), _PLANNED, SMALL_BYTES,
+    Record({"log": LOG_NAME, "at": KEY}),
+    Record(
+        {**_BEGUN, "range": Optional(Integer(), OMIT), "gone_range": Optional(Integer(), OMIT)},
+        loose=True,
+    ),
+    SMALL_BYTES,
     subject=Subject.LOG,
 )  # fmt: skip
+_RECOVERY: Final = Record({
+    "range": Integer(),
+    "log": Optional(AnyText(), OMIT),
+    "start": Optional(BOUND, OMIT),
+    "end": Optional(KEY, OMIT),
+    "generation": Optional(Integer(), OMIT),
+    "operation": Optional(Integer(), OMIT),
+    "members": Array(Record({
+        "node": Integer(),
+        "state": Optional(AnyText(), OMIT),
+        "answers": Optional(Flag(), OMIT),
+        "damaged": Optional(AnyText(), OMIT),
+        "last_term": Optional(Integer(), OMIT),
+        "last_index": Optional(Integer(), OMIT),
+        "applied": Optional(Integer(), OMIT),
+        "last_seq": Optional(Integer(), OMIT),
+        "last_timestamp_ms": Optional(Integer(), OMIT),
+    }, loose=True), limits.nodes_max),
+    "proposed": Optional(Integer(), OMIT),
+    "refused": Optional(AnyText(), OMIT),
+}, loose=True)  # fmt: skip
 RANGE_RECOVERY: Final = Operation(
     "range_recovery", 76, "Say what there is to recover a range from. Nothing is changed.",
     Sender.OPERATOR, Permission.DESCRIBE, Retry.SAFE,
     Record({"range": Integer()}),
-    Record({"range": Integer(), "members": Opaque("node.recoveries", list)}, loose=True),
-    64 * limits.KIB,
+    _RECOVERY, 64 * limits.KIB,
 )  # fmt: skip
 RANGE_RECOVER: Final = Operation(
     "range_recover", 77,
@@ -268,12 +342,12 @@ RANGE_RECOVER: Final = Operation(
     _PLANNED, SMALL_BYTES,
 )  # fmt: skip
 NODE_DRAIN: Final = Operation(
-    "node_drain", 78, "Begin to empty a node, or give that up with `undo`.",
+    "node_drain", 78, "Begin to move all replicas and leads away from a node.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({"node": Integer(), "undo": Optional(Flag(), False)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
 NODE_REMOVE: Final = Operation(
-    "node_remove", 79, "Take a node out of the cluster that is drained or, with `dead`, DEAD.",
+    "node_remove", 79, "Take a node out of the cluster for ever, which is drained or DEAD.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({"node": Integer(), "dead": Optional(Flag(), False)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
@@ -283,7 +357,7 @@ NODE_REKEY: Final = Operation(
     "Bind a node to another TLS key: from now on only the holder of that key is believed to be "
     "the node.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
-    Record({"node": Integer(), "key": Text(128, 1)}), ANYTHING, SMALL_BYTES,
+    Record({"node": Integer(), "key": Text(128, 1)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
 
 _PRINCIPAL: Final = Text(limits.principal_name_chars_max, 1, chars=True)
@@ -296,8 +370,8 @@ _SCOPE: Final = Row(
 """As `client.scopes` has them: `log` and `keys` may end with `*`."""
 TOKEN_CREATE: Final = Operation(
     "token_create", 88,
-    "Give a principal rights: whoever shows the token with this digest, or the certificate that "
-    "`certificate` names, has the scopes. Exactly one of the two is given.",
+    "Give a principal rights. A client that shows the token with this `digest`, or the certificate "
+    "that `certificate` names, has the scopes. Exactly one of the two is given.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({
         "id": _TOKEN_ID,
@@ -324,9 +398,8 @@ _TOKEN_ROW: Final = Record(
 )
 TOKEN_LIST: Final = Operation(
     "token_list", 89,
-    "Return a page of the tokens with ids above `after`, by id and without what proves them. "
-    "`next` is the `after` of the next page. A page has fewer tokens than `limit` where their "
-    "scopes are long.",
+    "Return a page of the tokens by id, without what proves them. A page has fewer tokens than "
+    "`limit` where their scopes are long.",
     Sender.OPERATOR, Permission.ADMIN, Retry.SAFE,
     Record({
         "after": Optional(_TOKEN_ID),

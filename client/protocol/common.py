@@ -25,8 +25,6 @@ GRANT: Final = Binary(limits.producer_grant_bytes, limits.producer_grant_bytes)
 GROUP: Final[Shape] = {"range": Integer(), "generation": Integer()}
 """Names the generation of a range; an exact match is served, anything else is refused."""
 EMPTY: Final = Record({})
-ANYTHING: Final = Record({}, loose=True)
-"""An answer that people read: its fields are in the reference of the command line."""
 
 READ: Final[Shape] = {
     **GROUP,

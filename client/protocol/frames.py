@@ -88,4 +88,5 @@ WELCOME_BODY: Final = Record({
     "nonce": _NONCE,
     "wants_proof": Optional(Flag(), False),
 })  # fmt: skip
+PROOF_BODY: Final = Record({"proof": Binary(32, 32)})
 CREDIT_BODY: Final = Record({"bytes": Integer(1)})

@@ -220,6 +220,23 @@ class Text(Kind):
         return ord(character) >= 0x20 and not 0x7F <= ord(character) < 0xA0
 
 
+class AnyText(Kind):
+    """Text that no reader relies on: any text will do."""
+
+    types = frozenset({str})
+
+    def check(self, value: Any, name: str) -> str:
+        if type(value) is not str:
+            self.refuse(value, name)
+        return value
+
+    def text(self) -> str:
+        return "text"
+
+    def sample(self, rng: random.Random) -> str:
+        return rng.choice(("", "text"))
+
+
 class SecretText(Text):
     """Text that no error repeats."""
 
@@ -296,7 +313,8 @@ class Array(Kind):
         return [None if row is None else next(rows) for row in value]
 
     def text(self) -> str:
-        return f"an array of {self.low:,} to {self.high:,} elements, each {self.kind.text()}"
+        inside = _bracketed(self.kind.text())
+        return f"an array of {self.low:,} to {self.high:,} elements, each {inside}"
 
     def sample(self, rng: random.Random) -> list[Any]:
         count = rng.choice((self.low, min(self.high, max(self.low, 2))))
@@ -408,7 +426,7 @@ class Table(Kind):
     def text(self) -> str:
         return (
             f"a map of at most {self.high:,} elements, from {self.keys.text()} "
-            f"to {self.values.text()}"
+            f"to {_bracketed(self.values.text())}"
         )
 
     def sample(self, rng: random.Random) -> dict[Any, Any]:
@@ -548,11 +566,11 @@ class OneOf(Kind):
     """A value of one of several kinds that have no type in common, but for arrays."""
 
     def __init__(self, *kinds: Kind) -> None:
-        self._kinds = kinds
+        self.kinds = kinds
         self.types = frozenset(chain.from_iterable(kind.types for kind in kinds))
 
     def check(self, value: Any, name: str) -> Any:
-        fitting = [kind for kind in self._kinds if type(value) in kind.types]
+        fitting = [kind for kind in self.kinds if type(value) in kind.types]
         for kind in fitting[:-1]:
             try:
                 return kind.check(value, name)
@@ -563,15 +581,15 @@ class OneOf(Kind):
         return fitting[-1].check(value, name)
 
     def text(self) -> str:
-        return ", or ".join(kind.text() for kind in self._kinds)
+        return ", or ".join(kind.text() for kind in self.kinds)
 
     def sample(self, rng: random.Random) -> Any:
-        return rng.choice(self._kinds).sample(rng)
+        return rng.choice(self.kinds).sample(rng)
 
     def beyond(self) -> Iterator[Fault]:
-        for kind in self._kinds:
+        for kind in self.kinds:
             for why, value in kind.beyond():
-                if sum(type(value) in other.types for other in self._kinds) == 1:
+                if sum(type(value) in other.types for other in self.kinds) == 1:
                     yield why, value
 
 
@@ -596,11 +614,21 @@ class Nullable(Kind):
 
 
 class Opaque(Kind):
-    """A map or array that the table only names: `reader` is the module that checks its inside."""
+    """A map or array that the table only names: `reader` is the module that checks its inside.
 
-    def __init__(self, reader: str, of: type[dict[Any, Any]] | type[list[Any]] = dict) -> None:
+    `about` describes the inside to those who cannot read the module.
+    """
+
+    def __init__(
+        self,
+        reader: str,
+        of: type[dict[Any, Any]] | type[list[Any]] = dict,
+        *,
+        about: str = "",
+    ) -> None:
         self._reader = reader
         self._of = of
+        self._about = about
         self.types = frozenset({of})
 
     def check(self, value: Any, name: str) -> Any:
@@ -610,7 +638,7 @@ class Opaque(Kind):
 
     def text(self) -> str:
         what = "a map" if self._of is dict else "an array"
-        return f"{what}, as `{self._reader}` reads it"
+        return f"{what}: {self._about}" if self._about else f"{what}, as `{self._reader}` reads it"
 
     def sample(self, rng: random.Random) -> Any:
         return self._of()
@@ -632,6 +660,11 @@ def too_large(
         f"`{name}` has {size:,} {unit}; allowed are {lowest:,} to {allowed:,}. Send less at once.",
         limit=limit, value=size, allowed=allowed,
     )  # fmt: skip
+
+
+def _bracketed(text: str) -> str:
+    """The description of what is inside, so that its alternatives are not those of the whole."""
+    return f"({text})" if ", or " in text else text
 
 
 def _check_all(kind: Kind, values: Collection[Any], name: str) -> Collection[Any]:

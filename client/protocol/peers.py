@@ -36,7 +36,10 @@ class _AddressText(Text):
         return checked
 
     def text(self) -> str:
-        return "`host:port`, by the rule of `client.address`"
+        return (
+            "`host:port`: a DNS name, an IPv4 address or an IPv6 address in brackets, and a port "
+            "of 1 to 65,535"
+        )
 
     def sample(self, rng: random.Random) -> str:
         return f"node{rng.randrange(100)}.example:{rng.randint(1, 65_535)}"
@@ -188,7 +191,7 @@ HEARTBEAT: Final = _between_nodes(
 IMAGE_PAGE: Final = _between_nodes(
     "image_page", 114,
     "Return a page of what has changed in the metadata since a version. `newest`: the metadata of "
-    "the controller's leader, confirmed by a quorum (executions 1.29). `known`: the metadata that "
+    "the controller's leader, confirmed by a quorum. `known`: the metadata that "
     "this node knows; nil where it is not newer.",
     {
         "source": Text(0, among=("newest", "known")),

@@ -31,7 +31,7 @@ _QUOTA: Final = Record({"name": LOG_NAME, "limits": Table(Text(32), Integer(1), 
 
 QUOTA_SET: Final = Operation(
     "quota_set", 84,
-    "Change limits of a quota, which is created by that; nil takes a limit away.",
+    "Change limits of a quota. The quota is created if there is none.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({
         "name": LOG_NAME,

@@ -76,7 +76,7 @@ SCAN: Final = _read(
 )  # fmt: skip
 KEYS: Final = _read(
     "keys", 51,
-    "Return keys of the range in order. With `more` the next page begins after `after`.",
+    "Return keys of the range that have entries, in order.",
     {"prefix": Optional(BOUND, b""), "start_after": Optional(KEY),
      "limit": Optional(Integer(1, limits.keys_page_max), limits.keys_page_max)},
     Record({
@@ -89,18 +89,15 @@ KEYS: Final = _read(
 )  # fmt: skip
 READ_SPAN: Final = _read(
     "read_span", 52,
-    "Return a page of the entries of a span of keys in the order of seq. An `end_key` in the "
-    "answer: the page is about the keys below it alone, and the other keys are read by themselves "
-    "from this `start`.",
+    "Return a page of the entries of a span of keys, in the order of seq.",
     {**_SPAN, "start": Optional(SEQ, 1), **PAGE_SIZE, "as_of": Optional(LEASE)},
     _PAGE_ANSWER, page_bytes,
 )  # fmt: skip
 EXPORT: Final = _read(
     "export", 53,
-    "Return a page of all entries of a span, of each key in the order of seq and otherwise as they "
-    "lie in files, as chunks. `position` says where the next page begins; nil is the end. A "
-    "position is good at every member and in the ranges that follow: bands of seqs from `first` "
-    "and below `end`, in the order of (key, seq), then all seqs from `next` on.",
+    "Return a page of all entries of a span as chunks: of each key in the order of seq, of "
+    "different keys in any order. This is the fastest read of much data. A position is good at "
+    "every member, and in the ranges that the range is split or merged into.",
     {**_SPAN, "position": Optional(_POSITION), **PAGE_SIZE, "as_of": Optional(LEASE)},
     Record({
         "chunks": Array(CHUNK, limits.page_entries_max),
@@ -112,11 +109,10 @@ EXPORT: Final = _read(
 )  # fmt: skip
 RESOLVE: Final = _read(
     "resolve", 54,
-    "Return the seq of a start position: `earliest` (what retention has left of the span begins "
-    "there or later), `latest` (after the newest entry), [`ts`, milliseconds], [`tail`, count] of "
-    "a key, or `snapshot`, the newest logical snapshot of a key below `end`. With `more` there is "
-    "no snapshot from `seq` on, and the search goes on with that seq as `end`. With an `end_key` "
-    "the seq is about the keys below it alone.",
+    "Return the seq of a start position. `earliest`: what retention has left begins there or "
+    "later. `latest`: behind the newest entry of the range. [`ts`, milliseconds]: the first entry "
+    "that is not older. [`tail`, count]: so many entries before the end of a key. `snapshot`: the "
+    "newest logical snapshot of a key below `end`.",
     {"key": Optional(KEY), "start": _START, "end": Optional(SEQ), **_SPAN},
     Record({
         "seq": SEQ,
@@ -128,7 +124,8 @@ RESOLVE: Final = _read(
 )  # fmt: skip
 LAYOUT: Final = _read(
     "layout", 55,
-    "Say about how many bytes lie from each of a few hundred keys on, below the next one.",
+    "Say about how many bytes lie between each two of a few hundred keys, so that several readers "
+    "can share a span.",
     _SPAN,
     Record({"weights": Array(Row(key=BOUND, bytes=Integer()), limits.layout_rows_max),
             **READ_ANSWER}, loose=True),
@@ -136,15 +133,8 @@ LAYOUT: Final = _read(
 )  # fmt: skip
 FOLLOW: Final = Operation(
     "follow", 56,
-    "Push the entries of the keys from their seqs on, or of the prefix and span from `from_seq` "
-    "on, as they are applied. `credit`: bytes that may be under way and unread. With an `end_key`, "
-    "which only the first push has, the pushes are about the keys below it alone: the others are "
-    "followed by themselves from that `from_seq`. `next` is the seq after all that the push "
-    "covers, or a map of it per key. `caught_up`: the member has no more, and is in contact with "
-    "the other members. What the push lacks was acknowledged in the last `staleness_ms` "
-    "milliseconds before the push left, and the time that messages took between members. A member "
-    "that is cut off from the others says so with `caught_up` false, and ends the follow with "
-    "`UNAVAILABLE`: follow at another member.",
+    "Push the entries of some keys, or of a span, from a position on, and then each entry as it is "
+    "applied.",
     Sender.CLIENT, Permission.READ, Retry.SAFE,
     Record({
         **GROUP,
