@@ -422,7 +422,7 @@ def test_a_drain_returns_when_nothing_is_left_or_at_once() -> None:
         def leaves(asked: FakeNode, request: Request, when: str) -> None:
             if when == "metadata":
                 looks.append(request.body["at_least"])
-                node.replicas -= 2
+                node.replicas = max(0, node.replicas - 2)
 
         begun = await client.admin.drain(3, wait=False)
         assert begun == {"node": 3, "state": "DRAINING", "replicas": 4}
