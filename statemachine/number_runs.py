@@ -93,4 +93,4 @@ def united_runs(one: list[list[int]], other: list[list[int]]) -> list[list[int]]
     pairs = (*NumberRuns.from_wire(one).items(), *NumberRuns.from_wire(other).items())
     by_number = groupby(sorted(pairs, key=itemgetter(0)), itemgetter(0))
     known = [list(same)[-1] for _, same in by_number]
-    return NumberRuns(*zip(*known, strict=True)).to_wire()
+    return NumberRuns([number for number, _ in known], [seq for _, seq in known]).to_wire()

@@ -128,7 +128,8 @@ class Row:
         """The row as meta stores it."""
         runs = self.inherited
         if self.applied:
-            runs = NumberRuns(*zip(*self.numbers(), strict=True))
+            known = self.numbers()
+            runs = NumberRuns([number for number, _ in known], [seq for _, seq in known])
         elders = [elder.to_wire() for elder in self.elders]
         return [self.epoch, self.low, self.highest, runs.to_wire(), self.last_ms, self.fence_token,
                 *([elders] if elders else ())]  # fmt: skip

@@ -29,8 +29,9 @@ from lognode.client.protocol.peers import RAFT
 from lognode.client.records import encode_batch, open_batch
 
 TIMES = 20
-OBJECTS = 4 * TIMES
-"""What may be garbage for other reasons. One refusal that leaves a cycle leaves 20 objects."""
+TRACEBACKS = TIMES // 2
+"""Tracebacks that may be garbage for other reasons: a node does other work too. A refusal that
+leaves a cycle leaves several."""
 
 Body = dict[str, Any]
 Ask = Callable[[Body], Awaitable[str]]
@@ -77,7 +78,7 @@ def refused(where: Body) -> dict[str, Callable[[int], Body]]:
 
 async def range_of(client: lognode.AsyncClient) -> Body:
     (row,) = [row for row in (await client.status())["ranges"] if row["log"] == "orders"]
-    return {"range": row["id"], "generation": row["generation"], "timeout_ms": 5_000}
+    return {"range": row["id"], "generation": row["generation"], "timeout_ms": 30_000}
 
 
 def code_of(body: Body) -> str:
@@ -116,7 +117,7 @@ async def asker(node: LiveNode) -> tuple[Ask, Closed]:
     operation = loosened(APPEND)
 
     async def ask(body: Body) -> str:
-        deadline = asyncio.get_running_loop().time() + 20
+        deadline = asyncio.get_running_loop().time() + 60
         try:
             return code_of(await link.request(operation, body, deadline=deadline))
         except LognodeError as error:
@@ -155,7 +156,7 @@ def test_refused_appends_leave_no_cycles(
             assert await ask({**where, "batches": [batch(1, epoch=1)]}) == "ok"
             for why, make in refused(where).items():
                 found = await garbage_of(ask, make, why.split()[0])
-                assert found.total() < OBJECTS, (why, found.most_common(6))
+                assert found["traceback"] < TRACEBACKS, (why, found.most_common(6))
             link.close()
 
     asyncio.run(run())
@@ -175,7 +176,7 @@ def test_a_condition_that_fails_leaves_no_cycle_in_the_sdk(tmp_path: Path) -> No
                 return "ok"
 
             found = await garbage_of(ask, lambda _: {}, "SEQUENCE_MISMATCH")
-            assert found.total() < OBJECTS, found.most_common(6)
+            assert found["traceback"] < TRACEBACKS, found.most_common(6)
 
     asyncio.run(run())
 
