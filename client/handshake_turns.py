@@ -22,7 +22,7 @@ from .fair_turns import Step
 handshakes_share: Final = 0.15
 arrivals_share: Final = 0.05
 """Of accepting connections and of closing them."""
-busy_share: Final = 0.6
+busy_share: Final = 0.3
 """Handshakes alone may keep the loop this busy."""
 burst_s: Final = 0.01
 """What a pace that was not used for a while has at once; and the largest debt."""

@@ -41,7 +41,7 @@ class Machine:
 
 @pytest.mark.parametrize(
     ("others", "gets"),
-    [(0.0, busy_share), (0.3, busy_share - 0.3), (0.5, handshakes_share), (1.0, handshakes_share)],
+    [(0.0, busy_share), (0.1, busy_share - 0.1), (0.5, handshakes_share), (1.0, handshakes_share)],
 )
 def test_work_gets_its_share_and_what_nobody_else_wants(others: float, gets: float) -> None:
     machine = Machine(others)
