@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..client.errors import LognodeError, NotLeader, Timeout, from_wire
+from ..client.errors import LognodeError, NotLeader, Timeout, Unavailable, from_wire
 from ..partitions import commands, proposals
 from ..partitions.metadata import Metadata
 from ..partitions.model import Descriptor
@@ -78,6 +78,11 @@ class ControllerReplica(Replica):
             return _told(await self._answer(command, timeout_s))
         except LognodeError as refusal:
             error = refusal
+            raise
+        except asyncio.CancelledError:
+            error = Unavailable(
+                "the asker left before the answer", reason="left", outcome="unknown"
+            )
             raise
         finally:
             self.on_command(command, error)

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from lognode.client.errors import LogNotFound, Timeout, Unauthorized
 from lognode.client.protocol.cluster import CREATE_LOG, DELETE_LOG, NODE_REKEY
 from lognode.node.audit import CANCELLED, INTERNAL, OK, Audit, shown
+from lognode.node.controller_replica import ControllerReplica
 from lognode.partitions import commands
 
 DENIED = Unauthorized("the token does not allow admin")
@@ -120,6 +123,31 @@ def test_X7_what_is_shown_is_bounded() -> None:
     kept = Kept()
     kept.audit.asked("ann", "a:1", NODE_REKEY, {"name": "n" * 10_000}, Unauthorized("m" * 10_000))
     assert len(str(kept.records)) < 700
+
+
+def test_X7_a_command_whose_asker_has_left_is_not_recorded_as_done() -> None:
+    """The record had the outcome OK, whether or not the controller committed the command."""
+    kept = Kept()
+
+    async def forever(*_: object) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async def main() -> None:
+        replica: Any = SimpleNamespace(
+            metadata=SimpleNamespace(nodes={}), lead_settled=lambda: asyncio.sleep(0),
+            leads=True, _answer=forever, on_command=partial(kept.audit.commanded, 3),
+        )  # fmt: skip
+        command = {"op": commands.DELETE_LOG, "name": "x"}
+        task = asyncio.ensure_future(ControllerReplica.command(replica, command))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(main())
+    (record,) = kept.records
+    assert (record["event"], record["outcome"]) == ("command", "UNAVAILABLE")
+    assert record["message"] == "the asker left before the answer"
 
 
 def test_X7_equal_refusals_are_told_once_and_counted_for_a_minute() -> None:
