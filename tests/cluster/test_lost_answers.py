@@ -154,7 +154,7 @@ def revoke_token(client: lognode.Client) -> None:
     ("operation", "call"),
     [(QUOTA_SET, set_quota), (QUOTA_DELETE, delete_quota), (TOKEN_CREATE, create_token),
      (TOKEN_REVOKE, revoke_token)],
-    ids=str,
+    ids=["quota_set", "quota_delete", "token_create", "token_revoke"],
 )  # fmt: skip
 def test_S11_other_administration_survives_a_lost_answer(
     proxy: LosesAnswers, client: lognode.Client,
