@@ -84,6 +84,7 @@ class Stored:
         self.stopped = self.is_sealed = False
         self.descriptor = SimpleNamespace(to_wire=dict)
         self.gid = SimpleNamespace(range_id=1)
+        self.group = SimpleNamespace(staleness_s=0.0)
 
     @property
     def applied_index(self) -> int:

@@ -386,8 +386,8 @@ def test_x22_x2_22_no_entry_stops_a_replica_and_all_do_the_same(tmp_path: Path, 
             payload[rng.randrange(14)] = rng.choice(odd)
             entry = append(msgpack.packb(payload))
         elif kind == 1:
-            entry = commands.encode(
-                rng.choice([*range(7), -1]), rng.choice([1, 5]), rng.choice(odd)
+            entry = b"\0" + msgpack.packb(
+                (rng.choice([*range(7), -1]), rng.choice([1, 5]), rng.choice(odd))
             )
         elif kind == 2:
             entry = b"\0" + msgpack.packb([rng.choice(odd) for _ in range(rng.randrange(5))])
