@@ -79,7 +79,9 @@ class TokenRecord:
 
     def to_row(self) -> dict[str, Any]:
         """Return what administrators may see: everything but the digest."""
-        return {**self.to_image(), "digest": None, "expires_ms": self.expires_ms or None}
+        row = {**self.to_image(), "expires_ms": self.expires_ms or None}
+        del row["digest"]
+        return row
 
 
 def create(metadata: "MetadataState", command: Command) -> dict[str, Any]:

@@ -298,6 +298,7 @@ def test_bad_requests_are_refused_and_change_nothing(tmp_path: Path) -> None:
         async with live(tmp_path) as cluster, lognode.AsyncClient(cluster.address) as client:
             (node,) = cluster.nodes
             await client.create_log("a")
+            await cluster.settled()  # a replica that has not begun cannot answer
             (range_,) = (await client.metadata("a"))["ranges"]
             version = node.node._view.metadata.version
             accepted = {"range": range_["id"], "from": 1, "accept_loss": True}

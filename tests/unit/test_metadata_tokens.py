@@ -158,4 +158,4 @@ def test_a_record_does_not_show_its_digest() -> None:
     (record,) = cluster.metadata.tokens.values()
     assert record.digest.hex() not in repr(record)
     assert repr(record.digest) not in repr(record)
-    assert record.to_row()["digest"] is None
+    assert "digest" not in record.to_row()
