@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loop_turns import Turns
 from loose_operations import LOOSE, ONE_WAY, by_number
 from pki import Pki, pki
 
@@ -180,26 +181,6 @@ def slow(place: Place) -> None:
     place.listener.handshakes.pace = Pace(
         0.02, time.perf_counter, lambda: 10.0 * time.perf_counter()
     )
-
-
-class Turns:
-    """Notes how much processor time passes at most between two turns of the loop."""
-
-    def __init__(self) -> None:
-        self.longest_s = 0.0
-        self._task = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        before = time.thread_time()
-        while True:
-            await asyncio.sleep(0)
-            now = time.thread_time()
-            self.longest_s = max(self.longest_s, now - before)
-            before = time.thread_time()
-
-    def stop(self) -> float:
-        self._task.cancel()
-        return self.longest_s
 
 
 def test_many_handshakes_at_once_leave_the_loop_to_others(trust: Pki) -> None:

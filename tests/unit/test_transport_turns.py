@@ -4,11 +4,11 @@ import asyncio
 import gc
 import os
 import random
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from loop_turns import Turns
 from loose_operations import LOOSE, ONE_WAY, by_number
 
 from lognode.client import acceptor, connection, frame, limits, wire
@@ -100,26 +100,6 @@ async def shaken(listener: Listener) -> tuple[asyncio.StreamReader, asyncio.Stre
 async def eventually(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110  there is no event for it
         await asyncio.sleep(0.001)
-
-
-class Turns:
-    """Notes how much processor time passes at most between two turns of the loop."""
-
-    def __init__(self) -> None:
-        self.longest_s = 0.0
-        self._task = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        before = time.thread_time()
-        while True:
-            await asyncio.sleep(0)
-            now = time.thread_time()
-            self.longest_s = max(self.longest_s, now - before)
-            before = time.thread_time()
-
-    def stop(self) -> float:
-        self._task.cancel()
-        return self.longest_s
 
 
 def test_a_flood_of_small_frames_leaves_the_loop_to_others() -> None:
