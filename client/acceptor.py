@@ -309,7 +309,7 @@ class ServerConnection:
             self._tls.check(hello, self.certificate)
         welcome = self._handler.welcome(hello, self._entropy(wire.nonce_bytes))
         wants_proof = hello.role == "node" and self._secret is not None
-        welcome = replace(welcome, wants_proof=wants_proof)
+        welcome = welcome._replace(wants_proof=wants_proof)
         if wants_proof:
             self._welcomed(hello, welcome)
             return

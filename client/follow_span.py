@@ -8,7 +8,7 @@ position would skip entries, by the lower one alone repeat them).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from . import limits
 from .routing import Range
@@ -118,8 +118,7 @@ class FollowSpan:
         return self.caught_up and self.next == self.reached
 
 
-@dataclass(slots=True)
-class Push:
+class Push(NamedTuple):
     """What a reader hands over."""
 
     span: FollowSpan

@@ -1,16 +1,14 @@
 """Pages of entries as they travel: columns on the wire, entries for the reader."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import RemoteProtocolError
 from .types import Entry
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPage:
+class ReadPage(NamedTuple):
     """What one read brought. `next` is where the following one starts, or ends in reverse."""
 
     entries: list[Entry]

@@ -1,8 +1,7 @@
 """Who is at the other end of an accepted connection, for permissions, budgets and quotas."""
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from . import limits
 from .errors import InvalidArgument
@@ -12,8 +11,7 @@ DEFAULT_CLASS: Final = "default"
 _NAME: Final = re.compile(rf"[A-Za-z][A-Za-z0-9._@-]{{0,{limits.principal_name_chars_max - 1}}}")
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(NamedTuple):
     """The name under which a node accounts for a connection.
 
     `name` is the name that a token or a record of a certificate gives its principal, which begins

@@ -28,15 +28,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import ge
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgpack
-import zstandard
 
 from . import columns, limits
 from .columns import HeaderColumn
 from .errors import CorruptData, InvalidArgument, LimitExceeded
 from .types import Headers
+
+if TYPE_CHECKING:  # it takes long to load, and not every program needs it
+    import zstandard
 
 VERSION: Final = 1
 FLAG_ZSTD: Final = 1
@@ -144,6 +146,8 @@ def encode_batch(
     size = len(packed_values)
     flags = (FLAG_ATOMIC if atomic else 0) | (FLAG_EACH if each else 0)
     if compress and size >= _COMPRESS_FROM_BYTES:
+        import zstandard
+
         smaller = zstandard.ZstdCompressor(level=1).compress(packed_values)
         if len(smaller) < size - (size >> 3):
             packed_values = smaller
@@ -249,28 +253,33 @@ def decode_batch(data: bytes | PackedBatch) -> Batch:
     )
 
 
-class _Local(threading.local):
-    """A decompressor for each thread: to make one takes longer than most frames."""
-
-    def __init__(self) -> None:
-        self.decompressor = zstandard.ZstdDecompressor()
+_local: Final = threading.local()
 
 
-_local: Final = _Local()
+def _decompressor() -> "zstandard.ZstdDecompressor":
+    """The decompressor of this thread: to make one takes longer than most frames."""
+    import zstandard
+
+    made: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
+    if made is None:
+        made = _local.decompressor = zstandard.ZstdDecompressor()
+    return made
 
 
-def decompress(data: bytes, size: int, by: zstandard.ZstdDecompressor | None = None) -> bytes:
+def decompress(data: bytes, size: int, by: "zstandard.ZstdDecompressor | None" = None) -> bytes:
     """The bytes of a zstandard frame that has exactly `size` of them. Raises ValueError.
 
     `by` is for a frame with a dictionary.
 
     The library allocates what the frame's head claims, whatever bound it is given: terabytes.
     """
+    import zstandard
+
     try:
         claimed = zstandard.frame_content_size(data)
         if claimed != size:
             raise ValueError(f"a frame of {claimed} bytes instead of {size}")
-        return (by or _local.decompressor).decompress(data)
+        return (by or _decompressor()).decompress(data)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from None
 

@@ -6,8 +6,7 @@ later one does not make the call `not_applied` (executions 1.18).
 """
 
 import random
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from . import limits
 from .errors import (
@@ -44,8 +43,7 @@ class ClientClosed(Unavailable):
     retryable = False
 
 
-@dataclass(frozen=True, slots=True)
-class Next:
+class Next(NamedTuple):
     """What to do before the next attempt."""
 
     delay_s: float = 0.0

@@ -14,7 +14,7 @@ import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .errors import InvalidArgument, LognodeError, RemoteProtocolError, Unauthorized
 from .private_files import read_private
@@ -67,8 +67,7 @@ class Tls:
     key: str | os.PathLike[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DialTls:
+class DialTls(NamedTuple):
     """TLS for one dialled connection.
 
     The certificate has to name the host that is dialled, if the context says so. `check` gets the

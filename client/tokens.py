@@ -9,8 +9,6 @@ human passwords costly; nobody guesses 128 random bits or more, whatever a guess
 also keeps strangers from using up the node's processor with hellos. Nodes refuse shorter secrets.
 """
 
-import hashlib
-import hmac
 import os
 import re
 from typing import TYPE_CHECKING, Final
@@ -52,11 +50,15 @@ def id_of(token: str) -> str:
 
 def digest_of(token: str) -> bytes:
     """Return what the metadata keeps of a token."""
+    import hashlib  # it takes long to load, and only these two functions need it
+
     return hashlib.sha256(token.encode()).digest()
 
 
 def is_token(token: str, digest: bytes) -> bool:
     """Return whether the token has that digest. The time tells nothing of where they differ."""
+    import hmac
+
     return hmac.compare_digest(digest_of(token), digest)
 
 

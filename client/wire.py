@@ -9,11 +9,9 @@ TLS the proofs also cover the certificate of the acceptor, so that nobody who en
 can pass them on. The secret authenticates links; it encrypts nothing.
 """
 
-import hashlib
-import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgpack
 
@@ -90,8 +88,7 @@ class Hello:
         return version
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(NamedTuple):
     """Who was dialled. `node` is None on a node that has not joined a cluster yet; `wants_proof`:
     nodes have to prove that they hold its secret."""
 
@@ -138,11 +135,13 @@ def prove(
 
     `binding`: what a TLS channel has that no other has (`Channel.binding`); empty without TLS.
     """
+    import hmac  # it takes long to load, and only a cluster with a secret needs it
+
     claims = [
         "lognode/2", side, hello.nonce, welcome.nonce, hello.role, hello.cluster, hello.node,
         hello.incarnation, welcome.version, welcome.cluster, welcome.node, binding,
     ]  # fmt: skip
-    return hmac.new(secret, msgpack.packb(claims), hashlib.sha256).digest()
+    return hmac.new(secret, msgpack.packb(claims), "sha256").digest()
 
 
 def check_proof(
@@ -154,6 +153,8 @@ def check_proof(
     binding: bytes = b"",
 ) -> None:
     """Raise Unauthorized unless `proof` is that of `side`."""
+    import hmac
+
     if type(proof) is not bytes:
         raise Unauthorized(
             f"this cluster has a secret and the {side} sent no proof of it: "

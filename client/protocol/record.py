@@ -7,8 +7,7 @@ them.
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..errors import InvalidArgument
 from .kinds import Fault, Kind
@@ -18,8 +17,7 @@ OMIT: Final = object()
 """The default of an optional field that the checked body lacks where it was missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(NamedTuple):
     """A field that may be missing or nil; then it has the default."""
 
     kind: Kind
