@@ -18,6 +18,7 @@ from .package import Begun, Target
 
 _CONTROL_S: Final = 10.0
 _READY_S: Final = 30.0
+_POLL_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Disk:
 
     def missing(self) -> str | None:
         """Needs libfiu."""
-        if shutil.which("fiu-run") is None or shutil.which("fiu-ctrl") is None:
+        if shutil.which("fiu-run") is None:
             return "errors of system calls are made by libfiu: install Debian's package fiu-utils"
         return None
 
@@ -76,13 +77,13 @@ class Disk:
         if number is None:
             return None
         what, told = draw(target.rng)
-        if not await self.fail(target, number, told):
+        if await self.fail(target, number, told) is not None:
             await self.end(target)
             return None
         return f"{what} on node {number}", [number]
 
-    async def fail(self, target: Target, number: int, told: list[str]) -> bool:
-        """Whether the node's process heard what libfiu was told; `end` must follow."""
+    async def fail(self, target: Target, number: int, told: list[str]) -> str | None:
+        """Why the node's process did not hear what libfiu was told; `end` must follow."""
         self._failing = number
         await self._prepare(target, number)
         return await _tell(target, number, told)
@@ -112,22 +113,53 @@ def control(target: Target, number: int) -> str:
     return str(target.nodes.root / f"node{number}.fiu")
 
 
-async def _tell(target: Target, number: int, told: list[str]) -> bool:
-    """Whether the node's process heard; one that is dead or stands still does not."""
+async def _tell(target: Target, number: int, told: list[str]) -> str | None:
+    """Why the node's process did not hear; one that is dead or stands still does not."""
     node = target.nodes[number]
     if not node.running:
-        return False
-    process = await asyncio.create_subprocess_exec(
-        "fiu-ctrl", "-f", control(target, number),
-        *(part for command in told for part in ("-c", command)), str(node.pid),
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL, env=os.environ,
-    )  # fmt: skip
+        return f"node {number} does not run"
+    pipes = f"{control(target, number)}-{node.pid}"
+    step = "its pipes appear"
     try:
-        return await asyncio.wait_for(process.wait(), _CONTROL_S) == 0
+        async with asyncio.timeout(_CONTROL_S), contextlib.AsyncExitStack() as opened:
+            # Both ends stay open for all commands: libfiu drops what is in a pipe without an end.
+            replies = await _open(f"{pipes}.out", os.O_RDONLY, opened)
+            commands_in = await _open(f"{pipes}.in", os.O_WRONLY, opened)
+            for command in told:
+                step = f"it answers {command!r}"
+                os.write(commands_in, f"{command}\n".encode())
+                if (reply := await _line(replies)) != "0":
+                    return f"node {number} answered {reply!r} to {command!r}"
     except TimeoutError:
-        return False
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-            await process.wait()
+        return f"node {number} got no further in {_CONTROL_S:g} s until {step}"
+    except BrokenPipeError:
+        return f"node {number} died before {step}"
+    return None
+
+
+async def _open(path: str, how: int, opened: contextlib.AsyncExitStack) -> int:
+    """The descriptor of a named pipe, once that exists and, for writing, has a reader."""
+    while True:
+        try:
+            pipe = os.open(path, how | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENXIO):
+                raise
+            await asyncio.sleep(_POLL_S)
+        else:
+            opened.callback(os.close, pipe)
+            return pipe
+
+
+async def _line(pipe: int) -> str:
+    """The next line of a named pipe, which may have no writer yet."""
+    line = b""
+    while not line.endswith(b"\n"):
+        try:
+            more = os.read(pipe, 1)
+        except BlockingIOError:
+            more = b""
+        if not more:
+            await asyncio.sleep(_POLL_S)
+        line += more
+    return line.decode().strip()

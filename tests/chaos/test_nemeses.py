@@ -247,7 +247,7 @@ def test_disk(tmp_path: Path, failure: Failure) -> None:
             number = await target.damage.next_victim(target)
             assert number is not None
             node = target.nodes[number]
-            assert await package.fail(target, number, commands(failure))
+            assert await package.fail(target, number, commands(failure)) is None
             # Every member writes rows to its meta.mdb for it.
             await target.client.admin.split(LOG, at=b"b", wait=False)
 
