@@ -12,7 +12,7 @@ What is charged, and when:
     append_records             once the batches are opened
     read_bytes, read_records   as the answer is sent; with a quota, some of it in advance
     cpu_ms                     after each turn of the loop that the request or its connection takes,
-                               TLS included
+                               TLS included; with a quota, some of it in advance (`foretold`)
 """
 
 from collections.abc import Callable

@@ -33,6 +33,7 @@ from .audit import Audit
 from .data_service import DataService
 from .follow import Follow, no_pause
 from .follows import Follows
+from .foretold import Foretold
 from .gate import Gate, pause_s
 from .known_peers import KnownPeers
 from .metrics import Metrics
@@ -93,6 +94,7 @@ class Server:
         self._raft_in = raft_in
         self._data = data
         self._follows = Follows()
+        self._foretold = Foretold()
         metrics.follows.set_function(lambda: self._follows.count)
         self._handlers = {**data.handlers, **handlers}
         self._paid_handlers = {**data.reads, **paid_handlers}
@@ -295,13 +297,19 @@ class Server:
     async def _charged(self, request: Request, share: Share, payer: Payer) -> None:
         """Serve a request of a client, in the turns of its principal."""
         operation = request.operation
+        # A follow lasts; what it holds in advance would be missing all the time.
+        is_foretold = payer.is_limited and operation is not FOLLOW
+        running = self._foretold.begin(operation, payer) if is_foretold else None
+        on_spent = payer.ran if running is None else running.ran
         try:
-            await share.run(partial(self._replied, request, payer), payer.ran)
+            await share.run(partial(self._replied, request, payer), on_spent)
         except LognodeError as error:
             self._visible.clip(request.connection.access, error)
             self._metrics.requests.labels(operation.name, error.code).inc()
             raise
         finally:
+            if running is not None:
+                running.end()
             if payer.is_limited and request.on_sent is not None:
                 request.on_sent(0, {})
         self._answered[operation].inc()
