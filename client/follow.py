@@ -190,7 +190,7 @@ class AsyncFeed:
         elif isinstance(start, Tail):
             positions = await self._resolve_keys(keys, ["tail", start.n], deadline)
         elif isinstance(start, Timestamp):
-            # After a merge timestamps rise per key only (executions 2.21).
+            # After a merge timestamps rise per key only (x2.21).
             positions = await self._resolve_keys(keys, ["ts", start.ms], deadline)
         elif start == "snapshot":
             positions = await self._resolve_keys(keys, "snapshot", deadline)
@@ -246,7 +246,7 @@ class AsyncFeed:
     ) -> tuple[int, bytes | None]:
         """Where the start lies for keys from `key` on, of one range and below `end_key`; and up to
         which of them, None for all: after a merge timestamps rise with the seqs of each part alone
-        (executions 2.21)."""
+        (x2.21)."""
         start = self._start
         if start == "earliest":
             return 1, None

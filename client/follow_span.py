@@ -2,7 +2,7 @@
 
 Spans are cut where a range was split, or where a merged range can be read in one pass only so far,
 and joined again where one range holds both. A joined span goes on from the lower position; of the
-keys that had got further, what comes again is left out (executions 2.20: joining by the higher
+keys that had got further, what comes again is left out (x2.20: joining by the higher
 position would skip entries, by the lower one alone repeat them).
 """
 

@@ -73,7 +73,7 @@ certificate_holder_chars_max: Final = 128
 # Raft and the wire.
 entry_bytes_max: Final = 4 * MIB
 frame_bytes_max: Final = 9 * MIB
-"""At least 2 x entry_bytes_max + 64 KiB, so that any append of one entry fits (executions 1.23)."""
+"""At least 2 x entry_bytes_max + 64 KiB, so that any append of one entry fits (x23)."""
 frame_nesting_max: Final = 16
 frame_array_max: Final = 1 << 17
 """Elements of one array or map."""

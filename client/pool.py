@@ -37,7 +37,7 @@ class Pool:
         self._tls = tls
         self._token = token
         self.cluster: str | None = None
-        """The cluster that this client has met; a node of another one is refused (1.24)."""
+        """The cluster that this client has met; a node of another one is refused (x24)."""
         self._open: dict[Address, Connection] = {}
         self._dialling: dict[Address, asyncio.Task[Connection]] = {}
         self._suspect_until: dict[Address, float] = {}

@@ -59,7 +59,7 @@ _FIELDS: Final = 14
 class Batch:
     """A decoded batch head: everything but headers and values, which stay packed.
 
-    `numbers` and `prevs` are as in ranges.md section 5; `prevs` None means all 0.
+    `numbers` and `prevs` are as in docs/design/ranges.md#producers; `prevs` None means all 0.
     """
 
     count: int
@@ -330,7 +330,7 @@ def check_limits(batch: Batch) -> None:
     """Leader side: decode every column and check every limit before the batch is proposed.
 
     Raises LimitExceeded, InvalidArgument or CorruptData; the batch is then not_applied. What
-    passes here can always be applied and read (executions 1.22).
+    passes here can always be applied and read (x22).
     """
     _check_numbers(batch)
     _check_values(batch)

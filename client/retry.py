@@ -1,8 +1,10 @@
-"""Whether a failed attempt is tried again, when, and where: a pure policy (ranges.md section 6).
+"""Whether a failed attempt is tried again, when, and where: a pure policy.
+
+The rules are those of docs/design/ranges.md#routing.
 
 `Attempts` belongs to one call. Each failure goes in, a `Next` or the final error comes out. Its
 outcome is the worst over all attempts: once one of them may have been applied, a refusal of a
-later one does not make the call `not_applied` (executions 1.18).
+later one does not make the call `not_applied` (x18).
 """
 
 import random

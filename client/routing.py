@@ -1,9 +1,11 @@
-"""Which range serves a key: the descriptors a client has seen, never older ones (ranges.md 6).
+"""Which range serves a key: the descriptors a client has seen, never older ones.
+
+The rules are those of docs/design/ranges.md#routing.
 
 A table may have holes, and may be wrong: every request names the range and generation that it
 means, and a node that serves another refuses it with what it knows. What the table must not do is
 go back, so a descriptor enters only when it is newer than all that it overlaps. Generations are
-comparable across ranges: an output's is 1 + the largest of its inputs (executions 1.26).
+comparable across ranges: an output's is 1 + the largest of its inputs (x26).
 
 A client that may not use every key sees bounds that are cut to its keys. Where the client may use
 more keys now, the same generation comes with wider bounds, and enters too.

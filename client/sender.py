@@ -1,13 +1,14 @@
 """Delivery of numbered records: batches per range, in flight, retried, settled, in key order.
 
-The rules are those of ranges.md section 5. Every record has a number, once, over all ranges.
-`low` is the smallest number not settled; a record's `prev` is the last number of the same key
-before its batch, and within a batch order is order. A range that has not seen a `prev` refuses
-the batch, so that batches may be under way at once and still apply in order per key.
+The rules are those of docs/design/ranges.md#producers.
+Every record has a number, once, over all ranges. `low` is the smallest number not settled; a
+record's `prev` is the last number of the same key before its batch, and within a batch order is
+order. A range that has not seen a `prev` refuses the batch, so that batches may be under way at
+once and still apply in order per key.
 
 An anonymous producer may give a number up at its deadline, since it is never sent again. A
 producer whose numbers may be sent again never does: `low` passes acknowledged numbers only, and a
-failure ends the session (executions 1.10).
+failure ends the session (x10).
 """
 
 import asyncio
@@ -143,7 +144,7 @@ class Sender:
 
     async def _fence(self, producer: int, epoch: int, deadline: float) -> None:
         """Tell every range of the epoch: an older holder of the name might otherwise still append
-        where this one has not been yet (executions 1.27). A holder that may not use every key tells
+        where this one has not been yet (x27). A holder that may not use every key tells
         the ranges of its own keys."""
         body = {"id": producer, "epoch": epoch, **self._grant}
         await self._cluster.call_each(self._log, FENCE, body, deadline)
@@ -531,7 +532,7 @@ class Sender:
             self._finish(batch)
 
     async def _settle_atomic(self, batch: AppendBatch) -> None:
-        """An atomic batch is never divided (executions 1.17).
+        """An atomic batch is never divided (x17).
 
         When an attempt may have been applied before the split, its first number tells: numbers
         are applied with the batch or not at all, and both children have the producer's row.

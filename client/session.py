@@ -1,4 +1,4 @@
-"""How far the reads of one log have seen it, so that prefix reads never go back (executions 2.19).
+"""How far the reads of one log have seen it, so that prefix reads never go back (x2.19).
 
 Any member may serve a prefix read, also one that lags. So a session knows per span of keys which
 generation it has read from and the last index that was applied there; both travel with a prefix

@@ -3,7 +3,7 @@
 Taking one asks each range, linearizably, how far it goes, and then has it lease what is visible up
 to there. Both may be asked for again, and of whatever ranges hold the keys by then: seqs are never
 given twice (S5, S6), so what is below the seq that a range named stays the same entries in those
-that follow it. Reading one twice shows the same (executions 1.14).
+that follow it. Reading one twice shows the same (x14).
 """
 
 import asyncio

@@ -7,9 +7,9 @@ the disk, the clock and the state machine, and has these duties.
 The caller
 
 1.  recovers the WAL and hands each group its `GroupLog`, after recovery has synced what it read
-    (executions 1.4). The log reaches `applied_index`, which is durable in the state machine; a
-    log that ends below it was reset to (applied index, its term) before (1.15).
-2.  never starts a group whose log, term or vote was lost or damaged (1.2).
+    (x4). The log reaches `applied_index`, which is durable in the state machine; a
+    log that ends below it was reset to (applied index, its term) before (x15).
+2.  never starts a group whose log, term or vote was lost or damaged (x2).
 3.  calls `connected(peer, epoch)` when its link to a peer is up, each time with another epoch, and
     `disconnected(peer)` when it is gone. Links are one-way: requests and answers to a peer leave
     on ours, what it says arrives on its own. A link that loses a message in the middle is slow,
@@ -30,7 +30,7 @@ The caller
 9.  serves a read only after `take_reads` gave its index and that index was applied; None is a
     failure, and a ticket is settled once. A deadline is the caller's. What a round of reads asks
     (`take_read_begun`) travels in the `ReadRounds` of the node, with the links told to it as to
-    the groups; only a group that is here with the same descriptor may answer (2.12).
+    the groups; only a group that is here with the same descriptor may answer (x2.12).
 10. cuts the front of the log itself (`GroupLog.cut_front`), never above what the state machine
     has durably applied. Peers behind it appear in `needs_base`; their side shows `base_wanted`.
     The base is installed there with the group stopped, the log is reset to it, a new `Group` is
@@ -44,7 +44,7 @@ The caller
     alone; commits, votes and reads need the same quorums as ever.
 13. treats InvariantError out of any call as the end of the process, since going on could lose
     data, and CorruptData as damage of this replica: an entry read back from the WAL has another
-    checksum, and the group is stopped for good (1.2, promise S12).
+    checksum, and the group is stopped for good (x2, promise S12).
 
 Messages (`messages.py`; arrays `[kind, term, epoch, ...]`)
 

@@ -36,7 +36,7 @@ LIBRARY_SHA256: Final = "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7
 
 SEAMS: Final = {
     "_SyncObj__generateRaftTimeout": "overridden: the group's rng, not the global one",
-    "_SyncObj__applyLogEntries": "overridden: the group slices committed entries itself (2.6)",
+    "_SyncObj__applyLogEntries": "overridden: the group slices committed entries itself (x2.6)",
     "_SyncObj__doApplyCommand": "overridden: nothing is unpickled (hole 19)",
     "_SyncObj__parseChangeClusterRequest": "overridden: nothing is unpickled (holes 17, 19)",
     "_SyncObj__raftLastApplied": "written: at start, and as the commit index moves",
@@ -47,7 +47,7 @@ SEAMS: Final = {
 MODULE_SEAMS: Final = {
     "monotonicTime": "set to the group's clock at each entry",
     "createJournal": "returns the journal that the configuration carries",
-    "PIPE_NOTIFIER_ENABLED": "off: two descriptors an engine, leaked on destroy (2.7)",
+    "PIPE_NOTIFIER_ENABLED": "off: two descriptors an engine, leaked on destroy (x2.7)",
 }
 
 _ROLES: Final[tuple[Role, Role, Role]] = ("follower", "candidate", "leader")
@@ -239,7 +239,7 @@ class Engine:
         self._wire.show(self._nodes[peer])
 
     def hide(self, peer: int) -> None:
-        """The engine sends nothing to this peer; inside `send` this ends its loop (1.21)."""
+        """The engine sends nothing to this peer; inside `send` this ends its loop (x21)."""
         self._shown.discard(peer)
         self._wire.hide(self._nodes[peer])
 

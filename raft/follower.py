@@ -81,7 +81,7 @@ class Follower:
         )
 
     def answer(self, packet: Packet) -> None:
-        """The engine's verdict. Term and epoch are those of now, not of the sync (2.1)."""
+        """The engine's verdict. Term and epoch are those of now, not of the sync (x2.1)."""
         sender, epoch = self._asker
         term, next_index = self._engine.term, packet["next_node_idx"]
         if not packet["reset"]:
@@ -102,7 +102,7 @@ class Follower:
         self._outbox.promise(sender, reject)
 
     def _answered_before(self, gap: tuple[int, int, int]) -> bool:
-        """One answer a gap, not one a pipelined append; again after a heartbeat (2.9)."""
+        """One answer a gap, not one a pipelined append; again after a heartbeat (x2.9)."""
         now = self._clock()
         if self._gap is not None:
             known, answered_at = self._gap

@@ -102,7 +102,7 @@ class Group:
         self._running = False
         self._taken = max(applied_index, SENTINEL_INDEX)
         if self._taken > log.commit_index:
-            log.set_commit(self._taken)  # what is applied was committed (executions 1.15)
+            log.set_commit(self._taken)  # what is applied was committed (x15)
         votes_needed = guard.majority(len(members))
         self._alone = len(members) == 1
         self._journal = EngineJournal(
@@ -520,7 +520,7 @@ class Group:
             self._elections.wait()
 
     def _step_up(self, peer: int, term: int) -> None:
-        """Someone is at a higher term (executions 1.19). What we asked in ours we ask again."""
+        """Someone is at a higher term (x19). What we asked in ours we ask again."""
         asking = self._elections.asking
         self._engine.step_up(peer, term)
         if asking:
@@ -543,7 +543,7 @@ class Group:
                 last_index, last_term = packet["last_log_index"], packet["last_log_term"]
                 request = VoteRequest(packet["term"], epoch_of_link, last_index, last_term)
                 self._outbox.promise(peer, request)
-        # Forwarded commands and transfers do not leave (executions 2.9).
+        # Forwarded commands and transfers do not leave (x2.9).
 
     # From the peers.
 

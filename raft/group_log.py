@@ -2,7 +2,7 @@
 
 Entries after the base are known by term and place; the newest are cached, older ones are read
 back from the files. What is durable is tracked by WAL round, not by index: the sync of (10, T5)
-must not count for (10, T6) that replaced it (executions 2.1).
+must not count for (10, T6) that replaced it (x2.1).
 """
 
 from collections import OrderedDict, deque
@@ -96,7 +96,7 @@ class GroupLog:
 
     @property
     def commit_index(self) -> int:
-        """The stored commit index, never outside what the log holds (raft.md 2.7)."""
+        """The stored commit index, never outside what the log holds (hole 7)."""
         stored, base = self.stored_commit, self.base_index
         if stored <= base:
             return base
@@ -198,7 +198,7 @@ class GroupLog:
         """Begin after the installed base (index, term).
 
         A log that holds that very entry keeps all that follows it: this member may have
-        acknowledged it (executions 1.1). A base never lies behind what was cut: that would
+        acknowledged it (x1). A base never lies behind what was cut: that would
         forget entries that were applied.
         """
         invariant(index >= self.base_index, "a reset behind the base", gid=self.gid,

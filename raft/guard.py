@@ -65,9 +65,9 @@ def verified(log: RaftLog, append: Append) -> Append:
 
     What lies at or below our base is committed, so equal in both logs: the append then speaks
     from the base on. Entries that we hold already are skipped, but only those that the message
-    carries: an entry that it does not name may differ from the leader's (executions 2.4). The
+    carries: an entry that it does not name may differ from the leader's (x2.4). The
     commit index goes no further than what this message verifies, since entries behind its
-    reach may be another leader's (2.3).
+    reach may be another leader's (x2.3).
 
     Raises RefusedMessageError for an append that contradicts what is committed here. Of two members
     one is then wrong; this one keeps what it has.
@@ -114,7 +114,7 @@ def rejection(term: int, epoch: int, commit_index: int, tail: Tail) -> Reject:
     """The one answer to any gap (hole 4): up to our commit index the logs are surely equal.
 
     The end of our log goes with it, since the leader may know it, and may no longer hold what
-    follows our commit index (executions 1.1).
+    follows our commit index (x1).
     """
     return Reject(term, epoch, commit_index + 1, tail.last_index, tail.last_term)
 
@@ -139,7 +139,7 @@ def up_to_date(tail: Tail, last_index: int, last_term: int) -> bool:
 def hold_until(log: RaftLog, index: int, closed: frozenset[int]) -> int:
     """The WAL round that a message waits for which shows our term and our entries up to `index`.
 
-    By round, not by index: the sync of (10, T5) says nothing of (10, T6) (executions 2.1).
+    By round, not by index: the sync of (10, T5) says nothing of (10, T6) (x2.1).
     """
     if 5 in closed and 6 in closed:
         return log.message_round(index)

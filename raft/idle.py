@@ -3,7 +3,7 @@
 After a quiet second a leader whose members have everything offers to rest. A member that has the
 same log and the same commit index agrees, and from then on it is the pings of the leader's node
 that keep its election timer still (`liveness.py`). When all members but the missing ones have
-agreed, the leader ceases to beat. A missing member is caught up when its ping returns (2.14).
+agreed, the leader ceases to beat. A missing member is caught up when its ping returns (x2.14).
 
 The leader beats and offers anew until then. A heartbeat that brings nothing new ends no rest, and
 an answer to any of the offers counts. If only an answer that came within a heartbeat counted, nodes
@@ -12,7 +12,7 @@ that are too busy to answer so fast would never rest, and their heartbeats would
 The offer is a set that the leader's node announces: a group enters it with the first offer, so
 that no member can rest while its leader is not in it, and leaves it for whatever reason the leader
 stops resting. The leaving is announced with the pings, so that a member which hears nothing of the
-group still learns that nobody vouches for it (executions 1.20).
+group still learns that nobody vouches for it (x20).
 """
 
 import math

@@ -1,7 +1,7 @@
 """The library's view of a group's log: its `Journal`, whose items are (command, index, term).
 
 Two things differ from the library's own journals. Slices are lazy, since one send slices the
-whole tail and one commit asks for a single term (executions 2.6). And nothing is cut at the back
+whole tail and one commit asks for a single term (x2.6). And nothing is cut at the back
 when the library asks for it: it asks at every append behind the end, matching or not (hole 2).
 The log truncates in `append`, where an entry of another term shows a real conflict.
 """
@@ -16,7 +16,7 @@ Item = tuple[bytes, int, int]
 
 _PAGE_BYTES = 1 << 20
 _SLICE_ENTRIES_MAX = 1_024
-"""So that what msgpack adds to the entries of one append stays below 64 KiB (executions 1.23), and
+"""So that what msgpack adds to the entries of one append stays below 64 KiB (x23), and
 so that a follower can take them in one turn of its loop: in 4 ms."""
 
 
@@ -52,7 +52,7 @@ class RaftLog(Protocol):
 
 
 class EngineJournal:
-    """Position 0 is the base; position i is the entry base_index + i. Never empty (2.5)."""
+    """Position 0 is the base; position i is the entry base_index + i. Never empty (x2.5)."""
 
     def __init__(self, log: RaftLog, *, cap_commit: bool = False, truncate: bool = False) -> None:
         """`cap_commit`: the commit index stays at what is durable here; for a group of one.

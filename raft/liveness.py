@@ -4,7 +4,7 @@ Nodes ping each other. A group whose members have agreed to rest (`idle.py`) sen
 pings of its leader's node stand in for heartbeats, and `Liveness` knows, per peer, the groups that
 it vouches for. What voids a vouch wakes the group: the peer has been missing for a randomized
 election timeout, it runs in a new incarnation, or it says that the group left the set of those it
-leads idle (executions 1.20). Every leaving has a number, the set's version. A ping carries the
+leads idle (x20). Every leaving has a number, the set's version. A ping carries the
 version and the groups that left since the one which the receiver is known to have; who finds that
 the list does not reach back far enough takes all vouches of that peer as void.
 
@@ -166,7 +166,7 @@ class Liveness:
                 self._wake_at(self._clock(), Wake(gid, peer, campaign=False))
 
     def _restarted(self, peer: int, known: _Peer) -> None:
-        """It has forgotten what it confirmed, and no longer leads what it led (2.14)."""
+        """It has forgotten what it confirmed, and no longer leads what it led (x2.14)."""
         self._void(peer, known)
         self._wake_spread((g for g, led in self._led.items() if peer in led.peers), peer)
 

@@ -2,7 +2,7 @@
 
 `term` is the sender's when the message was made. `epoch` is that of the link: a request carries
 the epoch of its sender's link to the receiver, a reply echoes the request's, so that a reply to
-an older connection is known as such (raft.md 2.3). The group and the hash of its descriptor
+an older connection is known as such (hole 3). The group and the hash of its descriptor
 travel in the frame around it. The glossary is in this folder's `__init__`.
 """
 
@@ -86,7 +86,7 @@ class PreVote(NamedTuple):
 
 
 class Term(NamedTuple):
-    """Your request was of an older term than mine (executions 1.19)."""
+    """Your request was of an older term than mine (x19)."""
 
     term: int
     epoch: int
@@ -178,7 +178,7 @@ REPLIES: Final = (Ack, Reject, Vote, PreVote, Quiesced)
 REGULAR: Final = 0
 NO_OP: Final = 1
 """The first byte of a command. The library's other two, membership and version, never travel
-(raft.md 2.17, 2.18)."""
+(holes 17 and 18)."""
 
 
 def encode(body: Body) -> Message:

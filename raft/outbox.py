@@ -3,7 +3,7 @@
 A message that shows a term, a vote or entries is a promise to remember them, so it waits for the
 WAL round that makes them durable (holes 5 and 6). It is stamped when it is made, not when it
 leaves: what it said was true then, and all that this member did before it is durable when it goes
-(executions 2.1). A restart drops what is held.
+(x2.1). A restart drops what is held.
 """
 
 from . import guard, messages

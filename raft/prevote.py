@@ -38,7 +38,7 @@ class Elections:
         self._idle = idle
         self._grants: set[int] = set()
         self._leader_heard_at = -math.inf
-        """Minus infinity at start: else a new generation's first pre-vote waits (2.13)."""
+        """Minus infinity at start: else a new generation's first pre-vote waits (x2.13)."""
         self._last_leader: int | None = None
         self._asked_at = -math.inf
         self.round = 0
@@ -100,7 +100,7 @@ class Elections:
     ) -> bool:
         """Whether we would vote for `candidate`. `leads`: we lead, and have heard a majority.
 
-        A leader that asks no longer leads, however lately it was heard (executions 1.20). Of two
+        A leader that asks no longer leads, however lately it was heard (x20). Of two
         that ask at once one must win, or both elections fail and a timeout is lost: for the time
         of a heartbeat the one who asks yields only to a longer log or a larger id, and the one
         who grants does not ask.

@@ -2,7 +2,7 @@
 
 The engine sends whatever it can to every peer it sees, in one go. So the leader shows it a peer
 only while more may be sent, and speaks to a hidden one itself, once a heartbeat, so that nobody
-falls silent to a live peer (executions 2.15). The states are etcd's: a peer is replicated to
+falls silent to a live peer (x2.15). The states are etcd's: a peer is replicated to
 optimistically, probed with one append at a time after a rejection, or waits for a base.
 """
 

@@ -7,7 +7,7 @@ joins the next, so that the more is asked, the more a round carries. An answer c
 comes: it was given after the round was sent, and thus after the reads arrived that it is for.
 
 Nothing here decides. Groups know what they ask and of whom (`readindex`), and which of them says
-yes is up to the driver: one of the same descriptor that takes part (executions 2.12).
+yes is up to the driver: one of the same descriptor that takes part (x2.12).
 """
 
 import math

@@ -100,7 +100,7 @@ class Replicator:
 
     def woken(self, vouched: Iterable[int]) -> None:
         """The group ceases to rest. The pings of these peers' nodes are as good as answers: the
-        engine counts the time since the last one (executions 1.20)."""
+        engine counts the time since the last one (x20)."""
         self._durable_at = self._clock()
         for peer in vouched:
             progress = self._peers[peer]

@@ -30,7 +30,7 @@ class LogEntry:
 
 SENTINEL_INDEX = 1
 SENTINEL_TERM = 0
-"""Each generation's log begins with a sentinel, so that it is never empty (executions 2.5)."""
+"""Each generation's log begins with a sentinel, so that it is never empty (x2.5)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Between two rounds every group queues what it wants written. `collect` takes all
 batch, `write` puts it on the disk and syncs it, on a thread that may block, and `complete` tells
 the groups. A file is used until the next batch does not fit; the next file is written only after
 the last round of this one is synced, so that what a power loss tears is always at the very end
-(executions 1.5). Files go oldest first, and are used again.
+(x5). Files go oldest first, and are used again.
 """
 
 import itertools
@@ -104,7 +104,7 @@ class Wal:
         entropy: Callable[[int], bytes],
         file_bytes: int = limits.wal_file_bytes,
     ) -> "Wal":
-        """Recover what the disk holds, make it durable (executions 1.4), and go on after it.
+        """Recover what the disk holds, make it durable (x4), and go on after it.
 
         Raises DiskFailure, CorruptData when a file is not one of a WAL.
         """
@@ -255,7 +255,7 @@ class Wal:
     def write(self, round_: Round) -> None:
         """Write the round, and sync it where it must be. Blocks.
 
-        Raises DiskFailure, after which nothing may be written or said any more (raft.md 2.12).
+        Raises DiskFailure, after which nothing may be written or said any more (hole 12).
         """
         name = file_name(round_.file)
         try:
@@ -278,7 +278,7 @@ class Wal:
         return round_.groups
 
     def mark(self) -> None:
-        """Queue an empty batch that repeats `synced_through` (executions 1.5)."""
+        """Queue an empty batch that repeats `synced_through` (x5)."""
         self.queue(b"", must_sync=False)
 
     # Files.
@@ -288,7 +288,7 @@ class Wal:
 
         What is still needed of a file that holds no live entry (the newest STATE of each group) is
         queued again first, a bounded piece a call. A later call gives the file, once all that was
-        queued is synced: also what let its entries go (executions 1.3). A RETIRED goes with its
+        queued is synced: also what let its entries go (x3). A RETIRED goes with its
         file: whatever there was of that group lies in this file and older ones, which go first.
         That the generation is not begun again, the node's mark in meta says.
         """

@@ -13,7 +13,7 @@ damaged place without hashing what users wrote. All integers are big-endian.
 `round` counts the node's write rounds without a gap, over all files; a file's header says which is
 its first, so that nothing can be missing at the end of the file before without being missed.
 `synced_through` is the last round whose sync had returned when the batch was made, which tells a
-torn tail from damage (executions 1.5).
+torn tail from damage (x5).
 
 An item begins with its kind and its group:
 

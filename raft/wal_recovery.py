@@ -2,7 +2,7 @@
 
 At the end of the newest file a round that is not sound is torn off by a crash when nothing sound
 says that it was synced; it is then cut, since nobody was ever told of it. Anything else is damage
-(executions 1.5): sound batches after it are still read, and every group that may have lost an
+(x5): sound batches after it are still read, and every group that may have lost an
 entry, a term or a vote is reported, never silently shortened.
 """
 

@@ -1,7 +1,7 @@
 """`lognode import`: the rows of a file into a log, through one idempotent producer.
 
 With `--producer NAME` a row's number is its position in the file, so that what an earlier run of
-the same file has appended is a duplicate (ranges.md section 5).
+the same file has appended is a duplicate (docs/design/ranges.md#producers).
 """
 
 import asyncio

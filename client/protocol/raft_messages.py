@@ -14,7 +14,7 @@ from .kinds import Array, Binary, Column, Fault, Integer, Kind, Nullable, Row, V
 FINGERPRINT: Final = Binary(64)
 _COMMAND: Final = frozenset({b"\0", b"\1"})
 """The first byte of a command: of a client, or none at all. The library's other two, membership and
-version, never travel (raft.md 2.17, 2.18)."""
+version, never travel (holes 17 and 18)."""
 _first_byte: Final = itemgetter(slice(1))
 _NUMBER: Final = Integer()
 """Terms, indexes, epochs and rounds are counted up from 0."""
