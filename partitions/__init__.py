@@ -2,7 +2,8 @@
 
 `Metadata.apply` is the controller group's state machine; `metadata_state` what it holds, and
 `generation_commands` those of its commands by which ranges change. A change goes by seal, decide,
-install (ranges.md section 2), in two pure functions that the daemon and the simulator run alike:
+install (docs/design/ranges.md#seal-decide-install), in two pure functions that the daemon and the
+simulator run alike:
 `change.next_steps` says what the controller's leader commits next, given what members reported to
 `facts`, and `duties.duties` what a node has to do, given the metadata and what it has. `planner`
 says what should change at all: `leaving` which nodes replicas are to leave, `replacing` and

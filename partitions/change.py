@@ -23,11 +23,11 @@ from .shrinking import Small
 ALIVE_S = 3.0
 """A node heard from within this time is counted on."""
 LEAVE_OUT_AFTER_S = 2.0
-"""Members that are not prepared this long after the seal are not waited for (executions 1.7)."""
+"""Members that are not prepared this long after the seal are not waited for (x7)."""
 ABORT_AFTER_S = 60.0
 DONE_AFTER_S = 60.0
 """Members that have not installed this long after the decision are not waited for, and dead ones
-not even so long: they begin later, from a base of the new generation (executions 2.16)."""
+not even so long: they begin later, from a base of the new generation (x2.16)."""
 REPAIR_AGAIN_AFTER_S = 10.0
 """A range whose replicas break again and again is repaired no more often than this."""
 
@@ -70,7 +70,7 @@ def next_steps(
         here -= _broken_in(operation, facts)
         steps += next_commands(operation, told, now, here, old)
     if steps or leads_for_s < ALIVE_S:
-        return steps  # who is alive is not known yet (executions 2.23)
+        return steps  # who is alive is not known yet (x2.23)
     states = _node_states(metadata, facts, now, leads_for_s, dead_after_s)
     if states:
         return states
@@ -120,7 +120,7 @@ def _all_of(members: Mapping[Gid, Collection[int]]) -> set[int]:
 
 def _broken_in(operation: Operation, facts: Facts) -> set[int]:
     """Nodes whose replica of an output is damaged: it never takes part again in that generation
-    (executions 1.2), and is repaired into the next once this operation is over."""
+    (x2), and is repaired into the next once this operation is over."""
     outputs = {(output.range_id, output.generation) for output in operation.outputs}
     return {
         node
@@ -215,7 +215,7 @@ def next_commands(
     """What to commit next for an operation, given what its members reported.
 
     A range is not kept locked for a node that is not in `active`: a new member that is dead ends
-    the operation, an old one is not waited for (executions 1.25). `old` are the members of each
+    the operation, an old one is not waited for (x25). `old` are the members of each
     generation that ends.
     """
     number = operation.operation_id
@@ -262,7 +262,7 @@ def _decision(
 
     That is for new members: of the old ones most hold the sealed state, and the range serves
     nothing while the others fetch it. When a new one takes too long the old members begin the next
-    generation (executions 1.7), and of several inputs each goes on alone (1.25).
+    generation (x7), and of several inputs each goes on alone (x25).
     """
     number = operation.operation_id
     wanted = [set(output.members) for output in operation.outputs]
@@ -283,7 +283,7 @@ def _decision(
 def _agreed(facts: OperationFacts, gid: Gid, old: Collection[int]) -> Lineage | None:
     """How the generation ended, once a majority of its members says so, each from its own state.
 
-    One member alone may be wrong, and would hand its damage on (executions 1.6): what a member
+    One member alone may be wrong, and would hand its damage on (x6): what a member
     that is being repaired has fetched from another says nothing.
     """
     told = Counter(

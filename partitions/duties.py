@@ -3,7 +3,7 @@
 Whoever runs a node asks `duties` after every change and now and then, and does what it is told;
 each duty can be done twice, or broken off anywhere, without harm, and is asked for again until the
 metadata or what the node has is different. Seal, prepare, install and retire are told apart here
-(ranges.md section 2); how bytes move is the runner's.
+(docs/design/ranges.md#seal-decide-install); how bytes move is the runner's.
 """
 
 from collections.abc import Collection, Hashable, Mapping
@@ -50,7 +50,7 @@ class Local:
     damaged: Collection[Gid] = ()
     """Generations whose replica here takes no part any more."""
     marks: Mapping[int, int] = field(default_factory=dict)
-    """Per range the highest generation that was ever begun here (executions 1.3)."""
+    """Per range the highest generation that was ever begun here (x3)."""
     copied: Collection[tuple[int, Gid]] = ()
     """Operations and inputs for which `Copy` was done here."""
     prepared: Mapping[tuple[int, Gid], Lineage | None] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Begin:
     """Begin a generation here.
 
     Of `late` the parents are over and gone: it begins from any later base of the generation
-    itself, in which this node has had no part and is then a follower far behind (2.16).
+    itself, in which this node has had no part and is then a follower far behind (x2.16).
     """
 
     range_: Descriptor
@@ -122,7 +122,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """Install the leader's base, in the same generation (raft.md section 5)."""
+    """Install the leader's base, in the same generation (docs/design/ranges.md#bases)."""
 
     gid: Gid
 
@@ -153,7 +153,7 @@ class StandDown:
 @dataclass(frozen=True, slots=True)
 class Retire:
     """Free these generations: the metadata says positively that they are over, and what came of
-    them has begun here (2.17)."""
+    them has begun here (x2.17)."""
 
     gids: tuple[Gid, ...]
 
@@ -241,7 +241,7 @@ def _source(
     if held is not None and held.end == parent:
         return "recovered" if lost else "own"
     if held is not None and held.end is not None and same_end(held.end, parent):
-        # The same entries gave another state here (executions 1.6).
+        # The same entries gave another state here (x6).
         found.append(Damage(gid, "the state at the seal has another hash than its peers'"))
     return "peers"
 
@@ -287,7 +287,7 @@ def _seal_and_prepare(operation: Operation, local: Local, found: list[Duty]) -> 
             if held.leads:
                 found.append(Seal(gid, operation.operation_id))
         elif held.end is None:
-            found.append(Flush(gid))  # the tail always goes to a file (executions 1.8)
+            found.append(Flush(gid))  # the tail always goes to a file (x8)
         else:
             found.append(Tell(operation.operation_id, SEALED, held.end))
 

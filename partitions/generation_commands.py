@@ -1,7 +1,8 @@
 """Commands by which ranges change their generation, applied: planned or asked for, and carried on.
 
 Each looks at the command first and raises what it is refused for, with nothing changed. An
-operation holds its ranges from its beginning to its end (ranges.md section 2):
+operation holds its ranges from its beginning to its end
+(docs/design/ranges.md#seal-decide-install):
 
     PLAN, MOVE, SPLIT, MERGE -> PLANNED --SEALING--> SEALING --DECIDE--> DECIDED
                      RECOVER -----------------------> SEALING, from the start
@@ -42,7 +43,7 @@ def _plan(state: MetadataState, command: Command) -> Answer:
                 f"range {range_id} is at generation {range_.generation}, not {given}",
                 what="generation",
             )
-    next_generation = 1 + max(of_input for _, of_input in inputs)  # executions 1.26
+    next_generation = 1 + max(of_input for _, of_input in inputs)  # x26
     outputs = []
     for output in command["outputs"]:
         members = tuple(sorted(output["members"]))
@@ -161,7 +162,7 @@ def _sealing(state: MetadataState, command: Command) -> Answer:
 
 
 def _abort(state: MetadataState, command: Command) -> Answer:
-    """Only a PLANNED operation: after that the input may be sealed (executions 1.25)."""
+    """Only a PLANNED operation: after that the input may be sealed (x25)."""
     operation = state.operation(command["operation"], "PLANNED")
     _drop(state, operation, _number(command, "at_ms"))
     return {}
@@ -176,7 +177,7 @@ def _drop(state: MetadataState, operation: Operation, at_ms: int) -> None:
 
 def _apart(state: MetadataState, command: Command) -> Answer:
     """An operation on several ranges becomes one on each alone: whatever is sealed of them, or
-    is to be, goes on as it was in its next generation (executions 1.25)."""
+    is to be, goes on as it was in its next generation (x25)."""
     operation = state.operation(command["operation"], "SEALING")
     if len(operation.inputs) < 2:
         raise InvalidArgument("the operation has one range only", what="operation")
@@ -231,7 +232,7 @@ def _installed(state: MetadataState, command: Command) -> Answer:
 
 def _done(state: MetadataState, command: Command) -> Answer:
     """The members that have not installed are not waited for: they begin later, from a base
-    of the new generation (executions 2.16)."""
+    of the new generation (x2.16)."""
     operation = state.operation(command["operation"], "DECIDED")
     if not operation.is_held_by_majorities:
         raise InvalidArgument("an output is not held by most of its members", what="operation")

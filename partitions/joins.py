@@ -1,8 +1,8 @@
 """A merge: the one range that takes the place of two neighbours, or why they cannot be joined.
 
-It keeps the id of the left one; its generation is above both of theirs (executions 1.26), and no
-entry is copied (ranges.md section 2). The members are those of both, which have to be the same:
-moves make them so before.
+It keeps the id of the left one; its generation is above both of theirs (x26), and no
+entry is copied (docs/design/ranges.md#seal-decide-install). The members are those of both,
+which have to be the same: moves make them so before.
 """
 
 from collections.abc import Sequence

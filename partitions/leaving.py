@@ -3,7 +3,7 @@
 A node that is DRAINING hands its leads over first: then each range is without a leader for an
 election only, and moves with a leader that stays. A node that is DEAD may come back: its replicas
 are given to others only when it has been DEAD for `repair_after_s`, by the clock of the
-controller's leader, which starts anew with every leader (executions 2.23). One that is REMOVED
+controller's leader, which starts anew with every leader (x2.23). One that is REMOVED
 never comes back.
 """
 
@@ -12,7 +12,8 @@ from .metadata import Metadata
 from .replacing import Leave
 
 DEAD_AFTER_S = 10.0
-"""A node not heard from for this long is DEAD until it is heard again (ranges.md section 3)."""
+"""A node not heard from for this long is DEAD until it is heard again
+(docs/design/ranges.md#joining)."""
 LEADS_FIRST_S = 5.0
 """So long a draining node may take for its leads before replicas leave it all the same: under load
 a follower may never catch up, and a move ends the lead as well."""

@@ -1,7 +1,7 @@
 """Where one generation ends and the next begins: the same state, named by all that must agree.
 
 A generation's end is the state at its seal: index and term of that entry, the next seq, the last
-timestamp and the running hash (executions 1.6). These functions read it from the plain tables of
+timestamp and the running hash (x6). These functions read it from the plain tables of
 a durable base, so that whoever stores a base, on a disk or in a simulation, asks the same code.
 """
 

@@ -1,10 +1,10 @@
 """The metadata: the controller group's state machine.
 
 Every change is a command. A command is looked at first and refused with a reason, in which case
-nothing changes; what is accepted is checked against the invariants of ranges.md section 1 before
-the next one. `version` counts the changes. Commands of nodes, logs, producers and the controller's
-own members are applied here, those by which ranges change their generation in
-`generation_commands`; the records that both change are `metadata_state`.
+nothing changes; what is accepted is checked against the invariants of
+docs/design/ranges.md#metadata before the next one. `version` counts the changes. Commands of nodes,
+logs, producers and the controller's own members are applied here, those by which ranges change
+their generation in `generation_commands`; the records that both change are `metadata_state`.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -237,8 +237,8 @@ class MetadataState:
     def is_done(self, range_id: int, generation: int) -> bool:
         """Whether that generation's replicas may be deleted.
 
-        A member deletes nothing because it finds no range: it needs a positive record (executions
-        2.17). Of a range that there is, `done` is the record. Of a range that is gone, the record
+        A member deletes nothing because it finds no range: it needs a positive record (x2.17).
+        Of a range that there is, `done` is the record. Of a range that is gone, the record
         is its id: an image whose next id is higher knew the range, ids are never given twice, and
         an operation holds the ids of its ranges until it has ended.
         """

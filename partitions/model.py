@@ -38,7 +38,7 @@ class Span(NamedTuple):
 
 
 class Lineage(NamedTuple):
-    """Where a generation's state comes from: a sealed parent, exactly (executions 1.6)."""
+    """Where a generation's state comes from: a sealed parent, exactly (x6)."""
 
     range_id: int
     generation: int
@@ -68,7 +68,7 @@ class Descriptor:
 
     def fingerprint(self) -> bytes:
         """What both sides of a group's message must agree on: members and lineage before all
-        (executions 2.24). The state and the operation are not part of it, and where parents met
+        (x2.24). The state and the operation are not part of it, and where parents met
         follows from who they are."""
         told = (self.range_id, self.generation, self.log_id, self.span, self.members, self.lineage)
         packed: bytes = msgpack.packb(told)
@@ -193,7 +193,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A change of generations under way: seal, decide, install (ranges.md section 2)."""
+    """A change of generations under way (docs/design/ranges.md#seal-decide-install)."""
 
     operation_id: int
     kind: str

@@ -2,7 +2,7 @@
 
 A range, and the controller, grow to the largest odd number of members that the policy asks for
 and the ACTIVE nodes allow. One of which a member's replica is damaged goes on into its next
-generation with the same members: there the damaged one takes part again (executions 1.2). Members
+generation with the same members: there the damaged one takes part again (x2). Members
 whose nodes are gone, or drain, are replaced.
 """
 

@@ -5,7 +5,7 @@ or below a key's logical snapshot. `cleanup=compact` keeps of each key the last 
 two exclude each other: retention would remove the very entry that compaction promises to keep.
 
 Apply never reads a policy. The leader of a range does, and proposes what follows from it
-(executions 2.22).
+(x2.22).
 """
 
 from collections.abc import Mapping

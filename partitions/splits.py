@@ -1,7 +1,7 @@
 """A split: the two ranges that take the place of one, or why they cannot.
 
 The left child keeps the range's id, the right one gets a new id; both are one generation later and
-have the members of the parent, whose files they share (ranges.md section 2).
+have the members of the parent, whose files they share (docs/design/ranges.md#seal-decide-install).
 """
 
 from ..client import limits

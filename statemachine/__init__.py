@@ -12,7 +12,7 @@ read through `reads`. The caller
     `flushed`; a crash between two of these steps loses nothing and leaves at most a file that
     nobody names;
 3.  at start restores from the base in meta and applies the log above it again, up to the
-    recovered commit index and not beyond (executions 1.15);
+    recovered commit index and not beyond (x15);
 4.  calls everything of one replica from one thread.
 
 Modules: `commands` what an entry may say; `admission` what a leader checks before it proposes;

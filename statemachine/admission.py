@@ -18,7 +18,7 @@ SenderCheck = Callable[[Batch], None]
 def admit(
     data: bytes | PackedBatch, start: bytes, end: bytes | None, check: SenderCheck | None = None
 ) -> Batch:
-    """Decode every column and check every limit and the range's span (executions 1.22).
+    """Decode every column and check every limit and the range's span (x22).
 
     `check` raises Unauthorized for what the sender may not have in a batch; None: it may anything.
     Raises LimitExceeded, InvalidArgument, CorruptData, GenerationMismatch or Unauthorized; nothing

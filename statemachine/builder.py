@@ -1,7 +1,7 @@
 """The builder process: it makes segments so that the event loop's process does not have to.
 
 py-lmdb takes the GIL per item, and sorting a million keys takes a second; in a thread either
-would stall every append (decision 5 of the design). The child is spawned by `python -m`, speaks
+would stall every append (decision 5). The child is spawned by `python -m`, speaks
 length-prefixed msgpack on its pipes, opens no file of the node's but the one it writes, and ends
 when its standard input does, which is when the node ends, however it ends. It gives way to the
 node (`background`).

@@ -1,7 +1,7 @@
 """The chains of a manifest: rows that follow each other in seq, span by span.
 
 A range that never came of a merge is one chain. After a merge the rows of one parent have seqs that
-have nothing to do with the other's (executions 1.12): where their clips begin and end, a read in
+have nothing to do with the other's (x12): where their clips begin and end, a read in
 the order of seq, a seq for a timestamp and a floor of retention end too. Of every key the rows
 whose clips have it rise in seq, in the order of the manifest.
 

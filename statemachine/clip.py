@@ -1,8 +1,8 @@
 """What a child of a split begins with: of its parent's last base what concerns its keys.
 
-No entry is copied (ranges.md section 2). A child's manifest names the parent's files, so that they
-also hold keys of its neighbours: `Held` and whoever reads from it keep these out, and a merge of
-segments drops them. `unite` is the way back.
+No entry is copied (docs/design/ranges.md#seal-decide-install). A child's manifest names the
+parent's files, so that they also hold keys of its neighbours: `Held` and whoever reads from it keep
+these out, and a merge of segments drops them. `unite` is the way back.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ def clipped(base: Base, start: bytes, end: bytes | None) -> Base:
     all of them says nothing any more, and goes; another is cut to them. Of the tables only the
     removal state is cut: floors, marks and leases are of keys. All others are as the parent has
     them, those too that this function has never heard of: what a child has too much of does no harm
-    (of producers ranges.md section 5 says so), what it has too little of is lost. A table that is
-    kept per key and is to be cut has to be named here.
+    (of producers docs/design/ranges.md#producers says so), what it has too little of is lost. A
+    table that is kept per key and is to be cut has to be named here.
 
     Pure, and the same on every replica for the same base. The parent's tables are shared, not
     copied: nobody changes those of a base.

@@ -1,8 +1,8 @@
 """What a Raft entry of a range may say: a type byte 0 for the engine, then a msgpack array.
 
 `[kind, timestamp_ms, payload]`; the timestamp is the leader's clock, and apply takes the larger
-of it and the last one (executions 2.21). Everything that apply reads is in here or in the state
-that earlier entries left, never in configuration or in the metadata image (2.22).
+of it and the last one (x2.21). Everything that apply reads is in here or in the state
+that earlier entries left, never in configuration or in the metadata image (x2.22).
 """
 
 import struct
@@ -23,13 +23,13 @@ SEAL: Final = 2
 RETIRE_PRODUCERS: Final = 3
 """payload: array of producer ids whose rows may go: closed with all settled, or unused 24 h."""
 FENCE: Final = 4
-"""payload: [producer id, epoch, token]: a named producer was opened (executions 1.27)."""
+"""payload: [producer id, epoch, token]: a named producer was opened (x27)."""
 FREEZE: Final = 5
 """payload: nil. Every member begins a new memtable at exactly this index, so that all build the
 same segments, byte for byte."""
 TRIM_SPANS: Final = 6
 """payload: array of [start, end or nil, before seq], at most `removal_keys_max`: retention, per
-lineage span (1.12)."""
+lineage span (x12)."""
 TRIM_KEYS: Final = 7
 """payload: array of [key, before seq], at most `removal_keys_max`."""
 DELETE_KEYS: Final = 8
@@ -38,7 +38,7 @@ COMPACT_TO: Final = 9
 """payload: [start, end or nil, before seq, mode, delete retention in ms]; see COMPACT, SNAPSHOT."""
 TAKE_LEASE: Final = 10
 """payload: [lease, start, end or nil, through seq, expires ms]: what is visible now in the span up
-to that seq stays readable until then, by log time (1.14). The same lease again renews it."""
+to that seq stays readable until then, by log time (x14). The same lease again renews it."""
 RELEASE_LEASE: Final = 11
 """payload: [lease]: on all of the range's keys, also where parents of a merge had it each."""
 RENEW_LEASE: Final = 12

@@ -1,6 +1,6 @@
 """Leases: what a reader was promised stays readable for a while, whatever is removed meanwhile.
 
-A lease is a replicated row (executions 1.14). Removal commands are recorded at once and show in
+A lease is a replicated row (x14). Removal commands are recorded at once and show in
 every other read; what they hide from a lease's view stays in the files until the lease ends, by
 log time, on every replica at the same entry of the log.
 

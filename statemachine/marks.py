@@ -31,7 +31,7 @@ class Marks:
     """What is removed of spans of keys. Never changed, only replaced.
 
     Kept per lineage span: the seqs of ranges that were merged have nothing to do with each other
-    (executions 1.12).
+    (x12).
     """
 
     trims: Steps[int] = field(default_factory=lambda: Steps([b""], [0]))
@@ -88,7 +88,7 @@ class View:
     when its view began.
 
     Of each key that is a run of entries to the end of the view. It follows from these rows and
-    from the key's own entries, never from which files a replica has merged (executions 1.13):
+    from the key's own entries, never from which files a replica has merged (x13):
     what decides where the run begins is never dropped while there is something below it.
     """
 

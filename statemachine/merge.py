@@ -4,7 +4,7 @@ The inputs are read side by side, a block of each at a time. What lies below the
 last keys is complete: it is joined, sorted by C code (stable, so that each key's entries stay in
 the order of seq) and handed on. The key at that bound may fill blocks without end, and is copied
 by itself, first its numbers and then its values. What nobody may see and what lies outside the
-range's span (executions 1.8) falls out; what stays keeps its seq (promise S6). The same inputs
+range's span (x8) falls out; what stays keeps its seq (promise S6). The same inputs
 and rules give the same bytes, whoever merges.
 
 Memory: a few blocks of each input, and four bytes an entry for the order of seq.

@@ -2,7 +2,7 @@
 
 Identity, descriptors, manifests, applied indexes and tables live here. A transaction is atomic
 and durable when `commit` returns; every row carries a crc32c over its key and its value, so that
-a flipped bit is found and not believed (promise S12, executions 1.28).
+a flipped bit is found and not believed (promise S12, x28).
 """
 
 import os

@@ -1,4 +1,6 @@
-"""Idempotence: what a range remembers of the producers that wrote to it (ranges.md section 5).
+"""Idempotence: what a range remembers of the producers that wrote to it.
+
+The rules are those of docs/design/ranges.md#producers.
 
 A producer numbers its records 1, 2, 3... over all ranges. A range keeps the numbers that it
 applied at or above `low`, the producer's smallest number not settled, since anything below can
@@ -46,8 +48,8 @@ def _keys(numbers: Sequence[int]) -> Sequence[int]:
 class Elder(NamedTuple):
     """What a range knew of a producer under an older epoch than its neighbour when the two were
     merged. It holds for its own keys alone, as it would if the range had learned of the newer epoch
-    before: a record of these keys that it knows is a duplicate (executions 1.10), and of the
-    others nothing is below its `low` (1.9)."""
+    before: a record of these keys that it knows is a duplicate (x10), and of the
+    others nothing is below its `low` (x9)."""
 
     start: bytes
     end: bytes | None
@@ -192,7 +194,7 @@ def united_rows(left: Table, right: Table) -> Table:
     """The tables of two neighbours that are merged, as one.
 
     Of a producer that both know under one epoch, what either applied was applied, and what is
-    settled in one is settled. Else the row of the higher epoch stays (executions 1.9), and what the
+    settled in one is settled. Else the row of the higher epoch stays (x9), and what the
     other range knew holds on for its own keys: an opening that raises the epoch range by range may
     have come to one of the two alone.
     """
@@ -330,7 +332,7 @@ class Producers:
     ) -> LognodeError | None:
         """A named producer was opened: older epochs are refused from now on.
 
-        The row's numbers stay: a resumed import goes on in the same numbering (executions 1.10).
+        The row's numbers stay: a resumed import goes on in the same numbering (x10).
         An error: the table is full.
         """
         full = None if producer in self.rows else self._full()
@@ -349,7 +351,7 @@ class Producers:
             self.remembered -= 0 if row is None else row.count
 
     def to_wire(self) -> dict[int, list[Any]]:
-        """The table as meta stores it: a copy, of this very moment (executions 1.16)."""
+        """The table as meta stores it: a copy, of this very moment (x16)."""
         return {producer: row.to_wire() for producer, row in self.rows.items()}
 
     @classmethod

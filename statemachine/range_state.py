@@ -1,8 +1,8 @@
 """The state machine of a range: committed entries in, replies and an index out.
 
 `apply` is deterministic: the same entries give the same state, seqs and replies on every replica,
-whatever its files, clock or configuration (executions 2.22). A batch that cannot be applied is
-refused in the same way everywhere, and never stops a replica (1.22).
+whatever its files, clock or configuration (x2.22). A batch that cannot be applied is
+refused in the same way everywhere, and never stops a replica (x22).
 """
 
 from collections import deque
@@ -98,7 +98,7 @@ class Sources(Sequence[Source]):
 
 @dataclass(slots=True)
 class Frozen:
-    """A memtable on its way to a segment, with the tables of exactly its last index (1.16)."""
+    """A memtable on its way to a segment, with the tables of exactly its last index (x16)."""
 
     memtable: Memtable
     applied_index: int
@@ -199,7 +199,7 @@ class RangeState(BandReads):
         )  # fmt: skip
         self.applied_index, self.applied_term = index, term
         if self.sealed is not None:
-            return Applied(self._void(command))  # entries after the seal are void (2.16)
+            return Applied(self._void(command))  # entries after the seal are void (x2.16)
         digest = blake2b(self.state_hash, digest_size=_HASH_BYTES)
         digest.update(b"%d %d " % (index, term))
         digest.update(command)
@@ -262,7 +262,7 @@ class RangeState(BandReads):
     def _apply_batch(self, batch: Batch, data: bytes, touched: list[bytes]) -> Reply:
         least, greatest = min(batch.keys, default=b""), max(batch.keys, default=b"")
         if not least or max(map(len, batch.keys)) > limits.key_bytes_max:
-            # A leader takes neither, and no segment could be built of them (1.22).
+            # A leader takes neither, and no segment could be built of them (x22).
             return _refusal(CorruptData("a batch without records, or with a key of a bad length"))
         if least < self.start or (self.end is not None and greatest >= self.end):
             return _refusal(GenerationMismatch("a key outside the range's span", ranges=[]))
@@ -382,7 +382,7 @@ class RangeState(BandReads):
     @property
     def effective(self) -> tuple[int, int]:
         """Index and term of the last entry that counts: what comes after the seal is void, so
-        that every base of an ended generation is one at exactly its end (executions 1.8, 2.16)."""
+        that every base of an ended generation is one at exactly its end (x8, x2.16)."""
         if self.sealed is not None:
             return self.sealed.final_index, self.sealed.final_term
         return self.applied_index, self.applied_term

@@ -182,7 +182,7 @@ class Removal:
     # In tables.
 
     def to_wire(self, log_ms: int) -> dict[str, Any]:
-        """As tables at this log time have it: a copy, of this very moment (executions 1.16)."""
+        """As tables at this log time have it: a copy, of this very moment (x16)."""
         leases = [lease.to_wire() for lease in self.leases.values() if lease.lives(log_ms)]
         return {"floors": dict(self.floors), "marks": self.marks.to_wire(), "leases": leases}
 

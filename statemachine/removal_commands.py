@@ -2,7 +2,7 @@
 
 Bounds come with the commands, and are held by apply too: no seq beyond the range's end is removed,
 so that what comes later is never hidden, and no key or span beyond the range's own. Log time is
-that of the log, whose clock never goes back (executions 2.21).
+that of the log, whose clock never goes back (x2.21).
 """
 
 from typing import Any, Final

@@ -8,7 +8,7 @@
     values  joined; zstandard with or without the segment's dictionary, or as they are
 
 The first key of the next block brackets what the block may be asked for, with its own first key,
-so that an index page that lies is found out (executions 1.28). A key's prefix is left to
+so that an index page that lies is found out (x28). A key's prefix is left to
 zstandard: keys that share one lie side by side.
 """
 

@@ -116,7 +116,7 @@ class Segment:
     """An open segment. Raises CorruptData wherever the file is not what it should be.
 
     Every lookup is checked against what the blocks say of themselves and of the block after them:
-    the index and the pages of LMDB have no checksum of their own (executions 1.28).
+    the index and the pages of LMDB have no checksum of their own (x28).
     """
 
     def __init__(

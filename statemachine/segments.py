@@ -33,7 +33,7 @@ class SegmentStore:
 
     An environment may be open once in a process, so everybody shares the one handle. LMDB trusts
     its pages: a damaged one can end the process. So no file is opened that this process has not
-    hashed once, or made (executions 1.28), nor any whose pages were not walked just before. The
+    hashed once, or made (x28), nor any whose pages were not walked just before. The
     first open does that, 0.7 s a GB; on the event loop `on_hand` has it say so instead, and a
     thread calls `prepare`.
 

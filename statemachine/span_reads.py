@@ -6,7 +6,7 @@ shared since a split may hold it; nor is what a segment holds beyond its row's c
 The seqs of ranges that were merged have nothing to do with each other. A read in the order of seq
 has as many of the keys asked for, from the first on, as can be read in one pass, and says up to
 which; the caller then asks for the others. From the merged range's first next_seq on there is
-nothing to be told apart (executions 2.20).
+nothing to be told apart (x2.20).
 
 A page may be short or empty with `more` set: the caller comes back after it has let others run,
 since blocks have to be decoded, and the beginnings of keys' histories found, first.
@@ -194,7 +194,7 @@ class SpanReads(Reads):
         are asked for by themselves.
 
         Timestamps never decrease within a chain, so the answer holds for every key of it
-        (executions 2.21). Of what is removed a replica may have more or less left, so that replicas
+        (x2.21). Of what is removed a replica may have more or less left, so that replicas
         may name different seqs, between which there is nothing to be seen.
         """
         start, end = self.within(start_key, end_key)

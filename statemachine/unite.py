@@ -1,8 +1,8 @@
 """What the range begins with that comes of a merge of neighbours: their last bases, made one.
 
-No entry is copied or numbered anew (ranges.md section 2, promise S6). The parents' seqs have
-nothing to do with each other, so that each parent's rows of the manifest keep its span (`chains`).
-It undoes what `clip` does.
+No entry is copied or numbered anew (docs/design/ranges.md#seal-decide-install, promise S6). The
+parents' seqs have nothing to do with each other, so that each parent's rows of the manifest keep
+its span (`chains`). It undoes what `clip` does.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,7 +42,7 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
     The manifest has all their rows, clipped to their spans. What both sides of a border have of one
     file since a split is one row again, so that a merge undoes a split. Seqs go on behind the
     largest, log time behind the latest. Floors, marks and leases stay those of each parent's keys
-    (executions 1.12, 1.14), and of producers the row is as executions 1.9 and 1.10 want it. What
+    (x12, x14), and of producers the row is as x9 and x10 want it. What
     comes of it may be beyond a limit, of producers or spans, say: nothing is dropped for that, the
     range only takes no more of it.
 

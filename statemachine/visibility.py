@@ -6,7 +6,7 @@ begins there: it replays the commands after it, whose conditions need what was v
 A key's visible entries are a run to its end. Where the run begins may be decided by an entry: the
 last one below a compaction mark, or the newest logical snapshot below another. Files merged apart
 from those that hold older entries of the key must keep that entry even where nobody sees it, an
-expired tombstone say: else the older ones would show again (executions 1.13).
+expired tombstone say: else the older ones would show again (x13).
 """
 
 from bisect import bisect_left, bisect_right
