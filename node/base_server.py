@@ -1,7 +1,7 @@
-"""Giving a base to a peer: what it consists of, and pieces of its files (raft.md section 5).
+"""Giving a base to a peer (docs/design/ranges.md#bases): what a base is, and pieces of its files.
 
 What a peer is fetching stays: a lease, renewed by each piece that it takes, keeps every file of
-the base it was told of, and the log behind it, with which it goes on afterwards (executions 2.18).
+the base it was told of, and the log behind it, with which it goes on afterwards (x2.18).
 """
 
 import asyncio

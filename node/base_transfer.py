@@ -2,9 +2,10 @@
 
 A base comes in pieces (see `base_pieces`). Files are immutable and named by the SHA-256 of their
 content. So a fetch goes on where it broke off, after a restart of either side too, and from
-whichever peer; and what came is verified as a whole before it is taken over (raft.md section 5).
+whichever peer; and what came is verified as a whole before it is taken over
+(docs/design/ranges.md#bases).
 Files travel on a connection of their own: whatever their size, no Raft frame waits behind them
-(executions 2.18).
+(x2.18).
 """
 
 import asyncio

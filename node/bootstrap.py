@@ -8,8 +8,7 @@ all the others in rounds; `decide` says what follows from a round:
     A founder that lost its disk, or comes up where its volume is not mounted, hears of the cluster
     that it founded before, and joins that.
 3.  A node that is about to join stores which cluster first, and tells it. It may have been taken in
-    by a founder that is lost since: until that is cleared up nobody founds another (executions
-    1.24).
+    by a founder that is lost since: until that is cleared up nobody founds another (x24).
 """
 
 import asyncio

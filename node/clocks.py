@@ -2,7 +2,7 @@
 
 Raft messages carry their sender's wall clock. A leader whose clock is far from the median of what
 it hears clamps its stamps to that median, so that a clock that jumped two days expires nothing
-(executions 1.11). Order never depends on it: apply takes the larger of a stamp and the last one.
+(x11). Order never depends on it: apply takes the larger of a stamp and the last one.
 """
 
 import time
@@ -65,7 +65,7 @@ class Clocks:
 
     def is_agreed(self) -> bool:
         """Whether the own clock is within 60 s of whatever could be the median: enough to remove
-        entries by their age. Of two clocks that differ, neither is (executions 1.11)."""
+        entries by their age. Of two clocks that differ, neither is (x11)."""
         return all(abs(median) <= tolerance_ms for median in _medians(self._offsets_ms()))
 
     def _offsets_ms(self) -> list[int]:

@@ -1,6 +1,6 @@
 """The controller's next generation: begun by who applied the last record, pushed to the others.
 
-The last record of a generation names the members of the next (executions 1.29). Whoever has
+The last record of a generation names the members of the next (x29). Whoever has
 applied it holds the state in which the next one begins, stores it, starts, and pushes it to every
 other member until each has it; only then does the old generation go. Who is no member of the next
 pushes it too: it may be the only one that holds it. Its own replica goes when it hears from the

@@ -110,7 +110,7 @@ class ControllerReplica(Replica):
         return self.metadata.rehearse(self.applied_index + 1, self.applied_term, decoded)
 
     async def ready(self, *, timeout_s: float = 5.0) -> None:
-        """Return when this member leads, with a quorum that says so (executions 1.29)."""
+        """Return when this member leads, with a quorum that says so (x29)."""
         if not self.leads:
             raise self.not_leader()
         try:

@@ -175,7 +175,7 @@ class Node:
         self._parts.callback(self._sync.close)
         self._files = SyncThread("lognode-files", on_failure=self._fail)
         self._parts.callback(self._files.close)
-        self._meta.sync()  # what a killed predecessor left in the page cache (executions 1.4)
+        self._meta.sync()  # what a killed predecessor left in the page cache (x4)
         self._directory.sync()
         check_not_refused(self._meta)
         await self._become_somebody()

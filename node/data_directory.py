@@ -48,7 +48,7 @@ class DirectoryInUse(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this node is. The boot counter rises at every start, durably (executions 2.24)."""
+    """Who this node is. The boot counter rises at every start, durably (x2.24)."""
 
     cluster_id: str
     node_id: int
@@ -153,7 +153,7 @@ class DataDirectory:
 
     def check_fresh(self) -> None:
         """Raise CorruptData for a directory that has no identity but a WAL: what it promised, and
-        to whom, is lost, and nothing may begin on top of it (executions 1.2)."""
+        to whom, is lost, and nothing may begin on top of it (x2)."""
         if any(self.wal.iterdir()):
             raise CorruptData(
                 f"{self.root} holds a write-ahead log and no identity: meta.mdb is lost; bring it "

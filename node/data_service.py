@@ -1,7 +1,7 @@
 """The data protocol's operations: what each request does, without sockets.
 
 Every request names (range, generation): an exact match is served, anything else is refused with
-what this node knows, so that the client can go where it should (ranges.md section 6).
+what this node knows, so that the client can go where it should (docs/design/ranges.md#routing).
 """
 
 import asyncio
@@ -199,7 +199,7 @@ class DataService:
     # Producers.
 
     async def fence(self, body: Body) -> Body:
-        """Refuse lower epochs of a producer in this range from now on (executions 1.27)."""
+        """Refuse lower epochs of a producer in this range from now on (x27)."""
         replica = self.find(body)
         payload = [body["id"], body["epoch"], body["epoch"]]
         reply = await replica.propose_and_wait(commands.FENCE, payload)
@@ -260,7 +260,7 @@ class DataService:
         self._check_runs(replica)
 
     async def _reach(self, replica: RangeReplica, index: int) -> None:
-        """Wait until the replica has what the session has seen (S7, executions 2.19)."""
+        """Wait until the replica has what the session has seen (S7, x2.19)."""
         try:
             async with asyncio.timeout(_LAG_WAIT_S):
                 await replica.wait_applied(index)

@@ -4,7 +4,7 @@ The leader keeps what is to be proposed, waits until the follower has its whole 
 tells it to stand for election at once (Ongaro's thesis, 3.10). Clients wait for one election round
 instead of a timeout: what was kept is refused with the new leader's name as soon as that is known.
 When the follower does not get there in time the leader goes on as before, and tries again later;
-under load a follower is never at the end of the log unless the leader pauses (executions 2.8).
+under load a follower is never at the end of the log unless the leader pauses (x2.8).
 """
 
 import asyncio

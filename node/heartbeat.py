@@ -2,8 +2,8 @@
 
 The request names the image that the node has and waits at the leader until there is a newer one,
 or half a second. The answer carries the first page of what has changed since, and who leads what.
-The request carries what the node itself leads. None of this is needed for safety (ranges.md
-section 1).
+The request carries what the node itself leads. None of this is needed for safety
+(docs/design/ranges.md#metadata).
 """
 
 import asyncio
@@ -187,7 +187,7 @@ class Heartbeat:
 
     def _next_to_ask(self) -> int | None:
         """While nobody is known to lead: the controller's members and, since they may be others by
-        now, every other node (executions 1.29), in turn."""
+        now, every other node (x29), in turn."""
         metadata = self._view.metadata
         others = [
             node.node_id

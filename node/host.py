@@ -1,8 +1,8 @@
 """The replicas of a node: recovered at start, created, sealed, retired; and nothing twice.
 
 What keeps an old member from harm is here: `mark` never lets a generation be created at or below
-one that was started before (executions 1.3), `started` and the WAL's group must both be there or
-the replica is damaged (1.2), and a base is in meta before its replica takes part.
+one that was started before (x3), `started` and the WAL's group must both be there or
+the replica is damaged (x2), and a base is in meta before its replica takes part.
 """
 
 import asyncio
@@ -183,7 +183,7 @@ class Host:
             return None
         if raft_log.term_at(applied[0]) != applied[1]:
             # A base was installed, and the crash came before the log was reset to it (x15,
-            # 2.10). The log may also hold an entry of another term there, that never committed.
+            # x2.10). The log may also hold an entry of another term there, that never committed.
             raft_log.reset(*applied)
         raft_log.set_commit(applied[0])
         return raft_log
@@ -207,7 +207,7 @@ class Host:
         """What is wrong with which file of the base.
 
         After a stop that was not orderly those are hashed that never were since they were made
-        (executions 1.28): what the kernel had not written when the machine died is not always
+        (x28): what the kernel had not written when the machine died is not always
         zero bytes.
         """
         bad = {}
@@ -231,7 +231,7 @@ class Host:
 
     def damage(self, replica: Replica, error: CorruptData) -> None:
         """The replica's own data is not what it was: it serves and votes no more in this
-        generation, after a restart neither (S12, executions 1.2). The others here go on."""
+        generation, after a restart neither (S12, x2). The others here go on."""
         gid = replica.gid
         replica.stop()
         if self.groups.get(gid) is not replica:
@@ -346,7 +346,7 @@ class Host:
         """Begin a generation here from a base whose files are in the store.
 
         None when this generation, or a later one, was started here before; or when the WAL knows
-        of a part in it that meta does not: it is damaged from the start (executions 1.2).
+        of a part in it that meta does not: it is damaged from the start (x2).
         """
         gid = GroupId(descriptor.range_id, descriptor.generation)
         if gid in self.groups or self.marks.get(gid.range_id, 0) >= gid.generation:
@@ -408,7 +408,7 @@ class Host:
         """Go on from a later base of the same generation: the log had been cut too far.
 
         Meta first, then the log: a start in between finds the base and resets the log to it
-        (executions 2.10). Term and vote stay. Raises Unavailable when the replica has ended.
+        (x2.10). Term and vote stay. Raises Unavailable when the replica has ended.
         """
         self._end_to_go_on(replica)
         row = {**rows.replica_row(replica.descriptor, base), "installed": True}
@@ -441,7 +441,7 @@ class Host:
         generation, which it leads at once, to seal it; it serves nobody.
 
         The row first: from then on it shares no descriptor with the other members, so that
-        neither side takes a message of the other, after a restart neither (executions 2.24).
+        neither side takes a message of the other, after a restart neither (x2.24).
         Nothing is committed alone before that. Raises Unavailable when the replica has ended.
         """
         gid, key, raft_log = replica.gid, rows.replica_key(replica.gid), replica.raft_log

@@ -15,7 +15,7 @@ from .view import View
 
 Source = Literal["newest", "known"]
 NEWEST: Final = "newest"
-"""The image of the controller's leader, confirmed by a quorum round (executions 1.29)."""
+"""The image of the controller's leader, confirmed by a quorum round (x29)."""
 KNOWN: Final = "known"
 """The image of the node that is asked: committed, and maybe no longer the newest."""
 _PAGE_TIMEOUT_S: Final = 5.0

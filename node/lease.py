@@ -1,7 +1,7 @@
 """Leases on a range, for whoever reads a snapshot: taken, renewed and released by its leader.
 
 What a lease holds is said by `statemachine/leases.py`; it is a command like any other removal, so
-that every member holds the same from the same entry of the log on (executions 1.14).
+that every member holds the same from the same entry of the log on (x14).
 """
 
 from collections import Counter

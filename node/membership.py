@@ -3,9 +3,9 @@
 Each start has a boot number, one higher and durable, and a random process number. The controller
 takes a later boot and refuses an older one, or the same one of another process: that is a data
 directory which was copied or restored. A directory that was refused stays refused, since starting
-it again and again would raise its boot past the true one's (executions 2.24). A process that sees
-a later one registered in its place ends: it is fenced (ranges.md section 3). So does one whose node
-was removed.
+it again and again would raise its boot past the true one's (x2.24). A process that sees
+a later one registered in its place ends: it is fenced
+(docs/design/ranges.md#joining). So does one whose node was removed.
 """
 
 import asyncio

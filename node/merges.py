@@ -6,7 +6,7 @@ more. So members with the same files reach the same files. The order is that of 
 as in `flush`: the new file is durable before the one meta transaction in which it takes the place
 of its inputs, and only then do these go, as far as nobody else names or fetches them. A crash
 between two of these steps leaves a file that nobody names. Nothing that a reader can see changes
-(executions 1.13).
+(x13).
 """
 
 import asyncio

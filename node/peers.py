@@ -3,7 +3,7 @@
 What this node says to a peer leaves on the connection that it dialled; what the peer says arrives
 on the peer's own. So each direction can fail, and be made to fail, alone. While a peer's unsent
 bytes exceed the window no group sends it more than heartbeats: the leader's memory for a slow
-follower is bounded (promise L3, raft.md 2.26). The link keeps its epoch meanwhile. Were it a new
+follower is bounded (promise L3, hole 26). The link keeps its epoch meanwhile. Were it a new
 one, the acks of what is on its way would not count, all of it would be sent again, the window
 would be full again, and the follower would never catch up.
 """

@@ -1,6 +1,6 @@
 """When producers were last used, by the leader's monotonic clock, to retire rows that nobody needs.
 
-Wall clocks jump; a row that went too early would let a retry be stored twice (executions 1.11). So
+Wall clocks jump; a row that went too early would let a retry be stored twice (x11). So
 only the leader counts, from when it began to lead, and what it finds is a replicated command.
 
 The leader also knows who brought which producers: what one principal may bring is bounded, so that

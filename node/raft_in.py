@@ -4,7 +4,7 @@ A frame carries the messages of all groups, rounds of read confirmations and ans
 sender's boot and its wall clock. Each message
 names its generation and the fingerprint of its descriptor (members and lineage): what differs is
 dropped. So is everything of a process that a later boot of the same node has replaced, which is
-what a copied data directory looks like (executions 2.24).
+what a copied data directory looks like (x2.24).
 """
 
 import logging

@@ -315,7 +315,7 @@ class RangeReplica(Replica):
         return True
 
     def retire_unused_producers(self) -> None:
-        """As leader, propose that rows unused for 24 h go (executions 1.11)."""
+        """As leader, propose that rows unused for 24 h go (x11)."""
         if self.leads and not self.resigning and not self.is_sealed:
             unused = self._producer_use.unused(self.state.producers.rows)
             if unused:

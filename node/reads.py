@@ -217,7 +217,7 @@ async def layout(replica: RangeReplica, body: Body) -> Body:
 
 
 async def producer_number(replica: RangeReplica, body: Body) -> Body:
-    """Whether a producer's number was applied here, and its seq (executions 1.17)."""
+    """Whether a producer's number was applied here, and its seq (x17)."""
     row = replica.state.producers.rows.get(body["producer"])
     number = body["number"]
     seq = None if row is None else row.seq_of(number)

@@ -323,7 +323,7 @@ class Replica:
 
     @property
     def leader_hint(self) -> int | None:
-        """The leader as told to clients: none whose node is missing (executions 2.27)."""
+        """The leader as told to clients: none whose node is missing (x2.27)."""
         leader, liveness = self.leader, self.services.liveness
         if leader is None or leader == self.services.node_id:
             return None

@@ -1,9 +1,9 @@
 """What a log's policy asks to be removed: pure decisions, which a leader proposes.
 
 Replicas agree on what is visible because every removal is a command of the range's own log
-(storage.md section 5). The leader decides by what it holds: in whole segments, so that their files
-can go, and per lineage span, since the seqs of spans that were merged have nothing to do with each
-other (executions 1.12). A bound on bytes is one of the whole range: what is oldest in time goes
+(docs/design.md#removal). The leader decides by what it holds: in whole segments, so that their
+files can go, and per lineage span, since the seqs of spans that were merged have nothing to do with
+each other (x12). A bound on bytes is one of the whole range: what is oldest in time goes
 first, whichever span it is of. Deciding twice, or by an old manifest, is harmless: a floor never
 falls.
 """

@@ -43,7 +43,7 @@ class Rounds:
     """Drives the WAL from the event loop.
 
     `on_synced` gets the groups that a finished round touched; `on_failure` the error of a write
-    or sync that failed, or a bug, after which the process must end (raft.md 2.12). `on_file_begun`
+    or sync that failed, or a bug, after which the process must end (hole 12). `on_file_begun`
     is called after a round that began a WAL file.
     """
 
@@ -185,7 +185,7 @@ class Rounds:
             self._mark_when_idle()
 
     def _mark_when_idle(self) -> None:
-        # Within a second of the last sync its round is repeated as synced (executions 1.5).
+        # Within a second of the last sync its round is repeated as synced (x5).
         if self._idle_mark is not None:
             self._idle_mark.cancel()
         loop = asyncio.get_running_loop()

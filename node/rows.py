@@ -3,7 +3,7 @@
 identity                        cluster, node, incarnation, boot
 replica/<range>/<generation>    descriptor, base, damaged: a replica that was started here;
                                 installed: the base came from a peer, its log may end below it
-mark/<range>                    the highest generation ever started here (executions 1.3)
+mark/<range>                    the highest generation ever started here (x3)
 controller/<generation>         descriptor, applied, damaged, installed: as for a range; version
                                 and number of the rows that hold its metadata
 metadata/<generation>/...       those rows: a bucket of records each (`image_rows`)

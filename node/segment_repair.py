@@ -1,7 +1,7 @@
 """A damaged segment is mended in place: the same file, by its content id, comes from a peer.
 
 Segments are derived from the log, so that a replica whose WAL is whole may get one anew and stay
-in its generation (executions 1.2). Until the file is there nothing of it is served: reads of it go
+in its generation (x2). Until the file is there nothing of it is served: reads of it go
 to other members. A replica that needs it to apply an entry, or to start, waits for it, and then
 goes on from its last durable base, as after a start. Where no other member has that very file the
 replica is damaged, and rebuilt into the next generation.

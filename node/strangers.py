@@ -1,7 +1,7 @@
 """Nodes and clients of another cluster that ask this node for that cluster.
 
 A founder whose volume was not mounted comes up empty, and founds a cluster anew at an address that
-others know by the first cluster. Such a founder must not go on (executions 1.24). But anybody can
+others know by the first cluster. Such a founder must not go on (x24). But anybody can
 name a cluster in a hello. So only a node that has proved itself is believed, by the secret or the
 certificate that the nodes of one cluster share. A hello without proof is refused, and costs a line
 in the log at most every ten seconds. Without a secret and without TLS nobody can prove anything,

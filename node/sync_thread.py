@@ -1,7 +1,7 @@
 """The two threads that wait for disks: one for WAL rounds, one for meta and finished files.
 
 They sleep in pwritev, fdatasync and LMDB's commit, which release the GIL, so they never compete
-with the event loop (decision 5 of the design). Everything that must be durable before a message
+with the event loop (decision 5). Everything that must be durable before a message
 leaves goes through one of them. Each does its work in the order submitted; between the two there is
 no order but that of who waits for a future. A meta transaction or the end of a large file takes as
 long as the device needs for it: no WAL round waits behind that in a queue of ours.
@@ -26,7 +26,7 @@ class SyncThread:
     """A single worker; `run` may be called from the event loop only.
 
     `on_failure` is called on the loop with every DiskFailure, whoever asked for the work and
-    whatever becomes of the future: no disk is trusted again after it (raft.md 2.12).
+    whatever becomes of the future: no disk is trusted again after it (hole 12).
     """
 
     def __init__(

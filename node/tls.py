@@ -3,7 +3,7 @@
 Between nodes TLS is mutual, and a node is its key. A certificate of the cluster's CA names the
 cluster and the node (`client/certificate.py`); the metadata keeps, for each node id, the key with
 which the node registered. From then on an id is believed with that key only, in hellos and from
-whoever answers a dial: see docs/design.md, "Who is a node".
+whoever answers a dial: see docs/design.md#who-is-a-node.
 
 The files are read again on SIGHUP, once a minute when they have changed, and when the metadata
 binds this node to another key. New connections use the new certificate. Files that cannot be used,

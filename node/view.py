@@ -1,7 +1,7 @@
 """What this node knows of the cluster: the newest metadata image, and who leads what.
 
 On a controller member the image is the replica's own; elsewhere it came with a heartbeat. An
-image older than one that was acted on is never taken (executions 1.3).
+image older than one that was acted on is never taken (x3).
 
 An image from elsewhere is what has changed since the version that this node had. It is stored
 before it is acted on: the buckets in it, and those that have changed since the last one was stored.
@@ -62,7 +62,7 @@ class View:
 
         A controller member has its own replica's, also when that replica is damaged: it says
         where the others are, who have a newer one. What is old in it does no harm, since no
-        generation is begun here twice (executions 1.3).
+        generation is begun here twice (x3).
         """
         known = []
         for _, row in self._meta.items(rows.CONTROLLER):
@@ -220,7 +220,7 @@ class View:
 
     def leader(self, range_id: int, generation: int) -> int | None:
         """The leader of that generation; None when none is known, or its node is missing
-        (executions 2.27)."""
+        (x2.27)."""
         told = self.leaders[range_id]
         if told is None or told.generation != generation or told.node == NOBODY:
             return None
