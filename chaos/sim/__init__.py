@@ -12,7 +12,7 @@ Parts, from the bottom up:
 - `trace`: one line per event, and the hash that two runs of one seed share;
 - `network`: links with epochs; drops, delays, duplicates, cuts, stalls, late messages;
 - `disk`, `rot`: files whose unsynced bytes are lost or torn when the power goes, and damage;
-- `store`, `segments`: meta, manifest and segments, atomic and durable at commit (raft.md 7);
+- `store`, `segments`: meta, manifest and segments, atomic and durable at commit;
 - `host`: one machine and its process: WAL rounds, links, time;
 - `member`, `replica`, `controller`: members of groups, on one of which are a range or the metadata;
 - `replicas`, `duties`, `membership`, `view`: what a node does about generations: begin, seal,

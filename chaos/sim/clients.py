@@ -1,10 +1,10 @@
 """Clients of the simulated cluster: idempotent producers that retry, readers, who removes.
 
-They speak as the SDK does (ranges.md section 5): records are numbered once, `prev` is the previous
-unsettled number of the same key, `low` the smallest number that is not settled; a request that is
-refused or not answered is sent again with the same numbers, to whoever is said to lead. Now and
-then a client gives a request up, after which it may have been applied once or not at all; one that
-removes, or takes a lease, is asked for until it is done. Reads go
+They speak as the SDK does (docs/design/ranges.md#producers): records are numbered once, `prev` is
+the previous unsettled number of the same key, `low` the smallest number that is not settled; a
+request that is refused or not answered is sent again with the same numbers, to whoever is said to
+lead. Now and then a client gives a request up, after which it may have been applied once or not at
+all; one that removes, or takes a lease, is asked for until it is done. Reads go
 to any member; they are linearizable, or prefix reads with the position that the session has seen.
 """
 
@@ -261,7 +261,7 @@ class Client:
 
     def _spans(self, append: _Append, span: Span) -> None:
         """Each record goes where its key is now, with the same number; what is atomic stays
-        together, and was applied whole before the split or not at all (executions 1.17)."""
+        together, and was applied whole before the split or not at all (x17)."""
         if append.atomic:
             body = {"op": "number", "key": append.key, "producer": self.client_id,
                     "number": append.batch[0].number}  # fmt: skip

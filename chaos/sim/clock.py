@@ -3,7 +3,7 @@
 Nothing waits. The scheduler takes the earliest event, moves the clock to its time and runs it.
 Every reading of the clock moves it on by a little, as the work between two readings would: code
 that loops until some time has passed must get out of its loop (the engine spins so when a peer
-cannot be sent to, raft.md section 2 row 26).
+cannot be sent to, hole 26).
 """
 
 from collections.abc import Callable

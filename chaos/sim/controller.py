@@ -4,7 +4,7 @@ The state machine is the real Metadata, the decisions are those of `partitions.c
 is what a node does: reports come in, steps are proposed one set at a time, the image goes out to
 every node when it has changed, and the log is replaced by an image now and then. The last record
 of a generation names the members of the next: whoever has applied it begins the next one and pushes
-it to the others (executions 1.29).
+it to the others (x29).
 """
 
 import hashlib
@@ -198,7 +198,7 @@ class ControllerReplica(Member):
         return set(self.descriptor.members) <= self._have | {self.host.node_id}
 
     def reinstall(self, metadata: Metadata, applied: tuple[int, int]) -> None:
-        """Go on from a later image of the same generation: meta, then the log (2.10)."""
+        """Go on from a later image of the same generation: meta, then the log (x2.10)."""
         row = controller_row(self.descriptor, metadata, applied)
         self.host.durable.commit({rows.controller_key(self.gid.generation): row})
         self.metadata, self._applied, self._checkpointed = metadata, applied, applied[0]

@@ -1,10 +1,10 @@
 """What must hold from one generation of a range to the next, checked from outside.
 
 Each generation has a `SafetyChecker` of its own; this one connects them. It follows the rules of
-ranges.md section 2 that executions.md gives numbers to: the next generation begins with exactly the
-state at its parent's seal (x6, x8), only with a majority of its members holding that state durably
-(x7), under a number one above its parent's (x26), at most once on each node (x3), and nothing that
-comes after the seal has any effect.
+docs/design/ranges.md#seal-decide-install: the next generation begins with exactly the state at its
+parent's seal (x6, x8), only with a majority of its members holding that state durably (x7), under a
+number one above its parent's (x26), at most once on each node (x3), and nothing that comes after
+the seal has any effect.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -106,7 +106,7 @@ class Generations:
     ) -> None:
         """A node begins a generation that it never had, with this state at this entry.
 
-        A late member begins from a base that the generation itself has made since (2.16): what it
+        A late member begins from a base that the generation itself has made since (x2.16): what it
         begins with is compared with the others' state at that entry, not with the parent's end.
         """
         gid = GroupId(descriptor.range_id, descriptor.generation)

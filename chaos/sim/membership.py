@@ -2,7 +2,7 @@
 
 Where a controller replica is here its leader's work is driven; the next generation of the
 controller is begun by whoever has applied the last record of this one, and pushed to the others
-until each has it (executions 1.29).
+until each has it (x29).
 """
 
 from typing import TYPE_CHECKING, Any, Final

@@ -248,7 +248,7 @@ class RangeReplica(Member):
         self._ready = later
 
     def _serve_prefix(self, key: bytes, seen: tuple[int, int], answer: Answer) -> None:
-        """Whatever is applied here, unless the session has seen more (executions 2.19)."""
+        """Whatever is applied here, unless the session has seen more (x2.19)."""
         if (self.gid.generation, self.applied_index) < tuple(seen):
             answer({"status": "error", "hint": None})
         else:
@@ -264,7 +264,7 @@ class RangeReplica(Member):
         answer({"status": "ok", "last": last, "entries": entries, "seen": seen})
 
     def _serve_number(self, producer: int, number: int, answer: Answer) -> None:
-        """Whether a producer's number was applied (executions 1.17)."""
+        """Whether a producer's number was applied (x17)."""
         row = self.store.state.producers.rows.get(producer)
         seq = None if row is None else row.seq_of(number)
         answer({"status": "ok", "seq": seq})
@@ -310,7 +310,7 @@ class RangeReplica(Member):
         host.pump()
 
     def install_base(self, base: Base) -> None:
-        """Meta and files first, then the log, then a new group on both (x1, 2.10)."""
+        """Meta and files first, then the log, then a new group on both (x1, x2.10)."""
         self.store.install(base)
         if self._building is not None:
             self._building.cancel()
@@ -331,7 +331,7 @@ def end_of(gid: tuple[int, int], base: Base) -> Lineage | None:
 
 
 def meet(log: GroupLog, base: Base) -> None:
-    """A log that does not hold what is durably applied is reset to it (x15, 2.10)."""
+    """A log that does not hold what is durably applied is reset to it (x15, x2.10)."""
     if base.applied_index > SENTINEL_INDEX and (
         log.term_at(base.applied_index) != base.applied_term
     ):

@@ -1,8 +1,8 @@
 """The replicas of a simulated node: recovered, begun, retired, and nothing twice.
 
 The order of steps is the node's: the WAL's record of a new group is durable before meta names it,
-`mark` never lets a generation begin at or below one that was begun here (executions 1.3), damage is
-stored before anything is cut (1.2), a base is in meta before its log is reset to it (2.10).
+`mark` never lets a generation begin at or below one that was begun here (x3), damage is
+stored before anything is cut (x2), a base is in meta before its log is reset to it (x2.10).
 """
 
 from collections.abc import Callable, Iterable

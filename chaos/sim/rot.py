@@ -1,7 +1,7 @@
 """Damage to a WAL that recovery must find: flipped bits, lost ends of files, a lost disk.
 
 One kind is left out because nobody can find it, and docs/design.md says so: bytes of the last
-synced rounds, as long as nothing later in the file says that they were synced (executions 1.5).
+synced rounds, as long as nothing later in the file says that they were synced (x5).
 There a flipped bit looks like a torn tail.
 """
 

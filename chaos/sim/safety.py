@@ -289,7 +289,7 @@ class SafetyChecker:
 
     def _is_replaced(self, synced: DurableLog, log: LogView) -> bool:
         """Whether a committed base says other than the log that was synced: the crash came between
-        the base in meta and the reset of the log to it, which the start made up for (2.10)."""
+        the base in meta and the reset of the log to it, which the start made up for (x2.10)."""
         entry = self.committed.get(log.base_index)
         return (
             entry is not None

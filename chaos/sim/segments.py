@@ -1,6 +1,6 @@
 """Segments in memory, with the reads of real ones.
 
-LMDB writes through a memory map and cannot sit on a simulated disk (raft.md section 7), so a
+LMDB writes through a memory map and cannot sit on a simulated disk, so a
 segment is built here from what the builder process would get, kept as lists, and immutable.
 """
 

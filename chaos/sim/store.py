@@ -1,8 +1,8 @@
 """What a replica keeps beside its log: the real RangeState, its meta row, its segment files.
 
-Meta and files are of the interface of the real ones, atomic, and durable at commit (raft.md
-section 7). A checkpoint freezes the memtable at one index; the segment is built and the base
-committed a while later, or the build fails and is begun again.
+Meta and files are of the interface of the real ones, atomic, and durable at commit
+(docs/testing.md#the-simulator). A checkpoint freezes the memtable at one index; the segment is
+built and the base committed a while later, or the build fails and is begun again.
 """
 
 import random

@@ -1,10 +1,10 @@
 """`scripts/bench poll`: pages of single keys while 20 MB/s are ingested, by number of keys (P3).
 
-The shape is that of OpenData's `keyscale`, whose figures bench.md names: writers and readers draw
-keys from one Zipf distribution; a reader goes through a key from its beginning to its end, a page
-of 32 a poll. Each number of keys has nodes of its own and an entry a key at first. Polls are made
-for so long at any member (prefix), as keyscale's are by a replica that lags, and for as long
-linearizably. Both loads are open loops, each in a process of its own.
+The shape is that of OpenData's `keyscale` (docs/performance.md#polls-beside-20-mbs): writers and
+readers draw keys from one Zipf distribution; a reader goes through a key from its beginning to its
+end, a page of 32 a poll. Each number of keys has nodes of its own and an entry a key at first.
+Polls are made for so long at any member (prefix), as keyscale's are by a replica that lags, and for
+as long linearizably. Both loads are open loops, each in a process of its own.
 """
 
 from collections.abc import Sequence

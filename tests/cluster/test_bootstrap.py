@@ -1,4 +1,4 @@
-"""x1.24: nodes that are started together with --bootstrap-expect found one cluster."""
+"""x24: nodes that are started together with --bootstrap-expect found one cluster."""
 
 import asyncio
 import contextlib
@@ -61,7 +61,7 @@ def wait_healthy(found: list[LocalNode], count: int) -> None:
         testing.eventually(lambda: client.health(nodes=count)["ok"], timeout_s=60, what="health")
 
 
-def test_x1_24_three_nodes_found_one_cluster_whichever_comes_last(tmp_path: Path) -> None:
+def test_x24_three_nodes_found_one_cluster_whichever_comes_last(tmp_path: Path) -> None:
     for turn, order in enumerate(itertools.islice(itertools.permutations(range(3)), 0, 6, 2)):
         with nodes(tmp_path / str(turn), 3) as found:
             for at in order[:2]:
@@ -80,7 +80,7 @@ def test_x1_24_three_nodes_found_one_cluster_whichever_comes_last(tmp_path: Path
             wait_healthy(found, 3)
 
 
-def test_x1_24_a_founder_that_lost_its_disk_joins_the_cluster_that_it_founded(
+def test_x24_a_founder_that_lost_its_disk_joins_the_cluster_that_it_founded(
     tmp_path: Path,
 ) -> None:
     """Or comes up where its volume is not mounted: it would have founded another one."""
@@ -101,7 +101,7 @@ def test_x1_24_a_founder_that_lost_its_disk_joins_the_cluster_that_it_founded(
             assert client.status()["cluster"]["answered_by"] == 4, "as another node"
 
 
-def test_x1_24_nobody_founds_without_all_of_them(tmp_path: Path) -> None:
+def test_x24_nobody_founds_without_all_of_them(tmp_path: Path) -> None:
     with nodes(tmp_path, 3, "--join-timeout", "2") as found:
         for node in found[:2]:
             node.start()
@@ -119,7 +119,7 @@ def test_as_many_addresses_as_nodes_are_wanted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("secret", [True, False])
-def test_x1_24_a_fresh_founder_that_others_know_by_another_cluster_ends(
+def test_x24_a_fresh_founder_that_others_know_by_another_cluster_ends(
     tmp_path: Path, secret: bool
 ) -> None:
     """Its volume was not mounted, and --bootstrap-expect not given: it founded another cluster.
@@ -147,7 +147,7 @@ def test_x1_24_a_fresh_founder_that_others_know_by_another_cluster_ends(
         assert other.running
 
 
-def test_x1_24_a_hello_of_another_cluster_ends_no_fresh_founder(tmp_path: Path) -> None:
+def test_x24_a_hello_of_another_cluster_ends_no_fresh_founder(tmp_path: Path) -> None:
     """One frame of anybody who could reach the port ended a node just founded."""
     write_private(tmp_path / "secret", b"the secret of this very cluster")
     for at, flags in enumerate(((), ("--secret-file", str(tmp_path / "secret")))):

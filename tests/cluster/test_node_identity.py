@@ -1,4 +1,4 @@
-"""Who a node is: copied and rolled-back directories are refused, old processes fenced (2.24)."""
+"""Who a node is: copied and rolled-back directories are refused, old processes fenced (x2.24)."""
 
 import asyncio
 import dataclasses

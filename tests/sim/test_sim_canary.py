@@ -1,6 +1,6 @@
 """The suite must find what it is there to find: with holes of the guard open it has to turn red.
 
-raft.md section 7: holes 1, 2 and 5 together are the stock library's worst, and fall within a
+Holes 1, 2 and 5 together are the stock library's worst, and fall within a
 minute of simulated time. Each hole that random faults reach is also opened alone. Hole 3 is not
 here: hundreds of seeds with half of all messages late did not need its guard, since what it drops
 is nearly always stopped by others too; tests/unit/test_raft_holes.py has the execution that needs

@@ -42,7 +42,7 @@ class Controller:
 
     def _check_over(self) -> None:
         """Nothing is over that still serves, or that an operation takes or makes; and what is over
-        stays so (executions 2.17)."""
+        stays so (x2.17)."""
         metadata = self.metadata
         needed = {(range_.range_id, range_.generation) for range_ in metadata.ranges.values()}
         for operation in metadata.operations.values():

@@ -169,8 +169,8 @@ PHASES: Final = ("PLANNED", "SEALING", "DECIDED")
 
 def carry_out(nodes: Nodes, gids: Sequence[Gid], *, victim: str, phase: str, back: bool) -> None:
     """Carry operation 1 out, in which somebody dies in a phase and may come back: the crash table
-    of ranges.md section 2. The range's leader is that of the first of these generations that has
-    one."""
+    of docs/design/ranges.md#seal-decide-install. The range's leader is that of the first of
+    these generations that has one."""
     facts = Facts()
     killed = None
     for tick in range(200):

@@ -303,7 +303,7 @@ async def _go_on(node: StorageNode, replica: RangeReplica, told: Told) -> None:
 
 
 def _check_followers(node: StorageNode, told: Told) -> None:
-    """Entries that a follower may have acknowledged stay (x1); a base is there whole (2.10)."""
+    """Entries that a follower may have acknowledged stay (x1); a base is there whole (x2.10)."""
     ready = {m[1] for m in told if m[0] == "follower"}
     installed = {m[1] for m in told if m[0] == "installed"}
     for gid in (HELD, DIVERGED):

@@ -1,4 +1,4 @@
-"""What other logs and stores have lost, and how it is known that this one does not (chaos.md 5).
+"""What other logs and stores have lost, and how it is known that this one does not.
 
 A row is run against real nodes, by arguments of `lognode-chaos test`, or is held by tests that are
 named, or both.

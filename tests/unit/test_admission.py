@@ -1,4 +1,4 @@
-"""What a leader refuses, so that no member ever meets it in apply (executions 1.22)."""
+"""What a leader refuses, so that no member ever meets it in apply (x22)."""
 
 import pytest
 

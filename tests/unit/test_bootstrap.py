@@ -42,7 +42,7 @@ ABOUT_TO = Heard(members=ALL, joins="c1")
         ),
     ],
 )  # fmt: skip
-def test_x1_24_nobody_founds_a_second_cluster(
+def test_x24_nobody_founds_a_second_cluster(
     me: str, joins: str | None, heard: dict[str, Heard], step: Any
 ) -> None:
     decided = decide(me, ALL, joins, heard)

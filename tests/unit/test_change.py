@@ -168,7 +168,7 @@ def test_x6_nothing_is_decided_without_most_of_the_old_members() -> None:
 
 
 def test_x2_what_a_damaged_member_fetched_speaks_for_nobody() -> None:
-    """It repeats one member's state: that one alone would have been believed (executions 1.6)."""
+    """It repeats one member's state: that one alone would have been believed (x6)."""
     late = LEAVE_OUT_AFTER_S + 0.1
     prepared = {1: WRONG, 3: WRONG}
     assert decided(prepared, old=(1, 2, 3), now=late, fetched=(3,)) is None

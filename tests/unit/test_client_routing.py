@@ -1,4 +1,7 @@
-"""The descriptor cache never goes back (ranges.md section 6), and the retry policy row by row."""
+"""The descriptor cache never goes back, and the retry policy row by row.
+
+The rules are those of docs/design/ranges.md#routing.
+"""
 
 import os
 import random

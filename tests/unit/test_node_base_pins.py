@@ -1,4 +1,4 @@
-"""What a peer is fetching stays: files, and the log behind them (executions 2.18)."""
+"""What a peer is fetching stays: files, and the log behind them (x2.18)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

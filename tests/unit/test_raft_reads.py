@@ -353,7 +353,7 @@ def test_L1_a_leader_that_hears_nobody_is_replaced_though_it_is_heard() -> None:
     assert net.now - began < 6.0
 
 
-def test_x1_20_an_answer_to_an_older_link_or_round_says_nothing() -> None:
+def test_x20_an_answer_to_an_older_link_or_round_says_nothing() -> None:
     pair = Groups(1)
     (group,) = pair.groups
     pair.rounds.ask(group.begin())

@@ -183,7 +183,7 @@ def test_S8_what_compaction_removed_is_a_duplicate_still(range_: Range) -> None:
     assert range_.seqs(b"a") == [3]
 
 
-def test_x13_2_21_tombstones_go_by_log_time_for_expect_too(range_: Range) -> None:
+def test_x13_x2_21_tombstones_go_by_log_time_for_expect_too(range_: Range) -> None:
     range_.append(b"k", ms=1_000)
     range_.append(b"k", ms=2_000, value=None)
     range_.append(b"other", ms=10_000)

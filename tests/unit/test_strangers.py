@@ -1,4 +1,4 @@
-"""x1.24: what a side of another cluster says counts only where it holds the secret."""
+"""x24: what a side of another cluster says counts only where it holds the secret."""
 
 import asyncio
 import logging

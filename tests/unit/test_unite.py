@@ -766,7 +766,7 @@ class Cluster:
             self.ranges[at : at + 2] = [(start, end, Producers.from_wire(table))]
 
     def open(self, epoch: int, rng: random.Random) -> None:
-        """Raise the epoch range by range, as ranges are split and merged (executions 1.27)."""
+        """Raise the epoch range by range, as ranges are split and merged (x27)."""
         fenced = 0
         while behind := [
             table for *_, table in self.ranges if 7 not in table.rows or table.rows[7].epoch < epoch

@@ -2,7 +2,7 @@
 
 The model deletes what each command removes from a plain list, and copies the list for each lease.
 The state machine's rules say the same of a replica that has dropped nothing and of one that has
-merged its files at any time, in any order, by the rules of any earlier base (executions 1.13).
+merged its files at any time, in any order, by the rules of any earlier base (x13).
 """
 
 import os

@@ -74,7 +74,7 @@ def written(disk: SimDisk, rng: random.Random) -> Contents:
 
 def spoil(disk: SimDisk, rng: random.Random, newest: int, end: int, *, alone: bool) -> str:
     """Change something, though not the last mark: damage to the last round looks like a torn tail
-    without one (executions 1.5). So does the loss of the newest file, if the end of the one before
+    without one (x5). So does the loss of the newest file, if the end of the one before
     it, which names it, is lost as well: only `alone`."""
     sizes = {name: disk.size(name) for name in disk.names() if file_number(name)}
     sizes[file_name(newest)] = end
