@@ -16,6 +16,36 @@ Layers, each of which knows only those above it:
     bench/          load on any cluster, checked, with figures
     cli/            the verbs of `lognode`
 
+The parts of these layers. Of the SDK:
+
+    cluster, pool, admin: the nodes and descriptors that a client knows, its connections, what
+        operators ask
+    sender, lanes, appends, last_numbers: delivery of numbered records, by range; the tickets; which
+        record precedes which
+    readers, session, pages, span_pages, progress: reads: what is asked, seen before, and answered
+        in pages
+    follow_span, snapshot, vector: one reader of a follow; snapshots, and what a snapshot is as a
+        value
+    loop_thread: the thread and event loop behind the blocking SDK
+
+Of the accepting side:
+
+    listener, seats: the connections of one listening socket, and who gives way when it is full
+    fair_turns, handshake_turns, abandoned: the event loop's time, shared and bounded: of requests,
+        handshakes, given-up work
+    access, principal, request: what a connection may ask for, who is at its other end, a request in
+        flight
+    budget, meter, incomplete: memory: of principals, of one connection, of frames that are not
+        whole
+
+Of both sides:
+
+    packed, columns, json_text, durations: values of another process, unpacked within bounds; bytes
+        in JSON; times to wait
+    tls, certificate, tokens, scopes, key_spans: TLS, certificates, tokens, and what tokens allow
+    invitation, private_files: invitations of new nodes, files that hold a secret
+    loopback, ports: addresses of this machine, free ports for clusters on one machine
+
 Contract of the SDK towards a caller:
 
 1. One event loop: every object of a client is used on the loop that made it. The blocking client

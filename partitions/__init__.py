@@ -12,6 +12,20 @@ are handed over; `load_split` and `load_sample` where the load of a range halves
 tells. `moves` and `lifecycle` say what of an operator's wishes can be, on ranges and on nodes, and
 `lineage` where one generation ends and the next begins.
 
+Further parts:
+
+    model, records, tables: the records as values, how they are written, tables whose changes can be
+        undone
+    commands, command_fields, proposals: what a command says, its fields, what may be proposed
+    buckets, received, received_rows: images in buckets, and the checks of an image from another
+        node
+    allocate, splits, joins, shrinking, recovery: ranges of a new log, of a split, of a merge; which
+        are merged; unsafe recovery
+    locks, bounds: which operation may begin, how large the metadata may become
+    creations, log_names, policy, quota, spans: logs: repeated creation, names, policies, quotas,
+        spans of keys
+    producers, grants, tokens, invites: names of producers, grants of their ids, tokens, invitations
+
 1.  A range's generation ends by a `seal` entry in its own log, proposed by its own leader.
 2.  The controller decides only once a majority of every output's members hold the sealed state,
     durably and with the same hash; until then the operation can only be carried forward.

@@ -74,6 +74,7 @@ close its holes as functions, `replicator` and `progress` are the leader's side 
 `follower` is the other, `member` what both share, `prevote` and `readindex` are the two protocols
 that the library lacks, `read_rounds` carries the second for all groups of a node, `idle` is a
 group's rest and `liveness` what nodes know of each other meanwhile, `outbox` holds promises back
-until they are durable, `group` ties them together. Below them lies the WAL: `wal`, `wal_files`,
+until they are durable, `group` ties them together, `types` has what all share. Below them lies the
+WAL: `wal`, `wal_files`,
 `wal_format`, `wal_scan`, `wal_recovery`, `group_log`, `os_disk`.
 """

@@ -15,8 +15,10 @@ read through `reads`. The caller
     recovered commit index and not beyond (x15);
 4.  calls everything of one replica from one thread.
 
-Modules: `commands` what an entry may say; `admission` what a leader checks before it proposes;
-`producers` idempotence; `memtable`, `segments` the two homes of entries; `seq_chains`,
+Modules: `commands` what an entry may say; `range_state` the state machine itself; `admission` what
+a leader checks before it proposes; `producers`, `number_runs`, `late_numbers` idempotence;
+`received_base` what another node's base is checked for; `segment_pages` whether LMDB can be trusted
+with a file; `memtable`, `segments` the two homes of entries; `seq_chains`,
 `sorted_keys`, `column_cache` what a memtable consists of; `segment_format`, `segment_block`,
 `segment_order`, `segment_dictionary`, `bloom` what a segment file consists of, `segment_writer`,
 `segment_output`, `segment_reader` who writes and reads it; `merge_plan`, `merge`, `merge_process`

@@ -13,13 +13,14 @@ Parts, from the bottom up:
 - `network`: links with epochs; drops, delays, duplicates, cuts, stalls, late messages;
 - `disk`, `rot`: files whose unsynced bytes are lost or torn when the power goes, and damage;
 - `store`, `segments`: meta, manifest and segments, atomic and durable at commit;
-- `host`: one machine and its process: WAL rounds, links, time;
+- `host`: one machine and its process: WAL rounds, links, time; `inbox`, `pings` what comes to it;
 - `member`, `replica`, `controller`: members of groups, on one of which are a range or the metadata;
 - `replicas`, `duties`, `membership`, `view`: what a node does about generations: begin, seal,
   prepare, install, retire, and the controller that it asks;
-- `clients`: idempotent producers that retry, and linearizable readers;
+- `clients`: idempotent producers that retry, and linearizable readers; `removed`: what may be gone
+  by their removals and leases;
 - `safety`, `generations`, `history`: the checkers: of one group, of what one generation hands to
-  the next, and of what clients were told;
+  the next, and of what clients were told; `violation`: how a checker says that a promise is broken;
 - `faults`, `draw`, `inject`, `nemesis`, `operations`: faults as values, drawn or given, and done;
 - `operator`: removes what is gone for good, and recovers a range of which most is;
 - `cluster`, `world`: the cluster that a run begins with, and one run of one seed;

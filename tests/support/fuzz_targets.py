@@ -419,15 +419,21 @@ def _read_raft(value: Any) -> str:
     return "; ".join(told)
 
 
-def _commands() -> list[bytes]:
-    rows: list[tuple[int, Any]] = [
+def range_commands() -> list[tuple[int, Any]]:
+    """A kind and a payload for each command of a range; `test_command_tables` has them all."""
+    return [
         (commands.APPEND, batches()[:3]), (commands.SEAL, 5), (commands.RETIRE_PRODUCERS, [1, 2]),
         (commands.FENCE, [1, 2, 3]), (commands.FREEZE, None),
         (commands.TRIM_SPANS, [[b"", None, 5]]), (commands.TRIM_KEYS, [[b"k", 5]]),
+        (commands.DELETE_KEYS, [[b"k", 5]]),
         (commands.COMPACT_TO, [b"", b"z", 5, commands.COMPACT, 9]),
         (commands.TAKE_LEASE, ["lease", b"", None, 5, 9]), (commands.RELEASE_LEASE, ["lease"]),
-        (99, {"later": [1]}),
+        (commands.RENEW_LEASE, ["lease", b"", None, 5, 9]),
     ]  # fmt: skip
+
+
+def _commands() -> list[bytes]:
+    rows = [*range_commands(), (99, {"later": [1]})]
     return [*(commands.encode(kind, 1 << 40, payload) for kind, payload in rows), b"\x01", b"\x02"]
 
 
