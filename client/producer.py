@@ -61,7 +61,7 @@ class AsyncProducer:
         """
         deadline = self._now() + self._timeout
         await self._sender.routed(deadline)
-        await self._sender.opened(deadline)
+        await self._sender.identity.opened(deadline)
 
     async def submit(
         self,

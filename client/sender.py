@@ -32,11 +32,10 @@ from .errors import (
     Timeout,
     Unavailable,
 )
+from .identity import Identity
 from .lanes import Lane
 from .last_numbers import LastNumbers
-from .pool import shared
-from .protocol.appends import APPEND, FENCE, PRODUCER_CLOSE, PRODUCER_NUMBER
-from .protocol.cluster import PRODUCER_OPEN
+from .protocol.appends import APPEND, PRODUCER_CLOSE, PRODUCER_NUMBER
 from .records import EXPECT_ANY
 from .retry import Attempts
 from .routing import Range
@@ -82,6 +81,7 @@ class Sender:
         """Why no more records are taken."""
         self.last_error: LognodeError | None = None
         self.name = name
+        self.identity = Identity(cluster, log, name)
         self._cluster = cluster
         self._log = log
         self._linger_s = linger_s
@@ -103,8 +103,6 @@ class Sender:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pumping = False
         """All lanes are going to be looked at."""
-        self._identity: asyncio.Task[tuple[int, int]] | None = None
-        self._grant: dict[str, bytes] = {}  # goes with the id; nothing without authorisation
 
     # Taking records.
 
@@ -115,39 +113,6 @@ class Sender:
             firsts = (batch.numbers[0] for batch in self._unsettled)
             self._low = min(firsts, default=self._next_number)
         return self._low
-
-    async def opened(self, deadline: float) -> tuple[int, int]:
-        """Producer id and epoch, asked for once. Raises Unavailable, Timeout, Unauthorized."""
-        if self._identity is None or (
-            self._identity.done() and (self._identity.cancelled() or self._identity.exception())
-        ):
-            self._identity = self._loop.create_task(self._open(deadline))
-            self._identity.add_done_callback(_retrieve)
-        if self._identity.done():
-            return self._identity.result()
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await shared(self._identity)
-        except TimeoutError:
-            raise Timeout(
-                "no producer id in time: the controller has no leader, or nobody could be reached",
-                outcome="not_applied",
-            ) from None
-
-    async def _open(self, deadline: float) -> tuple[int, int]:
-        answer = await self._cluster.call_any(PRODUCER_OPEN, {"name": self.name}, deadline=deadline)
-        producer, epoch = answer["id"], answer["epoch"]
-        self._grant = {} if answer["grant"] is None else {"grant": answer["grant"]}
-        if self.name is not None:
-            await self._fence(producer, epoch, deadline)
-        return producer, epoch
-
-    async def _fence(self, producer: int, epoch: int, deadline: float) -> None:
-        """Tell every range of the epoch: an older holder of the name might otherwise still append
-        where this one has not been yet (x27). A holder that may not use every key tells
-        the ranges of its own keys."""
-        body = {"id": producer, "epoch": epoch, **self._grant}
-        await self._cluster.call_each(self._log, FENCE, body, deadline)
 
     async def routed(self, deadline: float) -> None:
         """The log's ranges are known. Raises LogNotFound, Unavailable, Timeout."""
@@ -377,7 +342,7 @@ class Sender:
         made: not where they lie in several ranges, or no leader is known."""
         deadline = min(batch.attempts.deadline for batch in batches)
         try:
-            producer, epoch = await self.opened(deadline)
+            producer, epoch = await self.identity.opened(deadline)
             known = await self._cluster.locate(self._log, batches[0].first_key, deadline)
         except LognodeError:
             return [
@@ -415,7 +380,7 @@ class Sender:
     async def _deliver_or_regroup(self, batch: AppendBatch, failure: _Failure | None) -> None:
         """Attempts until it is settled; `failure`: what the first has already failed with."""
         attempts = batch.attempts
-        producer, epoch = await self.opened(attempts.deadline)
+        producer, epoch = await self.identity.opened(attempts.deadline)
         while not batch.done.done():
             if self.fatal is not None:
                 raise _copy(self.fatal, attempts.outcome)
@@ -459,7 +424,7 @@ class Sender:
         body = {
             "batches": [batch.data for batch in batches],
             "timeout_ms": max(1, milliseconds(until - now)),
-            **self._grant,
+            **self.identity.grant,
         }
         try:
             answer = await self._cluster.ask(known, APPEND, body, until, node=node)
@@ -545,8 +510,8 @@ class Sender:
         if attempts.outcome != "unknown":
             self._log.check_keys(batch.keys)  # what the client may not use is in no known range
             raise spans
-        producer, _ = await self.opened(attempts.deadline)
-        body = {"producer": producer, "number": batch.numbers[0], **self._grant}
+        producer, _ = await self.identity.opened(attempts.deadline)
+        body = {"producer": producer, "number": batch.numbers[0], **self.identity.grant}
         answer, _ = await self._cluster.call(
             self._log, batch.first_key, PRODUCER_NUMBER, body, deadline=attempts.deadline
         )
@@ -644,9 +609,7 @@ class Sender:
             await asyncio.wait(self._tasks, timeout=1.0)
         for batch in list(self._unsettled):  # a task cancelled before it began has failed nothing
             self._fail(batch, Unavailable("the producer was closed", reason="closed"))
-        if self._identity is not None and not self._identity.done():
-            self._identity.cancel()
-            await asyncio.wait([self._identity], timeout=1.0)
+        await self.identity.close()
         if self.fatal is None:
             self.fatal = Unavailable("the producer is closed", reason="closed")
         self._retire()
@@ -657,20 +620,12 @@ class Sender:
 
         Not when a request went unanswered: it might arrive when nothing knows its numbers any more.
         """
-        if self.name is not None or not self._clean or self._identity is None:
+        producer = self.identity.producer
+        if self.name is not None or not self._clean or producer is None:
             return
-        opened = self._identity.done() and not self._identity.cancelled()
-        if not opened or self._identity.exception() is not None:
-            return
-        producer, _ = self._identity.result()
+        body = {"id": producer, **self.identity.grant}
         for range_id in self._lanes:
-            self._cluster.tell(self._log, range_id, PRODUCER_CLOSE, {"id": producer, **self._grant})
-
-
-def _retrieve(task: "asyncio.Task[tuple[int, int]]") -> None:
-    """Those who wait get the error; when nobody waits any more it is none."""
-    if not task.cancelled():
-        task.exception()
+            self._cluster.tell(self._log, range_id, PRODUCER_CLOSE, body)
 
 
 def _copy(error: LognodeError, outcome: errors.Outcome) -> LognodeError:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from ..client.errors import CorruptData
-from ..statemachine.segment_reader import BlockCache, Segment
+from ..statemachine.block_cache import BlockCache
+from ..statemachine.segment_reader import Segment
 from ..statemachine.segment_writer import SegmentInfo, hash_file
 
 _CACHE_BYTES: Final = 4 << 20

@@ -21,11 +21,12 @@ a leader checks before it proposes; `producers`, `number_runs`, `late_numbers` i
 with a file; `memtable`, `segments` the two homes of entries; `seq_chains`,
 `sorted_keys`, `column_cache` what a memtable consists of; `segment_format`, `segment_block`,
 `segment_order`, `segment_dictionary`, `bloom` what a segment file consists of, `segment_writer`,
-`segment_output`, `segment_reader` who writes and reads it; `merge_plan`, `merge`, `merge_process`
-how segments become fewer; `background` how those processes run that do so;
-`removal_commands`, `removal`, `marks`, `steps`, `leases`, `visibility` what is removed, and what
-that hides; `split_key` where to split; `spans`, `clip`, `shares` what a child of a split begins
-with, and how much that is; `unite`, `union_rows`, `chains` what comes of a merge, and what of it
-follows each other; `held`, `span_reads`, `band_reads`, `reads` what can be asked; `page`, `portion`
-what is answered, `room` how much of that, `turns` in how many steps; `meta` the small rows.
+`segment_output`, `segment_reader` who writes and reads it, `block_cache` what is kept of it;
+`merge_plan`, `merge`, `merge_process` how segments become fewer; `background` how those processes
+run that do so; `removal_commands`, `removal`, `marks`, `steps`, `leases`, `visibility` what is
+removed, and what that hides; `split_key` where to split; `spans`, `clip`, `shares` what a child of
+a split begins with, and how much that is; `unite`, `union_rows`, `chains` what comes of a merge,
+and what of it follows each other; `held`, `span_reads`, `band_reads`, `reads` what can be asked;
+`page`, `portion` what is answered, `room` how much of that, `turns` in how many steps; `meta` the
+small rows.
 """

@@ -19,10 +19,11 @@ from typing import Final
 
 from ..client import limits
 from ..client.errors import CorruptData
+from .block_cache import BlockCache
 from .segment_block import Block, Columns
 from .segment_format import Bases, SegmentInfo
 from .segment_output import SegmentOutput
-from .segment_reader import BlockCache, Segment
+from .segment_reader import Segment
 
 Kept = Callable[[bytes, list[int], list[int], list[bool], list[bool]], Sequence[int]]
 """Key, seqs, timestamps, which have no value, which are snapshots: the positions that stay."""

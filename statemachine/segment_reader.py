@@ -1,19 +1,18 @@
 """Reading one segment file: by key through the sparse index, or in the order of seq.
 
-No read transaction outlives a call. Decoded blocks, filters and pieces of the order go to a cache
-that all segments of the node share, bounded in bytes.
+No read transaction outlives a call. Decoded blocks, filters and pieces of the order go to the
+`block_cache`.
 """
 
 import errno
 import os
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress, islice
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import lmdb
 
@@ -21,6 +20,7 @@ from ..client import limits
 from ..client.errors import CorruptData, Overloaded
 from ..client.types import Entry
 from . import bloom
+from .block_cache import BlockCache
 from .segment_block import PLAIN, WITH_DICTIONARY, Block, Codec
 from .segment_format import (
     BLOCK,
@@ -36,21 +36,13 @@ from .segment_format import (
 )
 from .segment_order import Piece
 from .segment_pages import check_pages
-from .turns import Part, TurnOver, Turns
+from .turns import TurnOver
 
 _BLOCKS_A_STEP: Final = 16
 """Blocks that one call decodes for a read by seq: a few milliseconds."""
 _PIECES_A_STEP: Final = 2
 """Pieces of the order of seq that one call looks through for some of the keys: about 2 ms."""
 _SEQ_MAX: Final = (1 << 64) - 1
-
-
-class Cached(Protocol):
-    """What the cache keeps."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of memory."""
 
 
 class _Filter:
@@ -61,44 +53,6 @@ class _Filter:
     def __init__(self, table: bytes) -> None:
         self.table = table
         self.size = len(table)
-
-
-class BlockCache:
-    """Decoded parts of all segments, least recently used out first."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._blocks: OrderedDict[Part, Any] = OrderedDict()
-        self.turns: Turns | None = None
-        """Of the read that is going on, where it must not decode as much as it likes."""
-
-    def get(self, segment: str, part: bytes, ordinal: int) -> Any | None:
-        """The part, if it is here. Raises TurnOver: it is not, and must not be decoded now."""
-        key = (segment, part, ordinal)
-        found = self._blocks.get(key)
-        if found is not None:
-            self._blocks.move_to_end(key)
-        elif self.turns is not None:
-            found = self.turns.kept.get(key)
-            if found is None:
-                self.turns.check()
-        return found
-
-    def holds(self, segment: str, part: bytes, ordinal: int) -> bool:
-        """Whether the part need not be decoded."""
-        key = (segment, part, ordinal)
-        return key in self._blocks or (self.turns is not None and key in self.turns.kept)
-
-    def put(self, segment: str, part: bytes, ordinal: int, found: Cached) -> None:
-        """Keep a part."""
-        if self.turns is not None:
-            self.turns.decoded((segment, part, ordinal), found)
-        self._blocks[segment, part, ordinal] = found
-        self._bytes += found.size
-        while self._bytes > self._bytes_max and len(self._blocks) > 1:
-            _, old = self._blocks.popitem(last=False)
-            self._bytes -= old.size
 
 
 def check_lack(error: Exception) -> None:

@@ -11,9 +11,10 @@ from weakref import WeakSet
 from ..client import limits
 from ..client.errors import CorruptData, Overloaded
 from ..client.invariants import DiskFailure
+from .block_cache import BlockCache
 from .column_cache import ColumnCache
 from .segment_pages import check_pages
-from .segment_reader import BlockCache, Segment, check_lack
+from .segment_reader import Segment, check_lack
 from .segment_writer import hash_file
 from .turns import NotPrepared, Turns
 

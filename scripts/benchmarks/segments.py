@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lognode.client.records import encode_batch
+from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.merge import merge
-from lognode.statemachine.segment_reader import BlockCache, Segment
+from lognode.statemachine.segment_reader import Segment
 from lognode.statemachine.segment_writer import SegmentInfo, Source, build
 
 _BATCH = 500

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from lognode.client.errors import CorruptData
 from lognode.client.records import encode_batch
-from lognode.statemachine.segment_reader import BlockCache, Segment
+from lognode.statemachine.block_cache import BlockCache
+from lognode.statemachine.segment_reader import Segment
 from lognode.statemachine.segment_writer import Source, build
 
 PAGE = 4096

@@ -11,11 +11,11 @@ from band_walk import keys_and_seqs, walk
 
 from lognode.client.records import encode_batch
 from lognode.statemachine import commands
+from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.clip import clipped
 from lognode.statemachine.merge_process import Task, run
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segment_format import SegmentInfo
-from lognode.statemachine.segment_reader import BlockCache
 from lognode.statemachine.segment_writer import build
 from lognode.statemachine.segments import SegmentStore
 from lognode.statemachine.turns import TurnOver, Turns

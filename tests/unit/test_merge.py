@@ -14,13 +14,14 @@ from lognode.client.errors import CorruptData, Unavailable
 from lognode.client.records import encode_batch
 from lognode.client.types import Entry
 from lognode.statemachine import merge_plan
+from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.marks import Compaction
 from lognode.statemachine.merge import Kept, merge
 from lognode.statemachine.merge_plan import plan
 from lognode.statemachine.merge_process import Merger, Task, run
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.removal import Removal
-from lognode.statemachine.segment_reader import BlockCache, Segment
+from lognode.statemachine.segment_reader import Segment
 from lognode.statemachine.segment_writer import SegmentInfo, Source, build
 from lognode.statemachine.segments import SegmentStore
 from lognode.statemachine.visibility import Rules

@@ -9,11 +9,12 @@ import pytest
 
 from lognode.client.errors import CorruptData
 from lognode.client.records import encode_batch
+from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.merge import merge
 from lognode.statemachine.segment_block import PLAIN, RAW, WITH_DICTIONARY, Block
 from lognode.statemachine.segment_format import BLOCK, FOOTER, ORDER, seal
 from lognode.statemachine.segment_order import PIECE, Piece
-from lognode.statemachine.segment_reader import BlockCache, Segment
+from lognode.statemachine.segment_reader import Segment
 from lognode.statemachine.segment_writer import SegmentInfo, Source, build
 
 Pair = tuple[bytes, bytes | None]

@@ -15,10 +15,11 @@ from lognode.client.errors import CorruptData, Overloaded
 from lognode.client.records import encode_batch
 from lognode.node.disk_room import file_bytes
 from lognode.statemachine import bloom, commands, segment_reader
+from lognode.statemachine.block_cache import BlockCache, Cached
 from lognode.statemachine.meta import LmdbMeta, MemoryMeta
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segment_format import BLOCK, ORDINAL, POSITION
-from lognode.statemachine.segment_reader import BlockCache, Cached, Segment
+from lognode.statemachine.segment_reader import Segment
 from lognode.statemachine.segment_writer import SegmentInfo, Source, build
 from lognode.statemachine.segments import SegmentStore
 

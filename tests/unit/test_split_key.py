@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from lognode.client import limits
 from lognode.client.records import encode_batch
 from lognode.statemachine import commands, split_key
+from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.clip import clipped
 from lognode.statemachine.range_state import RangeState
-from lognode.statemachine.segment_reader import BlockCache
 from lognode.statemachine.segment_writer import build
 from lognode.statemachine.segments import SegmentStore
 from lognode.statemachine.split_key import SplitKey

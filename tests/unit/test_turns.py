@@ -22,10 +22,10 @@ from lognode.node.prepare import prepare
 from lognode.node.range_replica import RangeReplica
 from lognode.node.turns import in_turns
 from lognode.statemachine import commands, segment_pages, segments, seq_chains, turns
+from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.merge_process import Task, run
 from lognode.statemachine.range_state import Ahead, Base, RangeState
-from lognode.statemachine.segment_reader import BlockCache
 from lognode.statemachine.segment_writer import build
 from lognode.statemachine.segments import SegmentStore
 from lognode.statemachine.turns import ENTRIES_A_TURN, NotPrepared, TurnOver, Turns
