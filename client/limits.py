@@ -82,6 +82,14 @@ rows_max: Final = 1 << 16
 raft_items_max: Final = 1_024
 """Raft messages in one frame, also rounds of reads, also answers to rounds. A frame is taken in one
 turn of the loop, so a node sends at most 129 of all three together (see `node.peers`)."""
+raft_parts_max: Final = 4_096
+"""Entries of all appends of one frame, with the groups that its rounds of reads ask about and the
+numbers of its answers to rounds. The receiver takes a frame in one turn of the loop, in which 4,096
+entries take 14 ms. A node sends at most 1,024 entries in an append and 3,100 parts in a frame."""
+raft_round_reads_max: Final = 2_048
+"""Groups that one round of reads asks about; the next round asks about the others."""
+raft_left_max: Final = 1_024
+"""Groups that a ping says have left; a node sends at most 256 (see `raft.liveness`)."""
 frame_memory_max: Final = 32 * MIB
 """Memory of the arrays and maps of one frame with their elements, beside the bytes on the wire. One
 byte on the wire may take 72 bytes of memory. The limit allows 131,072 small arrays and maps."""

@@ -24,6 +24,7 @@ from .range_replica import RangeReplica
 from .replica import Memory
 from .rounds import Rounds
 from .rows import replica_key, replica_row
+from .slices import stepped
 from .sync_thread import SyncThread
 
 _SHRINK = 2_000
@@ -87,6 +88,7 @@ class Flusher:
         info = None
         try:
             info = await self._build(frozen, hurried=hurried or replica.is_sealed)
+            await stepped(frozen.steps())
             async with replica.base_turn:
                 if replica.stopped:
                     # Retired, or gone on from a later base: its row is no longer ours to write.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ..client import limits
+from ..client.errors import RemoteProtocolError
 from ..raft.types import GroupId, Message
 from .clocks import Clocks
 from .confirmations import Confirmations
@@ -74,7 +75,11 @@ class RaftIn:
 
         Nothing of a sender that is not registered here counts but messages to replicas of which the
         sender is a member: their descriptors may be newer than the image.
+
+        Raises RemoteProtocolError for a frame with more parts than one turn of the loop may take,
+        and for a message that is none.
         """
+        _check_parts(body)
         boot = (body["boot"], body["process"])
         items = body["messages"] or ()
         registered = self._registered(sender)
@@ -134,3 +139,17 @@ class RaftIn:
             self._boots[sender] = boot
             return None
         return None if boot == newest else "old_boot"
+
+
+def _check_parts(body: Body) -> None:
+    """Raise RemoteProtocolError for a frame with more than `raft_parts_max` parts. A frame is taken
+    in one turn of the loop, so the sum over the frame counts, not the size of a message alone."""
+    messages = (message for *_, message in body["messages"] or ())
+    groups = (messages, body["reads"] or (), body["answers"] or ())
+    lists = (each for group in groups for message in group for each in message[-1:])
+    parts = sum(len(each) for each in lists if type(each) is list)
+    if parts > limits.raft_parts_max:
+        raise RemoteProtocolError(
+            f"a frame has {parts:,} entries and confirmations of reads; allowed are "
+            f"{limits.raft_parts_max:,}. Send several frames."
+        )

@@ -3,8 +3,9 @@
 Many groups ask the same peer the same thing at the same time: are you at my term? So their
 questions to one peer travel in one list, and the peer answers the whole list at once, from what
 its groups are at that moment. At most one round is outstanding per pair; what is asked meanwhile
-joins the next, so that the more is asked, the more a round carries. An answer counts whenever it
-comes: it was given after the round was sent, and thus after the reads arrived that it is for.
+joins the next, so that the more is asked, the more a round carries: up to `raft_round_reads_max`
+questions, which the peer answers in one turn of its loop. An answer counts whenever it comes: it
+was given after the round was sent, and thus after the reads arrived that it is for.
 
 Nothing here decides. Groups know what they ask and of whom (`readindex`), and which of them says
 yes is up to the driver: one of the same descriptor that takes part (x2.12).
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..client import limits
 from ..client.errors import RemoteProtocolError
 from .readindex import ReadQuestion
 from .types import GroupId, Message
@@ -116,13 +118,16 @@ class ReadRounds:
         return rounds
 
     def _begin(self, pair: _Pair) -> Message | None:
-        waiting, pair.waiting = pair.waiting, {}
         pair.asked, items = [], []
-        for gid, asker in waiting.items():
+        waiting = iter(pair.waiting.items())
+        for gid, asker in waiting:
             question = asker.read_question()
             if question is not None:  # else others have answered meanwhile
                 pair.asked.append((asker, question))
                 items.append([*gid, asker.fingerprint, question.term])
+                if len(items) == limits.raft_round_reads_max:
+                    break
+        pair.waiting = dict(waiting)
         if items:
             self._round += 1
             pair.message = [pair.epoch, self._round, items]

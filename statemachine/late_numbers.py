@@ -29,6 +29,14 @@ class LateNumbers:
     def __iter__(self) -> Iterator[int]:
         return chain(self._passed, *self._groups.values())
 
+    def copy(self) -> "LateNumbers":
+        """A set that does not change with this one."""
+        copy = LateNumbers()
+        copy._count = self._count
+        copy._groups = {group: numbers.copy() for group, numbers in self._groups.items()}
+        copy._passed = self._passed.copy()
+        return copy
+
     def add(self, number: int) -> None:
         """Add a number that is not below the last `low`."""
         self._count += 1

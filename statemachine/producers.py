@@ -7,180 +7,23 @@ applied at or above `low`, the producer's smallest number not settled, since any
 never be sent again. Numbers run over all ranges, so the applied ones are a set, not an interval.
 """
 
-from bisect import bisect_left
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import filterfalse, repeat
+from itertools import filterfalse
 from typing import Any, Final, NamedTuple
 
 from ..client import limits
 from ..client.errors import Fenced, LimitExceeded, LognodeError, OutOfOrder, Overloaded
 from ..client.records import Batch
-from .late_numbers import LateNumbers
-from .number_runs import NumberRuns, united_runs
-from .spans import Span, has
+from .number_runs import united_runs
+from .producer_capture import Capture
+from .producer_row import SECRET, SETTLED_KEPT, Row
+from .spans import Span
 
-_SETTLED_KEPT: Final = 64
-"""Settled numbers beyond what `settle` needs to be cheap; nobody asks for them any more."""
-_LATE_MIN: Final = 256
-_LATE_PART: Final = 8
-"""Late numbers are sorted in once they are so large a part of the others."""
 _SHARES: Final = 64
-_FEW: Final = 2 * _SETTLED_KEPT
+_FEW: Final = 2 * SETTLED_KEPT
 """Numbers that every producer may have remembered, however full the table is."""
-_SECRET: Final = hash("where record numbers lie in a table") & ((1 << 59) - 1)
-"""What is added to a number before it is a key of a hash table. Python hashes an integer to itself,
-so a client could choose numbers that share places: 110,000 of them in one producer's window, and
-8,000 more took 1.5 s of every member whenever they were sent again. Text has a secret hash in each
-process. Consecutive numbers still lie side by side."""
 _ROW_FIELDS: Final = 6
 """Of a row as meta stores it, those before its elders."""
-
-
-def _keys(numbers: Sequence[int]) -> Sequence[int]:
-    """Numbers as keys of a hash table; nearly always a range, for which no Python runs."""
-    if isinstance(numbers, range):
-        return range(numbers.start + _SECRET, numbers.stop + _SECRET, numbers.step)
-    return [number + _SECRET for number in numbers]
-
-
-class Elder(NamedTuple):
-    """What a range knew of a producer under an older epoch than its neighbour when the two were
-    merged. It holds for its own keys alone, as it would if the range had learned of the newer epoch
-    before: a record of these keys that it knows is a duplicate (x10), and of the
-    others nothing is below its `low` (x9)."""
-
-    start: bytes
-    end: bytes | None
-    low: int
-    highest: int
-    numbers: NumberRuns
-
-    def knows(self, number: int, key: bytes) -> bool:
-        """Whether the record was settled or applied here."""
-        return has((self.start, self.end), key) and (
-            number < self.low or self.numbers.get(number) is not None
-        )
-
-    def to_wire(self) -> list[Any]:
-        """As a row has it."""
-        return [self.start, self.end, self.low, self.highest, self.numbers.to_wire()]
-
-    @classmethod
-    def from_wire(cls, body: Sequence[Any]) -> "Elder":
-        """Undo `to_wire`."""
-        start, end, low, highest, runs = body
-        return cls(start, end, low, highest, NumberRuns.from_wire(runs))
-
-
-@dataclass(slots=True)
-class Row:
-    """One producer in one range."""
-
-    epoch: int = 0
-    low: int = 1
-    highest: int = 0
-    applied: dict[int, int] = field(default_factory=dict)
-    """Number, plus `_SECRET`, to seq: for numbers at or above `low` and some below, as far as they
-    are not in `inherited`."""
-    last_ms: int = 0
-    fence_token: int = 0
-    inherited: NumberRuns = field(default_factory=lambda: NumberRuns((), ()))
-    """Those that the base had with which this replica began."""
-    ordered: list[int] = field(default_factory=list)
-    """The numbers in `applied`, ascending, without those in `late`."""
-    late: LateNumbers = field(default_factory=LateNumbers)
-    """Numbers that came after higher ones: to sort them in costs as much as all that is remembered,
-    so they wait until they are many."""
-    elders: list[Elder] = field(default_factory=list)
-    """Of older epochs: nearly always none. `highest` is not below theirs."""
-
-    def seq_of(self, number: int) -> int | None:
-        """The seq that a number was given, None where it was not applied or is forgotten."""
-        seq = self.applied.get(number + _SECRET)
-        if seq is None:
-            seq = self.inherited.get(number)
-        for elder in self.elders if seq is None else ():
-            seq = elder.numbers.get(number) if seq is None else seq
-        return seq
-
-    def knows(self, number: int, key: bytes) -> bool:
-        """Whether the record was applied, or settled under an older epoch."""
-        if not self.elders:
-            return self.seq_of(number) is not None
-        own = self.applied.get(number + _SECRET) is not None
-        own = own or self.inherited.get(number) is not None
-        return own or any(elder.knows(number, key) for elder in self.elders)
-
-    @property
-    def count(self) -> int:
-        """How many numbers it remembers, without those of its elders."""
-        return len(self.applied) + self.inherited.count
-
-    def numbers(self) -> list[tuple[int, int]]:
-        """All numbers that it remembers, ascending, each with its seq."""
-        self._sort_late_in()
-        own = zip(self.ordered, map(self.applied.__getitem__, _keys(self.ordered)), strict=True)
-        if not self.inherited.count:
-            return list(own)
-        return sorted((*self.inherited.items(), *own))
-
-    def to_wire(self) -> list[Any]:
-        """The row as meta stores it."""
-        runs = self.inherited
-        if self.applied:
-            known = self.numbers()
-            runs = NumberRuns([number for number, _ in known], [seq for _, seq in known])
-        elders = [elder.to_wire() for elder in self.elders]
-        return [self.epoch, self.low, self.highest, runs.to_wire(), self.last_ms, self.fence_token,
-                *([elders] if elders else ())]  # fmt: skip
-
-    @classmethod
-    def from_wire(cls, body: Sequence[Any]) -> "Row":
-        """Undo `to_wire`."""
-        epoch, low, highest, runs, last_ms, token, *rest = body
-        row = cls(epoch, low, highest, {}, last_ms, token, NumberRuns.from_wire(runs))
-        row.elders = [Elder.from_wire(elder) for each in rest for elder in each]
-        return row
-
-    def settle(self, low: int) -> None:
-        """Nothing below `low` is ever sent again; what is remembered of it goes in bulk.
-
-        Only when it is more than half of all, so that what is kept follows from what is under way
-        in this range, however many ranges there are. That depends on the row alone, so that tables
-        are the same on every replica.
-        """
-        self.low = max(self.low, low)
-        if self.elders:
-            self.elders = [e for e in self.elders if max(e.low, e.highest + 1) > self.low]
-        settled = bisect_left(self.ordered, self.low) + self.late.below(self.low)
-        inherited = self.inherited
-        passed = inherited.below(self.low) if inherited.count else 0
-        if 2 * (settled + passed) > self.count + _SETTLED_KEPT:
-            self._sort_late_in()
-            inherited.settle(self.low)
-            deque(map(self.applied.pop, _keys(self.ordered[:settled]), repeat(None)), maxlen=0)
-            del self.ordered[:settled]
-
-    def add(self, numbers: Sequence[int], first_seq: int) -> None:
-        """These, ascending and none of them known, were applied, at seqs from `first_seq` on."""
-        seqs = range(first_seq, first_seq + len(numbers))
-        self.applied.update(zip(_keys(numbers), seqs, strict=True))
-        if numbers[0] > self.highest:
-            self.ordered.extend(numbers)
-        else:  # late: an earlier attempt was lost
-            for number in numbers:
-                self.late.add(number)
-            if len(self.late) > max(_LATE_MIN, len(self.ordered) // _LATE_PART):
-                self._sort_late_in()
-        self.highest = max(self.highest, numbers[-1])
-
-    def _sort_late_in(self) -> None:
-        if self.late:
-            at = bisect_left(self.ordered, min(self.late))
-            self.ordered[at:] = sorted((*self.ordered[at:], *self.late))
-            self.late.clear()
 
 
 class Table(NamedTuple):
@@ -228,6 +71,7 @@ class Producers:
         self.rows: dict[int, Row] = {}
         self.remembered = 0
         """Numbers of all rows."""
+        self._captures: list[Capture] = []
 
     def check(self, batch: Batch) -> "list[int] | LognodeError | None":
         """What is new in the batch.
@@ -285,22 +129,22 @@ class Producers:
         if numbers[0] > row.highest and numbers[0] >= low:
             # All new, as nearly always: few records follow one of their key that is not settled.
             end = low + limits.producer_window_max
-            wanted = {prev + _SECRET for prev in prevs or () if low <= prev < end}
+            wanted = {prev + SECRET for prev in prevs or () if low <= prev < end}
             # Each is looked up: to subtract `applied` would go through all that is applied.
-            missing = (key - _SECRET for key in filterfalse(applied.__contains__, wanted))
+            missing = (key - SECRET for key in filterfalse(applied.__contains__, wanted))
             if max(prevs or (0,)) < end and None not in map(row.seq_of, missing):
                 return None
         fresh: list[int] = []
         earlier: set[int] = set()
         for position, number in enumerate(numbers):
             prev = prevs[position] if prevs is not None else 0
-            found = prev < low or prev + _SECRET in earlier
+            found = prev < low or prev + SECRET in earlier
             if not found and not row.knows(prev, batch.keys[position]):
                 return OutOfOrder(
                     f"record {prev} of the same key has not arrived here", number=prev
                 )
             if number >= low:
-                earlier.add(number + _SECRET)
+                earlier.add(number + SECRET)
             if number >= low and not row.knows(number, batch.keys[position]):
                 fresh.append(position)
         return None if len(fresh) == len(numbers) else fresh
@@ -320,6 +164,7 @@ class Producers:
         if row is None:
             row = self.rows[batch.producer] = Row()
         before = row.count
+        self._about_to_change(batch.producer)
         row.epoch = batch.epoch  # not below the row's: `check` has seen to that
         row.settle(batch.low)
         row.last_ms = timestamp_ms
@@ -338,6 +183,7 @@ class Producers:
         full = None if producer in self.rows else self._full()
         if full is not None:
             return full
+        self._about_to_change(producer)
         row = self.rows.setdefault(producer, Row())
         row.epoch = max(row.epoch, epoch)
         row.fence_token = token
@@ -350,9 +196,21 @@ class Producers:
             row = self.rows.pop(producer, None)
             self.remembered -= 0 if row is None else row.count
 
+    def capture(self) -> Capture:
+        """The table of this very moment (executions 1.16), to be made into rows in steps."""
+        self._captures = [capture for capture in self._captures if not capture.is_done]
+        self._captures.append(Capture(self.rows))
+        return self._captures[-1]
+
+    def _about_to_change(self, producer: int) -> None:
+        for capture in self._captures:
+            capture.keep(producer)
+
     def to_wire(self) -> dict[int, list[Any]]:
-        """The table as meta stores it: a copy, of this very moment (x16)."""
-        return {producer: row.to_wire() for producer, row in self.rows.items()}
+        """The table as meta stores it: a copy, of this very moment."""
+        capture = Capture(self.rows)
+        capture.finish()
+        return capture.rows
 
     @classmethod
     def from_wire(cls, body: dict[int, list[Any]]) -> "Producers":

@@ -6,7 +6,7 @@ refused in the same way everywhere, and never stops a replica (x22).
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, overload
@@ -26,6 +26,7 @@ from ..client.records import EXPECT_ANY, Batch, decode_batch
 from . import commands, removal_commands
 from .band_reads import BandReads
 from .memtable import Memtable
+from .producer_capture import Capture
 from .producers import Producers
 from .removal import Removal
 from .segment_writer import SegmentInfo, Source
@@ -104,10 +105,17 @@ class Frozen:
     applied_index: int
     applied_term: int
     tables: dict[str, Any]
+    producers: Capture
+    """What makes the rows of producers in the tables."""
 
     def sources(self) -> "Sources":
         """The batches, for the builder."""
         return Sources(self.memtable)
+
+    def steps(self) -> Generator[None, None, None]:
+        """Make the tables complete, in steps of a few milliseconds; `RangeState.base_with` does
+        what is left of it. May be broken off and begun again."""
+        return self.producers.steps()
 
 
 @dataclass(slots=True)
@@ -407,7 +415,8 @@ class RangeState(BandReads):
             memtable, self.memtable = self.memtable, memtable
             self.frozen = [*self.frozen, memtable]
         # Else an empty one is frozen, not the live one, which would go on taking entries.
-        frozen = Frozen(memtable, *self.effective, self._tables())
+        producers = self.producers.capture()
+        frozen = Frozen(memtable, *self.effective, self._tables(producers), producers)
         self.queue.append(frozen)
         return frozen
 
@@ -417,6 +426,7 @@ class RangeState(BandReads):
             frozen is self.queue[0], "a memtable is made durable before an older one",
             index=frozen.applied_index, oldest=self.queue[0].applied_index,
         )  # fmt: skip
+        frozen.producers.finish()
         manifest = list(self.durable_base.manifest)
         if info is not None:
             manifest.append(info)
@@ -453,13 +463,14 @@ class RangeState(BandReads):
         self.durable_base = base
         self.manifest = base.manifest
 
-    def _tables(self) -> dict[str, Any]:
+    def _tables(self, producers: Capture) -> dict[str, Any]:
+        """As they are now; but the rows of producers, which `producers` is still to make."""
         return {
             "next_seq": self.next_seq,
             "last_timestamp_ms": self.last_timestamp_ms,
             "hash": self.state_hash,
             "sealed": list(self.sealed) if self.sealed else None,
-            "producers": self.producers.to_wire(),
+            "producers": producers.rows,
             "removal": self.removal.to_wire(self.last_timestamp_ms),
         }
 

@@ -141,7 +141,8 @@ JOIN: Final = Operation(
 RAFT: Final = _between_nodes(
     "raft", 98,
     "Carry messages of all groups, rounds of read confirmations and answers to rounds, the boot "
-    "and clock of the sender, and its ping.",
+    "and clock of the sender, and its ping. All entries of a frame, the groups that its rounds ask "
+    f"about and the numbers of its answers are at most {limits.raft_parts_max:,} together.",
     {
         "messages": Optional(Array(
             Row(range=Integer(), generation=Integer(), fingerprint=FINGERPRINT,

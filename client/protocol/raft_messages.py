@@ -26,7 +26,7 @@ class Entries(Kind):
     types = frozenset({list, tuple})
 
     def check(self, value: Any, name: str) -> Any:
-        if not isinstance(value, list | tuple) or len(value) > limits.frame_array_max:
+        if not isinstance(value, list | tuple) or len(value) > limits.raft_parts_max:
             self.refuse(value, name)
         if not value:
             return value
@@ -44,8 +44,8 @@ class Entries(Kind):
 
     def text(self) -> str:
         return (
-            "an array of entries [term, command]: an integer of 63 bits, and bytes that begin with "
-            "0, or with 1 for an entry without a command"
+            f"an array of at most {limits.raft_parts_max:,} entries [term, command]: an integer of "
+            "63 bits, and bytes that begin with 0, or with 1 for an entry without a command"
         )
 
     def sample(self, rng: random.Random) -> list[list[Any]]:
@@ -58,6 +58,7 @@ class Entries(Kind):
         )  # fmt: skip
         for entry in entries:
             yield f"an entry {entry!r}", [[1, b"\0"], entry]
+        yield "an entry too many", [[1, b"\0"]] * (limits.raft_parts_max + 1)
 
 
 MESSAGE: Final = Variant({
@@ -84,13 +85,13 @@ READ_ROUND: Final = Row(
     epoch=_NUMBER, round=_NUMBER,
     items=Array(
         Nullable(Row(range=_NUMBER, generation=_NUMBER, fingerprint=FINGERPRINT, term=_NUMBER)),
-        limits.rows_max,
+        limits.raft_parts_max,
     ),
 )  # fmt: skip
 READ_ANSWER: Final = Row(
-    epoch=_NUMBER, round=_NUMBER, numbers=Column(int, limits.rows_max, nil=True)
+    epoch=_NUMBER, round=_NUMBER, numbers=Column(int, limits.raft_parts_max, nil=True)
 )
 PING: Final = Row(
     version=_NUMBER, seen=_NUMBER,
-    left=Array(Row(range=_NUMBER, generation=_NUMBER), limits.rows_max),
+    left=Array(Row(range=_NUMBER, generation=_NUMBER), limits.raft_left_max),
 )  # fmt: skip

@@ -23,7 +23,8 @@ from lognode.node.base_transfer import BaseFetcher
 from lognode.node.rate import TokenBucket
 from lognode.partitions.duties import TAIL_BYTES
 from lognode.raft.types import GroupId
-from lognode.statemachine.producers import Producers, Row
+from lognode.statemachine.producer_row import Row
+from lognode.statemachine.producers import Producers
 from lognode.statemachine.range_state import Base
 from lognode.statemachine.removal import Removal
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from lognode.client.errors import LognodeError
 from lognode.client.records import decode_batch, encode_batch
 from lognode.statemachine.number_runs import NumberRuns
-from lognode.statemachine.producers import Producers, Row
+from lognode.statemachine.producer_row import Row
+from lognode.statemachine.producers import Producers
 
 NUMBERS = st.dictionaries(st.integers(1, 60), st.integers(1, 90), max_size=40)
 

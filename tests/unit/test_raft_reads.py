@@ -6,6 +6,7 @@ import random
 import pytest
 from raft_net import Net
 
+from lognode.client import limits
 from lognode.client.errors import RemoteProtocolError
 from lognode.raft.read_rounds import ReadRounds
 from lognode.raft.readindex import ReadIndex, ReadQuestion
@@ -280,6 +281,25 @@ def test_all_groups_share_a_round_and_one_is_under_way() -> None:
     pair.rounds.answered(2, pair.rounds.answer(1, second))
     assert all(group.answers[-1] == (group.round, 0) for group in pair.groups)
     assert pair.asked[0] == (GroupId(1, 1), b"f1", 1, 3)
+
+
+def test_a_round_has_at_most_so_many_questions_and_the_next_one_asks_the_others() -> None:
+    most = limits.raft_round_reads_max
+    pair = Groups(2 * most + 10)
+    for group in pair.groups:
+        pair.rounds.ask(group.begin())
+    for group in pair.groups[:5]:
+        group.round = 0  # others have answered meanwhile
+    asked = []
+    for count in (most, most, 5):
+        message = pair.take()
+        assert len(message[2]) == count
+        asked += [item[0] for item in message[2]]
+        assert pair.rounds.take() == [], "one round at a time"
+        pair.rounds.answered(2, pair.rounds.answer(1, message))
+    assert asked == list(range(6, 2 * most + 11))
+    assert pair.rounds.take() == []
+    assert all(group.answers for group in pair.groups[5:])
 
 
 def test_x2_12_a_no_settles_nothing_and_is_asked_again() -> None:

@@ -13,11 +13,12 @@ import pytest
 from lognode.client import limits
 from lognode.client.records import decode_batch, encode_batch
 from lognode.statemachine import builder as builder_module
-from lognode.statemachine import commands, producers
+from lognode.statemachine import commands
 from lognode.statemachine.builder import Builder
 from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.late_numbers import LateNumbers
-from lognode.statemachine.producers import Producers, Row
+from lognode.statemachine.producer_row import SECRET, Row
+from lognode.statemachine.producers import Producers
 from lognode.statemachine.range_state import RangeState
 from lognode.statemachine.segments import SegmentStore
 
@@ -33,7 +34,7 @@ def append(*batches: bytes, ms: int = 1) -> bytes:
 
 def applied_of(row: Row) -> dict[int, int]:
     """What the row has applied itself, by number."""
-    return {key - producers._SECRET: seq for key, seq in row.applied.items()}
+    return {key - SECRET: seq for key, seq in row.applied.items()}
 
 
 # Memory.
@@ -317,6 +318,7 @@ def test_frozen_tables_are_no_view_of_the_live_ones_x16(tmp_path: Path) -> None:
             frozen = state.freeze()
     assert frozen is not None
     assert frozen.tables["next_seq"] == 2
+    frozen.producers.finish()
     assert frozen.tables["producers"][7][3] == [[1], [1], [0, 1]]
 
 
