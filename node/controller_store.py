@@ -5,6 +5,7 @@ from typing import Any
 
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor
+from ..raft.types import GroupId
 from ..statemachine.meta import MetaStore
 from . import image_pages, rows
 from .controller_replica import ControllerReplica
@@ -27,10 +28,10 @@ class ControllerStore:
         *,
         damaged: str | None = None,
         installed: bool = False,
-        mark: int | None = None,
+        begins: bool = False,
     ) -> ImageRows:
         """Store a metadata that nobody changes, instead of what is stored of that generation;
-        with `mark`, also that this generation was started here."""
+        `begins`: also that this generation was started here."""
         stored = ImageRows(rows.controller_buckets(descriptor.generation))
         changes = metadata.changes
         packed = await image_pages.packed(metadata, lambda: [b for _, b in changes.after(0)])
@@ -39,8 +40,8 @@ class ControllerStore:
         if installed:
             row["installed"] = True
         puts[rows.controller_key(descriptor.generation)] = row
-        if mark is not None:
-            puts[rows.mark_key(CONTROLLER_RANGE)] = mark
+        if begins:
+            puts = rows.begun(GroupId(CONTROLLER_RANGE, descriptor.generation), puts)
         await self._sync.run(lambda: self._meta.commit(puts, (), (stored.prefix,)))
         return stored
 

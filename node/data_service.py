@@ -43,6 +43,7 @@ from . import fields, lease
 from .metrics import Metrics
 from .quotas import Payer
 from .range_replica import RangeReplica
+from .read_wait import BARRIER, wait_before
 from .reads import READS, Read, show
 from .slices import InOrder
 from .trims import that_hide
@@ -245,10 +246,11 @@ class DataService:
         through, session = body["through"], body["applied"] or 0
         try:
             async with asyncio.timeout(timeout_s):
-                if body["consistency"] == "linearizable":
+                wait = wait_before(body["consistency"], session, replica.applied_index)
+                if wait == BARRIER:
                     await replica.read_barrier()
-                elif session > replica.applied_index:
-                    await self._reach(replica, session)
+                elif wait:
+                    await self._reach(replica, wait)
                 if through is not None:
                     await replica.wait_seq(through, alone=body["node"] is not None)
                 await room()

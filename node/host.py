@@ -353,12 +353,9 @@ class Host:
             return None
         applied = (base.applied_index, base.applied_term)
         raft_log, reason = await self._durable_log(gid, applied)
-        row = {
-            rows.replica_key(gid): rows.replica_row(descriptor, base, damaged=reason),
-            rows.mark_key(gid.range_id): gid.generation,
-        }
+        row = rows.replica_row(descriptor, base, damaged=reason)
         self._rows.add(gid)
-        await self._puts.put(row)
+        await self._puts.put(rows.begun(gid, {rows.replica_key(gid): row}))
         self.marks[gid.range_id] = gid.generation
         if raft_log is None:
             self._note_damage(gid, str(reason))
@@ -384,7 +381,7 @@ class Host:
             return None
         raft_log, reason = await self._durable_log(gid, applied)
         stored = await self._controllers.whole(
-            descriptor, metadata, applied, damaged=reason, mark=gid.generation
+            descriptor, metadata, applied, damaged=reason, begins=True
         )
         self.marks[CONTROLLER_RANGE] = gid.generation
         if raft_log is None:

@@ -76,6 +76,12 @@ def prepared_operation(key: str) -> int:
     return int(key.removeprefix(PREPARED).partition("/")[0])
 
 
+def begun(gid: GroupId, puts: dict[str, Any]) -> dict[str, Any]:
+    """Return all that one transaction stores when a generation begins here: the rows of the replica
+    and the mark, without which the generation could begin a second time (executions 1.3)."""
+    return {**puts, mark_key(gid.range_id): gid.generation}
+
+
 def replica_row(descriptor: Descriptor, base: Base, damaged: str | None = None) -> dict[str, Any]:
     """A replica's row."""
     return {"descriptor": descriptor.to_wire(), "base": base.to_wire(), "damaged": damaged}

@@ -378,8 +378,11 @@ class MetadataState:
             self.operations[operation["operation_id"]] = Operation.from_image(operation)
         for range_id, last in image.get("last_operations", {}).items():
             self.last_operations[range_id] = LastOperation(*last)
+        # A range that a merge took keeps its record until the operation ends; others that are gone
+        # have one in images of earlier versions alone.
+        held = {range_id for each in self.operations.values() for range_id in each.range_ids}
         for range_id, generation in image["done"].items():
-            if range_id in self.ranges:
+            if range_id in self.ranges or range_id in held:
                 self.done[range_id] = generation
         for kind, value in image["next_ids"].items():
             if kind != "producer":

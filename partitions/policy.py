@@ -9,7 +9,7 @@ Apply never reads a policy. The leader of a range does, and proposes what follow
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from ..client import limits
@@ -56,11 +56,18 @@ class Policy:
         given = self.delete_retention_ms
         return delete_retention_default_ms if given is None else min(given, INTEGER_MAX)
 
+    def to_image(self) -> dict[str, Any]:
+        """Return all rules by name, as msgpack values."""
+        return {name: getattr(self, name) for name in _RULES}
+
     def to_body(self) -> dict[str, Any]:
         """As clients see it."""
-        body = asdict(self)
+        body = self.to_image()
         del body["ranges_min"]
         return body
+
+
+_RULES: Final = tuple(each.name for each in fields(Policy))
 
 
 ALTERABLE: Final = ("retention_ms", "retention_bytes", "cleanup", "delete_retention_ms",

@@ -1,13 +1,15 @@
 """Clients of the simulated cluster: idempotent producers that retry, readers, who removes.
 
-They speak as the SDK does (docs/design/ranges.md#producers): records are numbered once, `prev` is
-the previous unsettled number of the same key, `low` the smallest number that is not settled; a
-request that is refused or not answered is sent again with the same numbers, to whoever is said to
-lead. Now and then a client gives a request up, after which it may have been applied once or not at
-all; one that removes, or takes a lease, is asked for until it is done. Reads go
-to any member; they are linearizable, or prefix reads with the position that the session has seen.
+They speak as the SDK does (ranges.md section 5): records are numbered once, `prev` is the previous
+unsettled number of the same key, `low` the smallest number that is not settled; a request that is
+refused or not answered is sent again with the same numbers, to whoever is said to lead. Now and
+then a client gives a request up. What has become of the request then is what the SDK's own rule
+says (`client.retry`): surely not applied, or perhaps once. One that removes, or takes a lease, is
+asked for until it is done. Reads go to any member; they are linearizable, or prefix reads with
+the position that the session has seen.
 """
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,6 +17,8 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from ...client import records
+from ...client.errors import LognodeError, NotLeader, Timeout
+from ...client.retry import Attempts
 from ...partitions.model import Span
 from .clock import Scheduler
 from .history import History
@@ -24,7 +28,9 @@ from .trace import Trace
 from .violation import Violation
 
 TIMEOUT_S: Final = 1.2
-GIVE_UP_S: Final = 6.0
+GIVE_UP_S: Final = (2.0, 6.0)
+_GIVES_UP: Final = 0.3
+"""Share of the appends that are given up after so long, of either half."""
 BACKOFF_S: Final = (0.02, 0.15)
 _REMOVALS: Final = 0.06
 """Share of what clients do in runs with removals."""
@@ -52,9 +58,9 @@ class _Record:
 @dataclass(slots=True)
 class _Append:
     batch: list[_Record]
-    started: float
     atomic: bool
-    gives_up: bool
+    attempts: Attempts
+    """What is known of the outcome, and until when it is tried again."""
     parts: list[int]
     """How many appends this was divided into that are not settled yet: shared by them."""
     attempt: int = 0
@@ -91,6 +97,7 @@ class Client:
     _number: int = 0
     _leases: int = 0
     _unsettled: dict[int, bytes] = field(default_factory=dict)
+    _pauses: random.Random = field(default_factory=lambda: random.Random(0))
     _stopped: bool = False
 
     @property
@@ -130,9 +137,9 @@ class Client:
         else:
             self._append(group)
 
-    def _finished(self) -> None:
+    def _finished(self, *, answered: bool = True) -> None:
         self.open_requests -= 1
-        self.answers += 1
+        self.answers += answered
         self._later(self._think(), self._next)
 
     def _node(self, key: bytes) -> int:
@@ -168,19 +175,26 @@ class Client:
                                 expect=record.expect)  # fmt: skip
         append = _Append(
             batch,
-            self.scheduler.clock.now,
             atomic=self.rng.random() < 0.2,
-            gives_up=self.rng.random() < 0.3,
+            attempts=self._attempts(self._patience()),
             parts=[1],
         )
         self.trace(self.name, "invoke", f"append {batch[0].number}+{len(batch)}")
         self._send_append(append)
 
+    def _patience(self) -> float:
+        """Until when an append that begins now is tried."""
+        drawn = self.rng.random()
+        if drawn >= _GIVES_UP:
+            return math.inf
+        return self.scheduler.clock.now + GIVE_UP_S[drawn < _GIVES_UP / 2]
+
+    def _attempts(self, deadline: float) -> Attempts:
+        # Its pauses are not used, and are not to draw from the source of all else.
+        return Attempts("append", deadline, writes=True, rng=self._pauses)
+
     def _send_append(self, append: _Append) -> None:
         if not append.open:
-            return
-        if append.gives_up and self.scheduler.clock.now - append.started > GIVE_UP_S:
-            self._give_up(append)
             return
         append.attempt += 1
         expects = [record.expect for record in append.batch]
@@ -203,11 +217,23 @@ class Client:
         self.door.request(node, body, partial(self._answered, append, attempt))
         self._later(TIMEOUT_S, partial(self._timed_out, append, attempt))
 
-    def _give_up(self, append: _Append) -> None:
-        self.trace(self.name, "give-up", str(append.batch[0].number))
+    def _failed(self, append: _Append, error: LognodeError) -> bool:
+        """An attempt has failed. Whether the client gives up now, by the rule of the SDK."""
+        try:
+            append.attempts.failed(error, self.scheduler.clock.now)
+        except LognodeError as final:
+            self._give_up(append, final)
+            return True
+        return False
+
+    def _give_up(self, append: _Append, error: LognodeError) -> None:
+        self.trace(self.name, "give-up", f"{append.batch[0].number} {error.outcome}")
         for record in append.batch:
-            self.history.give_up(record.value)
-        self._settle(append)
+            if error.outcome == "not_applied":
+                self.history.refuse(record.value)
+            else:
+                self.history.give_up(record.value)
+        self._settle(append, answered=False)
 
     def _answered(self, append: _Append, attempt: int, reply: Reply) -> None:
         if not append.open:
@@ -230,24 +256,29 @@ class Client:
             self._settle(append)
         elif attempt == append.attempt and reply["status"] == "spans":
             append.attempt += 1
+            if "outcome" in reply:
+                append.attempts.outcome = reply["outcome"]
             self._spans(append, reply["span"])
         elif attempt == append.attempt:
             self._refused(append.key, reply)
             append.attempt += 1  # the timeout of this attempt is void
-            self._later(self.rng.uniform(*BACKOFF_S), partial(self._send_append, append))
+            error = NotLeader("refused", outcome=reply.get("outcome"), hint=reply.get("hint"))
+            if not self._failed(append, error):
+                self._later(self.rng.uniform(*BACKOFF_S), partial(self._send_append, append))
 
     def _timed_out(self, append: _Append, attempt: int) -> None:
         if append.open and attempt == append.attempt:
             self.hints.pop(append.key, None)
-            self._send_append(append)
+            if not self._failed(append, Timeout("no answer")):
+                self._send_append(append)
 
-    def _settle(self, append: _Append) -> None:
+    def _settle(self, append: _Append, *, answered: bool = True) -> None:
         append.open = False
         for record in append.batch:
             del self._unsettled[record.number]
         append.parts[0] -= 1
         if not append.parts[0]:
-            self._finished()
+            self._finished(answered=answered)
 
     def _refused(self, key: bytes, reply: Reply) -> None:
         self.refusals += 1
@@ -271,7 +302,7 @@ class Client:
         outside = [record for record in append.batch if record.key not in span]
         append.open = False
         parts = [
-            replace(append, batch=batch, attempt=0, open=True)
+            replace(append, batch=batch, attempts=self._attempts_on(append), attempt=0, open=True)
             for batch in (inside, outside)
             if batch
         ]
@@ -280,10 +311,19 @@ class Client:
         for part in parts:
             self._send_append(part)
 
+    def _attempts_on(self, append: _Append) -> Attempts:
+        """For a part of the append: what is known of the whole is known of the part."""
+        attempts = self._attempts(append.attempts.deadline)
+        attempts.outcome = append.attempts.outcome
+        return attempts
+
     def _told(self, append: _Append, reply: Reply) -> None:
         """Whether an atomic append was applied, by its first number."""
         if not append.open:
             return
+        if reply["seq"] is not None and append.attempts.outcome == "not_applied":
+            raise Violation("S11", "applied, although no attempt can have been",
+                            value=append.batch[0].value)  # fmt: skip
         self.trace(self.name, "number", f"{append.batch[0].number} seq={reply['seq']}")
         for at, record in enumerate(append.batch):
             if reply["seq"] is None:

@@ -171,8 +171,9 @@ class ControllerReplica(Member):
         version = self.host.view.version
         if version != self._told:
             self._told = version
+            image = self.metadata.image()
             for peer in self.host.links:
-                self.host.send(peer, NEWS, self.gid, self.metadata.image())
+                self.host.send(peer, NEWS, self.gid, image)
             self.host.later(0.0, self.step)
 
     # The next generation.
@@ -185,8 +186,10 @@ class ControllerReplica(Member):
             wanted = set()
         if self.leads:
             wanted |= self.group.needs_base
-        for peer in sorted(wanted & self.host.links.keys()):
-            self.host.send(peer, CONTROLLER, self.gid, self.row())
+        peers = sorted(wanted & self.host.links.keys())
+        row = self.row() if peers else None
+        for peer in peers:
+            self.host.send(peer, CONTROLLER, self.gid, row)
 
     def begun_by(self, node: int) -> None:
         """A member has it."""

@@ -66,12 +66,24 @@ class Drawer:
     def first(self) -> list[Fault]:
         """What is to happen whatever else does, at times of its own."""
         until = self._options.fault_seconds
+        found = self._churn(until)
         if self._options.loses:
-            return [Fault(until * 0.6 * self._rng.random(), "lose", self._rotten)]
-        if not self._options.recovers:
-            return []
-        times = sorted(until * self._rng.random() for _ in range(self._rng.randint(1, 2)))
-        return [Fault(at, "change", how="wreck", value=self._rng.random()) for at in times]
+            found.append(Fault(until * 0.6 * self._rng.random(), "lose", self._rotten))
+        if self._options.recovers:
+            times = sorted(until * self._rng.random() for _ in range(self._rng.randint(1, 2)))
+            found += [Fault(at, "change", how="wreck", value=self._rng.random()) for at in times]
+        return found
+
+    def _churn(self, until: float) -> list[Fault]:
+        """Return splits, merges and moves from the start to `until`, as often as the run wants."""
+        every, at, found = self._options.churn_seconds, 0.0, []
+        while every:
+            at += self._rng.expovariate(1.0 / every)
+            if at >= until:
+                break
+            how = self._rng.choice(("split", "merge", "merge", "merge", "move"))
+            found.append(Fault(at, "change", how=how, value=self._rng.random()))
+        return found
 
     def pause(self) -> float:
         """Seconds until the next fault."""

@@ -101,6 +101,14 @@ class Generations:
         """How many generations have begun from what one member was left with."""
         return len(self._recovered)
 
+    def recovered(self, node: int, marks: Mapping[int, int]) -> None:
+        """A node starts again. `marks`: per range the highest generation that it knows to have
+        begun here. One that the node forgot could begin a second time."""
+        for (marked, range_id), generation in self._marks.items():
+            if marked == node and marks.get(range_id, 0) < generation:
+                raise Violation("x3", "a restart forgot a generation that was begun", node=node,
+                                range=range_id, generation=generation)  # fmt: skip
+
     def begun(
         self, node: int, descriptor: Descriptor, index: int, state_hash: bytes, next_seq: int
     ) -> None:

@@ -116,7 +116,8 @@ class History:
             append.state = "unknown"
 
     def refuse(self, value: bytes) -> None:
-        """The cluster answered that its condition did not hold: it is never in the log."""
+        """The record is never in the log: the cluster answered that its condition did not hold, or
+        the client gave it up and knows that no attempt was applied."""
         append = self.appends[value]
         if append.state == "acked":
             raise Violation("S11", "refused for good after it was acknowledged", value=value)

@@ -114,7 +114,7 @@ class Injector:
             "duplicate": dial(conditions, "duplicate", options.duplicate, 0.0),
             "late": dial(conditions, "late", options.late, 0.0),
             "slow": dial(conditions, "delay_mean", normal.delay_mean),
-            "client loss": dial(clients, "loss", 0.0),
+            "client loss": dial(clients, "loss", options.client_loss, 0.0),
             "client duplicate": dial(clients, "duplicate", 0.0),
             "client slow": dial(clients, "delay_mean", CLIENT_DELAY_S),
         }

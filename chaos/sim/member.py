@@ -13,7 +13,7 @@ from ...partitions.model import Descriptor
 from ...raft.group import Group
 from ...raft.group_log import GroupLog
 from ...raft.guard import ALL_HOLES
-from ...raft.messages import KINDS, Vote
+from ...raft.messages import KINDS, Vote, VoteRequest
 from ...raft.readindex import ReadQuestion
 from ...raft.types import GroupId, LogEntry, RaftOptions
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 """First element of what travels between hosts: `[kind, group, body, ping]`."""
 
 _VOTE: Final = next(number for number, kind in KINDS.items() if kind is Vote)
+_VOTE_REQUEST: Final = next(number for number, kind in KINDS.items() if kind is VoteRequest)
 _PROMISES: Final = frozenset(
     number
     for number, kind in KINDS.items()
@@ -104,6 +105,7 @@ class Member:
             term=self.group.term,
             commit=self.group.commit_index,
             applied=self.applied_index,
+            vote=self.log.vote,
         )
         if state_hash is not None:
             self.safety.same_state(node, self.applied_index, state_hash)
@@ -206,6 +208,8 @@ class Member:
                 self.safety.showed(node, message[1])
                 if message[0] == _VOTE:
                     self.safety.voted(node, message[1], peer)
+                elif message[0] == _VOTE_REQUEST:  # a candidate votes for itself
+                    self.safety.voted(node, message[1], node)
             self.host.send(peer, RAFT, self.gid, [self.fingerprint, message])
         self.drained()
 

@@ -41,8 +41,11 @@ class Operations:
         if fault.how == "drain":
             self._drain(leader, fault.value)
             return
-        position = fault.value * len(metadata.ranges)
-        range_ = metadata.ranges[sorted(metadata.ranges)[int(position)]]
+        ranges = [metadata.ranges[number] for number in sorted(metadata.ranges)]
+        if fault.how == "merge":
+            ranges = [range_ for range_ in ranges if range_.span.end is not None] or ranges
+        position = fault.value * len(ranges)
+        range_ = ranges[int(position)]
         spare = sorted(metadata.nodes.keys() - set(range_.members))
         if fault.how == "move" and spare:
             position = position % 1.0 * len(range_.members)

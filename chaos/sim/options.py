@@ -60,6 +60,8 @@ class Options:
     duplicate: float = 0.0
     late: float = 0.0
     """Share of messages that meet this fate while faults last, whatever else happens."""
+    client_loss: float = 0.0
+    """Share of requests and answers of clients that are lost while faults last, likewise."""
     wal_file_bytes: int = 16 << 10
     checkpoint_entries: int = 60
     grows: bool = False
@@ -72,6 +74,9 @@ class Options:
     recovers: bool = False
     """With changes of generations: most replicas of a range are lost for good, and an operator goes
     on from the one that is left."""
+    churn_seconds: float = 0.0
+    """With changes of generations: a split, merge or move is asked for so often, beside all else
+    that happens; 0: only when `change` is drawn."""
     repair_after_seconds: float = NEVER
     """The controller gives replicas of nodes that are DEAD for so long to others."""
     phases: bool = True
@@ -114,6 +119,8 @@ class Options:
         text += " grows" if self.grows else ""
         text += " removals" if self.removals else ""
         text += " recovers" if self.recovers else ""
+        text += f" churn={self.churn_seconds:g}" if self.churn_seconds else ""
+        text += f" client-loss={self.client_loss:g}" if self.client_loss else ""
         text += f" loses={self.repair_after_seconds:g}" if self.loses else ""
         text += f" lulls={self.lull_seconds:g}" if self.lull_seconds else ""
         holes = ",".join(map(str, sorted(self.opened)))
@@ -148,7 +155,10 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
         lull_seconds=rng.choice((2.5, 4.0)) if rng.random() < 0.3 else 0.0,
         removals=rng.random() < 0.3,
     )
-    if not drawn.changes or grows:
+    if not drawn.changes:
+        return drawn
+    drawn = _churning(seed, drawn)
+    if grows:
         return drawn
     spare = drawn.nodes > REPLICAS
     loses = spare and rng.random() < 0.5
@@ -157,3 +167,22 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
     # What is left must not rot; and a removal may be lost like anything else.
     sound = "rot" not in faults and not drawn.removals
     return replace(drawn, recovers=sound and rng.random() < 0.4)
+
+
+def _churning(seed: int, drawn: Options) -> Options:
+    """In two of five runs the ranges change all the time, and are more than one when they begin.
+
+    A retry is to meet a range that was split or merged since the first attempt, so that in half of
+    these runs answers are lost all the time, too. The draws have a source of their own: what else a
+    seed draws does not depend on them.
+    """
+    rng = random.Random(f"churn {seed}")
+    if rng.random() < 0.6:
+        return drawn
+    return replace(
+        drawn,
+        churn_seconds=rng.choice((0.6, 1.2)),
+        client_loss=rng.choice((0.0, 0.12)),
+        groups=2,
+        keys=max(drawn.keys, 2),
+    )

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...client.errors import GenerationMismatch, LognodeError, NotFound
+from ...node.read_wait import BARRIER, wait_before
 from ...partitions.duties import Held
 from ...partitions.lineage import lineage_of
 from ...partitions.model import Descriptor, Lineage
@@ -101,13 +102,10 @@ class RangeReplica(Member):
         writes = body["op"] in ("append", "remove")
         if self.stopped or self.is_sealed or (self._seal_proposed and writes):
             answer({"status": "error", "hint": None})
-        elif body["op"] == "read":
-            serve = partial(self._serve, body["key"], body.get("as_of"))
-            self._read(serve, answer)
+        elif body["op"] in ("read", "prefix"):
+            self._read_entries(body, answer)
         elif body["op"] == "number":
             self._read(partial(self._serve_number, body["producer"], body["number"]), answer)
-        elif body["op"] == "prefix":
-            self._serve_prefix(body["key"], body["seen"], answer)
         elif group.role != "leader":
             answer({"status": "error", "hint": group.leader})
         elif body["op"] == "remove":
@@ -247,12 +245,20 @@ class RangeReplica(Member):
                 waiting.serve(waiting.answer)
         self._ready = later
 
-    def _serve_prefix(self, key: bytes, seen: tuple[int, int], answer: Answer) -> None:
-        """Whatever is applied here, unless the session has seen more (x2.19)."""
-        if (self.gid.generation, self.applied_index) < tuple(seen):
+    def _read_entries(self, body: dict[str, Any], answer: Answer) -> None:
+        """A read of one key, after what a node waits for; who is behind does not wait for that."""
+        serve = partial(self._serve, body["key"], body.get("as_of"))
+        consistency = "prefix" if body["op"] == "prefix" else "linearizable"
+        generation, session = body.get("seen", (0, 0))
+        if generation != self.gid.generation:  # a token is of one generation
+            session = 0
+        wait = wait_before(consistency, session, self.applied_index)
+        if wait == BARRIER:
+            self._read(serve, answer)
+        elif wait or generation > self.gid.generation:
             answer({"status": "error", "hint": None})
         else:
-            self._serve(key, None, answer)
+            serve(answer)
 
     def _serve(self, key: bytes, as_of: str | None, answer: Answer) -> None:
         try:

@@ -69,6 +69,7 @@ class Replicas:
         meta = self._host.durable.meta
         for key, value in meta.items(rows.MARK):
             self.marks[int(key[len(rows.MARK) :])] = value
+        self._host.world.generations.recovered(self._host.node_id, self.marks)
         for key, row in meta.items(rows.CONTROLLER):
             descriptor = Descriptor.from_wire(row["descriptor"])
             log = self._sound_log(key, row, descriptor)
@@ -219,7 +220,7 @@ class Replicas:
         campaign: bool,
     ) -> None:
         """The WAL's record is durable: now meta's, and then the first message."""
-        self._host.durable.commit({key: row, rows.mark_key(gid.range_id): gid.generation})
+        self._host.durable.commit(rows.begun(gid, {key: row}))
         self._beginning.discard(gid)
         self.marks[gid.range_id] = gid.generation
         replica = made(log)

@@ -106,7 +106,9 @@ class SafetyChecker:
 
     # One life of a replica.
 
-    def started(self, node: int, log: LogView, *, term: int, commit: int, applied: int) -> None:
+    def started(
+        self, node: int, log: LogView, *, term: int, commit: int, applied: int, vote: int | None
+    ) -> None:
         """The replica recovered; by x4 all that it read is durable now."""
         self._check_sound(node)
         if len(self.members) == 1:
@@ -120,6 +122,7 @@ class SafetyChecker:
         if term < shown:
             raise Violation("durable-term", "a restart forgot a term shown", node=node,
                             term=term, shown=shown)  # fmt: skip
+        self._check_vote(node, term, vote)
         before = self._replicas.get(node)
         chain = self._chains.get((log.base_index, log.base_term))
         if chain is None:
@@ -274,6 +277,13 @@ class SafetyChecker:
     def _check_sound(self, node: int) -> None:
         if node in self._damaged:
             raise Violation("x2", "a damaged replica takes part again", node=node)
+
+    def _check_vote(self, node: int, term: int, vote: int | None) -> None:
+        """A node that gave its vote away in its present term still knows to whom."""
+        given = self._votes.get((node, term))
+        if given not in (None, vote):
+            raise Violation("one-vote", "a restart forgot a vote", node=node, term=term,
+                            candidate=given, recovered=vote)  # fmt: skip
 
     def _holders(self, index: int, term: int) -> list[int]:
         return [n for n, r in self._replicas.items() if r.durable.holds(index, term)]

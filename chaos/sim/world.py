@@ -155,15 +155,19 @@ class World:
     def request(self, node: int, body: dict[str, Any], answer: Callable[[Reply], None]) -> None:
         """Carry a request to a node and its answer back; either may be lost, late or doubled."""
         host = self.hosts[node]
+        doubled = False
 
         def arrive() -> None:
             host.request(body, back)
 
         def back(reply: Reply) -> None:
-            self._carry(lambda: answer(reply))
+            # Of two requests that are the same, an answer says nothing of the other.
+            told = {**reply, "outcome": "unknown"} if doubled else reply
+            self._carry(lambda: answer(told))
 
         self._carry(arrive)
         if self.duplicate and self._rng.random() < self.duplicate:
+            doubled = True
             self._carry(arrive)
 
     def _carry(self, action: Callable[[], None]) -> None:

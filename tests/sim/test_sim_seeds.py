@@ -1,7 +1,7 @@
-"""CI's 2,000 seeds of 20 simulated seconds, over all cores.
+"""CI's 900 seeds of 20 simulated seconds, over all cores.
 
 LOGNODE_SIM_SEEDS=A..B runs others; a failing seed is replayed with
-`lognode-chaos sim --seed N --trace`.
+`lognode-chaos sim --seed N --trace`. docs/testing.md tells what was run by hand.
 """
 
 import os
@@ -11,7 +11,9 @@ import sys
 
 import pytest
 
-SEEDS = os.environ.get("LOGNODE_SIM_SEEDS", "0..2000")
+SEEDS = os.environ.get("LOGNODE_SIM_SEEDS", "0..900")
+"""Of 2,000 seeds these took half of the time; two of five that change ranges do so all the time."""
+JOINS_PER_SEED_MIN = 0.1
 
 
 @pytest.mark.slow
@@ -26,3 +28,6 @@ def test_S1_to_S9_S11_and_L2_hold_in_simulation() -> None:
     bad = [line for line in done.stdout.splitlines() if not re.match(r"seed=\d+ ok", line)]
     assert done.returncode == 0, "\n".join(bad[:200]) + done.stderr[-2_000:]
     print(bad[-1])
+    drawn = {name: float(count) for name, count in re.findall(r"(\w+)=([\d.]+)", bad[-1])}
+    # 3 of 300 seeds had one before ranges changed all the time in some.
+    assert drawn["joins"] >= JOINS_PER_SEED_MIN * drawn["seeds"]

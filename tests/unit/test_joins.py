@@ -72,6 +72,23 @@ def test_a_merge_keeps_the_left_range_for_all_keys() -> None:
     assert Metadata.from_image(metadata.image()).image() == metadata.image()
 
 
+def test_an_image_of_a_merge_under_way_says_what_the_state_says() -> None:
+    """Seed 144: a controller that started again in between had another state than its peers."""
+    metadata = two_ranges()
+    metadata.ranges[2] = replace(metadata.ranges[2], generation=3)
+    metadata.done[2] = 2
+    assert "ok" in merge(metadata, b"m")
+    do(metadata, op=commands.SEALING, operation=1)
+    ends = [list(end_of(LEFT)), list(end_of((2, 3)))]
+    do(metadata, op=commands.DECIDE, operation=1, lineage=ends, members=[[1, 2, 3]])
+    assert 2 not in metadata.ranges
+    image = metadata.image()
+    assert Metadata.from_image(image).image() == image
+    for node in (1, 2, 3):
+        do(metadata, op=commands.INSTALLED, operation=1, node=node, at_ms=7)
+    assert metadata.done == {1: 1}
+
+
 def test_x26_a_merged_range_is_above_both_of_its_parents() -> None:
     metadata = two_ranges()
     metadata.ranges[2] = replace(metadata.ranges[2], generation=7)

@@ -121,6 +121,12 @@ def _two_of_one_number(generations: Generations) -> None:
     generations.checker(replace(FIRST, members=(1, 2, 4)))
 
 
+def _forgets_what_it_began(generations: Generations) -> None:
+    generations.recovered(3, {1: 4})
+    generations.recovered(4, {})  # which never began a generation
+    generations.recovered(2, {1: 3})
+
+
 @pytest.mark.parametrize(
     ("rule", "broken"),
     [
@@ -132,6 +138,7 @@ def _two_of_one_number(generations: Generations) -> None:
         ("state-machine-safety", _begins_late_in_another_state),
         ("x3", _begins_again),
         ("x3", _begins_what_is_over),
+        ("x3", _forgets_what_it_began),
         ("x26", _number_too_high),
         ("x7", _too_few_prepared),
         ("x6", _another_end),

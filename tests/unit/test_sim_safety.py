@@ -42,7 +42,7 @@ def _checker() -> SafetyChecker:
     """Node 1 leads term 1 and has committed a and b, which 1 and 2 have on disk; 3 is empty."""
     checker = SafetyChecker((1, 2, 3), 1, 0)
     for node in (1, 2, 3):
-        checker.started(node, _Log(), term=0, commit=1, applied=1)
+        checker.started(node, _Log(), term=0, commit=1, applied=1, vote=None)
     checker.voted(2, 1, 1)
     for node in (1, 2):
         checker.observe(node, _Log(A, B), term=1, commit=1, leads=node == 1)
@@ -83,7 +83,7 @@ def _base_before_its_log_is_reset(checker: SafetyChecker, *, committed: bool) ->
         checker.synced(node, 3)
     if committed:
         checker.observe(1, _Log(A, B, other), term=3, commit=4, leads=True)
-    checker.started(2, _Log(base=(4, 3)), term=3, commit=4, applied=4)
+    checker.started(2, _Log(base=(4, 3)), term=3, commit=4, applied=4, vote=None)
 
 
 def test_a_base_that_is_in_meta_replaces_the_log_at_the_next_start() -> None:
@@ -96,8 +96,8 @@ def _base_of_what_is_not_committed(checker: SafetyChecker) -> None:
 
 
 def _synced_entry_behind_a_base_lost(checker: SafetyChecker) -> None:
-    """A base that the log holds cuts only the front (x1)."""
-    checker.started(2, _Log(base=(2, 1)), term=1, commit=2, applied=2)
+    """A base that the log holds cuts only the front (executions 1.1)."""
+    checker.started(2, _Log(base=(2, 1)), term=1, commit=2, applied=2, vote=1)
 
 
 def _two_leaders(checker: SafetyChecker) -> None:
@@ -198,7 +198,7 @@ def _acked_entry_leaves_the_majority(checker: SafetyChecker) -> None:
 
 
 def _recovery_loses_a_synced_entry(checker: SafetyChecker) -> None:
-    checker.started(2, _Log(A), term=1, commit=1, applied=1)
+    checker.started(2, _Log(A), term=1, commit=1, applied=1, vote=1)
 
 
 def _base_from_nowhere(checker: SafetyChecker) -> None:
@@ -216,7 +216,24 @@ def _two_votes(checker: SafetyChecker) -> None:
 
 def _term_forgotten(checker: SafetyChecker) -> None:
     checker.showed(3, 7)
-    checker.started(3, _Log(), term=6, commit=1, applied=1)
+    checker.started(3, _Log(), term=6, commit=1, applied=1, vote=None)
+
+
+def _vote_forgotten(checker: SafetyChecker) -> None:
+    checker.voted(3, 6, 1)
+    checker.started(3, _Log(), term=6, commit=1, applied=1, vote=None)
+
+
+def _vote_changed(checker: SafetyChecker) -> None:
+    checker.voted(3, 6, 1)
+    checker.started(3, _Log(), term=6, commit=1, applied=1, vote=2)
+
+
+def test_a_restart_that_remembers_its_vote_passes() -> None:
+    checker = _checker()
+    checker.voted(3, 6, 1)
+    checker.started(3, _Log(), term=6, commit=1, applied=1, vote=1)
+    checker.started(3, _Log(), term=7, commit=1, applied=1, vote=None)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +265,8 @@ def _term_forgotten(checker: SafetyChecker) -> None:
         ("base-install", _base_from_nowhere),
         ("base-install", _base_below_applied),
         ("one-vote", _two_votes),
+        ("one-vote", _vote_forgotten),
+        ("one-vote", _vote_changed),
         ("durable-term", _term_forgotten),
     ],
 )
