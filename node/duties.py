@@ -181,6 +181,7 @@ class Duties:
             node_id=self._node_id,
             replicas={replica.gid: _held(replica) for replica in self._host.ranges()},
             damaged=(*self._host.damaged, *self._host.aside),
+            halted=self._host.halted,
             marks=self._host.marks,
             copied=self._copied,
             prepared=prepared,

@@ -49,6 +49,8 @@ class Local:
     replicas: Mapping[Gid, Held] = field(default_factory=dict)
     damaged: Collection[Gid] = ()
     """Generations whose replica here takes no part any more."""
+    halted: Collection[Gid] = ()
+    """Generations whose replica here met a command of a newer program."""
     marks: Mapping[int, int] = field(default_factory=dict)
     """Per range the highest generation that was ever begun here (executions 1.3)."""
     copied: Collection[tuple[int, Gid]] = ()
@@ -205,7 +207,7 @@ def duties(metadata: Metadata, local: Local) -> list[Duty]:
     over = [
         gid
         for gid in (*local.replicas, *local.damaged)
-        if metadata.is_done(*gid) and gid not in parents
+        if metadata.is_done(*gid) and gid not in parents and gid not in local.halted
     ]
     if over:
         found.append(Retire(tuple(over)))
@@ -220,6 +222,8 @@ def _member_of(range_: Descriptor, metadata: Metadata, local: Local, found: list
         first = range_.members[range_.range_id % len(range_.members)]  # spreads the leaders
         found.append(Begin(range_, first == local.node_id))
         return
+    if any((parent.range_id, parent.generation) in local.halted for parent in range_.lineage):
+        return  # this program may not know all that the state at the parents' ends consists of
     operation = metadata.operations.get(range_.operation)
     sources = tuple(_source(parent, operation, local, found) for parent in range_.lineage)
     first_parent = range_.lineage[0]

@@ -214,3 +214,7 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
         type(payload) is list and len(payload) == 1 and _lease_id(payload[0])
     ),
 }
+KINDS: Final = _FITS.keys()
+"""The kinds that this program applies. A replica stops at a command of another kind. A new meaning
+takes a new kind, also a payload or a batch of another form: a program that does not know the form
+would refuse the command and go on."""

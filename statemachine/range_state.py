@@ -6,7 +6,7 @@ refused in the same way everywhere, and never stops a replica (1.22).
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, overload
@@ -18,7 +18,6 @@ from ..client.errors import (
     LognodeError,
     Sealed,
     SequenceMismatch,
-    Unsupported,
     to_wire,
 )
 from ..client.invariants import invariant
@@ -32,6 +31,7 @@ from .segment_writer import SegmentInfo, Source
 from .segments import SegmentStore
 from .shares import Shares
 from .turns import LOOKUP_COST
+from .unknown import UnknownCommandError
 
 Reply = dict[str, Any]
 _HASH_BYTES = 16
@@ -153,6 +153,8 @@ class RangeState(BandReads):
             start=start, end=end, first_seq=tables.get("next_seq", 1),
             last_timestamp_ms=tables.get("last_timestamp_ms", 0),
         )  # fmt: skip
+        self.kinds: Collection[int] = commands.KINDS
+        """The kinds of commands that this program applies."""
         self.shares = Shares(start, end)
         self.applied_index = base.applied_index
         self.applied_term = base.applied_term
@@ -189,7 +191,10 @@ class RangeState(BandReads):
 
     def apply(self, index: int, term: int, command: bytes, ahead: Ahead | None = None) -> Applied:
         """Apply the committed entry at `index`, which follows the last one applied. `ahead`: the
-        same command, decoded and looked up already."""
+        same command, decoded and looked up already.
+
+        Raises UnknownCommandError for a command of a newer program: nothing was changed.
+        """
         if ahead is None:
             ahead = Ahead.of(command)
             self.look_up(ahead)
@@ -197,6 +202,8 @@ class RangeState(BandReads):
             index == self.applied_index + 1, "an entry is applied out of order",
             index=index, applied=self.applied_index,
         )  # fmt: skip
+        if self.sealed is None:
+            self._check_known(index, ahead.command)
         self.applied_index, self.applied_term = index, term
         if self.sealed is not None:
             return Applied(self._void(command))  # entries after the seal are void (2.16)
@@ -225,13 +232,18 @@ class RangeState(BandReads):
         if decoded.kind == commands.FREEZE:
             self.freeze()
             return Applied(({"status": "ok"},))
-        if decoded.kind in removal_commands.KINDS:
-            refused = removal_commands.apply(
-                self.removal, decoded, start=self.start, end=self.end,
-                next_seq=self.next_seq, log_ms=self.last_timestamp_ms,
-            )  # fmt: skip
-            return Applied(({"status": "ok"} if refused is None else _refusal(refused),))
-        return Applied((_refusal(Unsupported(f"command of unknown kind {decoded.kind}")),))
+        refused = removal_commands.apply(
+            self.removal, decoded, start=self.start, end=self.end,
+            next_seq=self.next_seq, log_ms=self.last_timestamp_ms,
+        )  # fmt: skip
+        return Applied(({"status": "ok"} if refused is None else _refusal(refused),))
+
+    def _check_known(self, index: int, command: commands.Command | CorruptData | None) -> None:
+        """Raise UnknownCommandError for a command that only a newer program can apply."""
+        if isinstance(command, commands.Command) and command.kind not in self.kinds:
+            raise UnknownCommandError(
+                index, f"a command of kind {command.kind}", sorted(self.kinds)
+            )
 
     def _void(self, command: bytes) -> Sequence[Reply] | None:
         error = Sealed("the generation has ended")

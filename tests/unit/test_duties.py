@@ -170,6 +170,18 @@ def test_x6_another_hash_at_the_same_end_is_damage() -> None:
     assert begin == Begin(metadata.ranges[1], False, ("peers",))
 
 
+def test_a_replica_that_waits_for_an_upgrade_begins_no_next_generation_and_stays() -> None:
+    metadata = planned((1, 2, 3), of=a_cluster(3, replicas=3), phase="DECIDED")
+    halted = SERVES._replace(stopped=True)
+    assert asked(metadata, 3, replicas={OLD: halted}, halted=[OLD]) == []
+    for node in (1, 2):
+        do(metadata, op=commands.INSTALLED, operation=1, node=node)
+    do(metadata, op=commands.DONE, operation=1)
+    assert asked(metadata, 3, replicas={OLD: halted}, halted=[OLD]) == []
+    range_ = metadata.ranges[1]
+    assert asked(metadata, 3, replicas={OLD: SERVES}) == [Begin(range_, False, late=True)]
+
+
 def test_x2_17_nothing_goes_before_the_metadata_says_so() -> None:
     metadata = planned((2,), of=a_cluster(2), phase="DECIDED")
     assert asked(metadata, 1, replicas={OLD: ENDED}) == []
