@@ -25,5 +25,7 @@ how segments become fewer; `background` how those processes run that do so;
 that hides; `split_key` where to split; `spans`, `clip`, `shares` what a child of a split begins
 with, and how much that is; `unite`, `union_rows`, `chains` what comes of a merge, and what of it
 follows each other; `held`, `span_reads`, `band_reads`, `reads` what can be asked; `page`, `portion`
-what is answered, `room` how much of that, `turns` in how many steps; `meta` the small rows.
+what is answered, `room` how much of that, `turns` in how many steps; `meta` the small rows;
+`effects` a hash of what the entries did; `unknown` what stops a replica: a command of a newer
+program.
 """

@@ -125,7 +125,9 @@ def decode(command: bytes) -> Command | None:
         )
     except (TypeError, ValueError) as error:
         raise CorruptData(f"Raft entry does not unpack: {error}") from None
-    if type(kind) is not int or type(timestamp_ms) is not int or not _fits(kind, payload):
+    if type(kind) is not int or kind < 1:
+        raise CorruptData(f"Raft entry of kind {kind!r}, which no program has")
+    if type(timestamp_ms) is not int or not _fits(kind, payload):
         raise CorruptData(f"Raft entry of kind {kind!r} with fields of other types")
     return Command(kind, timestamp_ms, payload)
 

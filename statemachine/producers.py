@@ -348,6 +348,12 @@ class Producers:
             row = self.rows.pop(producer, None)
             self.remembered -= 0 if row is None else row.count
 
+    def told(self, producer: int) -> tuple[int, ...]:
+        """What the hash of effects covers of a producer's row: its numbers are covered as they
+        come, by the replies."""
+        row = self.rows.get(producer)
+        return () if row is None else (row.epoch, row.low, row.highest, row.fence_token, row.count)
+
     def to_wire(self) -> dict[int, list[Any]]:
         """The table as meta stores it: a copy, of this very moment (executions 1.16)."""
         return {producer: row.to_wire() for producer, row in self.rows.items()}

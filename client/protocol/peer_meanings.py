@@ -37,7 +37,7 @@ _LINEAGE: Final = {
     "lineage.final_term": "The term of that entry.",
     "lineage.next_seq": "The seq that the next record would have had.",
     "lineage.last_timestamp_ms": "The timestamp of its last record.",
-    "lineage.state_hash": "A hash of its tables.",
+    "lineage.state_hash": "A hash of its entries.",
 }
 
 PEERS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -128,6 +128,8 @@ PEERS: Final[Mapping[str, Mapping[str, str]]] = {
         "kind": "What the sender has done: its files are copied, the old generation is sealed, "
         "the new one is prepared, or installed.",
         **_LINEAGE,
+        "effects": "A hash of what the entries of the generation did, with the version of the hash "
+        "and the entry behind which it begins; empty: not known.",
     },
     "loads": {"> loads": "Sizes and rates, as nodes of one version read them."},
     "replica_end": {"> held": "Ends of the log and of the state; nil: no replica is here."},

@@ -75,6 +75,7 @@ LINEAGE: Final = Row(
     range=Integer(), generation=Integer(), final_index=Integer(), final_term=Integer(),
     next_seq=Integer(), last_timestamp_ms=Integer(), state_hash=Binary(64),
 )  # fmt: skip
+EFFECTS: Final = Binary(64)
 _IMAGE_PAGE: Final = Record({
     "begins": Flag(),
     "full": Flag(),
@@ -218,6 +219,7 @@ REPORT: Final = _between_nodes(
         "operation": Integer(),
         "kind": Text(0, among=("copied", "sealed", "prepared", "installed")),
         "lineage": Optional(LINEAGE),
+        "effects": Optional(EFFECTS, b""),
     },
     {}, retry=Retry.IDEMPOTENT,
 )  # fmt: skip
