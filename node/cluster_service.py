@@ -162,7 +162,13 @@ class ClusterService:
         }
         found = await stepped(
             health.reasons(
-                metadata, view.elected, nodes, view.damaged, self._room.short, unreachable
+                metadata,
+                view.elected,
+                nodes,
+                view.damaged,
+                self._room.short,
+                unreachable,
+                view.halted,
             )
         )
         return {"ok": not found, "reasons": health.shortened(found)}

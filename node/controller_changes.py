@@ -18,7 +18,13 @@ from typing import Any
 
 from ..client import limits
 from ..client.connection import Connection
-from ..client.errors import CorruptData, InvalidArgument, LognodeError, RemoteProtocolError
+from ..client.errors import (
+    CorruptData,
+    InvalidArgument,
+    LognodeError,
+    RemoteProtocolError,
+    Unavailable,
+)
 from ..client.protocol.peers import CONTROLLER_INSTALL
 from ..partitions import buckets, received
 from ..partitions.lifecycle import is_removed
@@ -192,13 +198,14 @@ class ControllerChanges:
         It runs to its end also when who pushed has gone: half-way there is no replica at all.
         Raises InvalidArgument for a push that no controller could make, Conflict for an image that
         contradicts what this node knows, CorruptData where the replica is damaged: only the next
-        generation has it again.
+        generation has it again. Raises Unavailable where the replica waits for an upgrade.
         """
         descriptor, applied = self._announced(body)
         if not self._is_wanted(descriptor, applied):
             self._coming.pop(sender, None)
             self._check_sound(descriptor)
             return {"done": True}
+        self._check_not_halted()
         metadata = await self._assembled(sender, body["page"])
         if metadata is None:
             return {"done": False}
@@ -216,6 +223,12 @@ class ControllerChanges:
         if isinstance(replica, ControllerReplica):
             return replica.group.base_wanted and applied[0] > replica.applied_index
         return self._host.marks.get(CONTROLLER_RANGE, 0) < descriptor.generation
+
+    def _check_not_halted(self) -> None:
+        """The image may have what this program would drop. Raises Unavailable."""
+        for gid, reason in self._host.halted.items():
+            if gid.range_id == CONTROLLER_RANGE:
+                raise Unavailable(f"the replica of {gid} on this node takes no part: {reason}")
 
     def _check_sound(self, descriptor: Descriptor) -> None:
         gid = GroupId(CONTROLLER_RANGE, descriptor.generation)

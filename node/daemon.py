@@ -328,7 +328,7 @@ class Node:
             on_appended=lambda *appended: self._entrance.gate.applied(*appended),
             on_leader=lambda gid, term, leader: self._view.learn(gid, term, leader),
             on_broken=self._fail,
-            on_damaged=lambda replica, error: self._repair.step_found(replica, error),
+            on_stuck=lambda replica, error: self._repair.step_found(replica, error),
             room=self._room,
         )  # fmt: skip
         self._host = Host(

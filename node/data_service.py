@@ -112,11 +112,13 @@ class DataService:
         if node is not None and node != self._node_id:
             raise NodeNotFound(f"this is node {self._node_id}, not node {node}", node=node)
         replica = self._replica(gid.range_id)
-        if replica is not None and replica.gid == gid:
+        if replica is not None and replica.gid == gid and not replica.stopped:
             return replica
         reason = self._damaged(gid)
         if reason is not None:
             raise self.damage_refusal(gid, reason, node)
+        if replica is not None and replica.gid == gid:
+            return replica  # it has stopped, and says so
         known = self._describe(gid.range_id)
         if replica is not None:
             raise GenerationMismatch(
@@ -276,10 +278,11 @@ class DataService:
     def damage_refusal(self, gid: GroupId, reason: str, node: int | None) -> LognodeError:
         """The answer where damage keeps this node from serving; another member does."""
         if node is None:
-            return NotLeader(f"the replica of {gid} on this node is damaged", hint=None)
+            return NotLeader(f"the replica of {gid} on this node takes no part now", hint=None)
         if not self._for_good(gid):
             return Unavailable(
-                f"node {self._node_id} mends its replica of range {gid.range_id}: {reason}",
+                f"node {self._node_id}'s replica of range {gid.range_id} takes no part now: "
+                f"{reason}",
                 reason="mending",
             )
         return CorruptData(

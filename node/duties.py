@@ -16,9 +16,10 @@ from ..client.errors import CorruptData, LognodeError, RangeNotFound, Unavailabl
 from ..partitions import duties
 from ..partitions.duties import Duty, Held, Local
 from ..partitions.facts import Report
-from ..partitions.lineage import Gid, lineage_of
+from ..partitions.lineage import Gid, effects_of, lineage_of
 from ..partitions.model import Lineage
 from ..raft.types import GroupId
+from ..statemachine.effects import differ
 from ..statemachine.range_state import Base
 from . import bugs, rows
 from .base_transfer import BaseFetcher
@@ -48,6 +49,9 @@ _NO_MERGE_S = 5.0
 """After the last look that saw an operation on a range."""
 _BEGINS = 32
 """Replicas that are made at the same time: they share their syncs, and the loop goes on between."""
+
+End = tuple[Lineage, bytes]
+"""How a generation ended, and the hash of what its entries did."""
 
 log = logging.getLogger("lognode.duties")
 
@@ -171,19 +175,24 @@ class Duties:
     def _local(self) -> Local:
         """What this node has, as the pure part is told."""
         prepared: dict[tuple[int, Gid], Lineage | None] = {}
+        effects: dict[tuple[int, Gid], bytes] = {}
         for operation in self._view.metadata.operations.values():
             number = operation.operation_id
             for gid in operation.inputs:
                 row = self._host.meta.get(rows.prepared_key(number, gid[0]))
                 if row is not None:
-                    prepared[number, gid] = _end(GroupId(*gid), Base.from_wire(row["base"]))
+                    base = Base.from_wire(row["base"])
+                    prepared[number, gid] = _end(GroupId(*gid), base)
+                    effects[number, gid] = effects_of(base.tables)
         return Local(
             node_id=self._node_id,
             replicas={replica.gid: _held(replica) for replica in self._host.ranges()},
             damaged=(*self._host.damaged, *self._host.aside),
+            halted=self._host.halted,
             marks=self._host.marks,
             copied=self._copied,
             prepared=prepared,
+            prepared_effects=effects,
         )
 
     async def _do(self, duty: Duty) -> None:
@@ -193,8 +202,8 @@ class Duties:
                     if not duty.range_.lineage:
                         await self._young.few()
                     await self._begin(duty)
-            case duties.Tell(operation, kind, lineage):
-                told = {} if lineage is None else {"lineage": list(lineage)}
+            case duties.Tell(operation, kind, lineage, effects):
+                told = {} if lineage is None else {"lineage": list(lineage), "effects": effects}
                 await self._report({"operation": operation, "kind": kind, **told})
                 return
             case duties.Copy(gid, operation):
@@ -231,8 +240,8 @@ class Duties:
             await self._begin_late(duty)
             return
         ends = [
-            await self._end_of(parent, source, duty)
-            for parent, source in zip(duty.range_.lineage, duty.parents, strict=True)
+            await self._end_of(end, source, duty)
+            for end, source in zip(duty.range_.ends(), duty.parents, strict=True)
         ]
         begin = partial(first_base, duty.range_, ends, lost="recovered" in duty.parents)
         # The tables of several parents may have a million rows, which nobody else changes.
@@ -241,20 +250,20 @@ class Duties:
         if replica is not None:
             self._young.add(replica)
 
-    async def _end_of(self, parent: Lineage, source: duties.Source, duty: duties.Begin) -> Base:
+    async def _end_of(self, end: End, source: duties.Source, duty: duties.Begin) -> Base:
         """The parent's state at its end."""
-        gid = GroupId(parent.range_id, parent.generation)
+        gid = GroupId(*end[0][:2])
         if source in ("own", "recovered"):
             return self._replica(gid).state.durable_base
         if source == "peers":
-            own = await self._own_end(gid, parent)
-            return own or await self._fetch_at(gid, parent, pin=self._pin_of(duty, gid))
+            own = await self._own_end(gid, end)
+            return own or await self._fetch_at(gid, end, pin=self._pin_of(duty, gid))
         row = self._host.meta.get(rows.prepared_key(duty.range_.operation, gid.range_id))
         if row is None:
             raise RangeNotFound(f"what was prepared of {gid} is gone", range=gid.range_id)
         return Base.from_wire(row["base"])
 
-    async def _own_end(self, gid: GroupId, end: Lineage) -> Base | None:
+    async def _own_end(self, gid: GroupId, end: End) -> Base | None:
         """The state at the generation's end, of a member that gets there itself in a moment.
 
         The others decide without it as soon as they are a majority. It may be their leader, who is
@@ -266,7 +275,7 @@ class Duties:
             if replica.state.sealed is not None:
                 await self._flusher.flush(replica, hurried=True)
                 base = replica.state.durable_base
-                return base if _end(gid, base) == end else None
+                return base if _is_at(gid, base, end) else None
             if time.monotonic() > until:
                 break
             await asyncio.sleep(_SEALED_POLL_S)
@@ -292,7 +301,7 @@ class Duties:
         await self._host.create_range(duty.range_, base, campaign=False)
 
     async def _fetch_at(
-        self, gid: GroupId, end: Lineage | None, *, pin: object, ahead: bool = False
+        self, gid: GroupId, end: End | None, *, pin: object, ahead: bool = False
     ) -> Base:
         """A base of the generation from any other node; with `end`, only one that is there."""
         fetch = self._fetcher.fetch_ahead if ahead else self._fetcher.fetch
@@ -304,9 +313,9 @@ class Duties:
             except LognodeError as error:
                 last = error
                 continue
-            if end is None or _end(gid, base) == end:
+            if end is None or _is_at(gid, base, end):
                 return base
-            last = Unavailable(f"node {node} has {gid} at another index")
+            last = Unavailable(f"node {node} has {gid} at another index, or with another state")
         raise last
 
     def _check_room(self) -> None:
@@ -401,10 +410,17 @@ def _held(replica: RangeReplica) -> Held:
         members=replica.members,
         sealed=state.sealed is not None,
         end=None if state.sealed is None else _end(replica.gid, state.durable_base),
+        effects=effects_of(state.durable_base.tables),
         memtable_bytes=state.memtable_bytes,
         base_wanted=replica.group.base_wanted,
         stopped=replica.stopped,
     )
+
+
+def _is_at(gid: GroupId, base: Base, end: End) -> bool:
+    """Whether the base is the state at that end."""
+    lineage, effects = end
+    return _end(gid, base) == lineage and not differ(effects_of(base.tables), effects)
 
 
 def _end(gid: GroupId, base: Base) -> Lineage | None:

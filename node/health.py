@@ -26,12 +26,14 @@ def reasons(
     damaged: Damages,
     short: Mapping[int, int],
     unreachable: Collection[int],
+    halted: Damages | None = None,
 ) -> Steps:
     """Why the cluster is not healthy, a line each; empty when it is.
 
     Healthy: at least `nodes_wanted` nodes ACTIVE, every range and the controller with a leader
     and as many members as wanted, none of them on a node that was removed, no operation under way,
-    no replica damaged, no node short of disk: `short` has the bytes that are left; and no node that
+    no replica damaged or `halted`, which waits for an upgrade of its node; no node short of disk:
+    `short` has the bytes that are left; and no node that
     ought to be there `unreachable` from the one that answers: the controller takes its time before
     it calls a node dead.
 
@@ -52,11 +54,12 @@ def reasons(
     if metadata.sealed:  # one member alone may hold the state in which its next generation begins
         found.append(f"the controller goes on with members {_listed(metadata.controller.members)}")
     damages = [
-        (node, range_id, generation, reason)
-        for node, replicas in sorted(damaged.items())
+        (node, what, range_id, generation, reason)
+        for told, what in ((damaged, "is damaged"), (halted or {}, "waits for an upgrade"))
+        for node, replicas in sorted(told.items())
         for range_id, generation, reason in replicas
     ]
-    ranges = _Ranges(metadata, leader, {damage[1:3] for damage in damages})
+    ranges = _Ranges(metadata, leader, {damage[2:4] for damage in damages})
     yield from ranges.look()
     found += [
         f"{count} replicas of node {node} have no other node to go to: let another one join"
@@ -65,8 +68,8 @@ def reasons(
     found += ranges.to_be_copied()
     found += ranges.lines
     found += [
-        f"node {node}'s replica of {name} is damaged: {reason}"
-        for node, range_id, generation, reason in damages
+        f"node {node}'s replica of {name} {what}: {reason}"
+        for node, what, range_id, generation, reason in damages
         if (name := ranges.damaged.get((range_id, generation))) is not None
     ]
     found += [

@@ -9,7 +9,7 @@ The request carries what the node itself leads. None of this is needed for safet
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..client.connection import Connection
@@ -21,6 +21,7 @@ from ..partitions.lifecycle import is_removed
 from ..partitions.model import CONTROLLER_RANGE
 from ..partitions.planner import Damage, Large
 from ..partitions.shrinking import Small
+from ..raft.types import GroupId
 from . import images
 from .controller_replica import ControllerReplica
 from .disk_room import DiskRoom
@@ -138,7 +139,8 @@ class Heartbeat:
             "version": metadata.version,
             "leaders": leaders.since(told_number if told_node == node else 0),
             "seen": self._seen,
-            "damaged": self._own_damage(),
+            "damaged": _told(self._host.damaged),
+            "halted": _told(self._host.halted),
             "disk_free": self._room.told_free,
             "leads_left": self._draining.leads_left,
             "wishes": self._handover.wishes(LEAD_RESTS_S),
@@ -180,6 +182,7 @@ class Heartbeat:
         knows = (told_node, told_term) == (node, [generation, term])
         self._told = ((node, generation, term), telling if knows else 0)
         self._view.damaged = {node: _damage(told) for node, told in answer["damaged"]}
+        self._view.halted = {node: _damage(told) for node, told in answer["halted"] or ()}
         self._room.others = {node: free for node, free in answer["short"] if node != self._node_id}
         self._stored.learn(answer["stored"] or {})
         self._view.insecure = dict(answer["insecure"])
@@ -214,6 +217,7 @@ class Heartbeat:
         self._hear(node, body["leads_left"])
         self._view.learn_leaders(body["leaders"])
         self._facts.damaged[node] = self._view.damaged[node] = damaged
+        self._view.halted[node] = _damage(body["halted"])
         busy = [Large(*told)._replace(by_load=True) for told in body["busy"]]
         self._facts.large[node] = [Large(*told) for told in body["large"]] + busy
         self._keep(body["wishes"])
@@ -234,6 +238,7 @@ class Heartbeat:
             "leaders": table.since(seen_number if seen == now_leads else 0),
             "seen": [*now_leads, table.number],
             "damaged": list(self._view.damaged.items()),
+            "halted": list(self._view.halted.items()),
             "short": list(self._room.short.items()),
             "insecure": list(self._view.insecure.items()),
             "stored": self._stored_in_all(),
@@ -258,7 +263,8 @@ class Heartbeat:
             self._facts.leads_left[node] = leads_left
 
     def _note_own(self) -> None:
-        mine = self._own_damage()
+        mine = _told(self._host.damaged)
+        self._view.halted[self._node_id] = _told(self._host.halted)
         self._facts.damaged[self._node_id] = self._view.damaged[self._node_id] = mine
         self._facts.large[self._node_id] = self._large.told + self._hot.told
         self._facts.small[self._node_id] = self._large.small
@@ -273,10 +279,10 @@ class Heartbeat:
         for range_id, node, ago_s in wishes:
             self._facts.keep(range_id, node, until - ago_s)
 
-    def _own_damage(self) -> list[Damage]:
-        return [
-            (gid.range_id, gid.generation, reason) for gid, reason in self._host.damaged.items()
-        ]
+
+def _told(replicas: Mapping[GroupId, str]) -> list[Damage]:
+    """Return the replicas and their reasons as heartbeats carry them."""
+    return [(gid.range_id, gid.generation, reason) for gid, reason in replicas.items()]
 
 
 def _damage(told: Any) -> list[Damage]:

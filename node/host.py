@@ -23,6 +23,7 @@ from ..statemachine.meta import MetaStore
 from ..statemachine.range_state import Base, RangeState
 from ..statemachine.segment_writer import SegmentInfo
 from ..statemachine.segments import Removed, SegmentStore
+from ..statemachine.unknown import UnknownCommandError
 from . import rows
 from .controller_replica import ControllerReplica
 from .controller_store import ControllerStore
@@ -92,6 +93,8 @@ class Host:
         self.damaged: dict[GroupId, str] = {}
         self.aside: dict[GroupId, Aside] = {}
         """Replicas that take no part until a file of theirs is mended."""
+        self.halted: dict[GroupId, str] = {}
+        """Replicas that take no part until the node is upgraded, and what they met."""
         self.controller: ControllerReplica | None = None
         self.pinned: dict[object, list[str]] = {}
         """Segments in use that no manifest names: being sent or fetched."""
@@ -255,6 +258,24 @@ class Host:
             task.add_done_callback(self._marking.discard)
         self._on_change()
 
+    def halt(self, replica: Replica, error: UnknownCommandError) -> None:
+        """The next entry of the replica's log is a command of a newer program: the replica takes
+        no part until the node runs such a program. Log, vote and base stay as they are, so that
+        the start after an upgrade goes on with that entry. The others here go on."""
+        gid = replica.gid
+        replica.stop()
+        if self.groups.get(gid) is not replica:
+            return
+        self.halted[gid] = str(error)
+        if self.controller is replica:
+            self.controller = None
+        log.critical(
+            "replica stops at a command of a newer program; upgrade this node",
+            extra={"fields": {"range": gid.range_id, "generation": gid.generation,
+                              "reason": str(error)}},
+        )  # fmt: skip
+        self._on_change()
+
     def set_aside(self, replica: RangeReplica, error: CorruptData) -> None:
         """The replica cannot go on without a file that is damaged, and its log is whole: it takes
         no part until `bring_back`, or for good after `give_up`."""
@@ -320,7 +341,9 @@ class Host:
     def refusal(self, gid: GroupId) -> str | None:
         """Why the replica of that generation takes no part now, or never again."""
         aside = self.aside.get(gid)
-        return self.damaged.get(gid) if aside is None else "; ".join(aside.bad.values())
+        if aside is not None:
+            return "; ".join(aside.bad.values())
+        return self.damaged.get(gid) or self.halted.get(gid)
 
     def _store_damage(
         self, gid: GroupId, key: str, row: dict[str, Any], reason: str
@@ -489,6 +512,7 @@ class Host:
                 replica.stop()
             self.damaged.pop(gid, None)
             self.aside.pop(gid, None)
+            self.halted.pop(gid, None)
             if self._serving.get(gid.range_id) is replica:
                 self._serving.pop(gid.range_id, None)
             if gid.range_id == CONTROLLER_RANGE:
@@ -644,6 +668,7 @@ class Host:
 
     def _adopt(self, replica: Replica, *, campaign: bool) -> None:
         self.groups[replica.gid] = replica
+        self.halted.pop(replica.gid, None)  # if it meets the command again it says so
         for peer, epoch in self._links_up().items():
             replica.connected(peer, epoch)
         for peer in {*self._links_full(), *self._full_peers}:

@@ -123,8 +123,10 @@ class Maintenance:
             if time.monotonic() > until:
                 return
             replica = self._host.groups.get(gid)
-            if isinstance(replica, ControllerReplica) and not replica.is_sealed:
-                if self._wal.file_count > _WAL_FILES_CONTROLLER and not replica.stopped:
+            if isinstance(replica, ControllerReplica) and not (
+                replica.is_sealed or replica.stopped
+            ):
+                if self._wal.file_count > _WAL_FILES_CONTROLLER:
                     await self._host.checkpoint_controller(replica)
             elif self._wal.file_count > self._files_max:
                 if isinstance(replica, RangeReplica) and not replica.stopped:
@@ -179,7 +181,7 @@ class Maintenance:
             lambda: sum(replica.group.idle for replica in host.groups.values())
         )
         metrics.wal_files.set_function(lambda: self._wal.file_count)
-        metrics.damaged_replicas.set_function(lambda: len(host.damaged))
+        metrics.damaged_replicas.set_function(lambda: len(host.damaged) + len(host.halted))
         metrics.segment_bytes.set_function(lambda: sum(_sizes_of_files(host).values()))
         metrics.memtable_bytes.set_function(
             lambda: sum(replica.state.memtable_bytes for replica in host.ranges())

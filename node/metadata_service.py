@@ -171,7 +171,7 @@ def _fitting(ranges: Iterable[Descriptor], limit: int) -> list[Descriptor]:
 def _size(range_: Descriptor) -> int:
     """About the bytes of its descriptor."""
     keys = (range_.span.start, range_.span.end or b"", *range_.met_at)
-    return 150 + 100 * len(range_.lineage) + sum(map(len, keys))
+    return 150 + 130 * len(range_.lineage) + sum(map(len, keys))
 
 
 def _log(record: LogRecord) -> Body:

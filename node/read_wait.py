@@ -13,7 +13,7 @@ def wait_before(consistency: str, session: int, applied: int) -> Literal["barrie
 
     `BARRIER`: everything acknowledged before the read began has to be applied here, by an index
     that a leader confirms (S7). Another number: the entry at this index has to be applied here,
-    because earlier reads of the session have seen it (`session`; executions 2.19). 0: nothing.
+    because earlier reads of the session have seen it (`session`; x2.19). 0: nothing.
     """
     if consistency == "linearizable":
         return BARRIER

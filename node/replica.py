@@ -30,6 +30,7 @@ from ..raft.liveness import Liveness
 from ..raft.read_rounds import Asker
 from ..raft.readindex import ReadQuestion
 from ..raft.types import GroupId, LogEntry, Message, NotLeaderError, RaftOptions
+from ..statemachine.unknown import UnknownCommandError
 from .brought import Brought
 from .disk_room import DiskRoom
 from .leaders import NOBODY
@@ -93,8 +94,9 @@ class Services:
     """A group's leader of a term is known, or, as NOBODY, has stepped down here."""
     on_broken: Callable[[BaseException], None]
     """A broken invariant: the node stops."""
-    on_damaged: Callable[["Replica", CorruptData], None]
-    """The replica's own data is not what it was: it cannot go on (S12)."""
+    on_stuck: Callable[["Replica", CorruptData | UnknownCommandError], None]
+    """The replica cannot go on: its own data is not what it was (S12), or the next entry of its
+    log is a command of a newer program."""
     room: DiskRoom
     """Whether appends are taken."""
 
@@ -289,9 +291,10 @@ class Replica:
         self.wake()
 
     def _broke(self, error: Exception) -> None:
-        """Damage ends this replica; anything else ends the node: going on is not safe."""
-        if isinstance(error, CorruptData):
-            self.services.on_damaged(self, error)
+        """Damage, or a command that this program does not know, ends this replica; anything else
+        ends the node: going on is not safe."""
+        if isinstance(error, CorruptData | UnknownCommandError):
+            self.services.on_stuck(self, error)
         else:
             log.error("replica %s broke", self.gid, exc_info=error)
             self.services.on_broken(error)

@@ -17,6 +17,7 @@ from ..client.errors import CorruptData, LognodeError, RangeNotFound
 from ..partitions.model import Descriptor
 from ..raft.types import GroupId
 from ..statemachine.segments import SegmentStore
+from ..statemachine.unknown import UnknownCommandError
 from . import bugs
 from .base_transfer import BaseFetcher
 from .bugs import OnBroken
@@ -77,9 +78,13 @@ class SegmentRepair:
         """A read of the replica found damage. It goes on, but for reads of that file."""
         self.doubt(replica.gid, error.fields.get("segment"), error)
 
-    def step_found(self, replica: Replica, error: CorruptData) -> None:
-        """The replica found damage where it could not go on: in its log, which ends it for good,
-        or in a file, which it waits for."""
+    def step_found(self, replica: Replica, error: CorruptData | UnknownCommandError) -> None:
+        """The replica found why it cannot go on: damage in its log, which ends it for good, or in
+        a file, which it waits for; or a command of a newer program, which ends it until the node
+        is upgraded."""
+        if isinstance(error, UnknownCommandError):
+            self._host.halt(replica, error)
+            return
         content_id = error.fields.get("segment")
         if content_id is None or not isinstance(replica, RangeReplica):
             self._host.damage(replica, error)

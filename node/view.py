@@ -46,6 +46,8 @@ class View:
         """Generation and version of the image that watchers were last told of."""
         self.damaged: dict[int, list[Damage]] = {}
         """Per node, its damaged replicas, as last heard."""
+        self.halted: dict[int, list[Damage]] = {}
+        """Per node, its replicas that wait for an upgrade of the node, as last heard."""
         self.insecure: dict[int, bool] = {}
         """Per node, whether it runs with `--insecure`, as last heard."""
         self.leaders = Leaders()

@@ -6,9 +6,10 @@ middle of a step harms nobody: the next one goes on from the record.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping
-from typing import Any
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from ..statemachine.effects import differ
 from . import balance, commands, planner, recovery, shrinking
 from .facts import Facts, OperationFacts
 from .leaving import DEAD_AFTER_S, NEVER, leaving
@@ -268,8 +269,10 @@ def _decision(
     wanted = [set(output.members) for output in operation.outputs]
     ends = [_agreed(facts, gid, old[gid]) for gid in operation.inputs]
     agreed = [end for end in ends if end is not None]
-    lineage = [list(end) for end in agreed]
+    lineage = [list(end.lineage) for end in agreed]
     decide = {"op": commands.DECIDE, "operation": number, "lineage": lineage}
+    if any(end.effects for end in agreed):
+        decide["effects"] = [end.effects for end in agreed]
     if len(agreed) == len(ends) and all(_are_ready(each, facts, agreed, old) for each in wanted):
         return [{**decide, "members": list(map(sorted, wanted))}]
     waits = bool(facts.prepared) and now - facts.sealed_at > LEAVE_OUT_AFTER_S
@@ -280,32 +283,68 @@ def _decision(
     return [{**decide, "members": [sorted(_all_of(old)) for _ in wanted]}]
 
 
-def _agreed(facts: OperationFacts, gid: Gid, old: Collection[int]) -> Lineage | None:
+class _End(NamedTuple):
+    """How a generation ended, and the hash of what its entries did, b"" where it is not known."""
+
+    lineage: Lineage
+    effects: bytes
+
+    def is_of(self, lineage: Lineage | None, effects: bytes) -> bool:
+        """Whether a member that ended like this may go on with this end."""
+        return lineage == self.lineage and not differ(effects, self.effects)
+
+
+def _agreed(facts: OperationFacts, gid: Gid, old: Collection[int]) -> _End | None:
     """How the generation ended, once a majority of its members says so, each from its own state.
 
     One member alone may be wrong, and would hand its damage on (x6): what a member
     that is being repaired has fetched from another says nothing.
     """
-    told = Counter(
-        facts.sealed[member][gid] for member in old if gid in facts.sealed.get(member, ())
-    )
-    for lineage, count in told.items():
+    told = [
+        _End(facts.sealed[member][gid], facts.effects.get(member, {}).get(gid, b""))
+        for member in old
+        if gid in facts.sealed.get(member, ())
+    ]
+    for lineage, count in Counter(end.lineage for end in told).items():
         if count > len(old) // 2:
-            return lineage
+            same = [end.effects for end in told if end.lineage == lineage]
+            return _effects_of(lineage, same, len(old), all_told=len(told) == len(old))
     return None
+
+
+def _effects_of(
+    lineage: Lineage, told: Sequence[bytes], members: int, *, all_told: bool
+) -> _End | None:
+    """The end with what its entries did: as most members have it, where members differ.
+
+    Members of different versions cannot be compared, and bear no witness. When all have told and no
+    majority is right, none is called wrong: the range goes on as in versions without this hash.
+    """
+    known = Counter(filter(None, told))
+    if not any(differ(one, other) for one in known for other in known):
+        return _End(lineage, next(iter(known), b""))
+    effects, count = known.most_common(1)[0]
+    if count > members // 2:
+        return _End(lineage, effects)
+    return _End(lineage, b"") if all_told else None
 
 
 def _are_ready(
     members: set[int],
     facts: OperationFacts,
-    ends: Collection[Lineage],
+    ends: Collection[_End],
     old: Mapping[Gid, Collection[int]],
 ) -> bool:
     """Whether most of them hold all ends, and so do all who were not in every generation."""
     holding = {
         node
         for node, told in facts.prepared.items()
-        if all(told.get((end.range_id, end.generation)) == end for end in ends)
+        if all(
+            end.is_of(
+                told.get(end.lineage[:2]), facts.effects.get(node, {}).get(end.lineage[:2], b"")
+            )
+            for end in ends
+        )
     }
     staying = set.intersection(*map(set, old.values()))
     return members - staying <= holding and 2 * len(members & holding) > len(members)

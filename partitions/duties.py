@@ -8,9 +8,10 @@ metadata or what the node has is different. Seal, prepare, install and retire ar
 
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from ..client import limits
+from ..statemachine.effects import differ
 from . import recovery
 from .facts import COPIED, INSTALLED, PREPARED, SEALED
 from .lineage import Gid, same_end
@@ -21,6 +22,13 @@ LITTLE_BYTES = 128 * limits.KIB
 """What a member leaves in memory for the flush at the seal, while appends wait, if it can."""
 TAIL_BYTES = limits.MIB
 """When a member that was ready for the seal, and waits for others, flushes once more."""
+
+
+_OTHER_HASH: Final = "the state at the seal has another hash than its peers'"
+_OTHER_EFFECTS: Final = (
+    "the entries of the generation did something else here than with its peers: the hash of their "
+    "seqs, replies and changed rows is another one"
+)
 
 
 class Held(NamedTuple):
@@ -37,6 +45,8 @@ class Held(NamedTuple):
     memtable_bytes: int
     base_wanted: bool
     """The leader's log no longer continues this one's."""
+    effects: bytes = b""
+    """Where `end` is: the hash of what the entries did; see `statemachine.effects`."""
     stopped: bool = False
     """It takes no part any more, until the next start of the node."""
 
@@ -49,6 +59,8 @@ class Local:
     replicas: Mapping[Gid, Held] = field(default_factory=dict)
     damaged: Collection[Gid] = ()
     """Generations whose replica here takes no part any more."""
+    halted: Collection[Gid] = ()
+    """Generations whose replica here met a command of a newer program."""
     marks: Mapping[int, int] = field(default_factory=dict)
     """Per range the highest generation that was ever begun here (x3)."""
     copied: Collection[tuple[int, Gid]] = ()
@@ -56,6 +68,8 @@ class Local:
     prepared: Mapping[tuple[int, Gid], Lineage | None] = field(default_factory=dict)
     """Operations and inputs of which this node, no member itself, has stored the sealed state: how
     it ended."""
+    prepared_effects: Mapping[tuple[int, Gid], bytes] = field(default_factory=dict)
+    """The same: the hash of what the entries did."""
 
 
 Source = Literal["own", "recovered", "prepared", "peers"]
@@ -86,6 +100,8 @@ class Tell:
     operation: int
     kind: str
     lineage: Lineage | None = None
+    effects: bytes = b""
+    """The hash of what the entries did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +184,7 @@ def name_of(duty: Duty) -> Hashable:
     match duty:
         case Begin(range_):
             return "Begin", (range_.range_id, range_.generation)
-        case Tell(operation, kind, lineage):
+        case Tell(operation, kind, lineage, _):
             return "Tell", operation, kind, lineage and lineage[:2]
         case Retire():
             return "Retire"
@@ -205,7 +221,7 @@ def duties(metadata: Metadata, local: Local) -> list[Duty]:
     over = [
         gid
         for gid in (*local.replicas, *local.damaged)
-        if metadata.is_done(*gid) and gid not in parents
+        if metadata.is_done(*gid) and gid not in parents and gid not in local.halted
     ]
     if over:
         found.append(Retire(tuple(over)))
@@ -220,8 +236,10 @@ def _member_of(range_: Descriptor, metadata: Metadata, local: Local, found: list
         first = range_.members[range_.range_id % len(range_.members)]  # spreads the leaders
         found.append(Begin(range_, first == local.node_id))
         return
+    if any((parent.range_id, parent.generation) in local.halted for parent in range_.lineage):
+        return  # this program may not know all that the state at the parents' ends consists of
     operation = metadata.operations.get(range_.operation)
-    sources = tuple(_source(parent, operation, local, found) for parent in range_.lineage)
+    sources = tuple(_source(*end, operation, local, found) for end in range_.ends())
     first_parent = range_.lineage[0]
     held = local.replicas.get((first_parent.range_id, first_parent.generation))
     campaigns = held is not None and _campaigns(range_, held, local)
@@ -231,18 +249,28 @@ def _member_of(range_: Descriptor, metadata: Metadata, local: Local, found: list
 
 
 def _source(
-    parent: Lineage, operation: Operation | None, local: Local, found: list[Duty]
+    parent: Lineage,
+    effects: bytes,
+    operation: Operation | None,
+    local: Local,
+    found: list[Duty],
 ) -> Source:
     gid = (parent.range_id, parent.generation)
     held = local.replicas.get(gid)
     lost = operation is not None and operation.kind == recovery.KIND
-    if operation is not None and local.prepared.get((operation.operation_id, gid)) == parent:
-        return "prepared"
-    if held is not None and held.end == parent:
+    if operation is not None:
+        key = operation.operation_id, gid
+        own = local.prepared_effects.get(key, b"")
+        if local.prepared.get(key) == parent and not differ(own, effects):
+            return "prepared"
+    if held is None or held.end is None:
+        return "peers"
+    wrong = differ(held.effects, effects)
+    if held.end == parent and not wrong:
         return "recovered" if lost else "own"
-    if held is not None and held.end is not None and same_end(held.end, parent):
+    if same_end(held.end, parent):
         # The same entries gave another state here (x6).
-        found.append(Damage(gid, "the state at the seal has another hash than its peers'"))
+        found.append(Damage(gid, _OTHER_EFFECTS if wrong else _OTHER_HASH))
     return "peers"
 
 
@@ -282,14 +310,16 @@ def _seal_and_prepare(operation: Operation, local: Local, found: list[Duty]) -> 
                 if end is None:
                     found.append(Prepare(gid, operation.operation_id))
                 else:
-                    found.append(Tell(operation.operation_id, PREPARED, end))
+                    key = operation.operation_id, gid
+                    effects = local.prepared_effects.get(key, b"")
+                    found.append(Tell(operation.operation_id, PREPARED, end, effects))
         elif not held.sealed:
             if held.leads:
                 found.append(Seal(gid, operation.operation_id))
         elif held.end is None:
             found.append(Flush(gid))  # the tail always goes to a file (x8)
         else:
-            found.append(Tell(operation.operation_id, SEALED, held.end))
+            found.append(Tell(operation.operation_id, SEALED, held.end, held.effects))
 
 
 def _parts(operation: Operation, local: Local, found: list[Duty]) -> bool:

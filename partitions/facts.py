@@ -23,7 +23,7 @@ Leader = Callable[[int, int], int | None]
 """Who leads a generation of a range, as far as is known."""
 
 Report = dict[str, Any]
-"""`operation`, `kind`, and of a generation's end its `lineage`."""
+"""`operation`, `kind`, and of a generation's end its `lineage` and `effects`."""
 
 
 @dataclass(slots=True)
@@ -38,6 +38,8 @@ class OperationFacts:
     """Node to the ends of generations as its own replicas came to them, durably."""
     prepared: dict[int, dict[Gid, Lineage]] = field(default_factory=dict)
     """Node to the ends of generations as it holds them durably, of whatever making."""
+    effects: dict[int, dict[Gid, bytes]] = field(default_factory=dict)
+    """Node to the hashes of what the entries of these generations did, as its state has them."""
     decided_at: float | None = None
     """When this leader first saw it decided."""
     installed: set[int] = field(default_factory=set)
@@ -109,6 +111,7 @@ class Facts:
                 facts.sealed_at = now
             gid = lineage.range_id, lineage.generation
             facts.prepared.setdefault(node, {})[gid] = lineage
+            facts.effects.setdefault(node, {})[gid] = report.get("effects") or b""
             if kind == SEALED:
                 facts.sealed.setdefault(node, {})[gid] = lineage
         else:

@@ -206,7 +206,7 @@ def _decide(state: MetadataState, command: Command) -> Answer:
     for output in outputs:
         state.ranges[output.range_id] = Descriptor(
             output.range_id, output.generation, log_id, output.span, output.members,
-            lineage, "ACTIVE", operation.operation_id, met_at,
+            lineage, "ACTIVE", operation.operation_id, met_at, tuple(command.get("effects") or ()),
         )  # fmt: skip
     state.check_log(log_id)
     reason = operation.reason

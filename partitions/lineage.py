@@ -28,6 +28,12 @@ def lineage_of(gid: Gid, applied: tuple[int, int], tables: Mapping[str, Any]) ->
     )  # fmt: skip
 
 
+def effects_of(tables: Mapping[str, Any]) -> bytes:
+    """The running hash of what the entries did that led to these tables; see `differ`."""
+    effects: bytes = tables.get("effects", b"")
+    return effects
+
+
 def same_end(one: Lineage, other: Lineage) -> bool:
     """Whether both name the same final entry: then their states must be the same too."""
     return one[:4] == other[:4]

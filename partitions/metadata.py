@@ -25,6 +25,8 @@ from ..client.errors import (
     Unsupported,
     to_wire,
 )
+from ..client.protocol.kinds import shown
+from ..statemachine.unknown import UnknownCommandError
 from . import (
     allocate,
     bounds,
@@ -58,7 +60,14 @@ class Metadata(MetadataState):
     # Applying.
 
     def apply(self, index: int, term: int, command: Command) -> Answer:
-        """The command's answer, `{"ok": ...}` or `{"error": ...}`."""
+        """The command's answer, `{"ok": ...}` or `{"error": ...}`.
+
+        Raises UnknownCommandError for a command of a newer program: nothing was changed.
+        """
+        if not self.sealed and command["op"] not in self.known_commands():
+            raise UnknownCommandError(
+                index, f"the metadata command {shown(command['op'])}", self.known_commands()
+            )
         self.changes.begin(self.version)
         answer = self._answer_or_error(index, term, command)
         if "ok" not in answer:
@@ -69,6 +78,11 @@ class Metadata(MetadataState):
             self.version += 1
         self.settle()
         return answer
+
+    @classmethod
+    def known_commands(cls) -> list[str]:
+        """The commands that this program applies."""
+        return sorted([*cls._HANDLERS, *_ELSEWHERE, *generation_commands.HANDLERS])
 
     def _repeats(self, command: Command) -> bool:
         """Whether the command under way is a known repetition of `create_log`. A member of a

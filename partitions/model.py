@@ -65,16 +65,21 @@ class Descriptor:
     met_at: tuple[bytes, ...] = ()
     """Of a generation with several parents, which were neighbours: the first key of each but the
     first. The lineage is in their order."""
+    effects: tuple[bytes, ...] = ()
+    """Of each parent, in the order of the lineage, the hash of what its entries did, as most of its
+    members have it; b"" where that is not known. A controller of a version before this one keeps
+    none."""
 
     def fingerprint(self) -> bytes:
         """What both sides of a group's message must agree on: members and lineage before all
-        (x2.24). The state and the operation are not part of it, and where parents met
-        follows from who they are."""
+        (x2.24). The state, the operation and the effects are not part of it, and where
+        parents met follows from who they are."""
         told = (self.range_id, self.generation, self.log_id, self.span, self.members, self.lineage)
         packed: bytes = msgpack.packb(told)
         return hashlib.blake2b(packed, digest_size=8).digest()
 
     def to_wire(self) -> dict[str, Any]:
+        effects = {"effects": list(self.effects)} if any(self.effects) else {}
         return {
             "id": self.range_id,
             "generation": self.generation,
@@ -86,6 +91,7 @@ class Descriptor:
             "state": self.state,
             "operation": self.operation,
             "met_at": list(self.met_at),
+            **effects,
         }
 
     @classmethod
@@ -100,7 +106,13 @@ class Descriptor:
             state=body.get("state", "ACTIVE"),
             operation=body.get("operation", 0),
             met_at=tuple(body.get("met_at", ())),
+            effects=tuple(body.get("effects", ())),
         )
+
+    def ends(self) -> list[tuple[Lineage, bytes]]:
+        """The parents, each with the hash of what its entries did."""
+        unknown = [b""] * len(self.lineage)
+        return list(zip(self.lineage, [*self.effects, *unknown], strict=False))
 
     def spans_of_parents(self) -> list[Span]:
         """What each parent had of these keys, in the order of the lineage."""

@@ -107,6 +107,7 @@ _RECORDS: Final[Mapping[str, Record]] = {
         "operation": Integer(),
         "lineage": Array(peers.LINEAGE, _INPUTS_MAX, 1),
         "members": Array(_MEMBERS, _INPUTS_MAX, 1),
+        "effects": Optional(Array(peers.EFFECTS, _INPUTS_MAX), OMIT),
     }),
     commands.INSTALLED: Record({"operation": Integer(), "node": NODE, "at_ms": _AT}),
     commands.DONE: Record({"operation": Integer(), "at_ms": _AT}),

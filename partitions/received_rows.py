@@ -61,9 +61,14 @@ def is_range(row: Any) -> bool:
         and type(row.get("end")) in (bytes, type(None))
         and _are_ids((row["id"], row["generation"], row["log"], row["operation"]))
         and _are_ids(row["members"])
-        and all(type(met) is bytes for met in row["met_at"])
+        and _are_bytes(row["met_at"])
         and all(_are(parent, _LINEAGE) for parent in row["lineage"])
+        and _are_bytes(row.get("effects", []))
     )
+
+
+def _are_bytes(values: Any) -> bool:
+    return type(values) is list and all(type(value) is bytes for value in values)
 
 
 def _is_head(row: Any) -> bool:

@@ -125,7 +125,9 @@ def decode(command: bytes) -> Command | None:
         )
     except (TypeError, ValueError) as error:
         raise CorruptData(f"Raft entry does not unpack: {error}") from None
-    if type(kind) is not int or type(timestamp_ms) is not int or not _fits(kind, payload):
+    if type(kind) is not int or kind < 1:
+        raise CorruptData(f"Raft entry of kind {kind!r}, which no program has")
+    if type(timestamp_ms) is not int or not _fits(kind, payload):
         raise CorruptData(f"Raft entry of kind {kind!r} with fields of other types")
     return Command(kind, timestamp_ms, payload)
 
@@ -214,3 +216,7 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
         type(payload) is list and len(payload) == 1 and _lease_id(payload[0])
     ),
 }
+KINDS: Final = _FITS.keys()
+"""The kinds that this program applies. A replica stops at a command of another kind. A new meaning
+takes a new kind, also a payload or a batch of another form: a program that does not know the form
+would refuse the command and go on."""

@@ -1,6 +1,6 @@
 """The table of producers as it was at one moment, made into rows as meta stores them, in steps.
 
-A base holds the table of exactly its index (executions 1.16). A row of 118,000 scattered numbers
+A base holds the table of exactly its index (x16). A row of 118,000 scattered numbers
 takes 135 ms to be made, and 100,000 rows take as long, while entries are applied. So a capture only
 notes which rows there are. A row that is about to change is copied first, in C.
 """

@@ -37,7 +37,7 @@ def _keys(numbers: Sequence[int]) -> Sequence[int]:
 class Elder(NamedTuple):
     """What a range knew of a producer under an older epoch than its neighbour when the two were
     merged. It holds for its own keys alone, as it would if the range had learned of the newer epoch
-    before: a record of these keys that it knows is a duplicate (executions 1.10), and of the
+    before: a record of these keys that it knows is a duplicate (x10), and of the
     others nothing is below its `low` (1.9)."""
 
     start: bytes

@@ -197,7 +197,7 @@ class Producers:
             self.remembered -= 0 if row is None else row.count
 
     def capture(self) -> Capture:
-        """The table of this very moment (executions 1.16), to be made into rows in steps."""
+        """The table of this very moment (x16), to be made into rows in steps."""
         self._captures = [capture for capture in self._captures if not capture.is_done]
         self._captures.append(Capture(self.rows))
         return self._captures[-1]
@@ -205,6 +205,12 @@ class Producers:
     def _about_to_change(self, producer: int) -> None:
         for capture in self._captures:
             capture.keep(producer)
+
+    def told(self, producer: int) -> tuple[int, ...]:
+        """What the hash of effects covers of a producer's row: its numbers are covered as they
+        come, by the replies."""
+        row = self.rows.get(producer)
+        return () if row is None else (row.epoch, row.low, row.highest, row.fence_token, row.count)
 
     def to_wire(self) -> dict[int, list[Any]]:
         """The table as meta stores it: a copy, of this very moment."""

@@ -6,7 +6,7 @@ refused in the same way everywhere, and never stops a replica (x22).
 """
 
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, overload
@@ -18,13 +18,13 @@ from ..client.errors import (
     LognodeError,
     Sealed,
     SequenceMismatch,
-    Unsupported,
     to_wire,
 )
 from ..client.invariants import invariant
 from ..client.records import EXPECT_ANY, Batch, decode_batch
 from . import commands, removal_commands
 from .band_reads import BandReads
+from .effects import Effects, of_reply
 from .memtable import Memtable
 from .producer_capture import Capture
 from .producers import Producers
@@ -33,9 +33,12 @@ from .segment_writer import SegmentInfo, Source
 from .segments import SegmentStore
 from .shares import Shares
 from .turns import LOOKUP_COST
+from .unknown import UnknownCommandError
 
 Reply = dict[str, Any]
 _HASH_BYTES = 16
+_FIRST_INDEX = 1
+"""Where each generation begins."""
 _POSITIONS = tuple(range(limits.batch_records_max))
 """Replies share these numbers: each number by itself takes 32 bytes."""
 
@@ -122,7 +125,7 @@ class Frozen:
 class Base:
     """Durable state at one index: what a member installs, and what meta stores."""
 
-    applied_index: int = 1
+    applied_index: int = _FIRST_INDEX
     applied_term: int = 0
     manifest: list[SegmentInfo] = field(default_factory=list)
     tables: dict[str, Any] = field(default_factory=dict)
@@ -161,11 +164,16 @@ class RangeState(BandReads):
             start=start, end=end, first_seq=tables.get("next_seq", 1),
             last_timestamp_ms=tables.get("last_timestamp_ms", 0),
         )  # fmt: skip
+        self.kinds: Collection[int] = commands.KINDS
+        """The kinds of commands that this program applies."""
         self.shares = Shares(start, end)
         self.applied_index = base.applied_index
         self.applied_term = base.applied_term
         self.next_seq: int = tables.get("next_seq", 1)
         self.state_hash: bytes = tables.get("hash", bytes(_HASH_BYTES))
+        begins = base.applied_index == _FIRST_INDEX
+        self.effects = Effects(tables.get("effects", b""), base.applied_index, begins=begins)
+        """The running hash of what entries did."""
         sealed = tables.get("sealed")
         self.sealed: Seal | None = Seal(*sealed) if sealed else None
         self.producers = Producers.from_wire(tables.get("producers", {}))
@@ -197,7 +205,10 @@ class RangeState(BandReads):
 
     def apply(self, index: int, term: int, command: bytes, ahead: Ahead | None = None) -> Applied:
         """Apply the committed entry at `index`, which follows the last one applied. `ahead`: the
-        same command, decoded and looked up already."""
+        same command, decoded and looked up already.
+
+        Raises UnknownCommandError for a command of a newer program: nothing was changed.
+        """
         if ahead is None:
             ahead = Ahead.of(command)
             self.look_up(ahead)
@@ -205,6 +216,8 @@ class RangeState(BandReads):
             index == self.applied_index + 1, "an entry is applied out of order",
             index=index, applied=self.applied_index,
         )  # fmt: skip
+        if self.sealed is None:
+            self._check_known(index, ahead.command)
         self.applied_index, self.applied_term = index, term
         if self.sealed is not None:
             return Applied(self._void(command))  # entries after the seal are void (x2.16)
@@ -222,24 +235,45 @@ class RangeState(BandReads):
             return self._apply_batches(decoded.payload, ahead.batches)
         if decoded.kind == commands.SEAL:
             self.sealed = Seal(decoded.payload, index, term)
-            return Applied(({"status": "ok"},))
-        if decoded.kind == commands.RETIRE_PRODUCERS:
-            self.producers.retire(decoded.payload)
-            return Applied(({"status": "ok"},))
-        if decoded.kind == commands.FENCE:
-            producer, epoch, token = decoded.payload
-            full = self.producers.fence(producer, epoch, token, self.last_timestamp_ms)
-            return Applied(({"status": "ok"} if full is None else _refusal(full),))
+        refused, changed = self._apply_other(decoded)
+        reply: Reply = {"status": "ok"} if refused is None else _refusal(refused)
+        self._note((of_reply(reply), changed))
         if decoded.kind == commands.FREEZE:
-            self.freeze()
-            return Applied(({"status": "ok"},))
-        if decoded.kind in removal_commands.KINDS:
-            refused = removal_commands.apply(
-                self.removal, decoded, start=self.start, end=self.end,
-                next_seq=self.next_seq, log_ms=self.last_timestamp_ms,
-            )  # fmt: skip
-            return Applied(({"status": "ok"} if refused is None else _refusal(refused),))
-        return Applied((_refusal(Unsupported(f"command of unknown kind {decoded.kind}")),))
+            self.freeze()  # with tables that have all of this entry
+        return Applied((reply,))
+
+    def _apply_other(self, command: commands.Command) -> tuple[LognodeError | None, object]:
+        """Apply what is no append. What it was refused for, and the rows as they are now that it
+        may have changed."""
+        if command.kind in (commands.SEAL, commands.FREEZE):
+            return None, None
+        if command.kind == commands.RETIRE_PRODUCERS:
+            self.producers.retire(command.payload)
+            return None, None
+        if command.kind == commands.FENCE:
+            producer, epoch, token = command.payload
+            full = self.producers.fence(producer, epoch, token, self.last_timestamp_ms)
+            return full, self.producers.told(producer)
+        refused = removal_commands.apply(
+            self.removal, command, start=self.start, end=self.end,
+            next_seq=self.next_seq, log_ms=self.last_timestamp_ms,
+        )  # fmt: skip
+        return refused, removal_commands.told(self.removal, command)
+
+    def _note(self, effects: Sequence[Any]) -> None:
+        """Hash what an entry did, with what follows from all entries."""
+        producers = self.producers
+        self.effects.add(
+            (*effects, self.next_seq, self.last_timestamp_ms, len(producers.rows),
+             producers.remembered)
+        )  # fmt: skip
+
+    def _check_known(self, index: int, command: commands.Command | CorruptData | None) -> None:
+        """Raise UnknownCommandError for a command that only a newer program can apply."""
+        if isinstance(command, commands.Command) and command.kind not in self.kinds:
+            raise UnknownCommandError(
+                index, f"a command of kind {command.kind}", sorted(self.kinds)
+            )
 
     def _void(self, command: bytes) -> Sequence[Reply] | None:
         error = Sealed("the generation has ended")
@@ -259,12 +293,16 @@ class RangeState(BandReads):
     ) -> Applied:
         replies: list[Reply] = []
         touched: list[bytes] = []
+        rows: list[object] = []
         for data, batch in zip(payload, batches, strict=True):
             if isinstance(batch, CorruptData):
                 replies.append(_refusal(batch))
-            else:
-                replies.append(self._apply_batch(batch, data, touched))
+                continue
+            replies.append(self._apply_batch(batch, data, touched))
+            if batch.producer:
+                rows.append(self.producers.told(batch.producer))
         self._last_seqs.clear()
+        self._note((list(map(of_reply, replies)), rows))
         return Applied(replies, touched)
 
     def _apply_batch(self, batch: Batch, data: bytes, touched: list[bytes]) -> Reply:
@@ -469,6 +507,7 @@ class RangeState(BandReads):
             "next_seq": self.next_seq,
             "last_timestamp_ms": self.last_timestamp_ms,
             "hash": self.state_hash,
+            "effects": self.effects.to_wire(),
             "sealed": list(self.sealed) if self.sealed else None,
             "producers": producers.rows,
             "removal": self.removal.to_wire(self.last_timestamp_ms),

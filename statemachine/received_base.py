@@ -35,6 +35,7 @@ def received(body: object) -> Base:
         ("next_seq", _are_small([tables.get("next_seq", 1)])),
         ("last_timestamp_ms", _are_numbers([tables.get("last_timestamp_ms", 0)])),
         ("hash", _is_hash(tables.get("hash", b""))),
+        ("effects", _is_hash(tables.get("effects", b""))),
         ("sealed", _is_seal(tables.get("sealed"))),
         ("producers", _are_producers(tables.get("producers", {}))),
         ("removal", _is_removal(tables.get("removal"))),

@@ -57,6 +57,19 @@ def apply(
     return removal.take_lease(lease, log_ms)
 
 
+def told(removal: Removal, command: Command) -> Any:
+    """What the hash of effects covers of the rows that the command may have changed."""
+    if command.kind in (commands.TRIM_KEYS, commands.DELETE_KEYS):
+        floors = [removal.floors.get(key) for key, _ in command.payload]
+        return [len(removal.floors), removal.rows, floors]
+    if command.kind in (commands.TRIM_SPANS, commands.COMPACT_TO):
+        return [len(removal.floors), removal.marks.to_wire()]
+    return [
+        [lease.lease_id, *lease.span, lease.through_seq, lease.expires_ms]
+        for lease in removal.leases.values()
+    ]
+
+
 def _trim_keys(
     removal: Removal, payload: list[Any], start: bytes, end: bytes | None, next_seq: int
 ) -> LognodeError | None:

@@ -1,6 +1,6 @@
 """Clients of the simulated cluster: idempotent producers that retry, readers, who removes.
 
-They speak as the SDK does (ranges.md section 5): records are numbered once, `prev` is the previous
+They speak as the SDK does (docs/design/ranges.md#producers): records are numbered once, `prev` is the previous
 unsettled number of the same key, `low` the smallest number that is not settled; a request that is
 refused or not answered is sent again with the same numbers, to whoever is said to lead. Now and
 then a client gives a request up. What has become of the request then is what the SDK's own rule

@@ -12,7 +12,7 @@ from ...node import rows
 from ...node.first_base import first_base
 from ...partitions import duties
 from ...partitions.duties import Duty, Local
-from ...partitions.lineage import Gid
+from ...partitions.lineage import Gid, effects_of
 from ...partitions.model import Lineage
 from ...raft.types import GroupId
 from ...statemachine.range_state import Base
@@ -60,12 +60,14 @@ class Duties:
     def _local(self) -> Local:
         host = self._host
         prepared: dict[tuple[int, Gid], Lineage | None] = {}
+        effects: dict[tuple[int, Gid], bytes] = {}
         for operation in host.view.metadata.operations.values():
             for gid in operation.inputs:
                 number = operation.operation_id
                 row = host.durable.meta.get(rows.prepared_key(number, gid[0]))
                 if row is not None:
                     prepared[number, gid] = prepared_end(row)
+                    effects[number, gid] = effects_of(row["base"]["tables"])
         return Local(
             node_id=host.node_id,
             replicas={replica.gid: replica.held() for replica in self._replicas.ranges()},
@@ -73,6 +75,7 @@ class Duties:
             marks=self._replicas.marks,
             copied=self._copied,
             prepared=prepared,
+            prepared_effects=effects,
         )
 
     def _do(self, duty: Duty) -> None:
@@ -80,8 +83,8 @@ class Duties:
         match duty:
             case duties.Begin():
                 self._begin(duty)
-            case duties.Tell(operation, kind, lineage):
-                told = {} if lineage is None else {"lineage": list(lineage)}
+            case duties.Tell(operation, kind, lineage, effects):
+                told = {} if lineage is None else {"lineage": list(lineage), "effects": effects}
                 self._report({"operation": operation, "kind": kind, **told})
             case duties.Copy(gid, operation):
                 replica = self._replicas.range_(GroupId(*gid))

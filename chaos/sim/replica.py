@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...client.errors import GenerationMismatch, LognodeError, NotFound
 from ...node.read_wait import BARRIER, wait_before
 from ...partitions.duties import Held
-from ...partitions.lineage import lineage_of
+from ...partitions.lineage import effects_of, lineage_of
 from ...partitions.model import Descriptor, Lineage
 from ...raft.group_log import GroupLog
 from ...raft.types import SENTINEL_INDEX, LogEntry, NotLeaderError
@@ -87,6 +87,7 @@ class RangeReplica(Member):
             end=self.end,
             memtable_bytes=self.store.state.memtable_bytes,
             base_wanted=self.group.base_wanted,
+            effects=effects_of(self.store.state.durable_base.tables),
             stopped=self.stopped,
         )
 
@@ -187,6 +188,7 @@ class RangeReplica(Member):
         state = self.store.state
         sealed, before = state.sealed, (state.next_seq, state.last_timestamp_ms, state.state_hash)
         replies = state.apply(entry.index, entry.term, entry.command).replies or ()
+        self.safety.did(self.host.node_id, entry.index, state.effects.to_wire())
         if self.host.options.recovers:
             self.host.world.generations.numbered(self.gid, entry.index, state.next_seq)
         if self.store.frozen():  # by a FREEZE

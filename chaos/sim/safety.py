@@ -94,6 +94,8 @@ class SafetyChecker:
         self.committed: dict[int, Committed] = {}
         self.last_committed = base_index
         self.hashes: dict[int, bytes] = {}
+        self.effects: dict[int, bytes] = {}
+        """Per entry the hash of what the entries up to it did."""
         root = _link(b"", base_term, b"")
         self._chains: dict[tuple[int, int], bytes] = {(base_index, base_term): root}
         self._votes: dict[tuple[int, int], int] = {}
@@ -174,6 +176,12 @@ class SafetyChecker:
             raise Violation("state-machine-safety", "two states at one applied index", node=node,
                             index=index)  # fmt: skip
 
+    def did(self, node: int, index: int, effects: bytes) -> None:
+        """The replica applied this entry: seqs, replies and changed rows are those of its peers."""
+        if self.effects.setdefault(index, effects) != effects:
+            raise Violation("state-machine-safety", "an entry did different things", node=node,
+                            index=index)  # fmt: skip
+
     def installed(self, node: int, log: LogView, applied: int) -> None:
         """The replica's state was replaced by a base at this index; it never goes back."""
         replica = self._replicas[node]
@@ -251,6 +259,7 @@ class SafetyChecker:
         known = left.last_committed = max(kept, replica.commit)
         left.committed = {i: c for i, c in self.committed.items() if i <= known}
         left.hashes = {i: h for i, h in self.hashes.items() if i <= known}
+        left.effects = {i: h for i, h in self.effects.items() if i <= known}
         left._shown = {node: self._shown.get(node, 0)}
         left._votes = {name: c for name, c in self._votes.items() if name[0] == node}
         left._replicas = {node: replace(replica, applied=applied, leads=False)}
@@ -273,6 +282,7 @@ class SafetyChecker:
         """What was known to be committed before one was left alone, and never was durable there."""
         self.committed = {i: c for i, c in self.committed.items() if i <= index}
         self.hashes = {i: h for i, h in self.hashes.items() if i <= index}
+        self.effects = {i: h for i, h in self.effects.items() if i <= index}
 
     def _check_sound(self, node: int) -> None:
         if node in self._damaged:

@@ -44,6 +44,7 @@ RANGE: Final = Record(
         "state": Optional(Text(32), "ACTIVE"),
         "lineage": Optional(Opaque("partitions.model", list, about="for nodes"), OMIT),
         "met_at": Optional(Opaque("partitions.model", list, about="for nodes"), OMIT),
+        "effects": Optional(Opaque("partitions.model", list, about="for nodes"), OMIT),
     },
     loose=True,
 )

@@ -47,6 +47,7 @@ SHARED: Final[Mapping[str, str]] = {
     "by themselves, from the same position; nil: all keys asked for that are the range's.",
     "epoch": "The epoch of the producer, from `producer_open`.",
     "expires_ms": "When it ends, in Unix time; nil: never.",
+    "effects": "Hashes of what the entries of the parents did.",
     "from": "The member that gives its replica up.",
     "generation": "The generation of the range. It grows with each split, merge or move.",
     "grant": "The `grant` of `producer_open`, of the ids that the request names; nil on a cluster "

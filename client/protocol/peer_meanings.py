@@ -18,7 +18,7 @@ PEERS_SHARED: Final[Mapping[str, str]] = {
     "number": "The number of the bucket, or how far the table of leaders is known.",
     "range": "The id of the range; 0: the controller.",
     "rate": "Appends and reads a second.",
-    "reason": "What is damaged, for people.",
+    "reason": "Why the replica takes no part, for people.",
     "size": "Bytes, or appends and reads a second of a busy range.",
     "table": "The table of the metadata that the bucket is of.",
     "term": "The Raft term.",
@@ -37,7 +37,7 @@ _LINEAGE: Final = {
     "lineage.final_term": "The term of that entry.",
     "lineage.next_seq": "The seq that the next record would have had.",
     "lineage.last_timestamp_ms": "The timestamp of its last record.",
-    "lineage.state_hash": "A hash of its tables.",
+    "lineage.state_hash": "A hash of its entries.",
 }
 
 PEERS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -81,6 +81,8 @@ PEERS: Final[Mapping[str, Mapping[str, str]]] = {
         "leaders[].node": "The leader.",
         "seen": "The controller's leader whose table of leaders the sender knows, and how far.",
         "damaged": "Replicas of the sender that take no part any more.",
+        "halted": "Replicas of the sender that met a command of a newer program and wait for an "
+        "upgrade of the node.",
         "disk_free": "Free bytes of a disk that is short; nil: there is enough.",
         "leads_left": "Of a node that is drained: how many ranges it still leads.",
         "wishes": "Ranges that an operator wants a node to lead.",
@@ -97,6 +99,7 @@ PEERS: Final[Mapping[str, Mapping[str, str]]] = {
         "> leaders[].node": "The leader.",
         "> seen": "The controller's leader whose table this is, and how far the sender knows it.",
         "> damaged": "Replicas that take no part any more, by node.",
+        "> halted": "Replicas that wait for an upgrade of their node, by node.",
         "> short": "Nodes whose disks are short.",
         "> short[].bytes_free": "Free bytes of the disk.",
         "> insecure": "Which nodes run with `--insecure`.",
@@ -125,6 +128,8 @@ PEERS: Final[Mapping[str, Mapping[str, str]]] = {
         "kind": "What the sender has done: its files are copied, the old generation is sealed, "
         "the new one is prepared, or installed.",
         **_LINEAGE,
+        "effects": "A hash of what the entries of the generation did, with the version of the hash "
+        "and the entry behind which it begins; empty: not known.",
     },
     "loads": {"> loads": "Sizes and rates, as nodes of one version read them."},
     "replica_end": {"> held": "Ends of the log and of the state; nil: no replica is here."},

@@ -59,6 +59,7 @@ _LEADERS: Final = Array(
 )
 """Rows and no map: a decoder refuses large maps whose keys are numbers (see `client.packed`)."""
 _DAMAGE: Final = Array(Row(range=Integer(), generation=Integer(), reason=REASON), limits.rows_max)
+_DAMAGE_BY_NODE: Final = Array(Row(node=Integer(), replicas=_DAMAGE), limits.nodes_max)
 _LARGE: Final = Array(
     Row(range=Integer(), generation=Integer(), size=Integer(), at=KEY), limits.rows_max
 )
@@ -74,6 +75,7 @@ LINEAGE: Final = Row(
     range=Integer(), generation=Integer(), final_index=Integer(), final_term=Integer(),
     next_seq=Integer(), last_timestamp_ms=Integer(), state_hash=Binary(64),
 )  # fmt: skip
+EFFECTS: Final = Binary(64)
 _IMAGE_PAGE: Final = Record({
     "begins": Flag(),
     "full": Flag(),
@@ -169,6 +171,7 @@ HEARTBEAT: Final = _between_nodes(
         "leaders": _LEADERS,
         "seen": Row(generation=Integer(), term=Integer(), number=Integer()),
         "damaged": Optional(_DAMAGE, ()),
+        "halted": Optional(_DAMAGE, ()),
         "disk_free": Optional(Integer()),
         "leads_left": Optional(Integer()),
         "wishes": Optional(_WISHES, ()),
@@ -182,7 +185,8 @@ HEARTBEAT: Final = _between_nodes(
         "page": Optional(_IMAGE_PAGE),
         "leaders": _LEADERS,
         "seen": Row(generation=Integer(), term=Integer(), number=Integer()),
-        "damaged": Optional(Array(Row(node=Integer(), replicas=_DAMAGE), limits.nodes_max), ()),
+        "damaged": Optional(_DAMAGE_BY_NODE, ()),
+        "halted": Optional(_DAMAGE_BY_NODE, ()),
         "short": Optional(Array(Row(node=Integer(), bytes_free=Integer()), limits.nodes_max), ()),
         "insecure": Optional(Array(Row(node=Integer(), insecure=Flag()), limits.nodes_max), ()),
         "stored": Optional(_STORED),
@@ -216,6 +220,7 @@ REPORT: Final = _between_nodes(
         "operation": Integer(),
         "kind": Text(0, among=("copied", "sealed", "prepared", "installed")),
         "lineage": Optional(LINEAGE),
+        "effects": Optional(EFFECTS, b""),
     },
     {}, retry=Retry.IDEMPOTENT,
 )  # fmt: skip

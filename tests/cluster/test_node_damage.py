@@ -253,3 +253,42 @@ def test_S12_x6_a_member_whose_state_differs_at_the_seal_is_damaged_and_starts_f
 
     caplog.set_level(logging.ERROR)
     asyncio.run(run())
+
+
+def test_S12_x6_a_member_that_applies_an_entry_differently_is_found_at_the_next_seal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All have the same entries: only what the entries did differs."""
+
+    async def run() -> None:
+        async with live(tmp_path, 3) as cluster, lognode.AsyncClient(cluster.address) as client:
+            await cluster.healthy(3)
+            log = await client.create_log("orders")
+            await log.append_many([(b"k%d" % (n % 5), b"v") for n in range(50)])
+            await cluster.settled()
+            wrong = next(each for each in cluster.nodes if not each.host.ranges()[0].leads)
+            (replica,) = wrong.host.ranges()
+            raise_floors = replica.state.removal.raise_floors
+            replica.state.removal.raise_floors = lambda floors: raise_floors(
+                {key: before + 1_000 for key, before in floors.items()}
+            )
+            await log.trim(b"k1", before=12)
+            await log.append(b"k2", b"w")
+            await cluster.settled()
+            number = wrong.node.identity.node_id
+            assert await log.count(b"k1", node=number, through=51) == 0, "entries are gone there"
+            assert len({each.host.ranges()[0].state.state_hash for each in cluster.nodes}) == 1
+            await client.admin.split("orders", at=b"m")
+            await cluster.healthy(3)
+            reasons = [getattr(record, "fields", {}).get("reason", "") for record in caplog.records]
+            assert sum("did something else here than with its peers" in why for why in reasons) == 1
+            await cluster.settled()
+            assert await log.count(b"k1", node=number, through=51) == 8
+            for range_ in cluster.nodes[0].node._view.metadata.ranges.values():
+                gid = GroupId(range_.range_id, range_.generation)
+                states = [each.host.replica(gid).state for each in cluster.nodes]
+                assert len({state.effects.to_wire() for state in states}) == 1
+                assert len({state.removal.floors.get(b"k1") for state in states}) == 1
+
+    caplog.set_level(logging.ERROR)
+    asyncio.run(run())

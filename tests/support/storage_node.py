@@ -103,7 +103,7 @@ class StorageNode:
             rng=random.Random(1), metrics=Metrics(), memory=self.memory, stamp_ms=Clocks().stamp_ms,
             on_broken=self._fail,
             liveness=None, on_appended=lambda *_: None, on_leader=lambda gid, term, leader: None,
-            on_damaged=lambda replica, error: self.host.damage(replica, error),
+            on_stuck=lambda replica, error: self.host.damage(replica, error),
             room=DiskRoom(1, 0),
         )  # fmt: skip
         self.host = Host(

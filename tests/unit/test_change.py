@@ -286,3 +286,51 @@ def test_x2_the_controllers_last_record_names_the_same_members_when_one_is_damag
     assert (metadata.controller.generation, metadata.controller.members) == (2, (1, 2, 3))
     metadata.begin_generation()
     assert seal not in next_steps(metadata, facts, 100.0, leads_for_s=100.0)
+
+
+ONE, OTHER = (bytes([1]) + index + digest for index, digest in ((bytes(8), b"1"), (bytes(8), b"2")))
+ELSEWHERE = bytes([1]) + bytes(7) + b"\x09" + b"3"
+"""Of a member that was upgraded behind entry 9: nobody can compare it."""
+
+
+@pytest.mark.parametrize(
+    ("told", "effects"),
+    [
+        ({1: ONE, 2: ONE, 3: ONE}, ONE),
+        ({1: ONE, 2: ONE, 3: OTHER}, ONE),
+        ({1: OTHER, 2: ONE, 3: ONE}, ONE),
+        ({1: ONE, 2: ONE}, ONE),
+        ({1: ONE, 2: OTHER}, None),  # the third one knows
+        ({1: b"", 2: b"", 3: b""}, b""),
+        ({1: b"", 2: ONE, 3: b""}, ONE),
+        ({1: b"", 2: ELSEWHERE, 3: ONE}, ELSEWHERE),
+        ({1: b"", 2: OTHER}, OTHER),
+        ({1: b"", 2: ONE, 3: OTHER}, b""),  # nobody can tell which one is wrong
+        ({1: ELSEWHERE, 2: ONE, 3: OTHER}, b""),
+    ],
+)
+def test_S12_x6_most_members_say_what_the_entries_did(
+    told: dict[int, bytes], effects: bytes | None
+) -> None:
+    prepared = dict.fromkeys(told, AT_END)
+    facts = OperationFacts(prepared=prepared, sealed=dict(prepared))
+    facts.effects = {node: {(7, 1): each} for node, each in told.items()}
+    operation = replace(SEALING, outputs=(Output(7, 2, Span(b"", None), (1, 2, 3)),))
+    steps = next_commands(operation, facts, 0.1, {1, 2, 3}, (1, 2, 3))
+    if effects is None:
+        assert steps == []
+    else:
+        (step,) = steps
+        assert step.get("effects", [b""]) == [effects]
+
+
+def test_S12_x6_a_member_whose_entries_did_something_else_holds_nothing() -> None:
+    facts = OperationFacts(prepared=dict.fromkeys((1, 2, 3, 4), AT_END))
+    facts.sealed = dict(facts.prepared)
+    del facts.sealed[4]
+    facts.effects = {node: {(7, 1): OTHER if node == 4 else ONE} for node in (1, 2, 3, 4)}
+    operation = replace(SEALING, outputs=(Output(7, 2, Span(b"", None), (1, 2, 4)),))
+    assert next_commands(operation, facts, 0.1, {1, 2, 3, 4}, (1, 2, 3)) == []
+    facts.effects[4] = {(7, 1): ONE}
+    (step,) = next_commands(operation, facts, 0.1, {1, 2, 3, 4}, (1, 2, 3))
+    assert (step["members"], step["effects"]) == ([[1, 2, 4]], [ONE])

@@ -170,6 +170,38 @@ def test_x6_another_hash_at_the_same_end_is_damage() -> None:
     assert begin == Begin(metadata.ranges[1], False, ("peers",))
 
 
+def test_S12_x6_other_effects_at_the_same_end_are_damage() -> None:
+    one, other, elsewhere = (bytes([1]) + bytes(7) + at + b"?" for at in (b"\1", b"\1", b"\2"))
+    other += b"!"
+    metadata = planned((1, 2, 3), of=a_cluster(3, replicas=3), phase="DECIDED")
+    range_ = replace(metadata.ranges[1], effects=(one,))
+    metadata.changes.begin(metadata.version)
+    metadata.ranges[1] = range_
+    damage, begin = asked(metadata, 1, replicas={OLD: ENDED._replace(effects=other)})
+    assert isinstance(damage, Damage)
+    assert "did something else here" in damage.reason
+    assert begin == Begin(range_, False, ("peers",))
+    for effects in (one, elsewhere, b""):
+        held = ENDED._replace(effects=effects)
+        assert asked(metadata, 1, replicas={OLD: held}) == [Begin(range_, False, ("own",))]
+        prepared = {"prepared": {(1, OLD): END}, "prepared_effects": {(1, OLD): effects}}
+        assert asked(metadata, 3, **prepared) == [Begin(range_, False, ("prepared",))]
+    prepared = {"prepared": {(1, OLD): END}, "prepared_effects": {(1, OLD): other}}
+    assert asked(metadata, 3, **prepared) == [Begin(range_, False, ("peers",))]
+
+
+def test_a_replica_that_waits_for_an_upgrade_begins_no_next_generation_and_stays() -> None:
+    metadata = planned((1, 2, 3), of=a_cluster(3, replicas=3), phase="DECIDED")
+    halted = SERVES._replace(stopped=True)
+    assert asked(metadata, 3, replicas={OLD: halted}, halted=[OLD]) == []
+    for node in (1, 2):
+        do(metadata, op=commands.INSTALLED, operation=1, node=node)
+    do(metadata, op=commands.DONE, operation=1)
+    assert asked(metadata, 3, replicas={OLD: halted}, halted=[OLD]) == []
+    range_ = metadata.ranges[1]
+    assert asked(metadata, 3, replicas={OLD: SERVES}) == [Begin(range_, False, late=True)]
+
+
 def test_x2_17_nothing_goes_before_the_metadata_says_so() -> None:
     metadata = planned((2,), of=a_cluster(2), phase="DECIDED")
     assert asked(metadata, 1, replicas={OLD: ENDED}) == []

@@ -67,6 +67,7 @@ SOUND: dict[str, dict[str, Any]] = {
     commands.APART: {"operation": 1},
     commands.DECIDE: {
         "operation": 1, "lineage": [[1, 1, 9, 2, 40, 1000, b"h" * 16]], "members": [[1, 2]],
+        "effects": [b"e" * 25],
     },
     commands.INSTALLED: {"operation": 1, "node": 2, "at_ms": 5},
     commands.DONE: {"operation": 1, "at_ms": 5},

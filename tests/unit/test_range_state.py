@@ -16,6 +16,7 @@ from lognode.statemachine.builder import Builder
 from lognode.statemachine.range_state import Base, Frozen, RangeState
 from lognode.statemachine.segment_writer import SegmentInfo, build
 from lognode.statemachine.segments import SegmentStore
+from lognode.statemachine.unknown import UnknownCommandError
 
 
 class Range:
@@ -378,6 +379,24 @@ def test_x22_garbage_is_refused_and_stops_nothing(range_: Range) -> None:
     assert {r["error"]["outcome"] for r in (*replies[::2], reply)} == {"not_applied"}
     range_.append(batch([(b"a", b"2")]))
     assert len(history(range_.state, b"a")) == 2
+
+
+def test_an_unknown_command_changes_nothing_and_is_void_after_the_seal(range_: Range) -> None:
+    range_.append(batch([(b"a", b"1")]))
+    before = range_.state.applied_index, range_.state.state_hash, range_.state.last_timestamp_ms
+    unknown = commands.encode(99, 7, ["what", "a newer program", "has to say"])
+    with pytest.raises(
+        UnknownCommandError,
+        match=r"entry 3 is a command of kind 99; this program knows 1, 2, 3, .*, 12\. Upgrade",
+    ):
+        range_.apply(unknown)
+    state = range_.state
+    assert (state.applied_index, state.state_hash, state.last_timestamp_ms) == before
+    range_.log.pop()
+    range_.append(batch([(b"a", b"2")]))  # as the program that knows the entry would go on
+    range_.apply(commands.encode(commands.SEAL, 1, 44))
+    (reply,) = range_.apply(unknown)
+    assert reply["error"]["code"] == "SEALED"
 
 
 def test_x2_16_entries_after_the_seal_are_void(range_: Range) -> None:

@@ -509,6 +509,7 @@ class Machine(RuleBasedStateMachine):
             self.state.apply(index, 1, self.log[index - 2])
         for name in ("next_seq", "last_timestamp_ms", "state_hash", "applied_index"):
             assert getattr(self.state, name) == getattr(before, name)
+        assert self.state.effects.to_wire() == before.effects.to_wire()
         assert self.state.producers.to_wire() == before.producers.to_wire()
         ms = before.last_timestamp_ms
         assert msgpack.packb(self.state.removal.to_wire(ms)) == msgpack.packb(

@@ -96,7 +96,7 @@ def _base_of_what_is_not_committed(checker: SafetyChecker) -> None:
 
 
 def _synced_entry_behind_a_base_lost(checker: SafetyChecker) -> None:
-    """A base that the log holds cuts only the front (executions 1.1)."""
+    """A base that the log holds cuts only the front (x1)."""
     checker.started(2, _Log(base=(2, 1)), term=1, commit=2, applied=2, vote=1)
 
 
