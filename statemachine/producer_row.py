@@ -38,7 +38,7 @@ class Elder(NamedTuple):
     """What a range knew of a producer under an older epoch than its neighbour when the two were
     merged. It holds for its own keys alone, as it would if the range had learned of the newer epoch
     before: a record of these keys that it knows is a duplicate (x10), and of the
-    others nothing is below its `low` (1.9)."""
+    others nothing is below its `low` (x9)."""
 
     start: bytes
     end: bytes | None

@@ -1,12 +1,12 @@
 """Clients of the simulated cluster: idempotent producers that retry, readers, who removes.
 
-They speak as the SDK does (docs/design/ranges.md#producers): records are numbered once, `prev` is the previous
-unsettled number of the same key, `low` the smallest number that is not settled; a request that is
-refused or not answered is sent again with the same numbers, to whoever is said to lead. Now and
-then a client gives a request up. What has become of the request then is what the SDK's own rule
-says (`client.retry`): surely not applied, or perhaps once. One that removes, or takes a lease, is
-asked for until it is done. Reads go to any member; they are linearizable, or prefix reads with
-the position that the session has seen.
+They speak as the SDK does (docs/design/ranges.md#producers): records are numbered once, `prev` is
+the previous unsettled number of the same key, `low` the smallest number that is not settled; a
+request that is refused or not answered is sent again with the same numbers, to whoever is said to
+lead. Now and then a client gives a request up. What has become of the request then is what the
+SDK's own rule says (`client.retry`): surely not applied, or perhaps once. One that removes, or
+takes a lease, is asked for until it is done. Reads go to any member; they are linearizable, or
+prefix reads with the position that the session has seen.
 """
 
 import math
