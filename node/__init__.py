@@ -82,7 +82,8 @@ Who may use how much
 
     access, entrance, rights: who a client is, and what its token allows
     clipped, visible, reserved: what a client may see of ranges and answers; the cluster's own logs
-    gate, quotas, brought: requests held back for a quota; who brings little is refused last
+    gate, quotas, foretold: requests held back for a quota; what a request may cost, held in advance
+    brought: who brings little is refused last
     audit, audit_trail, auditing: who asked for what, and where that is written
     system_log, usage, usage_trail: logs of the cluster, what tenants have used
 
