@@ -21,7 +21,7 @@ from ..client.fair_turns import Share, next_turn
 from ..client.invariants import DiskFailure, InvariantError
 from ..client.principal import Principal, of_node
 from ..client.protocol import OPERATIONS, Operation, Permission, Sender, by_number
-from ..client.protocol.appends import APPEND, LEASE_TAKE, PRODUCER_CLOSE
+from ..client.protocol.appends import APPEND, DELETE_KEYS, LEASE_TAKE, PRODUCER_CLOSE, TRIM
 from ..client.protocol.cluster import CREATE_LOG, METADATA, PRODUCER_OPEN
 from ..client.protocol.invites import NODE_INVITE
 from ..client.protocol.peers import JOIN, RAFT
@@ -50,7 +50,7 @@ PaidHandler = Callable[[Body, Room], Answer]
 PeerHandler = Callable[[int, Body], Answer]
 
 log = logging.getLogger("lognode.server")
-_OWNED: Final = frozenset({CREATE_LOG, LEASE_TAKE, PRODUCER_OPEN})
+_OWNED: Final = frozenset({CREATE_LOG, LEASE_TAKE, PRODUCER_OPEN, TRIM, DELETE_KEYS})
 """Operations whose outcome depends on the principal that asks."""
 
 
