@@ -30,6 +30,7 @@ from ..client.request import Request, Room
 from ..client.wire import Hello, Welcome
 from .access import Accesses, Shown
 from .audit import Audit
+from .command_turns import CommandTurns
 from .data_service import DataService
 from .follow import Follow, no_pause
 from .follows import Follows
@@ -113,6 +114,7 @@ class Server:
         }
         """Looking a label up takes longer than counting."""
         self._on_broken = on_broken
+        self._command_turns = CommandTurns()
 
     # Handler.
 
@@ -241,6 +243,8 @@ class Server:
         served = self._handled(request, body, payer)
         if served is not None:
             is_admin = operation.permission is Permission.ADMIN
+            if payer is not None and (is_admin or operation is PRODUCER_OPEN):
+                served = self._command_turns.run(request.connection.principal.name, served)
             return self._audited(request, served) if is_admin else served
         peer_handler = self._peer_handlers.get(operation)
         if peer_handler is None:
