@@ -88,6 +88,14 @@ numbers of its answers to rounds. The receiver takes a frame in one turn of the 
 entries take 14 ms. A node sends at most 1,024 entries in an append and 3,100 parts in a frame."""
 raft_round_reads_max: Final = 2_048
 """Groups that one round of reads asks about; the next round asks about the others."""
+commands_per_principal_max: Final = 32
+"""Requests of a principal that change the metadata and are under way at a node."""
+commands_under_way_max: Final = 128
+"""The same, of all principals: far fewer than the `requests_in_flight_max` of the link over which
+they go on to the controller's leader."""
+told_rows_max: Final = 1 << 14
+"""Rows of one list in what a node tells the controller's leader of its ranges, but for leaders: the
+node tells of the others when there is less to tell."""
 raft_left_max: Final = 1_024
 """Groups that a ping says have left; a node sends at most 256 (see `raft.liveness`)."""
 frame_memory_max: Final = 32 * MIB

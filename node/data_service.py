@@ -40,6 +40,7 @@ from ..client.request import Room
 from ..raft.types import GroupId
 from ..statemachine import commands
 from . import fields, lease
+from .floor_shares import FloorShares
 from .metrics import Metrics
 from .quotas import Payer
 from .range_replica import RangeReplica
@@ -88,6 +89,7 @@ class DataService:
         self._for_good = for_good
         self.on_damaged = on_damaged
         self._in_order = InOrder()
+        self._floor_shares = FloorShares()
         self._metrics = metrics
         self.handlers: dict[Operation, Handler] = {
             FENCE: self.fence,
@@ -190,6 +192,7 @@ class DataService:
             raise self.damage_refusal(replica.gid, error.message, body["node"]) from None
         if not removals:
             return {}
+        self._floor_shares.take(replica, body.get("owner", ""), [key for key, _ in removals])
         reply = await replica.propose_and_wait(kind, removals)
         if reply.get("status") == "error":
             raise from_wire(reply["error"])

@@ -9,9 +9,11 @@ The request carries what the node itself leads. None of this is needed for safet
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..client import limits
 from ..client.connection import Connection
 from ..client.errors import InvalidArgument, LognodeError, NotLeader
 from ..client.protocol.peers import HEARTBEAT
@@ -32,6 +34,7 @@ from .host import Host
 from .hot import HotRanges
 from .images import Images
 from .large import LargeRanges
+from .slices import in_slices
 from .stored import Stored
 from .view import View
 
@@ -41,6 +44,7 @@ _ALIVE_S = 2.0
 """Who is not heard for so long leads nothing by now."""
 _LARGE = 4
 """Fields of a range that travel: whether it is large or busy is said of all of them."""
+_ROWS = limits.told_rows_max
 
 log = logging.getLogger("lognode.heartbeat")
 Body = dict[str, Any]
@@ -139,14 +143,14 @@ class Heartbeat:
             "version": metadata.version,
             "leaders": leaders.since(told_number if told_node == node else 0),
             "seen": self._seen,
-            "damaged": _told(self._host.damaged),
-            "halted": _told(self._host.halted),
+            "damaged": _told(self._host.damaged)[:_ROWS],
+            "halted": _told(self._host.halted)[:_ROWS],
             "disk_free": self._room.told_free,
             "leads_left": self._draining.leads_left,
-            "wishes": self._handover.wishes(LEAD_RESTS_S),
-            "large": [list(told[:_LARGE]) for told in self._large.told],
-            "busy": [list(told[:_LARGE]) for told in self._hot.told],
-            "small": list(map(list, self._large.small)),
+            "wishes": self._handover.wishes(LEAD_RESTS_S)[:_ROWS],
+            "large": [list(told[:_LARGE]) for told in self._large.told[:_ROWS]],
+            "busy": [list(told[:_LARGE]) for told in self._hot.told[:_ROWS]],
+            "small": list(map(list, self._large.small[:_ROWS])),
             "insecure": self._exposure.insecure,
             "stored": self._stored.told(),
         }
@@ -173,7 +177,7 @@ class Heartbeat:
         if answer["page"] is not None:  # first: leaders are learnt of generations that it has
             await self._images.pull(connection, images.NEWEST, first=answer["page"])
         self._confirmed_at = asked_at  # the leader asks a quorum before it answers
-        self._view.learn_leaders(answer["leaders"])
+        await in_slices(self._view.learning(answer["leaders"]))
         self._seen = answer["seen"]
         generation, term, _ = self._seen
         # It may have told so before, when this node had not forgotten it yet.
@@ -181,8 +185,12 @@ class Heartbeat:
         # A leader of another term began with nothing: the next heartbeat tells it everything.
         knows = (told_node, told_term) == (node, [generation, term])
         self._told = ((node, generation, term), telling if knows else 0)
-        self._view.damaged = {node: _damage(told) for node, told in answer["damaged"]}
-        self._view.halted = {node: _damage(told) for node, told in answer["halted"] or ()}
+        self._view.damaged = {
+            node: await in_slices(_damage(told)) for node, told in answer["damaged"]
+        }
+        self._view.halted = {
+            node: await in_slices(_damage(told)) for node, told in answer["halted"] or ()
+        }
         self._room.others = {node: free for node, free in answer["short"] if node != self._node_id}
         self._stored.learn(answer["stored"] or {})
         self._view.insecure = dict(answer["insecure"])
@@ -207,7 +215,6 @@ class Heartbeat:
         replica = self._host.controller
         if replica is None or not replica.leads:
             raise NotLeader("not the controller's leader", hint=self._view.controller_leader())
-        damaged = _damage(body["damaged"])
         *seen, seen_number = body["seen"]
         has = (body["generation"], body["version"])
         await replica.ready()
@@ -215,13 +222,18 @@ class Heartbeat:
         if is_removed(node, replica.metadata.nodes):
             return await self._parting(replica, has)
         self._hear(node, body["leads_left"])
-        self._view.learn_leaders(body["leaders"])
+        # There may be tens of thousands of rows: each list takes many turns of the loop.
+        damaged = await in_slices(_damage(body["damaged"]))
+        halted = await in_slices(_damage(body["halted"]))
+        large = await in_slices(Large(*told) for told in body["large"])
+        busy = await in_slices(Large(*told)._replace(by_load=True) for told in body["busy"])
+        small = await in_slices(Small(*told) for told in body["small"])
+        await in_slices(self._view.learning(body["leaders"]))
+        await in_slices(self._keeping(body["wishes"]))
         self._facts.damaged[node] = self._view.damaged[node] = damaged
-        self._view.halted[node] = _damage(body["halted"])
-        busy = [Large(*told)._replace(by_load=True) for told in body["busy"]]
-        self._facts.large[node] = [Large(*told) for told in body["large"]] + busy
-        self._keep(body["wishes"])
-        self._facts.small[node] = [Small(*told) for told in body["small"]]
+        self._view.halted[node] = halted
+        self._facts.large[node] = large + busy
+        self._facts.small[node] = small
         self._room.told(node, body["disk_free"])
         self._facts.stored[node] = body["stored"] or {}
         if body["insecure"] is not None:
@@ -271,13 +283,14 @@ class Heartbeat:
         self._facts.stored[self._node_id] = self._stored.told()
         self._facts.short = self._room.short.keys()
         self._view.insecure[self._node_id] = self._exposure.insecure
-        self._keep(self._handover.wishes(LEAD_RESTS_S))
+        deque(self._keeping(self._handover.wishes(LEAD_RESTS_S)), maxlen=0)
 
-    def _keep(self, wishes: Iterable[tuple[int, int, float]]) -> None:
+    def _keeping(self, wishes: Iterable[Sequence[Any]]) -> Iterator[None]:
         """What an operator wants to be led by a node is led there for a while."""
         until = time.monotonic() + LEAD_RESTS_S
         for range_id, node, ago_s in wishes:
             self._facts.keep(range_id, node, until - ago_s)
+            yield
 
 
 def _told(replicas: Mapping[GroupId, str]) -> list[Damage]:
@@ -285,5 +298,5 @@ def _told(replicas: Mapping[GroupId, str]) -> list[Damage]:
     return [(gid.range_id, gid.generation, reason) for gid, reason in replicas.items()]
 
 
-def _damage(told: Any) -> list[Damage]:
-    return [(range_id, generation, why) for range_id, generation, why in told]
+def _damage(told: Any) -> Iterator[Damage]:
+    return ((range_id, generation, why) for range_id, generation, why in told)

@@ -20,6 +20,7 @@ from ..raft.group_log import GroupLog
 from ..raft.types import GroupId
 from ..raft.wal import Wal
 from ..statemachine.meta import MetaStore
+from ..statemachine.producers import Producers
 from ..statemachine.range_state import Base, RangeState
 from ..statemachine.segment_writer import SegmentInfo
 from ..statemachine.segments import Removed, SegmentStore
@@ -32,6 +33,7 @@ from .meta_puts import MetaPuts
 from .range_replica import RangeReplica
 from .replica import Replica, Services
 from .rounds import Rounds
+from .slices import stepped
 from .sound_files import SoundFiles
 from .sync_thread import SyncThread
 
@@ -375,6 +377,7 @@ class Host:
         if gid in self.groups or self.marks.get(gid.range_id, 0) >= gid.generation:
             return None
         applied = (base.applied_index, base.applied_term)
+        producers = await _producers(base)
         raft_log, reason = await self._durable_log(gid, applied)
         row = rows.replica_row(descriptor, base, damaged=reason)
         self._rows.add(gid)
@@ -388,7 +391,7 @@ class Host:
             extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                               "members": descriptor.members}},
         )  # fmt: skip
-        return self._begin_range(descriptor, raft_log, base, campaign=campaign)
+        return self._begin_range(descriptor, raft_log, base, producers, campaign=campaign)
 
     async def create_controller(
         self,
@@ -431,13 +434,16 @@ class Host:
         (x2.10). Term and vote stay. Raises Unavailable when the replica has ended.
         """
         self._end_to_go_on(replica)
+        producers = await _producers(base)
         row = {**rows.replica_row(replica.descriptor, base), "installed": True}
         key = rows.replica_key(replica.gid)
         await self._sync.run(lambda: self.meta.commit({key: row}))
         self._check_not_retired(replica)
         replica.raft_log.reset(base.applied_index, base.applied_term)
         await self._rounds.durable()
-        begun = self._begin_range(replica.descriptor, replica.raft_log, base, campaign=False)
+        begun = self._begin_range(
+            replica.descriptor, replica.raft_log, base, producers, campaign=False
+        )
         await self.collect_garbage()  # the files of what it had before
         return begun
 
@@ -624,11 +630,13 @@ class Host:
         return self._wal.create_group(gid, index=applied[0], term=applied[1])
 
     def _begin_range(
-        self, descriptor: Descriptor, raft_log: GroupLog, base: Base, *, campaign: bool
-    ) -> RangeReplica:
+        self, descriptor: Descriptor, raft_log: GroupLog, base: Base,
+        producers: Producers | None = None, *, campaign: bool,
+    ) -> RangeReplica:  # fmt: skip
         state = RangeState(
-            start=descriptor.span.start, end=descriptor.span.end, store=self.store, base=base
-        )
+            start=descriptor.span.start, end=descriptor.span.end, store=self.store, base=base,
+            producers=producers,
+        )  # fmt: skip
         replica = RangeReplica(
             descriptor=descriptor,
             raft_log=raft_log,
@@ -674,6 +682,11 @@ class Host:
         for peer in {*self._links_full(), *self._full_peers}:
             replica.pause(peer)
         replica.start(campaign=campaign)
+
+
+async def _producers(base: Base) -> Producers:
+    """The table of producers in a base, made in slices of the loop's time."""
+    return await stepped(Producers.from_wire_steps(base.tables.get("producers", {})))
 
 
 def _files(manifest: Iterable[SegmentInfo]) -> dict[str, SegmentInfo]:

@@ -21,7 +21,7 @@ from ..client.fair_turns import Share, next_turn
 from ..client.invariants import DiskFailure, InvariantError
 from ..client.principal import Principal, of_node
 from ..client.protocol import OPERATIONS, Operation, Permission, Sender, by_number
-from ..client.protocol.appends import APPEND, LEASE_TAKE, PRODUCER_CLOSE
+from ..client.protocol.appends import APPEND, DELETE_KEYS, LEASE_TAKE, PRODUCER_CLOSE, TRIM
 from ..client.protocol.cluster import CREATE_LOG, METADATA, PRODUCER_OPEN
 from ..client.protocol.invites import NODE_INVITE
 from ..client.protocol.peers import JOIN, RAFT
@@ -30,6 +30,7 @@ from ..client.request import Request, Room
 from ..client.wire import Hello, Welcome
 from .access import Accesses, Shown
 from .audit import Audit
+from .command_turns import CommandTurns
 from .data_service import DataService
 from .follow import Follow, no_pause
 from .follows import Follows
@@ -51,7 +52,7 @@ PaidHandler = Callable[[Body, Room], Answer]
 PeerHandler = Callable[[int, Body], Answer]
 
 log = logging.getLogger("lognode.server")
-_OWNED: Final = frozenset({CREATE_LOG, LEASE_TAKE, PRODUCER_OPEN})
+_OWNED: Final = frozenset({CREATE_LOG, LEASE_TAKE, PRODUCER_OPEN, TRIM, DELETE_KEYS})
 """Operations whose outcome depends on the principal that asks."""
 
 
@@ -115,6 +116,7 @@ class Server:
         }
         """Looking a label up takes longer than counting."""
         self._on_broken = on_broken
+        self._command_turns = CommandTurns()
 
     # Handler.
 
@@ -243,6 +245,8 @@ class Server:
         served = self._handled(request, body, payer)
         if served is not None:
             is_admin = operation.permission is Permission.ADMIN
+            if payer is not None and (is_admin or operation is PRODUCER_OPEN):
+                served = self._command_turns.run(request.connection.principal.name, served)
             return self._audited(request, served) if is_admin else served
         peer_handler = self._peer_handlers.get(operation)
         if peer_handler is None:

@@ -8,7 +8,8 @@ before it is acted on: the buckets in it, and those that have changed since the 
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 from ..client import limits
@@ -196,10 +197,15 @@ class View:
         A statement that cannot be true is left out: the statement of the highest term holds, and
         would hold against every true statement.
         """
+        deque(self.learning(told), maxlen=0)
+
+    def learning(self, told: Iterable[Sequence[int]]) -> Iterator[None]:
+        """Do the same a row at a time: there may be 50,000."""
         for range_id, *row in told:
             leader = Told(*row)
             if self._may_lead(range_id, leader):
                 self.leaders.learn(range_id, leader)
+            yield
 
     def _may_lead(self, range_id: int, told: Told) -> bool:
         """Whether the statement can be true: of a member, of a generation that the image has, and

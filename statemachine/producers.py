@@ -7,14 +7,14 @@ applied at or above `low`, the producer's smallest number not settled, since any
 never be sent again. Numbers run over all ranges, so the applied ones are a set, not an interval.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from itertools import filterfalse
 from typing import Any, Final, NamedTuple
 
 from ..client import limits
 from ..client.errors import Fenced, LimitExceeded, LognodeError, OutOfOrder, Overloaded
 from ..client.records import Batch
-from .number_runs import united_runs
+from .number_runs import done, united_runs
 from .producer_capture import Capture
 from .producer_row import SECRET, SETTLED_KEPT, Row
 from .spans import Span
@@ -221,7 +221,16 @@ class Producers:
     @classmethod
     def from_wire(cls, body: dict[int, list[Any]]) -> "Producers":
         """Undo `to_wire`."""
+        return done(cls.from_wire_steps(body))
+
+    @classmethod
+    def from_wire_steps(
+        cls, body: Mapping[int, Sequence[Any]]
+    ) -> "Generator[None, None, Producers]":
+        """The same in steps: 100,000 rows take half a second. Nobody changes the body meanwhile."""
         table = cls()
-        table.rows = {producer: Row.from_wire(row) for producer, row in body.items()}
-        table.remembered = sum(row.count for row in table.rows.values())
+        for producer, told in body.items():
+            row = table.rows[producer] = Row.from_wire(told)
+            table.remembered += row.count
+            yield
         return table

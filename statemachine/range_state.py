@@ -155,8 +155,10 @@ class RangeState(BandReads):
     """One replica's state. All calls on one thread; reads are in `BandReads`."""
 
     def __init__(
-        self, *, start: bytes, end: bytes | None, store: SegmentStore, base: Base | None = None
-    ) -> None:
+        self, *, start: bytes, end: bytes | None, store: SegmentStore, base: Base | None = None,
+        producers: Producers | None = None,
+    ) -> None:  # fmt: skip
+        """`producers`: the table of the base, made of its rows already; it is this state's now."""
         base = base or Base()
         tables = base.tables
         super().__init__(
@@ -176,7 +178,7 @@ class RangeState(BandReads):
         """The running hash of what entries did."""
         sealed = tables.get("sealed")
         self.sealed: Seal | None = Seal(*sealed) if sealed else None
-        self.producers = Producers.from_wire(tables.get("producers", {}))
+        self.producers = producers or Producers.from_wire(tables.get("producers", {}))
         self.durable_base = base
         """What meta says, as far as this process knows."""
         self._last_seqs: dict[bytes, int] = {}

@@ -58,18 +58,20 @@ _LEADERS: Final = Array(
     Row(range=Integer(), generation=Integer(), term=Integer(), node=Integer()), limits.rows_max
 )
 """Rows and no map: a decoder refuses large maps whose keys are numbers (see `client.packed`)."""
-_DAMAGE: Final = Array(Row(range=Integer(), generation=Integer(), reason=REASON), limits.rows_max)
+_DAMAGE: Final = Array(
+    Row(range=Integer(), generation=Integer(), reason=REASON), limits.told_rows_max
+)
 _DAMAGE_BY_NODE: Final = Array(Row(node=Integer(), replicas=_DAMAGE), limits.nodes_max)
 _LARGE: Final = Array(
-    Row(range=Integer(), generation=Integer(), size=Integer(), at=KEY), limits.rows_max
+    Row(range=Integer(), generation=Integer(), size=Integer(), at=KEY), limits.told_rows_max
 )
 _SMALL: Final = Array(
     Row(range=Integer(), generation=Integer(), size=Integer(), rate=Integer()),
-    limits.rows_max,
+    limits.told_rows_max,
 )
 _WISHES: Final = Array(
     Row(range=Integer(), node=Integer(), seconds_ago=Number(0, limits.lead_rests_s)),
-    limits.rows_max,
+    limits.told_rows_max,
 )
 LINEAGE: Final = Row(
     range=Integer(), generation=Integer(), final_index=Integer(), final_term=Integer(),

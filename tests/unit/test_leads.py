@@ -298,7 +298,7 @@ class Heard:
             "node_id": 1,
             "host": SimpleNamespace(controller=replica, damaged={}),
             "view": SimpleNamespace(
-                learn_leaders=lambda _: None, damaged={}, changed=nothing, leaders=Leaders(),
+                learning=lambda _: iter(()), damaged={}, changed=nothing, leaders=Leaders(),
                 insecure={},
             ),
             "facts": self.facts,

@@ -1,0 +1,192 @@
+"""The largest valid requests of every operation, to a real node: no turn of its loop is long.
+
+What a turn of the event loop does holds up every connection. So no request may buy a turn of over
+50 ms of processor time, whatever its content.
+"""
+
+import asyncio
+import contextlib
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from intruder import Intruder
+from largest_messages import Body, largest
+from loose_operations import loosened
+from metrics_page import metric
+
+import lognode
+from lognode import testing
+from lognode.client import limits
+from lognode.client.address import split_address
+from lognode.client.connection import Connection, dial
+from lognode.client.errors import LognodeError
+from lognode.client.protocol import OPERATIONS, Operation, Sender
+from lognode.client.protocol.appends import APPEND
+from lognode.client.protocol.cluster import DELETE_LOG
+from lognode.client.protocol.peers import BOOTSTRAP, COMMAND, RAFT, TAKE_OVER
+from lognode.client.protocol.reads import READS
+from lognode.client.records import encode_batch
+from lognode.partitions import commands
+
+pytestmark = pytest.mark.cluster
+
+LONG_TURNS = "lognode_event_loop_long_turns_total"
+LONGEST_TURN = "lognode_event_loop_turn_cpu_seconds"
+LOG, OTHER, KEY = "orders", "other", b"k"
+MANY = 20_000
+LOOK_S = 0.3
+"""A node counts its turns four times a second."""
+TIMEOUT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+    """A node with a key of many entries, and many keys; and 256 ranges."""
+    with testing.cluster(tmp_path_factory.mktemp("largest"), 1) as cluster:
+        with lognode.Client(cluster.servers, timeout=60) as client:
+            log = client.create_log(LOG, ranges=1)
+            log.append_many([(KEY, b"%d" % n) for n in range(MANY)])
+            log.append_many([(b"key%06d" % n, b"v") for n in range(MANY)])
+            client.create_log(OTHER, ranges=1)
+            client.create_log("wide", ranges=256).append(b"k", b"v")
+        testing.wait_healthy(cluster)
+        yield cluster
+
+
+def appends() -> Iterator[tuple[str, Body]]:
+    """The largest appends that are applied."""
+    most = limits.batch_records_max
+
+    def batch(count: int, **more: Any) -> bytes:
+        keys = [b"key%06d" % n for n in range(count)]
+        values = more.pop("values", [b"v"] * count)
+        return encode_batch(keys, values, producer=0, epoch=1, low=1, numbers=1, **more)
+
+    yield "many records", {"batches": [batch(most)]}
+    yield "many batches", {"batches": [batch(most // 256)] * 256}
+    yield "conditions", {"batches": [batch(most, expects=[0] * most)]}
+    value = bytes(range(100))
+    yield "compressed", {"batches": [batch(most, values=[value] * most)]}
+    headers = [{b"%d" % name: b"" for name in range(20)} for _ in range(most // 10)]
+    yield "headers", {"batches": [batch(most // 10, headers=headers)]}
+    scattered = list(range(1, 2 * most, 2))
+    numbers = encode_batch(
+        [KEY] * most, [b"v"] * most, producer=1 << 40, epoch=1, low=1, numbers=scattered
+    )
+    yield "scattered numbers", {"batches": [numbers]}
+    yield "the same again", {"batches": [numbers]}
+
+
+def reads(operation: Operation) -> Iterator[tuple[str, Body]]:
+    """The largest pages."""
+    fields = operation.request.shape
+    size = {"limit": limits.page_entries_max, "bytes": limits.page_bytes_max}
+    for why, more in (
+        ("of one key", {"key": KEY}), ("of all keys", {"start_key": b""}),
+        ("backwards", {"key": KEY, "reverse": True}),
+    ):  # fmt: skip
+        if more.keys() <= fields.keys():
+            found = {**size, "limit": limits.keys_page_max} if operation.name == "keys" else size
+            yield why, {**{n: v for n, v in found.items() if n in fields}, **more}
+
+
+def metadata_commands() -> Iterator[tuple[str, Body]]:
+    """The largest that nodes forward."""
+    keys = [b"%x" % n + bytes(470) for n in range(limits.ranges_per_log_max - 1)]
+    for name in sorted(commands.FORWARDED):
+        yield name, {"command": {"op": name, "name": "x" * 100, "split_at": keys}}
+
+
+def bodies(operation: Operation, known: Body) -> Iterator[tuple[str, Body]]:
+    """What is asked of the operation."""
+    yield from largest(operation, known)
+    place = {name: known.get(name) for name in ("range", "generation")}
+    if operation is APPEND:
+        yield from ((why, {**place, **body}) for why, body in appends())
+    elif operation in READS:
+        plain = {n: v for n, v in known.items() if n in operation.request.shape}
+        yield from ((why, {**plain, **body}) for why, body in reads(operation))
+    elif operation is COMMAND:
+        yield from metadata_commands()
+    elif operation is TAKE_OVER:
+        rows = [[range_id, 1] for range_id in range(300)] * 218
+        yield "of real groups", {"groups": rows}
+
+
+def known_to(operation: Operation, range_: Any, intruder: Intruder) -> Body:
+    """What fields of requests name: the log's range, and things that may go."""
+    log = OTHER if operation.sender is Sender.OPERATOR else LOG
+    found = {
+        "range": range_.range_id, "generation": range_.generation, "key": KEY, "log": log,
+        "start": "earliest" if operation.name == "resolve" else 1, "node": intruder.number,
+    }  # fmt: skip
+    if operation in READS or operation.name in ("append", "fence", "trim", "release"):
+        del found["node"]
+    if operation is RAFT:
+        return intruder.frame(intruder.number)
+    if operation is not DELETE_LOG:
+        found["name"] = log
+    return found if operation.sender is not Sender.STRANGER else intruder.registration()
+
+
+async def linked(intruder: Intruder, operation: Operation) -> Connection:
+    """A connection on which the operation may be sent."""
+    (node,) = intruder.nodes
+    if operation.sender is Sender.STRANGER:
+        return await intruder.fresh(node)
+    if operation.sender is Sender.PEER:
+        return await intruder.as_node(node)
+    return await dial(*split_address(node.address), role="client")
+
+
+async def send(link: Connection, operation: Operation, body: Body) -> None:
+    """Send the request and wait for its end, however it ends."""
+    deadline = asyncio.get_running_loop().time() + TIMEOUT_S
+    if operation.answer is None:
+        link.send(loosened(operation), body)
+    elif operation.streams:
+        await link.stream(loosened(operation), body, credit_bytes=1 << 20)
+        await asyncio.sleep(LOOK_S)
+        link.close()
+    else:
+        with contextlib.suppress(LognodeError):  # what a node refuses takes time as well
+            await link.request(loosened(operation), body, deadline=deadline)
+
+
+@pytest.mark.parametrize("name", [n for n, op in OPERATIONS.items() if op is not BOOTSTRAP])
+def test_no_largest_request_takes_a_long_turn(cluster: testing.LocalCluster, name: str) -> None:
+    operation = OPERATIONS[name]
+    (node,) = cluster.nodes
+
+    async def main() -> dict[str, float]:
+        intruder = Intruder(cluster.nodes)
+        await intruder.join()
+        try:
+            return await sent(intruder)
+        finally:
+            await intruder.leave()
+
+    async def sent(intruder: Intruder) -> dict[str, float]:
+        log = intruder.metadata.log_named(LOG)
+        (range_,) = intruder.metadata.ranges_of(log.log_id)
+        long: dict[str, float] = {}
+        link: Connection | None = None
+        for why, body in bodies(operation, known_to(operation, range_, intruder)):
+            if link is None or link.lost is not None:
+                link = await linked(intruder, operation)
+            before = await asyncio.to_thread(metric, node, LONG_TURNS)
+            await send(link, operation, body)
+            await asyncio.sleep(LOOK_S)
+            if await asyncio.to_thread(metric, node, LONG_TURNS) > before:
+                long[why] = await asyncio.to_thread(metric, node, LONGEST_TURN)
+        if link is not None:
+            link.close()
+        return long
+
+    pid = node.pid
+    assert asyncio.run(main()) == {}
+    assert (node.running, node.pid) == (True, pid)
+    with urllib.request.urlopen(f"http://{node.http}/metrics", timeout=10) as answer:
+        assert 'result="INTERNAL"' not in answer.read().decode()
