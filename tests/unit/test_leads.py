@@ -296,10 +296,10 @@ class Heard:
         )  # fmt: skip
         parts: dict[str, Any] = {
             "node_id": 1,
-            "host": SimpleNamespace(controller=replica, damaged={}),
+            "host": SimpleNamespace(controller=replica, damaged={}, halted={}),
             "view": SimpleNamespace(
-                learning=lambda _: iter(()), damaged={}, changed=nothing, leaders=Leaders(),
-                insecure={},
+                learning=lambda _: iter(()), damaged={}, halted={}, changed=nothing,
+                leaders=Leaders(), insecure={},
             ),
             "facts": self.facts,
             "connection": lambda _: None,

@@ -46,7 +46,6 @@ def test_a_command_that_breaks_off_half_way_changes_nothing(
         ({"op": "delete_log", "name": "b"}, "LOG_NOT_FOUND"),
         ({"op": "delete_producer", "name": "b"}, "NOT_FOUND"),
         ({"op": "drain_node", "node": 1, "undo": True}, "ACTIVE"),
-        ({"op": "strange"}, "UNSUPPORTED"),
         ({"op": "alter_log", "name": "a", "changes": {"retention_ms": 5}}, 5),
         ({"op": "alter_log", "name": "a", "changes": {"retention_ms": 6}}, None),
         ({"op": "create_log", "name": "b"}, None),

@@ -56,7 +56,8 @@ def view(tmp_path: Path) -> Iterator[View]:
 def heartbeat_of(view: View, leader: Leader, controller: Any = None) -> Heartbeat:
     parts: dict[str, Any] = {
         "node_id": 1, "view": view, "facts": None,
-        "host": SimpleNamespace(controller=controller, damaged={}), "connection": lambda _: leader,
+        "host": SimpleNamespace(controller=controller, damaged={}, halted={}),
+        "connection": lambda _: leader,
         "room": SimpleNamespace(told_free=None, others={}),
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),

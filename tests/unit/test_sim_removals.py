@@ -11,6 +11,7 @@ from lognode.chaos.sim.history import History
 from lognode.chaos.sim.options import Options
 from lognode.chaos.sim.removed import Removal
 from lognode.chaos.sim.replica import RangeReplica
+from lognode.chaos.sim.safety import SafetyChecker
 from lognode.chaos.sim.violation import Violation
 from lognode.chaos.sim.world import run_seed
 from lognode.raft.types import LogEntry
@@ -125,6 +126,10 @@ def test_S7_a_removal_on_one_replica_only_is_found(monkeypatch: pytest.MonkeyPat
             return whole(self, entry)
 
     monkeypatch.setattr(RangeReplica, "apply", apply)
+    at_once = run_seed(0, CALM).violation
+    assert at_once is not None
+    assert "an entry did different things" in at_once
+    monkeypatch.setattr(SafetyChecker, "did", lambda *_: None)  # and those who read find it too
     violations = [run_seed(seed, CALM).violation for seed in range(3)]
     assert all(found is not None and found.startswith(("S7", "x14")) for found in violations)
     assert any(found is not None and found.startswith("S7") for found in violations)
