@@ -16,7 +16,7 @@ from lognode.chaos.verdict import EXIT_CODES
 
 ROOT = Path(__file__).parents[2]
 PATCHES = sorted((ROOT / "tests" / "mutants").glob("*.patch"))
-QUICK = ("ack-before-fsync", "late-seal")
+QUICK = ("ack-before-fsync", "late-seal", "mark-not-stored", "vote-never-written")
 """Those that few seeds find."""
 
 

@@ -42,7 +42,7 @@ def test_a_failing_schedule_shrinks_to_a_few_faults_that_still_fail() -> None:
         pytest.fail("no seed fails after six faults")
     smaller = shrink(case)
     assert smaller is not None
-    assert len(smaller.schedule) <= len(case.schedule) // 3
+    assert len(smaller.schedule) <= len(case.schedule) // 2
     assert smaller.options.clients <= case.options.clients
     assert (smaller.run().violation or "").startswith(smaller.violation.partition(":")[0])
     # One-minimal: none of what is left can be left out.
