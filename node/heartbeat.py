@@ -123,6 +123,21 @@ class Heartbeat:
         the members do twice a second. A leader without a quorum is not."""
         return time.monotonic() - self._confirmed_at
 
+    def _own_news(self) -> Body:
+        """What the leader is told of this node, beside who leads what."""
+        return {
+            "damaged": _told(self._host.damaged)[:_ROWS],
+            "halted": _told(self._host.halted)[:_ROWS],
+            "disk_free": self._room.told_free,
+            "leads_left": self._draining.leads_left,
+            "wishes": self._handover.wishes(LEAD_RESTS_S)[:_ROWS],
+            "large": [list(told[:_LARGE]) for told in self._large.told[:_ROWS]],
+            "busy": [list(told[:_LARGE]) for told in self._hot.told[:_ROWS]],
+            "small": list(map(list, self._large.small[:_ROWS])),
+            "insecure": self._exposure.insecure,
+            "stored": self._stored.told(),
+        }
+
     async def _ask(self) -> None:
         node = self._view.controller_leader()
         if node is None or node == self._node_id:
@@ -143,16 +158,7 @@ class Heartbeat:
             "version": metadata.version,
             "leaders": leaders.since(told_number if told_node == node else 0),
             "seen": self._seen,
-            "damaged": _told(self._host.damaged)[:_ROWS],
-            "halted": _told(self._host.halted)[:_ROWS],
-            "disk_free": self._room.told_free,
-            "leads_left": self._draining.leads_left,
-            "wishes": self._handover.wishes(LEAD_RESTS_S)[:_ROWS],
-            "large": [list(told[:_LARGE]) for told in self._large.told[:_ROWS]],
-            "busy": [list(told[:_LARGE]) for told in self._hot.told[:_ROWS]],
-            "small": list(map(list, self._large.small[:_ROWS])),
-            "insecure": self._exposure.insecure,
-            "stored": self._stored.told(),
+            **self._own_news(),
         }
         asked_at = time.monotonic()
         deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S

@@ -96,7 +96,7 @@ class Host:
         self.aside: dict[GroupId, Aside] = {}
         """Replicas that take no part until a file of theirs is mended."""
         self.halted: dict[GroupId, str] = {}
-        """Replicas that take no part until the node is upgraded, and what they met."""
+        """What replicas met that take no part until the node is upgraded."""
         self.controller: ControllerReplica | None = None
         self.pinned: dict[object, list[str]] = {}
         """Segments in use that no manifest names: being sent or fetched."""
@@ -261,9 +261,8 @@ class Host:
         self._on_change()
 
     def halt(self, replica: Replica, error: UnknownCommandError) -> None:
-        """The next entry of the replica's log is a command of a newer program: the replica takes
-        no part until the node runs such a program. Log, vote and base stay as they are, so that
-        the start after an upgrade goes on with that entry. The others here go on."""
+        """A command of a newer program comes next in the replica's log: the replica takes no part
+        until the node runs such a program, whose start goes on with that entry."""
         gid = replica.gid
         replica.stop()
         if self.groups.get(gid) is not replica:
