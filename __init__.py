@@ -15,7 +15,10 @@ from .client._sync import Admin, Client, Feed, Log, Producer, Snapshot, Ticket
 from .client.admin import AsyncAdmin
 from .client.appends import AsyncTicket
 from .client.client import AsyncClient
-from .client.errors import (
+from .client.follow import AsyncFeed
+from .client.log import AsyncLog
+from .client.producer import AsyncProducer
+from .client.protocol.errors import (
     BatchSpansRanges,
     Conflict,
     CorruptData,
@@ -44,14 +47,9 @@ from .client.errors import (
     Unavailable,
     Unsupported,
 )
-from .client.follow import AsyncFeed
-from .client.log import AsyncLog
-from .client.producer import AsyncProducer
-from .client.scopes import Scope
-from .client.sender import Delivery
-from .client.snapshot import AsyncSnapshot
-from .client.tls import Tls
-from .client.types import (
+from .client.protocol.scopes import Scope
+from .client.protocol.tls import Tls
+from .client.protocol.types import (
     ABSENT,
     ANY,
     UNCHANGED,
@@ -62,6 +60,8 @@ from .client.types import (
     Tail,
     Timestamp,
 )
+from .client.sender import Delivery
+from .client.snapshot import AsyncSnapshot
 from .client.vector import Part, Vector
 
 __all__ = [

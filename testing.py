@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from .client._sync.client import Client
-from .client.errors import LognodeError
 from .client.ports import free_ports, free_row
-from .node.dev import LocalCluster, LocalNode
+from .client.protocol.errors import LognodeError
+from .node.local.dev import LocalCluster, LocalNode
 
 __all__ = [
     "LocalCluster",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ..client.errors import InvalidArgument
+from ..client.protocol.errors import InvalidArgument
 from . import foreign
 from .checkers import models, register, wgl
 from .checkers.account import Account

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..client.errors import InvalidArgument, LognodeError
+from ..client.protocol.errors import InvalidArgument, LognodeError
 from . import store
 from .judge import judge
 from .links import PROXIES, new_links

@@ -15,9 +15,9 @@ from typing import Final
 from urllib.parse import urlencode
 
 from ..client.client import AsyncClient
-from ..client.errors import Unavailable
-from ..client.private_files import read_private, write_private
-from ..client.tls import dial_context
+from ..client.protocol.errors import Unavailable
+from ..client.protocol.private_files import read_private, write_private
+from ..client.protocol.tls import dial_context
 
 FOLDER: Final = "credentials"
 """Beside the data directories of the nodes."""

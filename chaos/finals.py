@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
-from ..client.errors import NodeNotFound
-from ..client.types import Entry
+from ..client.protocol.errors import NodeNotFound
+from ..client.protocol.types import Entry
 from .process import Process
 from .workloads.parts import seqs
 

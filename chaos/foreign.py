@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..client.errors import InvalidArgument
+from ..client.protocol.errors import InvalidArgument
 from .checkers.wgl import Act, Call, shorten
 
 _REGISTER: Final = re.compile(

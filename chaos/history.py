@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TextIO
 
-from ..client.errors import InvalidArgument
+from ..client.protocol.errors import InvalidArgument
 
 Type = Literal["invoke", "ok", "fail", "info"]
 Outcome = Literal["ok", "fail", "info"]

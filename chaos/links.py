@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from ..client.errors import InvalidArgument, Unavailable
 from ..client.ports import free_ports
+from ..client.protocol.errors import InvalidArgument, Unavailable
 from .proxyserver import PROXIES, Choice, Program, ProxyServer, choose
 from .toxiproxy import TIMEOUT_S, Stream, ToxiproxyError
 

@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ..client.errors import LognodeError
+from ..client.protocol.errors import LognodeError
 from . import check, commands
 from .report import serve
 from .sim import command

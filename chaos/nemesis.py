@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ..client.errors import LognodeError
+from ..client.protocol.errors import LognodeError
 from .history import Recorder
 from .nemeses import Package, Target
 

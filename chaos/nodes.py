@@ -18,8 +18,8 @@ from typing import BinaryIO, Final, Protocol
 import aiohttp
 
 from ..client.client import AsyncClient
-from ..client.errors import Unavailable
 from ..client.ports import free_ports
+from ..client.protocol.errors import Unavailable
 from .credentials import Credentials
 from .power_disk import PowerDisk
 from .powerfs.backing import Lost

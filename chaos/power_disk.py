@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from ..client.errors import Unavailable
+from ..client.protocol.errors import Unavailable
 from .powerfs.backing import DATA, Lost
 from .powerfs.needs import LIBRARY, unmount
 from .powerfs.pace import Slowness

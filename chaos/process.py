@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 from ..client.client import AsyncClient
-from ..client.errors import LognodeError
 from ..client.log import AsyncLog
+from ..client.protocol.errors import LognodeError
 from .history import Recorder
 
 BUG: Final = "BUG"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
-from ..client.errors import InvalidArgument, Unavailable
 from ..client.ports import free_ports
+from ..client.protocol.errors import InvalidArgument, Unavailable
 from .toxiproxy import TIMEOUT_S, Toxiproxy, ToxiproxyError
 
 Choice = Literal["auto", "toxiproxy", "embedded"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..client.client import AsyncClient
-from ..client.errors import LognodeError, Unavailable
+from ..client.protocol.errors import LognodeError, Unavailable
 from . import store
 from .clients import Clients
 from .finals import read_all

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..client.errors import InvalidArgument
+from ..client.protocol.errors import InvalidArgument
 from .credentials import FOLDER
 
 TEST: Final = "test.json"

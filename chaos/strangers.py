@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from ..client.client import AsyncClient
 from ..client.connection import dial
-from ..client.errors import LognodeError, RemoteProtocolError, Unauthorized
-from ..client.tls import DialTls
+from ..client.protocol.errors import LognodeError, RemoteProtocolError, Unauthorized
+from ..client.protocol.tls import DialTls
 from ..client.tokens import read_token
 from .credentials import Credentials
 from .nodes import Node, Nodes

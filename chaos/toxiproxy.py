@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from ..client.errors import Unavailable
+from ..client.protocol.errors import Unavailable
 
 Stream = Literal["upstream", "downstream"]
 """upstream: from the one that dialled; downstream: the answers to it."""

@@ -5,7 +5,7 @@ import contextlib
 from typing import Final
 
 from ..client.client import AsyncClient
-from ..client.errors import LognodeError
+from ..client.protocol.errors import LognodeError
 from .history import CLUSTER, Recorder
 
 _LOOK_S: Final = 0.5

@@ -7,16 +7,7 @@ from typing import Any, Final
 
 from .appends import checked_key
 from .cluster import Body, Cluster
-from .errors import (
-    Conflict,
-    NodeNotFound,
-    NotFound,
-    RemoteProtocolError,
-    Timeout,
-    Unavailable,
-)
 from .invitation import Invitation
-from .principal import DEFAULT_CLASS, check_principal_name
 from .progress import later_id
 from .protocol import Operation
 from .protocol.cluster import (
@@ -37,9 +28,18 @@ from .protocol.cluster import (
     TOKEN_LIST,
     TOKEN_REVOKE,
 )
+from .protocol.errors import (
+    Conflict,
+    NodeNotFound,
+    NotFound,
+    RemoteProtocolError,
+    Timeout,
+    Unavailable,
+)
 from .protocol.invites import NODE_INVITE, NODE_INVITES, NODE_UNINVITE
+from .protocol.principal import DEFAULT_CLASS, check_principal_name
 from .protocol.quotas import COUNTERS, QUOTA_DELETE, QUOTA_LIST, QUOTA_SET, STORED, USAGE
-from .scopes import Scope, scopes_of
+from .protocol.scopes import Scope, scopes_of
 from .tokens import digest_of, draw, id_of
 
 _RANGE_FIELDS: Final = ("start", "end", "generation", "members", "leader", "state")

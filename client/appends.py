@@ -11,17 +11,17 @@ from itertools import accumulate, repeat
 from operator import add, itemgetter
 from typing import Any
 
-from . import limits
-from .errors import (
+from .protocol import limits
+from .protocol.errors import (
     InvalidArgument,
     LimitExceeded,
     LognodeError,
     RemoteProtocolError,
     SequenceMismatch,
 )
-from .records import EXPECT_ABSENT, EXPECT_ANY, check_key, check_record, encode_batch
+from .protocol.records import EXPECT_ABSENT, EXPECT_ANY, check_key, check_record, encode_batch
+from .protocol.types import ABSENT, ANY, Ack, Expect, Headers
 from .retry import Attempts
-from .types import ABSENT, ANY, Ack, Expect, Headers
 
 
 class AppendBatch:

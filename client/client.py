@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from . import address, limits, tokens
+from . import tokens
 from .admin import AsyncAdmin
 from .appends import to_key
 from .cluster import Cluster
-from .errors import InvalidArgument, LimitExceeded, LogNotFound, RemoteProtocolError
 from .log import AsyncLog
-from .protocol import Operation
+from .protocol import Operation, address, limits
 from .protocol.cluster import ALTER_LOG, CREATE_LOG, DELETE_LOG, HEALTH, STATUS
-from .tls import ClientTls, Tls
-from .types import UNCHANGED, Unchanged
+from .protocol.errors import InvalidArgument, LimitExceeded, LogNotFound, RemoteProtocolError
+from .protocol.tls import ClientTls, Tls
+from .protocol.types import UNCHANGED, Unchanged
 
 default_timeout_s: Final = 10.0
 default_address: Final = "lognode://127.0.0.1:4600"

@@ -10,10 +10,12 @@ import random
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from . import limits
-from .address import Address, split_address
 from .connection import Connection, Stream
-from .errors import (
+from .pool import Pool, shared
+from .protocol import Operation, limits
+from .protocol.address import Address, split_address
+from .protocol.cluster import METADATA, RANGE, RANGES
+from .protocol.errors import (
     IDLE,
     GenerationMismatch,
     InvalidArgument,
@@ -28,15 +30,12 @@ from .errors import (
     Unauthorized,
     Unavailable,
 )
-from .key_spans import EVERY_KEY, KeySpans, Span
-from .pool import Pool, shared
-from .protocol import Operation
-from .protocol.cluster import METADATA, RANGE, RANGES
+from .protocol.key_spans import EVERY_KEY, KeySpans, Span
 from .protocol.kinds import Array
+from .protocol.tls import ClientTls
 from .retry import Attempts, Next
 from .routing import Range, RangeTable
 from .session import Session
-from .tls import ClientTls
 
 T = TypeVar("T")
 Body = dict[str, Any]

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from . import errors, limits, wire
-from .errors import (
+from .loopback import is_loopback
+from .protocol import Operation, errors, frames, limits, name_of, wire
+from .protocol.errors import (
     InvalidArgument,
     LognodeError,
     RemoteProtocolError,
@@ -21,15 +22,13 @@ from .errors import (
     Unauthorized,
     Unavailable,
 )
-from .frame import Frame
-from .loopback import is_loopback
-from .protocol import Operation, frames, name_of
-from .tls import Channel, DialTls
+from .protocol.frame import Frame
+from .protocol.tls import Channel, DialTls
+from .protocol.wire import Hello, Welcome
 from .transport import FrameTransport
-from .wire import Hello, Welcome
 
 if TYPE_CHECKING:
-    from .certificate import Certificate  # it takes long to load
+    from .protocol.certificate import Certificate  # it takes long to load
 
 ping_after_s: Final = 1.0
 dead_after_s: Final = 2.5

@@ -1,6 +1,6 @@
 """Times to wait, as callers give them and as they travel."""
 
-from . import limits
+from .protocol import limits
 
 
 def milliseconds(seconds: float) -> int:

@@ -13,17 +13,18 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from . import limits, progress
+from . import progress
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
-from .errors import InvalidArgument, LognodeError, Timeout, Unavailable
 from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
-from .key_spans import prefix_span
 from .pages import read_page
+from .protocol import limits
+from .protocol.errors import InvalidArgument, LognodeError, Timeout, Unavailable
+from .protocol.key_spans import prefix_span
 from .protocol.reads import FOLLOW, RESOLVE
+from .protocol.types import Cursor, Entry, FollowBatch, FollowStart, Tail, Timestamp
 from .retry import Attempts
 from .routing import Range
-from .types import Cursor, Entry, FollowBatch, FollowStart, Tail, Timestamp
 
 credit_bytes_min: Final = 64 * limits.KIB
 queued_pushes_max: Final = 4

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from . import limits
+from .protocol import limits
+from .protocol.types import Entry
 from .routing import Range
-from .types import Entry
 
 joined_seqs_max: Final = 4_096
 """Spans further apart are not joined: so many entries come again at most."""

@@ -3,10 +3,10 @@
 import asyncio
 
 from .cluster import Cluster, LogRoutes
-from .errors import Timeout
 from .pool import shared
 from .protocol.appends import FENCE
 from .protocol.cluster import PRODUCER_OPEN
+from .protocol.errors import Timeout
 
 
 class Identity:

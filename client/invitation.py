@@ -15,8 +15,8 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from . import tokens
-from .errors import InvalidArgument
-from .private_files import read_private
+from .protocol.errors import InvalidArgument
+from .protocol.private_files import read_private
 
 if TYPE_CHECKING:
     from pathlib import Path  # it takes long to load

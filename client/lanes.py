@@ -2,8 +2,8 @@
 
 import asyncio
 
-from . import limits
 from .appends import AppendBatch
+from .protocol import limits
 
 
 class Lane:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
-from . import limits, progress
+from . import progress
 from .appends import (
     AppendBatch,
     Columns,
@@ -15,16 +15,20 @@ from .appends import (
 )
 from .cluster import Cluster
 from .durations import milliseconds
-from .errors import InvalidArgument, LognodeError, PartialFailure, RemoteProtocolError, Timeout
 from .follow import AsyncFeed, prefix_end
 from .pages import read_page
 from .producer import AsyncProducer, delivery_timeout_s
-from .protocol import Operation
+from .protocol import Operation, limits
 from .protocol.appends import DELETE_KEYS, TRIM
+from .protocol.errors import (
+    InvalidArgument,
+    LognodeError,
+    PartialFailure,
+    RemoteProtocolError,
+    Timeout,
+)
 from .protocol.reads import COUNT_ENTRIES, KEYS, LATEST, RESOLVE, SCAN
-from .sender import Sender
-from .snapshot import AsyncSnapshot, check_log, lease_s_default, take
-from .types import (
+from .protocol.types import (
     ANY,
     Ack,
     Consistency,
@@ -37,6 +41,8 @@ from .types import (
     Tail,
     Timestamp,
 )
+from .sender import Sender
+from .snapshot import AsyncSnapshot, check_log, lease_s_default, take
 from .vector import Vector
 
 Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, Headers | None]

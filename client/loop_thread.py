@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
-from .errors import LocalProtocolError, Unavailable
+from .protocol.errors import LocalProtocolError, Unavailable
 
 T = TypeVar("T")
 portion_items_max: Final = 512

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from .errors import RemoteProtocolError
-from .types import Entry
+from .protocol.errors import RemoteProtocolError
+from .protocol.types import Entry
 
 
 class ReadPage(NamedTuple):

@@ -3,11 +3,11 @@
 import asyncio
 from typing import Final, TypeVar
 
-from .address import Address
 from .connection import Connection, dial
-from .errors import LognodeError, Timeout
+from .protocol.address import Address
+from .protocol.errors import LognodeError, Timeout
+from .protocol.tls import ClientTls
 from .retry import ClientClosed
-from .tls import ClientTls
 
 T = TypeVar("T")
 

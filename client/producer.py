@@ -3,12 +3,12 @@
 from types import TracebackType
 from typing import Final, Self
 
-from . import limits
 from .appends import AsyncTicket, checked_record
 from .cluster import Cluster, LogRoutes
-from .errors import InvalidArgument, LimitExceeded, PartialFailure
+from .protocol import limits
+from .protocol.errors import InvalidArgument, LimitExceeded, PartialFailure
+from .protocol.types import Headers
 from .sender import Delivery, Sender
-from .types import Headers
 
 delivery_timeout_s: Final = 30.0
 """How long a producer goes on with a record, unless told otherwise."""

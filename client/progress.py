@@ -6,7 +6,7 @@ would otherwise go on for ever: an answer must lie beyond what was asked for.
 
 from typing import Any
 
-from .errors import RemoteProtocolError
+from .protocol.errors import RemoteProtocolError
 
 Answer = dict[str, Any]
 

@@ -10,8 +10,8 @@ later one does not make the call `not_applied` (x18).
 import random
 from typing import Final, NamedTuple
 
-from . import limits
-from .errors import (
+from .protocol import limits
+from .protocol.errors import (
     GenerationMismatch,
     LognodeError,
     NotLeader,

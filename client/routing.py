@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .errors import RemoteProtocolError
+from .protocol.errors import RemoteProtocolError
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,15 @@ from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import Any
 
-from . import errors, limits
 from .appends import AppendBatch, Columns, check_reply
 from .cluster import Cluster, LogRoutes
 from .durations import milliseconds
-from .errors import (
+from .identity import Identity
+from .lanes import Lane
+from .last_numbers import LastNumbers
+from .protocol import errors, limits
+from .protocol.appends import APPEND, PRODUCER_CLOSE, PRODUCER_NUMBER
+from .protocol.errors import (
     BatchSpansRanges,
     Fenced,
     LognodeError,
@@ -32,14 +36,10 @@ from .errors import (
     Timeout,
     Unavailable,
 )
-from .identity import Identity
-from .lanes import Lane
-from .last_numbers import LastNumbers
-from .protocol.appends import APPEND, PRODUCER_CLOSE, PRODUCER_NUMBER
-from .records import EXPECT_ANY
+from .protocol.records import EXPECT_ANY
+from .protocol.types import Headers
 from .retry import Attempts
 from .routing import Range
-from .types import Headers
 
 _Failure = tuple[LognodeError, Range, int]
 """How an attempt failed, at which range, and the node that was asked."""

@@ -7,7 +7,7 @@ predecessors held, whatever their spans were: having seen one, the session never
 a range that it replaced.
 """
 
-from .errors import RangeNotFound
+from .protocol.errors import RangeNotFound
 from .routing import Range
 
 

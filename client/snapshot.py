@@ -13,23 +13,23 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from . import chunks, limits, progress
+from . import progress
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
 from .durations import milliseconds
-from .errors import (
+from .follow import prefix_end
+from .pages import entries_of
+from .protocol import Operation, chunks, limits
+from .protocol.appends import LEASE_RELEASE, LEASE_TAKE
+from .protocol.errors import (
     InvalidArgument,
     LimitExceeded,
     LognodeError,
     NotFound,
 )
-from .follow import prefix_end
-from .pages import entries_of
-from .protocol import Operation
-from .protocol.appends import LEASE_RELEASE, LEASE_TAKE
 from .protocol.reads import EXPORT, RESOLVE, SCAN
+from .protocol.types import Entry
 from .routing import Range
-from .types import Entry
 from .vector import Part, Vector
 
 lease_s_default: Final = 3_600.0

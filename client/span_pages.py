@@ -12,14 +12,15 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from . import limits, progress
-from .chunks import Chunk, of_page
+from . import progress
 from .cluster import Cluster, LogRoutes
 from .durations import milliseconds
-from .errors import NotFound
+from .protocol import limits
+from .protocol.chunks import Chunk, of_page
+from .protocol.errors import NotFound
 from .protocol.reads import EXPORT
+from .protocol.types import Consistency
 from .routing import Range
-from .types import Consistency
 
 page_bytes: Final = 4 * limits.page_bytes_default
 """Of those who read much: a page costs a round trip."""

@@ -17,8 +17,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from . import frame, limits
-from .errors import (
+from .fair_turns import OWN_TURNS, Turns
+from .protocol import frame, frames, limits, name_of
+from .protocol.errors import (
     LocalProtocolError,
     LognodeError,
     RemoteProtocolError,
@@ -26,10 +27,8 @@ from .errors import (
     bare,
     to_wire,
 )
-from .fair_turns import OWN_TURNS, Turns
-from .frame import Decoder, Frame
-from .protocol import frames, name_of
-from .tls import Channel, NotTls
+from .protocol.frame import Decoder, Frame
+from .protocol.tls import Channel, NotTls
 
 _KEEPALIVE_IDLE_S: Final = 60
 _USER_TIMEOUT_MS: Final = 30_000

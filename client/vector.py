@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
-from .errors import InvalidArgument
 from .json_text import printable
+from .protocol.errors import InvalidArgument
 
 _VERSION: Final = 1
 

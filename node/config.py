@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..client import limits
-from ..client.address import Address, split_address
-from ..client.errors import InvalidArgument
+from ..client.protocol import limits
+from ..client.protocol.address import Address, split_address
+from ..client.protocol.errors import InvalidArgument
 from ..client.protocol.kinds import INTEGER_MAX
 from ..client.protocol.peers import ZONE
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..client.address import split_address
-from ..client.invariants import InvariantError
-from ..client.meter import NodeBudgets
+from ..client.accepting.meter import NodeBudgets
 from ..client.protocol import Operation
 from ..client.protocol import peers as protocol
+from ..client.protocol.address import split_address
+from ..client.protocol.invariants import InvariantError
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor, Span
@@ -28,77 +28,78 @@ from ..statemachine.builder import Builder
 from ..statemachine.merge_process import Merger
 from ..statemachine.meta import LmdbMeta
 from ..statemachine.segments import SegmentStore
-from . import descriptors, logs, rows
-from .auditing import Auditing
-from .base_server import BaseServer
-from .base_transfer import BaseFetcher
-from .bootstrap import Found, agree
-from .bugs import advice, is_bug
-from .clocks import Clocks
-from .cluster_service import ClusterService
+from .access.entrance import Entrance
+from .access.exposure import Exposure
+from .audit.auditing import Auditing
+from .certificates.tls import NodeTls
 from .config import Config
-from .confirmations import Confirmations
-from .controller_changes import ControllerChanges
-from .controller_driver import ControllerDriver
-from .controller_replica import ControllerReplica
-from .data_directory import (
+from .control.controller_changes import ControllerChanges
+from .control.controller_driver import ControllerDriver
+from .control.heartbeat import Heartbeat
+from .control.images import Images
+from .control.lead_balance import LeadBalance
+from .control.reports import Reports
+from .directory import meta_keys
+from .directory.data_directory import (
     DataDirectory,
     Identity,
     identity_row,
     load_identity,
     new_incarnation,
 )
-from .data_service import DataService
-from .disk_room import DiskRoom, reserve_bytes
-from .disk_watch import DiskWatch
-from .doors import Doors, client_bounds
-from .draining import Draining
-from .duties import Duties
-from .entrance import Entrance
-from .exposure import Exposure
-from .flush import Flusher
-from .garbage import Garbage
-from .given_files import DialMap, read_secret
-from .handover import Handover
-from .heartbeat import Heartbeat
-from .host import Host
-from .hot import HotRanges
-from .http import HttpServer
-from .images import Images
-from .interpreter import run
-from .joining import registration
-from .known_peers import KnownPeers
-from .large import LargeRanges
-from .lead_balance import LeadBalance
-from .loads import Loads
-from .maintenance import Maintenance
-from .membership import Membership, check_not_refused
-from .memtables import Memtables
-from .merges import Merges
+from .directory.disk_room import DiskRoom, reserve_bytes
+from .directory.given_files import DialMap, read_secret
+from .joining.bootstrap import Found, agree
+from .joining.joining import registration
+from .joining.membership import Membership, check_not_refused
+from .joining.newcomer import founded, taken_in
+from .joining.strangers import Strangers
+from .lifecycle.base_server import BaseServer
+from .lifecycle.base_transfer import BaseFetcher
+from .lifecycle.draining import Draining
+from .lifecycle.duties import Duties
+from .lifecycle.handover import Handover
+from .lifecycle.recoveries import Recoveries
+from .links.confirmations import Confirmations
+from .links.known_peers import KnownPeers
+from .links.peers import PeerLinks
+from .links.pings import Pings
+from .links.raft_in import RaftIn
+from .listeners.doors import Doors, client_bounds
+from .listeners.peer_server import PeerServer
+from .listeners.turned_away import TurnedAway
+from .load.busy_ranges import HotRanges
+from .load.large_ranges import LargeRanges
+from .load.load_reports import Loads
+from .load.stored import Stored
+from .metadata.view import View
 from .metrics import Metrics
-from .newcomer import founded, taken_in
-from .peer_server import PeerServer
-from .peers import PeerLinks
-from .pings import Pings
-from .raft_in import RaftIn
-from .rate import TokenBucket
-from .recoveries import Recoveries
-from .removals import Removals
-from .replica import Memory, Services
-from .reports import Reports
-from .rounds import Rounds
-from .scrub import Scrub
-from .segment_repair import SegmentRepair
-from .server import PeerHandler, Server
-from .status import Status
-from .stored import Stored
-from .strangers import Strangers
-from .supervision import supervised
-from .sync_thread import SyncThread
-from .tls import NodeTls
-from .turn_ends import TurnEnds
-from .turned_away import TurnedAway
-from .view import View
+from .replicas.clocks import Clocks
+from .replicas.controller_replica import ControllerReplica
+from .replicas.flush import Flusher
+from .replicas.host import Host
+from .replicas.replica import Memory, Services
+from .replicas.rounds import Rounds
+from .runtime import descriptors, logs
+from .runtime.garbage import Garbage
+from .runtime.interpreter import run
+from .runtime.rate import TokenBucket
+from .runtime.supervision import supervised
+from .runtime.sync_thread import SyncThread
+from .runtime.turn_ends import TurnEnds
+from .runtime.unexpected import advice, is_bug
+from .serving.cluster_service import ClusterService
+from .serving.data_service import DataService
+from .serving.server import PeerHandler, Server
+from .serving.status import Status
+from .upkeep.disk_watch import DiskWatch
+from .upkeep.maintenance import Maintenance
+from .upkeep.memtables import Memtables
+from .upkeep.merges import Merges
+from .upkeep.removals import Removals
+from .upkeep.scrub import Scrub
+from .upkeep.segment_repair import SegmentRepair
+from .web.http import HttpServer
 
 _SILENT_S = 5.0
 _STOP_S = 9.5
@@ -260,8 +261,8 @@ class Node:
         self.identity = Identity(
             identity.cluster_id, identity.node_id, identity.incarnation, identity.boot + 1
         )
-        self._clean = self._meta.get(rows.CLEAN) is not None
-        await self._store_rows({**identity_row(self.identity), rows.CLEAN: None})
+        self._clean = self._meta.get(meta_keys.CLEAN) is not None
+        await self._store_rows({**identity_row(self.identity), meta_keys.CLEAN: None})
         self._founding = identity.node_id == 1
         if self._tls is not None:
             self._tls.bind(self.identity)
@@ -270,10 +271,10 @@ class Node:
         """With whom to join, as the nodes that are started together agreed; nobody: found."""
 
         async def store(cluster: str) -> None:
-            await self._store_rows({rows.JOINS: cluster})
+            await self._store_rows({meta_keys.JOINS: cluster})
 
         step = await agree(
-            self._config, self._secret, self._tls, self._meta.get(rows.JOINS), store,
+            self._config, self._secret, self._tls, self._meta.get(meta_keys.JOINS), store,
             client_bounds(self._plan, self._config.idle_timeout),
         )  # fmt: skip
         return replace(self._config, join=() if isinstance(step, Found) else step.addresses)
@@ -453,8 +454,8 @@ class Node:
             config=self._config, secret=self._secret, tls=self._tls, exposure=self._exposure,
             metadata=lambda: self._view.metadata, command=self._cluster.command,
             refresh=self._cluster.refresh, wall_ms=self._clocks.wall_ms, metrics=self._metrics,
-            was_on=self._meta.get(rows.AUTH) is not None, unsure_s=self._heartbeat.unsure_s,
-            keep=lambda: self._store_rows({rows.AUTH: True}), on_end=self._fail,
+            was_on=self._meta.get(meta_keys.AUTH) is not None, unsure_s=self._heartbeat.unsure_s,
+            keep=lambda: self._store_rows({meta_keys.AUTH: True}), on_end=self._fail,
             is_fresh=lambda: self._known_peers.boot(identity.node_id)
             == (identity.boot, self._process),
         )  # fmt: skip
@@ -682,7 +683,7 @@ class Node:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_ROUND_S):
                     await self._rounds.durable()
-                    await self._store_rows({rows.CLEAN: True})
+                    await self._store_rows({meta_keys.CLEAN: True})
         self._parts.close()
         last_resort.cancel()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..client.cli import main as verbs
 from ..client.cli.parser import Parser, UsageError, whole
 from ..client.cli.printer import FORMATS, Printer
-from ..client.errors import LognodeError
+from ..client.protocol.errors import LognodeError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,7 +81,7 @@ def _verbs() -> str:
 
 
 def _run_dev(arguments: Sequence[str]) -> int:
-    from . import dev
+    from .local import dev
 
     parser = Parser(prog="lognode dev", description="A cluster on this machine, until Ctrl-C.")
     parser.add_argument("-n", type=whole, default=3, metavar="N", help="nodes (default 3)")
@@ -99,7 +99,7 @@ def _run_dev(arguments: Sequence[str]) -> int:
 
 
 def _run_ca(arguments: Sequence[str]) -> int:
-    from . import ca_verbs  # the only verbs that load the cryptography package
+    from .certificates import ca_verbs  # the only verbs that load the cryptography package
 
     return ca_verbs.run(arguments)
 
@@ -113,7 +113,7 @@ def _run_verify(arguments: Sequence[str]) -> int:
     parser.add_argument("directory", type=Path, metavar="DIR")
     parser.add_argument("--format", choices=FORMATS, default="table")
     options = parser.parse_args(arguments)
-    from . import verify
+    from .verify import verify
 
     checks = [check.row() for check in verify.verify(options.directory)]
     Printer(options.format).rows(checks, verify.COLUMNS)
@@ -121,7 +121,7 @@ def _run_verify(arguments: Sequence[str]) -> int:
 
 
 def _recover_token(arguments: Sequence[str]) -> int:
-    from . import recover_verb
+    from .access import recover_verb
 
     return recover_verb.run(arguments)
 

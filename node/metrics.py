@@ -4,10 +4,10 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from ..client.budget import Budget
-from ..client.meter import NodeBudgets
+from ..client.accepting.budget import Budget
+from ..client.accepting.meter import NodeBudgets
 from ..client.protocol.quotas import COUNTERS
-from .quotas import Quotas
+from .quota.quotas import Quotas
 
 _LATENCY_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,

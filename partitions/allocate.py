@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ..client import limits
-from ..client.errors import InvalidArgument, LimitExceeded
+from ..client.protocol import limits
+from ..client.protocol.errors import InvalidArgument, LimitExceeded
 from .model import Span
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from ..client import limits
-from ..client.errors import LimitExceeded
+from ..client.protocol import limits
+from ..client.protocol.errors import LimitExceeded
 from . import placement
 from .metadata_state import MetadataState
 

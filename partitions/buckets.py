@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgpack
 
-from ..client import limits
-from ..client.errors import CorruptData, InvalidArgument
+from ..client.protocol import limits
+from ..client.protocol.errors import CorruptData, InvalidArgument
 from .metadata import Metadata
 from .metadata_state import MetadataState
 from .received_rows import ALWAYS, is_row

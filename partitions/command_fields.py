@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..client.errors import InvalidArgument
+from ..client.protocol.errors import InvalidArgument
 
 Command = dict[str, Any]
 

@@ -4,9 +4,9 @@ from typing import Any, Final
 
 import msgpack
 
-from ..client import limits, packed
-from ..client.errors import CorruptData
-from ..client.packed import Census
+from ..client.protocol import limits, packed
+from ..client.protocol.errors import CorruptData
+from ..client.protocol.packed import Census
 
 _PREFIX: Final = b"\x00"
 NO_OP: Final = b"\x01"

@@ -7,7 +7,7 @@ first answer was lost gets the answer of the first, and nobody else does.
 
 import hashlib
 
-from ..client import limits
+from ..client.protocol import limits
 
 
 def tied(drawn: bytes | None, owner: str) -> bytes | None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from ..client import limits
+from ..client.protocol import limits
 from ..statemachine.effects import differ
 from . import recovery
 from .facts import COPIED, INSTALLED, PREPARED, SEALED

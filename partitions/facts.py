@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..client.errors import InvalidArgument
+from ..client.protocol.errors import InvalidArgument
 from .lineage import Gid
 from .model import Lineage
 from .planner import Damage, Large

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ..client.errors import InvalidArgument
+from ..client.protocol.errors import InvalidArgument
 from . import bounds, commands, joins, locks, moves, recovery, splits
 from .command_fields import key as _key
 from .command_fields import number as _number

@@ -17,7 +17,7 @@ import hmac
 import struct
 from typing import Final
 
-from ..client.errors import Unauthorized
+from ..client.protocol.errors import Unauthorized
 
 KEY_BYTES: Final = 16
 _BLOCK: Final = struct.Struct(">QI")

@@ -16,8 +16,14 @@ import hmac
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from ..client import limits
-from ..client.errors import Conflict, InvalidArgument, LimitExceeded, NotFound, Unauthorized
+from ..client.protocol import limits
+from ..client.protocol.errors import (
+    Conflict,
+    InvalidArgument,
+    LimitExceeded,
+    NotFound,
+    Unauthorized,
+)
 from ..client.tokens import is_id
 from .command_fields import number, text
 from .model import NodeRecord

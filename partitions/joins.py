@@ -8,7 +8,7 @@ which have to be the same: moves make them so before.
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..client.errors import Conflict, InvalidArgument
+from ..client.protocol.errors import Conflict, InvalidArgument
 from .locks import check_free
 from .model import Descriptor, Output, Span
 from .spans import printable

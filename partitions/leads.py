@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from ..client import limits
+from ..client.protocol import limits
 from .balance import tolerance
 from .facts import Leader
 from .metadata import Metadata

@@ -12,8 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from ..client import limits
-from ..client.errors import Conflict, InvalidArgument, NodeNotFound, Unauthorized
+from ..client.protocol import limits
+from ..client.protocol.errors import Conflict, InvalidArgument, NodeNotFound, Unauthorized
 from .model import Descriptor, NodeRecord, Operation
 from .placement import load_of
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from ..client.errors import LimitExceeded, OperationInProgress
+from ..client.protocol.errors import LimitExceeded, OperationInProgress
 from .model import Descriptor
 
 OPERATIONS_MAX = 4

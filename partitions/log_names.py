@@ -1,7 +1,7 @@
 """What can name a log: a text without blanks, which people can type and read."""
 
-from ..client import limits
-from ..client.errors import InvalidArgument, LimitExceeded
+from ..client.protocol import limits
+from ..client.protocol.errors import InvalidArgument, LimitExceeded
 from ..client.protocol.kinds import shown
 
 

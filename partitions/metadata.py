@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ..client import limits
-from ..client.errors import (
+from ..client.protocol import limits
+from ..client.protocol.errors import (
     Conflict,
     InvalidArgument,
     LimitExceeded,

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final, Self
 
-from ..client.errors import (
+from ..client.protocol.errors import (
     CorruptData,
     InvalidArgument,
     LogNotFound,
     NodeNotFound,
     RangeNotFound,
 )
-from ..client.invariants import invariant
+from ..client.protocol.invariants import invariant
 from . import lifecycle, quota
 from .invites import INVITES, Invite
 from .model import (

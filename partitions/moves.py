@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ..client.errors import Conflict, InvalidArgument, NodeNotFound
+from ..client.protocol.errors import Conflict, InvalidArgument, NodeNotFound
 from .locks import check_free
 from .model import CONTROLLER_RANGE, Descriptor, NodeRecord
 

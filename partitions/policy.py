@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from ..client import limits
-from ..client.errors import InvalidArgument
+from ..client.protocol import limits
+from ..client.protocol.errors import InvalidArgument
 from ..client.protocol.kinds import INTEGER_MAX, Integer, shown
 
 CLEANUPS: Final = ("delete", "compact")

@@ -29,8 +29,8 @@ probability of 1e-9, and nobody can search for such names outside the cluster.
 import hashlib
 from typing import Any, Final, NamedTuple, Protocol
 
-from ..client import limits
-from ..client.errors import InvalidArgument, LimitExceeded, NotFound, Unauthorized
+from ..client.protocol import limits
+from ..client.protocol.errors import InvalidArgument, LimitExceeded, NotFound, Unauthorized
 from . import command_fields, grants
 from .tables import Kind, Table
 

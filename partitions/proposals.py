@@ -11,10 +11,9 @@ A field that is not in the record is left out: nobody could check it.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..client import limits
-from ..client.errors import InvalidArgument, Unsupported
-from ..client.protocol import cluster, peers, quotas
+from ..client.protocol import cluster, limits, peers, quotas
 from ..client.protocol.common import KEY, LOG_NAME, NODE
+from ..client.protocol.errors import InvalidArgument, Unsupported
 from ..client.protocol.invites import INVITE_ID, INVITER, NODE_INVITE, NODE_UNINVITE
 from ..client.protocol.kinds import (
     Array,

@@ -12,8 +12,8 @@ connections and follows; those of logs and of names of producers hold in the clu
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..client import limits
-from ..client.errors import InvalidArgument, LimitExceeded, NotFound
+from ..client.protocol import limits
+from ..client.protocol.errors import InvalidArgument, LimitExceeded, NotFound
 from ..client.protocol.quotas import COUNTS, KINDS, OF_CLASSES, OF_TENANTS
 from . import log_names
 

@@ -12,7 +12,7 @@ Where only some buckets have changed, only what they hold or have held is looked
 from collections.abc import Collection, Generator, Iterable
 from typing import Any, NamedTuple
 
-from ..client.errors import Conflict, RemoteProtocolError
+from ..client.protocol.errors import Conflict, RemoteProtocolError
 from .metadata import NODE_STATES
 from .metadata_state import MetadataState
 from .model import Descriptor, Operation

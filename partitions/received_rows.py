@@ -8,7 +8,7 @@ what uses them bears that.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from ..client import limits
+from ..client.protocol import limits
 from .grants import KEY_BYTES
 
 _PHASES: Final = ("PLANNED", "SEALING", "DECIDED")

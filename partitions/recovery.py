@@ -28,7 +28,7 @@ follower whose position is after the end goes on with what comes next, without a
 
 from collections.abc import Collection, Mapping
 
-from ..client.errors import (
+from ..client.protocol.errors import (
     Conflict,
     InvalidArgument,
     NodeNotFound,

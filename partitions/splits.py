@@ -4,8 +4,8 @@ The left child keeps the range's id, the right one gets a new id; both are one g
 have the members of the parent, whose files they share (docs/design/ranges.md#seal-decide-install).
 """
 
-from ..client import limits
-from ..client.errors import InvalidArgument, LimitExceeded
+from ..client.protocol import limits
+from ..client.protocol.errors import InvalidArgument, LimitExceeded
 from .model import Descriptor, Output, Span
 from .spans import printable
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgpack
 
-from ..client import limits
-from ..client.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
-from ..client.principal import DEFAULT_CLASS, check_principal_name
-from ..client.scopes import VERBS, Scope, scopes_of
+from ..client.protocol import limits
+from ..client.protocol.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
+from ..client.protocol.principal import DEFAULT_CLASS, check_principal_name
+from ..client.protocol.scopes import VERBS, Scope, scopes_of
 from ..client.tokens import is_id
 from .command_fields import number, text
 

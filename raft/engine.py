@@ -23,8 +23,8 @@ from pysyncobj.config import SERIALIZER_STATE, SyncObjConf
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
-from ..client import limits
-from ..client.invariants import invariant
+from ..client.protocol import limits
+from ..client.protocol.invariants import invariant
 from .journal import EngineJournal
 from .types import RaftOptions
 

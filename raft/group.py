@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..client import limits
-from ..client.errors import LimitExceeded, RemoteProtocolError
-from ..client.invariants import invariant
+from ..client.protocol import limits
+from ..client.protocol.errors import LimitExceeded, RemoteProtocolError
+from ..client.protocol.invariants import invariant
 from . import guard, messages
 from .engine import Engine, Packet, Role
 from .follower import Follower

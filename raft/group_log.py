@@ -10,9 +10,9 @@ from typing import NamedTuple, Protocol
 
 import google_crc32c
 
-from ..client import limits
-from ..client.errors import CorruptData
-from ..client.invariants import invariant
+from ..client.protocol import limits
+from ..client.protocol.errors import CorruptData
+from ..client.protocol.invariants import invariant
 from . import wal_format
 from .types import GroupId, LogEntry
 from .wal_format import StateItem

@@ -8,7 +8,7 @@ holes in docs; each has a regression test that opens its hole and demands to see
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from ..client import limits
+from ..client.protocol import limits
 from .journal import RaftLog
 from .messages import Append, BaseProbe, Reject
 from .types import RaftOptions, RefusedMessageError

@@ -9,7 +9,7 @@ The log truncates in `append`, where an entry of another term shows a real confl
 from collections.abc import Iterator
 from typing import Protocol, overload
 
-from ..client.invariants import invariant
+from ..client.protocol.invariants import invariant
 from .types import LogEntry
 
 Item = tuple[bytes, int, int]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from ..client.errors import RemoteProtocolError
+from ..client.protocol.errors import RemoteProtocolError
 from .types import GroupId, RaftOptions
 
 _LEFT_MAX: Final = 256

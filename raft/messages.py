@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import gt, itemgetter
 from typing import Any, Final, NamedTuple
 
-from ..client.errors import InvalidArgument, RemoteProtocolError
+from ..client.protocol.errors import InvalidArgument, RemoteProtocolError
 from ..client.protocol.raft_messages import MESSAGE
 from .types import Message
 

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ..client import limits
+from ..client.protocol import limits
 
 
 class Flow(Enum):

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..client import limits
-from ..client.errors import RemoteProtocolError
+from ..client.protocol import limits
+from ..client.protocol.errors import RemoteProtocolError
 from .readindex import ReadQuestion
 from .types import GroupId, Message
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from ..client import limits
-from ..client.errors import InvalidArgument
-from ..client.invariants import DiskFailure as DiskFailure
+from ..client.protocol import limits
+from ..client.protocol.errors import InvalidArgument
+from ..client.protocol.invariants import DiskFailure as DiskFailure
 
 Message = list[Any]
 """A msgpack array `[kind, term, epoch, ...]`; see `messages.py`."""

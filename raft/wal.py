@@ -11,9 +11,9 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..client import limits
-from ..client.errors import CorruptData
-from ..client.invariants import invariant
+from ..client.protocol import limits
+from ..client.protocol.errors import CorruptData
+from ..client.protocol.invariants import invariant
 from . import wal_format
 from .group_log import GroupLog, Move, Place
 from .types import SENTINEL_INDEX, SENTINEL_TERM, Disk, DiskFailure, GroupId

@@ -12,7 +12,7 @@ from typing import Final
 
 import google_crc32c
 
-from ..client.errors import CorruptData
+from ..client.protocol.errors import CorruptData
 from . import wal_format
 from .group_log import Place
 from .types import Disk, GroupId

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..client.errors import CorruptData
+from ..client.protocol.errors import CorruptData
 from . import wal_format
 from .types import Disk
 from .wal_format import BatchHead, Header

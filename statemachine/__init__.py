@@ -23,11 +23,11 @@ whether LMDB can be trusted with a file; `memtable`, `segments` the two homes of
 `segment_block`, `segment_order`, `segment_dictionary`, `bloom` what a segment file consists of,
 `segment_writer`, `segment_output`, `segment_reader` who writes and reads it, `block_cache` what is
 kept of it; `merge_plan`, `merge`, `merge_process` how segments become fewer; `background` how those
-processes run that do so; `removal_commands`, `removal`, `marks`, `steps`, `leases`, `visibility`
-what is removed, and what that hides; `split_key` where to split; `spans`, `clip`, `shares` what a
-child of a split begins with, and how much that is; `unite`, `union_rows`, `chains` what comes of a
-merge, and what of it follows each other; `held`, `span_reads`, `band_reads`, `reads` what can be
-asked; `page`, `portion` what is answered, `room` how much of that, `turns` in how many steps;
-`meta` the small rows; `effects` a hash of what the entries did; `unknown` what stops a replica: a
-command of a newer program.
+processes run that do so; `removal_commands`, `removal`, `floors`, `span_map`, `leases`,
+`visibility` what is removed, and what that hides; `split_key` where to split; `spans`, `clip`,
+`shared_files` what a child of a split begins with, and how much that is; `unite`, `union_rows`,
+`chains` what comes of a merge, and what of it follows each other; `range_layers`, `span_reads`,
+`band_reads`, `reads` what can be asked; `page`, `block_slices` what is answered, `room` how much of
+that, `turn_limits` in how many steps; `meta` the small rows; `effects` a hash of what the entries
+did; `unknown` what stops a replica: a command of a newer program.
 """

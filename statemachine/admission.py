@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Generator
 
-from ..client.errors import CorruptData, GenerationMismatch
-from ..client.records import (
+from ..client.protocol.errors import CorruptData, GenerationMismatch
+from ..client.protocol.records import (
     Batch,
     PackedBatch,
     check_limits,

@@ -13,14 +13,14 @@ ends, and both parts go on from the same key.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from .marks import View
+from .block_slices import Portion
+from .floors import View
 from .memtable import Memtable
-from .portion import Portion
 from .segment_block import Block
 from .segment_reader import Segment
 from .span_reads import Sieve, SpanReads, least_trim
 from .spans import Span, has
-from .turns import ENTRIES_A_TURN, NotPrepared, TurnOver
+from .turn_limits import ENTRIES_A_TURN, NotPrepared, TurnOver
 
 _STEPS: Final = 64
 """Of one call: a block each, or some seqs of a memtable, whether they show anything or not."""

@@ -6,7 +6,7 @@ All segments of a node share one, bounded in bytes; what was used least recently
 from collections import OrderedDict
 from typing import Any, Protocol
 
-from .turns import Part, Turns
+from .turn_limits import Part, Turns
 
 
 class Cached(Protocol):

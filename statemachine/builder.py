@@ -25,8 +25,8 @@ from typing import IO, Any, Final
 
 import msgpack
 
-from ..client import limits
-from ..client.errors import Unavailable
+from ..client.protocol import limits
+from ..client.protocol.errors import Unavailable
 from . import background
 from .segment_writer import SegmentInfo, Source, build
 

@@ -7,10 +7,10 @@ may lie in as many batches as the key has entries, each of a MiB.
 from collections import OrderedDict
 from typing import Final
 
-from ..client import limits
-from ..client.records import decode_batch
-from ..client.types import Headers
-from .turns import Turns
+from ..client.protocol import limits
+from ..client.protocol.records import decode_batch
+from ..client.protocol.types import Headers
+from .turn_limits import Turns
 
 _BATCH_COST: Final = 2 * limits.KIB
 """The least that decoding a batch counts for in a turn: 4 us."""

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgpack
 
-from ..client import limits, packed
-from ..client.errors import CorruptData, InvalidArgument
-from ..client.packed import Census
+from ..client.protocol import limits, packed
+from ..client.protocol.errors import CorruptData, InvalidArgument
+from ..client.protocol.packed import Census
 
 APPEND: Final = 1
 """payload: array of batches (bin), as the clients sent them."""

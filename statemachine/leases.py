@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .marks import Marks, View
+from .floors import Marks, View
 from .spans import Span, common, has, rows_in
 
 

@@ -9,9 +9,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ..client import limits
-from ..client.records import Batch
-from ..client.types import Entry
+from ..client.protocol import limits
+from ..client.protocol.records import Batch
+from ..client.protocol.types import Entry
 from .column_cache import ColumnCache
 from .seq_chains import SeqChains
 from .sorted_keys import SortedKeys

@@ -17,8 +17,8 @@ from itertools import compress
 from pathlib import Path
 from typing import Final
 
-from ..client import limits
-from ..client.errors import CorruptData
+from ..client.protocol import limits
+from ..client.protocol.errors import CorruptData
 from .block_cache import BlockCache
 from .segment_block import Block, Columns
 from .segment_format import Bases, SegmentInfo

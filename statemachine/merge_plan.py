@@ -17,7 +17,7 @@ from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import Final
 
-from ..client import limits
+from ..client.protocol import limits
 from .segment_format import SegmentInfo
 from .visibility import Rules
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ..client.errors import CorruptData, Unavailable
+from ..client.protocol.errors import CorruptData, Unavailable
 from . import background
 from .merge import merge
 from .segment_format import SegmentInfo

@@ -16,9 +16,9 @@ import google_crc32c
 import lmdb
 import msgpack
 
-from ..client import limits
-from ..client.errors import CorruptData
-from ..client.invariants import DiskFailure
+from ..client.protocol import limits
+from ..client.protocol.errors import CorruptData
+from ..client.protocol.invariants import DiskFailure
 
 _CRC: Final = struct.Struct(">I")
 _RESERVED_BYTES: Final = 4 << 20

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..client.types import Entry, Headers
+from ..client.protocol.types import Entry, Headers
 from .room import Room, entry_bytes
 
 

@@ -11,9 +11,9 @@ from collections.abc import Generator, Mapping, Sequence
 from itertools import filterfalse
 from typing import Any, Final, NamedTuple
 
-from ..client import limits
-from ..client.errors import Fenced, LimitExceeded, LognodeError, OutOfOrder, Overloaded
-from ..client.records import Batch
+from ..client.protocol import limits
+from ..client.protocol.errors import Fenced, LimitExceeded, LognodeError, OutOfOrder, Overloaded
+from ..client.protocol.records import Batch
 from .number_runs import done, united_runs
 from .producer_capture import Capture
 from .producer_row import SECRET, SETTLED_KEPT, Row

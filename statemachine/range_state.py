@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, overload
 
-from ..client import limits
-from ..client.errors import (
+from ..client.protocol import limits
+from ..client.protocol.errors import (
     CorruptData,
     GenerationMismatch,
     LognodeError,
@@ -20,8 +20,8 @@ from ..client.errors import (
     SequenceMismatch,
     to_wire,
 )
-from ..client.invariants import invariant
-from ..client.records import EXPECT_ANY, Batch, decode_batch
+from ..client.protocol.invariants import invariant
+from ..client.protocol.records import EXPECT_ANY, Batch, decode_batch
 from . import commands, removal_commands
 from .band_reads import BandReads
 from .effects import Effects, of_reply
@@ -31,8 +31,8 @@ from .producers import Producers
 from .removal import Removal
 from .segment_writer import SegmentInfo, Source
 from .segments import SegmentStore
-from .shares import Shares
-from .turns import LOOKUP_COST
+from .shared_files import Shares
+from .turn_limits import LOOKUP_COST
 from .unknown import UnknownCommandError
 
 Reply = dict[str, Any]

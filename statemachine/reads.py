@@ -10,14 +10,14 @@ that are asked for. Every page is bounded by entries and bytes, and shows what i
 read (S5).
 """
 
-from ..client.types import Entry
-from .held import Held
-from .marks import View
+from ..client.protocol.types import Entry
+from .floors import View
 from .page import Page
+from .range_layers import Held
 from .removal import Removal
 from .segment_writer import SegmentInfo
 from .segments import SegmentStore
-from .turns import LOOKUP_COST, NotPrepared, TurnOver
+from .turn_limits import LOOKUP_COST, NotPrepared, TurnOver
 
 
 class Reads(Held):

@@ -9,8 +9,8 @@ from array import array
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..client import limits
-from ..client.errors import CorruptData
+from ..client.protocol import limits
+from ..client.protocol.errors import CorruptData
 from .range_state import Base
 
 _HASH_BYTES_MAX = 64

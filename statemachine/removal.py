@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from ..client import limits
-from ..client.errors import Conflict, InvalidArgument, LognodeError, NotFound, Overloaded
+from ..client.protocol import limits
+from ..client.protocol.errors import Conflict, InvalidArgument, LognodeError, NotFound, Overloaded
+from .floors import Compaction, Marks, View
 from .leases import Lease
-from .marks import Compaction, Marks, View
 from .spans import common, rows_in
 
 _SWEPT_BY_KEYS: Final = 4 * limits.removal_keys_max

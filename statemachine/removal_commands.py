@@ -7,11 +7,11 @@ that of the log, whose clock never goes back (x2.21).
 
 from typing import Any, Final
 
-from ..client.errors import GenerationMismatch, InvalidArgument, LognodeError
+from ..client.protocol.errors import GenerationMismatch, InvalidArgument, LognodeError
 from . import commands
 from .commands import Command
+from .floors import Compaction
 from .leases import Lease
-from .marks import Compaction
 from .removal import Removal
 from .spans import common
 

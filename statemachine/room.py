@@ -17,8 +17,8 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from ..client.chunks import Chunk
-from ..client.types import Entry, Headers
+from ..client.protocol.chunks import Chunk
+from ..client.protocol.types import Entry, Headers
 
 ENTRY_BYTES: Final = 32
 """What a frame holds for an entry beside its key, value and headers, at most. In a page: seq and

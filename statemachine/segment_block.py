@@ -25,10 +25,10 @@ from typing import Any, Final
 import msgpack
 import zstandard
 
-from ..client.chunks import ABSENT, Chunk
-from ..client.errors import CorruptData
-from ..client.records import decompress
-from ..client.types import Entry, Headers
+from ..client.protocol.chunks import ABSENT, Chunk
+from ..client.protocol.errors import CorruptData
+from ..client.protocol.records import decompress
+from ..client.protocol.types import Entry, Headers
 from .room import CHUNK_BYTES, ENTRY_BYTES, headers_bytes
 from .segment_format import BLOCK, Bases, seal, unseal
 

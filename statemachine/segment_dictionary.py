@@ -9,7 +9,7 @@ from typing import Final
 
 import zstandard
 
-from ..client import limits
+from ..client.protocol import limits
 from .segment_block import LEVEL, PLAIN, RAW, WITH_DICTIONARY, Codec
 
 SAMPLE_BYTES: Final = 256 * limits.KIB

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import google_crc32c
 import msgpack
 
-from ..client.errors import CorruptData
+from ..client.protocol.errors import CorruptData
 from .spans import EVERYTHING, Span, common, covers
 
 VERSION: Final = 3

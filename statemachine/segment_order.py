@@ -13,8 +13,8 @@ from typing import Final
 
 import zstandard
 
-from ..client.errors import CorruptData
-from ..client.records import decompress
+from ..client.protocol.errors import CorruptData
+from ..client.protocol.records import decompress
 from .segment_format import ORDER, seal, unseal
 
 PIECE: Final = 8_192

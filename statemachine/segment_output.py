@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import lmdb
 
-from ..client import limits
-from ..client.invariants import invariant
+from ..client.protocol import limits
+from ..client.protocol.invariants import invariant
 from . import bloom
 from .room import headers_bytes
 from .segment_block import Columns, encode_block

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ..client.errors import CorruptData
+from ..client.protocol.errors import CorruptData
 
 _PAGE: Final = 4096
 _HEADER: Final = struct.Struct("=QHHHH")

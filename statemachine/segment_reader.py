@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import lmdb
 
-from ..client import limits
-from ..client.errors import CorruptData, Overloaded
-from ..client.types import Entry
+from ..client.protocol import limits
+from ..client.protocol.errors import CorruptData, Overloaded
+from ..client.protocol.types import Entry
 from . import bloom
 from .block_cache import BlockCache
 from .segment_block import PLAIN, WITH_DICTIONARY, Block, Codec
@@ -36,7 +36,7 @@ from .segment_format import (
 )
 from .segment_order import Piece
 from .segment_pages import check_pages
-from .turns import TurnOver
+from .turn_limits import TurnOver
 
 _BLOCKS_A_STEP: Final = 16
 """Blocks that one call decodes for a read by seq: a few milliseconds."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..client.invariants import invariant
-from ..client.records import Batch, decode_batch
+from ..client.protocol.invariants import invariant
+from ..client.protocol.records import Batch, decode_batch
 from .room import headers_bytes
 from .segment_block import Columns
 from .segment_dictionary import evenly

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakSet
 
-from ..client import limits
-from ..client.errors import CorruptData, Overloaded
-from ..client.invariants import DiskFailure
+from ..client.protocol import limits
+from ..client.protocol.errors import CorruptData, Overloaded
+from ..client.protocol.invariants import DiskFailure
 from .block_cache import BlockCache
 from .column_cache import ColumnCache
 from .segment_pages import check_pages
 from .segment_reader import Segment, check_lack
 from .segment_writer import hash_file
-from .turns import NotPrepared, Turns
+from .turn_limits import NotPrepared, Turns
 
 _OPEN_MAX = 256
 _READ_BYTES = 256 * limits.KIB

@@ -17,15 +17,15 @@ from collections.abc import Iterator
 from itertools import groupby, repeat
 from operator import itemgetter
 
-from ..client.types import Entry
+from ..client.protocol.types import Entry
+from .block_slices import Portion
 from .chains import nearest_edge
-from .marks import View
+from .floors import View
 from .page import Page
-from .portion import Portion
 from .reads import Reads
 from .segment_writer import SegmentInfo
 from .spans import Span, common, has
-from .turns import ENTRIES_A_TURN, NotPrepared, TurnOver
+from .turn_limits import ENTRIES_A_TURN, NotPrepared, TurnOver
 
 _LOOKUPS_A_STEP = 64
 """Keys of which one call finds out where their visible entries begin."""

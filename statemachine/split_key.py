@@ -15,7 +15,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from ..client import limits
+from ..client.protocol import limits
 from .memtable import Memtable
 from .range_state import RangeState
 from .segment_format import SegmentInfo

@@ -11,9 +11,9 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from ..client.invariants import invariant
+from ..client.protocol.invariants import invariant
+from .floors import Marks
 from .leases import Lease
-from .marks import Marks
 from .producers import Table, united_rows
 from .range_state import Base
 from .spans import Span

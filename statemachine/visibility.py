@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .floors import Marks, View
 from .leases import Lease
-from .marks import Marks, View
 from .spans import Span
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...client.errors import Unavailable
+from ...client.protocol.errors import Unavailable
 from ..nodes import Node
 from .package import Begun, Target
 

@@ -9,7 +9,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Final
 
-from ...client.errors import LognodeError
+from ...client.protocol.errors import LognodeError
 from .victims import leaders_of, pick
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...client.errors import Conflict, LognodeError
+from ...client.protocol.errors import Conflict, LognodeError
 from .package import Begun, Target
 from .victims import status_of
 

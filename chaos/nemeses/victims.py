@@ -5,7 +5,7 @@ import random
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ...client.errors import LognodeError
+from ...client.protocol.errors import LognodeError
 
 if TYPE_CHECKING:
     from .package import Target

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ...client.errors import InvalidArgument
+from ...client.protocol.errors import InvalidArgument
 from ..history import CLUSTER, Band, History, Operation
 
 FINAL: Final = "final"

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
-from ...client import records
-from ...client.errors import LognodeError, NotLeader, Timeout
+from ...client.protocol import records
+from ...client.protocol.errors import LognodeError, NotLeader, Timeout
 from ...client.retry import Attempts
 from ...partitions.model import Span
 from .clock import Scheduler

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from ...client.invariants import invariant
+from ...client.protocol.invariants import invariant
 from ...partitions import commands
 from ...partitions.metadata import Metadata
 from .options import REPLICAS, Options

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
-from ...client.errors import LognodeError
-from ...node import rows
+from ...client.protocol.errors import LognodeError
+from ...node.directory import meta_keys
 from ...partitions import commands
 from ...partitions.change import next_steps
 from ...partitions.facts import Facts
@@ -98,7 +98,7 @@ class ControllerReplica(Member):
 
     def _checkpoint(self) -> None:
         """The image at the applied index becomes durable, then the log is cut behind it."""
-        self.host.durable.commit({rows.controller_key(self.gid.generation): self.row()})
+        self.host.durable.commit({meta_keys.controller_key(self.gid.generation): self.row()})
         self._checkpointed = self.applied_index
         self.host.disk.boundary()
         self.log.cut_front(min(self.applied_index, self.log.commit_index))
@@ -203,7 +203,7 @@ class ControllerReplica(Member):
     def reinstall(self, metadata: Metadata, applied: tuple[int, int]) -> None:
         """Go on from a later image of the same generation: meta, then the log (x2.10)."""
         row = controller_row(self.descriptor, metadata, applied)
-        self.host.durable.commit({rows.controller_key(self.gid.generation): row})
+        self.host.durable.commit({meta_keys.controller_key(self.gid.generation): row})
         self.metadata, self._applied, self._checkpointed = metadata, applied, applied[0]
         self.host.disk.boundary()
         if self.log.term_at(applied[0]) != applied[1]:

@@ -8,8 +8,8 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...node import rows
-from ...node.first_base import first_base
+from ...node.directory import meta_keys
+from ...node.lifecycle.first_base import first_base
 from ...partitions import duties
 from ...partitions.duties import Duty, Local
 from ...partitions.lineage import Gid, effects_of
@@ -64,7 +64,7 @@ class Duties:
         for operation in host.view.metadata.operations.values():
             for gid in operation.inputs:
                 number = operation.operation_id
-                row = host.durable.meta.get(rows.prepared_key(number, gid[0]))
+                row = host.durable.meta.get(meta_keys.prepared_key(number, gid[0]))
                 if row is not None:
                     prepared[number, gid] = prepared_end(row)
                     effects[number, gid] = effects_of(row["base"]["tables"])
@@ -152,7 +152,7 @@ class Duties:
             return None if replica is None else replica.store.state.durable_base
         if source == "prepared":
             row = self._host.durable.meta.get(
-                rows.prepared_key(duty.range_.operation, gid.range_id)
+                meta_keys.prepared_key(duty.range_.operation, gid.range_id)
             )
             return None if row is None else Base.from_wire(row["base"])
         return self._fetched.get((duties.name_of(duty), gid))
@@ -210,7 +210,7 @@ class Duties:
                 if not base.tables.get("sealed") or not host.durable.copy_files(base, source):
                     return False
                 row = {"range": gid.range_id, "generation": gid.generation, "base": base.to_wire()}
-                host.durable.commit({rows.prepared_key(operation, gid.range_id): row})
+                host.durable.commit({meta_keys.prepared_key(operation, gid.range_id): row})
                 return True
             case duties.Begin(range_):
                 if not duty.late and end_of(gid, base) not in range_.lineage:

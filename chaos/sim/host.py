@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...node import rows
+from ...node.directory import meta_keys
 from ...partitions.metadata import Metadata
 from ...partitions.planner import Damage
 from ...raft.read_rounds import ReadRounds
@@ -55,7 +55,7 @@ class Host:
         self.wall_offset_ms = 0
         self.disk = SimDisk(rng)
         self.durable = Durable(self.disk)
-        self.durable.meta.commit({rows.IMAGE: metadata.image()})
+        self.durable.meta.commit({meta_keys.IMAGE: metadata.image()})
         self.alive = False
         self.paused = False
         self.rotten = False
@@ -199,7 +199,7 @@ class Host:
         if self.alive:
             self.now(lambda: self._wreck(gid, reason))
         else:
-            key = rows.replica_key(gid)
+            key = meta_keys.replica_key(gid)
             self.durable.meta.commit({key: {**self.durable.row(key), "damaged": reason}})
 
     def _wreck(self, gid: GroupId, reason: str) -> None:

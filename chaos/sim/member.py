@@ -8,7 +8,7 @@ what a committed entry means.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ...client.invariants import invariant
+from ...client.protocol.invariants import invariant
 from ...partitions.model import Descriptor
 from ...raft.group import Group
 from ...raft.group_log import GroupLog

@@ -11,7 +11,7 @@ that one is left that does not rot; they are lost on their nodes alone, which go
 
 from typing import TYPE_CHECKING, Final
 
-from ...node import rows
+from ...node.directory import meta_keys
 from ...partitions import commands
 from ...partitions.leaving import NEVER
 from ...partitions.metadata import Metadata
@@ -93,7 +93,7 @@ class Operator:
 
     def _is_whole(self, range_: Descriptor) -> bool:
         """Whether every member of several has begun the generation, and none is damaged."""
-        key = rows.replica_key(GroupId(range_.range_id, range_.generation))
+        key = meta_keys.replica_key(GroupId(range_.range_id, range_.generation))
         found = [self._world.hosts[node].durable.meta.get(key) for node in range_.members]
         return len(found) > 1 and all(row is not None and not row["damaged"] for row in found)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...client.errors import GenerationMismatch, LognodeError, NotFound
-from ...node.read_wait import BARRIER, wait_before
+from ...client.protocol.errors import GenerationMismatch, LognodeError, NotFound
+from ...node.serving.read_wait import BARRIER, wait_before
 from ...partitions.duties import Held
 from ...partitions.lineage import effects_of, lineage_of
 from ...partitions.model import Descriptor, Lineage

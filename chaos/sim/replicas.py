@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...node import rows
+from ...node.directory import meta_keys
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
 from ...raft.group_log import GroupLog
@@ -67,10 +67,10 @@ class Replicas:
     def recover(self) -> None:
         """Bring back what meta knows and the WAL has whole; what is back has to be started."""
         meta = self._host.durable.meta
-        for key, value in meta.items(rows.MARK):
-            self.marks[int(key[len(rows.MARK) :])] = value
+        for key, value in meta.items(meta_keys.MARK):
+            self.marks[int(key[len(meta_keys.MARK) :])] = value
         self._host.world.generations.recovered(self._host.node_id, self.marks)
-        for key, row in meta.items(rows.CONTROLLER):
+        for key, row in meta.items(meta_keys.CONTROLLER):
             descriptor = Descriptor.from_wire(row["descriptor"])
             log = self._sound_log(key, row, descriptor)
             if log is not None:
@@ -79,7 +79,7 @@ class Replicas:
                     log.reset(*applied)
                 metadata = Metadata.from_image(row["image"])
                 self._adopt(ControllerReplica(self._host, descriptor, log, metadata, applied))
-        for key, row in meta.items(rows.REPLICA):
+        for key, row in meta.items(meta_keys.REPLICA):
             descriptor = Descriptor.from_wire(row["descriptor"])
             log = self._sound_log(key, row, descriptor)
             if log is not None:
@@ -120,7 +120,7 @@ class Replicas:
         """The replica of a range takes no further part in its generation."""
         replica = self.range_(gid)
         if replica is not None:
-            key = rows.replica_key(gid)
+            key = meta_keys.replica_key(gid)
             self._damaged(key, self._host.durable.row(key), replica.descriptor, reason)
             replica.stop()
             del self.groups[gid]
@@ -129,7 +129,7 @@ class Replicas:
     def go_on_alone(self, replica: RangeReplica) -> None:
         """Unsafe recovery: as the only member of its generation, to end it. The row first: from
         then on it shares no descriptor with the other members, after a restart neither."""
-        key, node = rows.replica_key(replica.gid), self._host.node_id
+        key, node = meta_keys.replica_key(replica.gid), self._host.node_id
         descriptor = replace(replica.descriptor, members=(node,), state="SEALING")
         row = self._host.durable.row(key)
         self._host.durable.commit({key: {**row, "descriptor": descriptor.to_wire()}})
@@ -144,8 +144,8 @@ class Replicas:
     def _retire_unknown(self) -> None:
         """Logs that meta has let go: the crash came before the WAL's record of it."""
         meta = self._host.durable.meta
-        known = {row_gid(row) for _, row in meta.items(rows.REPLICA)}
-        known |= {row_gid(row) for _, row in meta.items(rows.CONTROLLER)}
+        known = {row_gid(row) for _, row in meta.items(meta_keys.REPLICA)}
+        known |= {row_gid(row) for _, row in meta.items(meta_keys.CONTROLLER)}
         for gid in sorted(self._wal.groups.keys() - known):
             if gid.generation <= self.marks.get(gid.range_id, 0):
                 self._wal.retire_group(gid)
@@ -154,8 +154,8 @@ class Replicas:
 
     def begin_range(self, descriptor: Descriptor, base: Base, *, campaign: bool) -> None:
         """Begin a generation here from a base whose files are here; nothing if it was before."""
-        key = rows.replica_key(GroupId(descriptor.range_id, descriptor.generation))
-        row = rows.replica_row(descriptor, base)
+        key = meta_keys.replica_key(GroupId(descriptor.range_id, descriptor.generation))
+        row = meta_keys.replica_row(descriptor, base)
 
         def made(log: GroupLog) -> Member:
             return RangeReplica(self._host, descriptor, log, base)
@@ -171,7 +171,7 @@ class Replicas:
         campaign: bool,
     ) -> None:
         """The same for a generation of the controller."""
-        key = rows.controller_key(descriptor.generation)
+        key = meta_keys.controller_key(descriptor.generation)
         row = controller_row(descriptor, metadata, applied)
 
         def made(log: GroupLog) -> Member:
@@ -220,7 +220,7 @@ class Replicas:
         campaign: bool,
     ) -> None:
         """The WAL's record is durable: now meta's, and then the first message."""
-        self._host.durable.commit(rows.begun(gid, {key: row}))
+        self._host.durable.commit(meta_keys.begun(gid, {key: row}))
         self._beginning.discard(gid)
         self.marks[gid.range_id] = gid.generation
         replica = made(log)
@@ -254,12 +254,14 @@ class Replicas:
             self._wal.retire_group(gid)
             controller = gid.range_id == CONTROLLER_RANGE
             keys.append(
-                rows.controller_key(gid.generation) if controller else rows.replica_key(gid)
+                meta_keys.controller_key(gid.generation)
+                if controller
+                else meta_keys.replica_key(gid)
             )
             self._host.world.trace(self._host.name, "retire", f"{gid.range_id}/{gid.generation}")
         open_ = self._host.view.metadata.operations
-        prepared = self._host.durable.meta.items(rows.PREPARED)
-        keys += [key for key, _ in prepared if rows.prepared_operation(key) not in open_]
+        prepared = self._host.durable.meta.items(meta_keys.PREPARED)
+        keys += [key for key, _ in prepared if meta_keys.prepared_operation(key) not in open_]
         self._host.durable.commit({}, keys)
         self.collect_garbage()
 

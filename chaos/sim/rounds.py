@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ...client.invariants import DiskFailure
+from ...client.protocol.invariants import DiskFailure
 from ...raft.types import GroupId
 from ...raft.wal import Round, Wal
 from .clock import Timer

@@ -11,9 +11,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import cast
 
-from ...client.errors import CorruptData
-from ...client.records import decode_batch
-from ...client.types import Entry
+from ...client.protocol.errors import CorruptData
+from ...client.protocol.records import decode_batch
+from ...client.protocol.types import Entry
 from ...statemachine.segment_reader import Segment
 from ...statemachine.segment_writer import SegmentInfo, Source
 from ...statemachine.segments import SegmentStore

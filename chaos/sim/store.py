@@ -9,9 +9,9 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...client.invariants import invariant
-from ...client.types import Entry
-from ...node import rows
+from ...client.protocol.invariants import invariant
+from ...client.protocol.types import Entry
+from ...node.directory import meta_keys
 from ...partitions.model import Descriptor
 from ...raft.types import GroupId
 from ...statemachine.admission import admit
@@ -62,8 +62,8 @@ class Durable:
 
     def remove_orphans(self, pinned: Iterable[str] = ()) -> None:
         """Delete files that no row names and nobody has pinned."""
-        bases = [row["base"] for _, row in self.meta.items(rows.REPLICA)]
-        bases += [row["base"] for _, row in self.meta.items(rows.PREPARED)]
+        bases = [row["base"] for _, row in self.meta.items(meta_keys.REPLICA)]
+        bases += [row["base"] for _, row in self.meta.items(meta_keys.PREPARED)]
         named = {info.content_id for base in bases for info in Base.from_wire(base).manifest}
         named.update(pinned)
         for content_id in [file for file in self.files if file not in named]:
@@ -116,7 +116,7 @@ class ReplicaStore:
             info = segments.build(self._durable.files, frozen.memtable.first_seq, sources)
         base = self.state.base_with(frozen, info)
         self._durable.commit(
-            {rows.replica_key(self._gid): rows.replica_row(self._descriptor, base)}
+            {meta_keys.replica_key(self._gid): meta_keys.replica_row(self._descriptor, base)}
         )
         self.state.flushed(base)
         return base.applied_index
@@ -139,7 +139,7 @@ class ReplicaStore:
             merged = segments.merge(self._durable.files, gone, rules, oldest=oldest)
         base = self.state.base_merged(gone, merged)
         self._durable.commit(
-            {rows.replica_key(self._gid): rows.replica_row(self._descriptor, base)}
+            {meta_keys.replica_key(self._gid): meta_keys.replica_row(self._descriptor, base)}
         )
         self.state.merged(base)
         return True
@@ -149,7 +149,7 @@ class ReplicaStore:
     def install(self, base: Base) -> None:
         """Go on from a base whose files are here; durable when this returns."""
         self._durable.commit(
-            {rows.replica_key(self._gid): rows.replica_row(self._descriptor, base)}
+            {meta_keys.replica_key(self._gid): meta_keys.replica_row(self._descriptor, base)}
         )
         self.state = self._new_state(base)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ...node import rows
+from ...node.directory import meta_keys
 from ...partitions.metadata import Metadata
 from .store import Durable
 
@@ -13,8 +13,10 @@ class View:
     def __init__(self, durable: Durable, on_change: Callable[[], None]) -> None:
         self._durable = durable
         self._on_change = on_change
-        images = [row["image"] for _, row in durable.meta.items(rows.CONTROLLER)]
-        known = [Metadata.from_image(image) for image in (durable.meta.get(rows.IMAGE), *images)]
+        images = [row["image"] for _, row in durable.meta.items(meta_keys.CONTROLLER)]
+        known = [
+            Metadata.from_image(image) for image in (durable.meta.get(meta_keys.IMAGE), *images)
+        ]
         self.metadata = max(known, key=lambda m: (m.controller.generation, m.version))
         self._seen = self.version
         self.leader: int | None = None
@@ -29,7 +31,7 @@ class View:
         """Act on an image from elsewhere, once it is stored."""
         version = metadata.controller.generation, metadata.version
         if version > self.version:
-            self._durable.commit({rows.IMAGE: metadata.image()})
+            self._durable.commit({meta_keys.IMAGE: metadata.image()})
             self.metadata = metadata
             self._told()
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from ...client.invariants import InvariantError
-from ...node import rows
+from ...client.protocol.invariants import InvariantError
+from ...node.directory import meta_keys
 from ...partitions import recovery
 from ...partitions.metadata import Metadata
 from ...partitions.model import Descriptor, Lineage, Span
@@ -287,7 +287,7 @@ class World:
         """A range goes on with what its only member has at the end of the generation before."""
         (parent,) = range_.lineage
         host = self.hosts[range_.members[0]]
-        row = host.durable.row(rows.replica_key(GroupId(*parent[:2])))
+        row = host.durable.row(meta_keys.replica_key(GroupId(*parent[:2])))
         store = ReplicaStore(host.durable, range_, Base.from_wire(row["base"]), host.rng)
         since = self.generations.kept_below(parent)
         until = parent.next_seq + recovery.SEQS_LEFT_OUT
@@ -299,8 +299,8 @@ class World:
 def _ends(host: Host) -> set[Lineage]:
     """The ends of generations that a machine holds durably, whether its process runs or not."""
     meta = host.durable.meta
-    found = {prepared_end(row) for _, row in meta.items(rows.PREPARED)}
-    for _, row in meta.items(rows.REPLICA):
+    found = {prepared_end(row) for _, row in meta.items(meta_keys.PREPARED)}
+    for _, row in meta.items(meta_keys.REPLICA):
         found.add(end_of(row_gid(row), Base.from_wire(row["base"])))
     return {end for end in found if end is not None}
 

@@ -9,7 +9,7 @@ import random
 from typing import Any, Final
 
 from ...client.follow import AsyncFeed
-from ...client.types import Cursor, FollowBatch
+from ...client.protocol.types import Cursor, FollowBatch
 from ..process import Process
 from .append import Producer
 from .parts import Keys, text

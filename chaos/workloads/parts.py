@@ -4,8 +4,8 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from ...client.errors import LognodeError, PartialFailure
-from ...client.types import ABSENT, ANY, Ack, Entry
+from ...client.protocol.errors import LognodeError, PartialFailure
+from ...client.protocol.types import ABSENT, ANY, Ack, Entry
 from ..process import Process
 
 Consistency = Literal["linearizable", "prefix"]

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..admin import AsyncAdmin
 from ..loop_thread import LoopThread
-from ..principal import DEFAULT_CLASS
-from ..scopes import Scope
+from ..protocol.principal import DEFAULT_CLASS
+from ..protocol.scopes import Scope
 
 
 class Admin:

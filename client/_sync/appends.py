@@ -4,7 +4,7 @@
 
 from ..appends import AsyncTicket
 from ..loop_thread import LoopThread
-from ..types import Ack
+from ..protocol.types import Ack
 
 
 class Ticket:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from .. import limits
 from ..client import AsyncClient, default_address, default_timeout_s
 from ..loop_thread import LoopThread
-from ..tls import Tls
-from ..types import UNCHANGED, Unchanged
+from ..protocol import limits
+from ..protocol.tls import Tls
+from ..protocol.types import UNCHANGED, Unchanged
 from .admin import Admin
 from .log import Log
 

@@ -8,7 +8,7 @@ from typing import Self
 
 from ..follow import AsyncFeed
 from ..loop_thread import LoopThread
-from ..types import Cursor, Entry, FollowBatch
+from ..protocol.types import Cursor, Entry, FollowBatch
 
 
 class Feed:

@@ -5,12 +5,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from .. import limits
 from ..log import AsyncLog, Record
 from ..loop_thread import LoopThread
 from ..producer import delivery_timeout_s
+from ..protocol import limits
+from ..protocol.types import ANY, Ack, Consistency, End, Entry, Expect, FollowStart, Headers, Start
 from ..snapshot import lease_s_default
-from ..types import ANY, Ack, Consistency, End, Entry, Expect, FollowStart, Headers, Start
 from ..vector import Vector
 from .follow import Feed
 from .producer import Producer

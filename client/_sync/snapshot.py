@@ -5,8 +5,8 @@
 from collections.abc import Iterator
 
 from ..loop_thread import LoopThread
+from ..protocol.types import Entry
 from ..snapshot import AsyncSnapshot, Body, lease_s_default
-from ..types import Entry
 from ..vector import Vector
 
 

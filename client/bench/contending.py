@@ -11,9 +11,9 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..errors import CorruptData, SequenceMismatch
 from ..log import AsyncLog
-from ..types import ABSENT
+from ..protocol.errors import CorruptData, SequenceMismatch
+from ..protocol.types import ABSENT
 from . import pace
 from .report import Recorder
 from .shape import Shape

@@ -5,8 +5,8 @@ import time
 from collections import deque
 from typing import Any, Final
 
-from ..errors import CorruptData
 from ..log import AsyncLog
+from ..protocol.errors import CorruptData
 from . import pace
 from .appending import Appender, Appending
 from .report import Recorder

@@ -8,9 +8,9 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import CorruptData
 from ..log import AsyncLog
-from ..types import Consistency
+from ..protocol.errors import CorruptData
+from ..protocol.types import Consistency
 from . import pace
 from .report import Recorder
 from .shape import Shape

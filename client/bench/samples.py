@@ -5,9 +5,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from ..errors import CorruptData
 from ..log import AsyncLog
-from ..types import Ack
+from ..protocol.errors import CorruptData
+from ..protocol.types import Ack
 
 _CLOCKS_APART_MS: Final = 1_000
 """The clock that stamped an entry may be so far behind that of who removes it."""

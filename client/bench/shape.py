@@ -8,8 +8,8 @@ from itertools import accumulate, repeat
 from operator import add, mod
 from typing import Final
 
-from ..errors import CorruptData, InvalidArgument
-from ..limits import key_bytes_max, value_bytes_max
+from ..protocol.errors import CorruptData, InvalidArgument
+from ..protocol.limits import key_bytes_max, value_bytes_max
 
 key_bytes_default: Final = 16
 value_bytes_default: Final = 128

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..errors import InvalidArgument, LognodeError
 from ..producer import AsyncProducer
+from ..protocol.errors import InvalidArgument, LognodeError
 from .progress import Progress
 from .rows import Row, Source
 from .verb import Call

@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from ..client import AsyncClient
-from ..errors import Conflict, LognodeError, NotFound
+from ..protocol.errors import Conflict, LognodeError, NotFound
 from . import (
     verbs_bench,
     verbs_cluster,

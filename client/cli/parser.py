@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..tls import Tls
+from ..protocol.tls import Tls
 from ..tokens import read_token
 from .printer import FORMATS
 

@@ -16,8 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from ..errors import InvalidArgument
-from ..limits import value_bytes_max
+from ..protocol.errors import InvalidArgument
+from ..protocol.limits import value_bytes_max
 
 _KINDS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

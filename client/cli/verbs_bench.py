@@ -10,7 +10,7 @@ from ..bench.contending import Contender, Contending
 from ..bench.following import Followers
 from ..bench.polling import Poller, Polling
 from ..bench.shape import Shape, key_bytes_default, value_bytes_default
-from ..errors import LogExists
+from ..protocol.errors import LogExists
 from .parser import Parser, add_consistency, age_s, whole
 from .verb import Call, Verb
 

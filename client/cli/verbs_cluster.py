@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Any
 
-from ..errors import LognodeError, Unsupported
+from ..protocol.errors import LognodeError, Unsupported
 from .parser import Parser, age_s, whole
 from .verb import Call, Verb
 from .verbs_logs import RANGE

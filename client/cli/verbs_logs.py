@@ -3,8 +3,8 @@
 import sys
 from typing import Any
 
-from .. import limits
-from ..types import UNCHANGED
+from ..protocol import limits
+from ..protocol.types import UNCHANGED
 from .parser import Parser, UsageError, rule_bytes, rule_ms, rule_whole, whole
 from .verb import Call, Verb
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..private_files import write_private
+from ..protocol.private_files import write_private
 from .parser import Parser, age_ms, whole
 from .verb import Call, Verb
 from .verbs_logs import confirm

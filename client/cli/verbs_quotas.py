@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from ..protocol.quotas import COUNTERS, KINDS, RATES, STORED
-from ..types import UNCHANGED
+from ..protocol.types import UNCHANGED
 from .parser import Parser, UsageError, rate, rule_bytes, whole
 from .verb import Call, Verb
 from .verbs_logs import confirm

@@ -5,9 +5,9 @@ from argparse import Namespace
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ..errors import InvalidArgument
+from ..protocol.errors import InvalidArgument
+from ..protocol.types import End, Entry, FollowStart, Start, Timestamp
 from ..snapshot import lease_s_default
-from ..types import End, Entry, FollowStart, Start, Timestamp
 from ..vector import Part
 from .parser import Parser, UsageError, add_members, add_replica, age_s, bound, position, whole
 from .verb import Call, Verb

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..errors import Conflict
+from ..protocol.errors import Conflict
 from .parser import Parser, UsageError, whole
 from .quantities import age
 from .verb import Call, Verb

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from .. import scopes
-from ..private_files import write_private
+from ..protocol import scopes
+from ..protocol.private_files import write_private
 from .parser import Parser, rule_ms
 from .verb import Call, Verb
 from .verbs_logs import confirm

@@ -7,9 +7,9 @@ from collections import deque
 from typing import Any
 
 from ..appends import AsyncTicket
-from ..errors import InvalidArgument
-from ..limits import value_bytes_max
-from ..types import ABSENT, ANY
+from ..protocol.errors import InvalidArgument
+from ..protocol.limits import value_bytes_max
+from ..protocol.types import ABSENT, ANY
 from .load import load
 from .parser import Parser, UsageError, expectation, whole
 from .verb import Call, Verb

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from .. import limits
+from . import limits
 from .common import (
     BOUND,
     EMPTY,

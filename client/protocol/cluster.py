@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from .. import limits, scopes
-from ..principal import DEFAULT_CLASS
+from . import limits, scopes
 from .common import (
     BOUND,
     EMPTY,
@@ -29,6 +28,7 @@ from .kinds import (
     Text,
 )
 from .operation import Operation, Permission, Retry, Sender, Subject
+from .principal import DEFAULT_CLASS
 from .record import OMIT, Optional, Record, Shape
 
 RANGE: Final = Record(
@@ -368,7 +368,7 @@ _SCOPE: Final = Row(
     log=Text(limits.log_name_bytes_max + 1, 1),
     keys=Binary(limits.key_bytes_max + 1, 1),
 )
-"""As `client.scopes` has them: `log` and `keys` may end with `*`."""
+"""As `client.protocol.scopes` has them: `log` and `keys` may end with `*`."""
 TOKEN_CREATE: Final = Operation(
     "token_create", 88,
     "Give a principal rights. A client that shows the token with this `digest`, or the certificate "

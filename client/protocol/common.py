@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from .. import limits
+from . import limits
 from .kinds import Binary, Column, Flag, Integer, Nullable, OneOf, Table, Text
 from .record import Optional, Record, Shape
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from .. import limits
+from . import limits
 from .common import EMPTY, SMALL_BYTES, WHOLE_BYTES
 from .kinds import Array, Binary, Integer, Text
 from .operation import Operation, Permission, Retry, Sender

@@ -16,8 +16,8 @@ from itertools import chain
 from operator import is_
 from typing import Any, Final, NoReturn
 
-from .. import limits
-from ..errors import InvalidArgument, LimitExceeded
+from . import limits
+from .errors import InvalidArgument, LimitExceeded
 
 INTEGER_MAX: Final = limits.number_max
 _OF_EACH_TYPE: Final[tuple[Any, ...]] = (

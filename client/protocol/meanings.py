@@ -9,7 +9,7 @@ operations between nodes.
 from collections.abc import Mapping
 from typing import Final
 
-from .. import limits
+from . import limits
 from .peer_meanings import PEERS, PEERS_SHARED
 
 SHARED: Final[Mapping[str, str]] = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from ..errors import InvalidArgument, RemoteProtocolError
+from .errors import InvalidArgument, RemoteProtocolError
 from .record import Record
 
 Body = dict[str, Any]

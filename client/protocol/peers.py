@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final
 
-from .. import limits
-from ..address import split_address
+from . import limits
+from .address import split_address
 from .cluster import PRODUCERS_ASKED, PRODUCERS_BYTES, PRODUCERS_TOLD
 from .common import EMPTY, GROUP, KEY, LOG_NAME, REASON, SMALL_BYTES, WHOLE_BYTES
 from .kinds import (
@@ -28,7 +28,7 @@ from .record import Optional, Record, Shape
 
 
 class _AddressText(Text):
-    """`host:port` that a node can dial; see `client.address`."""
+    """`host:port` that a node can dial; see `client.protocol.address`."""
 
     def check(self, value: Any, name: str) -> str:
         checked = super().check(value, name)
@@ -57,7 +57,7 @@ _GROUP_ROW: Final = Row(range=Integer(), generation=Integer())
 _LEADERS: Final = Array(
     Row(range=Integer(), generation=Integer(), term=Integer(), node=Integer()), limits.rows_max
 )
-"""Rows and no map: a decoder refuses large maps whose keys are numbers (see `client.packed`)."""
+"""Rows and no map: a decoder refuses large maps whose keys are numbers (see `packed`)."""
 _DAMAGE: Final = Array(
     Row(range=Integer(), generation=Integer(), reason=REASON), limits.told_rows_max
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, Final
 
-from .. import limits
+from . import limits
 from .kinds import Array, Binary, Column, Fault, Integer, Kind, Nullable, Row, Variant
 
 FINGERPRINT: Final = Binary(64)

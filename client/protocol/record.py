@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from ..errors import InvalidArgument
+from .errors import InvalidArgument
 from .kinds import Fault, Kind
 
 _REQUIRED: Final = object()

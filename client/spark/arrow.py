@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..chunks import Chunk
-from ..errors import InvalidArgument, RemoteProtocolError
+from ..protocol.chunks import Chunk
+from ..protocol.errors import InvalidArgument, RemoteProtocolError
 from ..span_pages import Place, SpanPage
 from . import columns
 from .session import Record

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ..chunks import ABSENT, Chunk
+from ..protocol.chunks import ABSENT, Chunk
 
 MILLISECONDS: Final = pa.timestamp("ms", "UTC")
 Numbers = np.ndarray[Any, np.dtype[Any]]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ..errors import Unsupported
+from ..protocol.errors import Unsupported
 
 java_min: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')

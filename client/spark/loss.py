@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..errors import NotFound
+from ..protocol.errors import NotFound
 from .offsets import lost
 from .planning import Position, Task, hull, overlay
 from .session import Session

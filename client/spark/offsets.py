@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import InvalidArgument
+from ..protocol.errors import InvalidArgument
 from ..span_pages import Span
 from ..vector import Part, Vector
 from .planning import KeySpan, Piece, Position, Task, overlaps, overlay, positions

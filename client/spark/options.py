@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
-from .. import address, limits
-from ..errors import InvalidArgument
 from ..follow import prefix_end
-from ..types import Consistency
+from ..protocol import address, limits
+from ..protocol.errors import InvalidArgument
+from ..protocol.types import Consistency
 from ..vector import Vector
 
 Mode = Literal["changes", "snapshot"]

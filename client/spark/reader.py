@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..errors import NotFound
+from ..protocol.errors import NotFound
 from ..vector import Vector
 from .arrow import LatestRows, Rows
 from .loss import check_loss, maybe_from

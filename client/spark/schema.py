@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..errors import InvalidArgument, Unsupported
+from ..protocol.errors import InvalidArgument, Unsupported
 from .options import COLUMNS
 
 _HEADER: Final = StructType(

@@ -14,17 +14,17 @@ from collections.abc import (
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from .. import address
 from ..cluster import Cluster
-from ..errors import LognodeError, PartialFailure, RemoteProtocolError
 from ..loop_thread import LoopThread
 from ..producer import AsyncProducer
+from ..protocol import address
+from ..protocol.errors import LognodeError, PartialFailure, RemoteProtocolError
 from ..protocol.reads import LAYOUT, RESOLVE
+from ..protocol.types import Consistency
 from ..retry import Attempts
 from ..routing import Range
 from ..snapshot import AsyncSnapshot, check_log, take
 from ..span_pages import Span, SpanPage, span_pages
-from ..types import Consistency
 from ..vector import Vector
 from .planning import KeySpan, Position, Weight
 

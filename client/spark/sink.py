@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ..errors import LocalProtocolError
+from ..protocol.errors import LocalProtocolError
 from .arrow import records
 from .options import WriteOptions
 from .session import Record, Session

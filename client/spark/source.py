@@ -11,7 +11,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..errors import InvalidArgument
+from ..protocol.errors import InvalidArgument
 from .options import ReadOptions, WriteOptions, read_options, write_options
 from .schema import check_libraries, check_sink_schema, check_source_schema, source_schema
 from .session import Session

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import lognode
-from lognode.node.dev import LocalCluster
+from lognode.node.local.dev import LocalCluster
 
 from . import harness, nodes, spans
 from .load import age, bench

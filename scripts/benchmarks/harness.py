@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import lognode
-from lognode.node.dev import LocalCluster
+from lognode.node.local.dev import LocalCluster
 
 from . import nodes
 from .figures import data_directory, environment

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import lognode
-from lognode.node.dev import LocalCluster, LocalNode
+from lognode.node.local.dev import LocalCluster, LocalNode
 from lognode.partitions.model import CONTROLLER_RANGE
 
 from . import nodes

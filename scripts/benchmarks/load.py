@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from lognode.node.dev import LocalCluster
+from lognode.node.local.dev import LocalCluster
 
 
 class Load:

@@ -5,7 +5,7 @@ import urllib.request
 from pathlib import Path
 
 import lognode
-from lognode.node.dev import LocalCluster, LocalNode
+from lognode.node.local.dev import LocalCluster, LocalNode
 
 
 async def healthy(client: lognode.AsyncClient, nodes: int = 3) -> None:

@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 import lognode
-from lognode.client import limits
 from lognode.client.bench.shape import Shape
-from lognode.node.dev import LocalCluster
+from lognode.client.protocol import limits
+from lognode.node.local.dev import LocalCluster
 
 from . import harness, nodes, pauses
 from .load import fill

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import lognode
-from lognode.node.dev import LocalCluster, LocalNode
+from lognode.node.local.dev import LocalCluster, LocalNode
 
 from . import nodes, spans
 from .pauses import Operation

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import lognode
-from lognode.node.dev import LocalCluster, LocalNode
+from lognode.node.local.dev import LocalCluster, LocalNode
 
 from . import nodes
 from .figures import data_directory, environment

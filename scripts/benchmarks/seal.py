@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 import lognode
-from lognode.node.dev import LocalCluster
+from lognode.node.local.dev import LocalCluster
 
 from . import harness, nodes
 from .figures import environment, quantile

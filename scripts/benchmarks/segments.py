@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.merge import merge
 from lognode.statemachine.segment_reader import Segment

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import lognode
-from lognode.client import chunks, limits
 from lognode.client.pages import entries_of
+from lognode.client.protocol import chunks, limits
 from lognode.client.protocol.reads import EXPORT
 
 

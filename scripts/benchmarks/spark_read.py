@@ -27,7 +27,7 @@ from zlib import crc32
 import lognode
 from lognode.client.bench.shape import Shape
 from lognode.client.spark.java import check_java
-from lognode.node.dev import LocalCluster
+from lognode.node.local.dev import LocalCluster
 
 from . import harness, nodes
 from .load import fill

@@ -19,12 +19,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from lognode.client.protocol.types import Consistency
 from lognode.client.span_pages import Span, SpanPage
 from lognode.client.spark import reader
 from lognode.client.spark.arrow import Rows
 from lognode.client.spark.session import Session
 from lognode.client.spark.source import LognodeSource
-from lognode.client.types import Consistency
 from lognode.client.vector import Vector
 
 

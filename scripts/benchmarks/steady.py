@@ -13,7 +13,7 @@ from typing import Any
 
 import lognode
 from lognode.client.bench.shape import Shape
-from lognode.node.dev import LocalCluster
+from lognode.node.local.dev import LocalCluster
 
 from . import harness, nodes
 from .load import Load, age, bench

@@ -19,12 +19,11 @@ from collections.abc import Callable, Iterator
 
 from attack import Body, Line, arguments, range_of
 
-from lognode.client import limits
-from lognode.client.protocol import Operation, frames
+from lognode.client.protocol import Operation, frames, limits
 from lognode.client.protocol.appends import APPEND
 from lognode.client.protocol.cluster import METADATA, PRODUCER_OPEN, STATUS
 from lognode.client.protocol.reads import SCAN
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 
 Request = tuple[Operation, Body]
 Requests = Callable[[Body, int, argparse.Namespace], Iterator[Request]]

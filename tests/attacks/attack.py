@@ -20,10 +20,9 @@ from typing import Any
 
 from channel import Channel, context
 
-from lognode.client import frame, wire
-from lognode.client.errors import CorruptData
-from lognode.client.protocol import Operation, frames
+from lognode.client.protocol import Operation, frame, frames, wire
 from lognode.client.protocol.cluster import METADATA
+from lognode.client.protocol.errors import CorruptData
 
 Body = dict[str, Any]
 _AGAIN_S = 0.02

@@ -5,10 +5,10 @@ import argparse
 
 from attack import Line, arguments, main, range_of
 
-from lognode.client import frame
+from lognode.client.protocol import frame
 from lognode.client.protocol.appends import APPEND
 from lognode.client.protocol.cluster import PRODUCER_OPEN
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 
 _BATCHES_A_REQUEST = 64
 _IN_FLIGHT = 16

@@ -14,8 +14,7 @@ import random
 
 from attack import Line, arguments, main
 
-from lognode.client import frame
-from lognode.client.protocol import frames
+from lognode.client.protocol import frame, frames
 from lognode.client.protocol.cluster import METADATA
 from lognode.client.protocol.peers import HEARTBEAT, JOIN, RAFT
 

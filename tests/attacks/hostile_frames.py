@@ -13,8 +13,7 @@ import msgpack
 import payloads
 from attack import Line, arguments, main
 
-from lognode.client import frame
-from lognode.client.protocol import frames
+from lognode.client.protocol import frame, frames
 
 
 @cache

@@ -6,7 +6,7 @@ refused at the door. With the certificate of a client it is no node.
 
 import lognode
 from lognode import testing
-from lognode.client.private_files import write_private
+from lognode.client.protocol.private_files import write_private
 
 _SCOPES = ["describe,read,append attacked"]
 

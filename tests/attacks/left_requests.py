@@ -10,11 +10,11 @@ import os
 
 from attack import Line, arguments, main, range_of
 
-from lognode.client import frame, limits
+from lognode.client.protocol import frame, limits
 from lognode.client.protocol.appends import APPEND
 from lognode.client.protocol.cluster import DELETE_LOG, METADATA, PRODUCER_OPEN, STATUS
 from lognode.client.protocol.reads import LATEST, SCAN
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 
 _BATCHES = 8
 

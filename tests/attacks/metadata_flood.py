@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from attack import Body, Line, arguments, main
 
-from lognode.client import frame
-from lognode.client.protocol import Operation
+from lognode.client.protocol import Operation, frame
 from lognode.client.protocol.cluster import CREATE_LOG, DELETE_LOG, PRODUCER_OPEN
 
 _IN_FLIGHT = 256

@@ -5,7 +5,7 @@ import asyncio
 
 from attack import Line, arguments, main
 
-from lognode.client import frame, limits
+from lognode.client.protocol import frame, limits
 
 _CHUNK = bytes(1 << 16)
 

@@ -4,8 +4,7 @@ import argparse
 
 from attack import Line, arguments, main
 
-from lognode.client import frame
-from lognode.client.protocol import frames
+from lognode.client.protocol import frame, frames
 
 _PINGS_A_WRITE = 4_096
 

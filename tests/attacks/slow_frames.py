@@ -5,7 +5,7 @@ import asyncio
 
 from attack import Line, arguments, main
 
-from lognode.client import frame, limits
+from lognode.client.protocol import frame, limits
 
 
 async def attack(line: Line, options: argparse.Namespace) -> None:

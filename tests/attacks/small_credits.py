@@ -7,8 +7,7 @@ import argparse
 
 from attack import Line, arguments, main, range_of
 
-from lognode.client import frame
-from lognode.client.protocol import frames
+from lognode.client.protocol import frame, frames
 from lognode.client.protocol.reads import FOLLOW, LATEST
 
 _ROUNDS_A_WRITE = 512

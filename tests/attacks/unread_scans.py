@@ -4,7 +4,7 @@ import argparse
 
 from attack import Line, arguments, main, range_of
 
-from lognode.client import frame, limits
+from lognode.client.protocol import frame, limits
 from lognode.client.protocol.reads import SCAN
 
 

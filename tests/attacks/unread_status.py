@@ -4,7 +4,7 @@ import argparse
 
 from attack import Line, arguments, main
 
-from lognode.client import frame
+from lognode.client.protocol import frame
 from lognode.client.protocol.cluster import METADATA, STATUS
 
 _PAIRS_A_WRITE = 500

@@ -14,7 +14,7 @@ from fault_proxies import Streams, Upstream, ask, dial, echo, ends, hang, progra
 from lognode.chaos.links import CLIENTS, How, Links, Pair, new_links
 from lognode.chaos.proxyserver import Program
 from lognode.chaos.toxiproxy import ToxiproxyError
-from lognode.client.errors import InvalidArgument, Unavailable
+from lognode.client.protocol.errors import InvalidArgument, Unavailable
 
 pytestmark = pytest.mark.cluster
 TIMEOUT_S = 2.0

@@ -13,7 +13,7 @@ from fault_proxies import ask, hang, program, rig
 
 from lognode.chaos.proxyserver import EMBEDDED, Program, ProxyServer, choose
 from lognode.chaos.toxiproxy import ToxiproxyError
-from lognode.client.errors import InvalidArgument, Unavailable
+from lognode.client.protocol.errors import InvalidArgument, Unavailable
 
 pytestmark = pytest.mark.cluster
 

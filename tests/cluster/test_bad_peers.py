@@ -15,13 +15,12 @@ from strangers import HEADER, Stranger, framed, hello, peak_bytes
 
 import lognode
 from lognode import testing
-from lognode.client import wire
-from lognode.client.frame import encode
-from lognode.client.protocol import frames
+from lognode.client.protocol import frames, wire
 from lognode.client.protocol.appends import APPEND
 from lognode.client.protocol.cluster import STATUS
+from lognode.client.protocol.frame import encode
 from lognode.client.protocol.peers import BASE, COMMAND, CONTROLLER_INSTALL, HEARTBEAT, RAFT
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 
 pytestmark = pytest.mark.cluster
 

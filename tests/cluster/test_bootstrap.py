@@ -12,12 +12,12 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client import wire
-from lognode.client.address import split_address
 from lognode.client.connection import dial
 from lognode.client.ports import free_ports
-from lognode.client.private_files import write_private
-from lognode.node.dev import LocalNode
+from lognode.client.protocol import wire
+from lognode.client.protocol.address import split_address
+from lognode.client.protocol.private_files import write_private
+from lognode.node.local.dev import LocalNode
 
 pytestmark = pytest.mark.cluster
 

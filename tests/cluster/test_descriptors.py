@@ -19,12 +19,12 @@ from live_nodes import live, until
 
 import lognode
 from lognode import testing
-from lognode.client import wire
-from lognode.client.frame import HEADER, Decoder, Frame, encode
-from lognode.client.protocol import frames
-from lognode.client.wire import Hello
-from lognode.node import cluster_service, membership
-from lognode.node.descriptors import LEAST
+from lognode.client.protocol import frames, wire
+from lognode.client.protocol.frame import HEADER, Decoder, Frame, encode
+from lognode.client.protocol.wire import Hello
+from lognode.node.joining import membership
+from lognode.node.runtime.descriptors import LEAST
+from lognode.node.serving import cluster_service
 
 pytestmark = pytest.mark.cluster
 

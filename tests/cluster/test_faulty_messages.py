@@ -25,16 +25,16 @@ from metrics_page import metric
 
 import lognode
 from lognode import testing
-from lognode.client.address import split_address
 from lognode.client.connection import Connection, dial
-from lognode.client.errors import (
+from lognode.client.protocol import OPERATIONS, Operation, Sender
+from lognode.client.protocol.address import split_address
+from lognode.client.protocol.errors import (
     InvalidArgument,
     LimitExceeded,
     LognodeError,
     RemoteProtocolError,
     Unavailable,
 )
-from lognode.client.protocol import OPERATIONS, Operation, Sender
 from lognode.client.protocol.peers import BOOTSTRAP, RAFT, TAKE_OVER
 
 pytestmark = pytest.mark.cluster

@@ -9,7 +9,7 @@ import pytest
 from live_nodes import LiveCluster, LiveNode, ask, follower, live, until, value
 
 import lognode
-from lognode.client.errors import GenerationMismatch, NotLeader, Sealed
+from lognode.client.protocol.errors import GenerationMismatch, NotLeader, Sealed
 
 pytestmark = pytest.mark.cluster
 

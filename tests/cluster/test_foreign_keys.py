@@ -16,8 +16,8 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client.frame import Frame
 from lognode.client.protocol.appends import APPEND, LEASE_TAKE
+from lognode.client.protocol.frame import Frame
 from lognode.client.protocol.reads import EXPORT, FOLLOW, READ_SPAN, RESOLVE, SCAN
 from lognode.client.transport import FrameTransport
 

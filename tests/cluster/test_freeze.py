@@ -8,9 +8,9 @@ import pytest
 from live_nodes import LiveCluster, live, until
 
 import lognode
-from lognode.client import limits
-from lognode.node import merges
-from lognode.node.range_replica import RangeReplica
+from lognode.client.protocol import limits
+from lognode.node.replicas.range_replica import RangeReplica
+from lognode.node.upkeep import merges
 
 pytestmark = pytest.mark.cluster
 

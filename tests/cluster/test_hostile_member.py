@@ -20,14 +20,13 @@ from sent_metadata import Image, head, rows, sent, set_head
 
 import lognode
 from lognode import testing
-from lognode.client import limits
-from lognode.client.address import split_address
+from lognode.client.accepting.request import Request
 from lognode.client.connection import dial
-from lognode.client.errors import LognodeError
-from lognode.client.frame import encode
-from lognode.client.protocol import OPERATIONS, frames
+from lognode.client.protocol import OPERATIONS, frames, limits
+from lognode.client.protocol.address import split_address
+from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.frame import encode
 from lognode.client.protocol.peers import RAFT
-from lognode.client.request import Request
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Descriptor
 

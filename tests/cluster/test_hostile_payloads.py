@@ -15,9 +15,9 @@ from strangers import Stranger, hello, peak_bytes
 
 import lognode
 from lognode import testing
-from lognode.client.frame import encode
 from lognode.client.protocol import frames
 from lognode.client.protocol.appends import APPEND
+from lognode.client.protocol.frame import encode
 
 pytestmark = pytest.mark.cluster
 

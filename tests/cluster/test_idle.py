@@ -9,7 +9,7 @@ from metrics_page import metric
 
 import lognode
 from lognode import testing
-from lognode.node.dev import LocalNode
+from lognode.node.local.dev import LocalNode
 
 pytestmark = pytest.mark.cluster
 

@@ -18,11 +18,11 @@ from lognode import testing
 from lognode.client.connection import dial
 from lognode.client.invitation import parse
 from lognode.client.ports import free_ports
-from lognode.client.private_files import write_private
 from lognode.client.protocol import OPERATIONS
-from lognode.client.tls import DialTls, dial_context
-from lognode.node.ca import Authority
-from lognode.node.dev import LocalNode
+from lognode.client.protocol.private_files import write_private
+from lognode.client.protocol.tls import DialTls, dial_context
+from lognode.node.certificates.ca import Authority
+from lognode.node.local.dev import LocalNode
 
 pytestmark = pytest.mark.cluster
 

@@ -18,7 +18,7 @@ from cluster_ranges import files, range_verb, ranges_of, replicas_on
 import lognode
 from lognode import testing
 from lognode.client.cli.printer import FORMATS
-from lognode.client.types import Entry
+from lognode.client.protocol.types import Entry
 
 pytestmark = pytest.mark.cluster
 

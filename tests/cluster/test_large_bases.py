@@ -7,7 +7,7 @@ import pytest
 from live_nodes import LiveCluster, live
 
 import lognode
-from lognode.client import limits
+from lognode.client.protocol import limits
 from lognode.client.protocol.appends import TRIM
 
 pytestmark = pytest.mark.cluster

@@ -13,10 +13,10 @@ import pytest
 from live_nodes import LiveCluster, live
 
 import lognode
-from lognode.client import chunks, limits
-from lognode.client.address import parse
 from lognode.client.cluster import Cluster
 from lognode.client.pages import entries_of
+from lognode.client.protocol import chunks, limits
+from lognode.client.protocol.address import parse
 from lognode.client.span_pages import Span, span_pages
 
 pytestmark = pytest.mark.cluster

@@ -18,16 +18,15 @@ from metrics_page import metric
 
 import lognode
 from lognode import testing
-from lognode.client import limits
-from lognode.client.address import split_address
 from lognode.client.connection import Connection, dial
-from lognode.client.errors import LognodeError
-from lognode.client.protocol import OPERATIONS, Operation, Sender
+from lognode.client.protocol import OPERATIONS, Operation, Sender, limits
+from lognode.client.protocol.address import split_address
 from lognode.client.protocol.appends import APPEND
 from lognode.client.protocol.cluster import DELETE_LOG
+from lognode.client.protocol.errors import LognodeError
 from lognode.client.protocol.peers import BOOTSTRAP, COMMAND, RAFT, TAKE_OVER
 from lognode.client.protocol.reads import READS
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 from lognode.partitions import commands
 
 pytestmark = pytest.mark.cluster

@@ -17,8 +17,8 @@ from strangers import hello
 
 import lognode
 from lognode import testing
-from lognode.client.frame import encode
 from lognode.client.protocol import OPERATIONS, frames
+from lognode.client.protocol.frame import encode
 
 pytestmark = pytest.mark.cluster
 

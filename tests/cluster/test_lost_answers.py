@@ -12,9 +12,8 @@ from lost_answers import LosesAnswers
 
 import lognode
 from lognode import testing
-from lognode.client import limits
 from lognode.client.connection import dial
-from lognode.client.protocol import Operation
+from lognode.client.protocol import Operation, limits
 from lognode.client.protocol.cluster import (
     CREATE_LOG,
     DELETE_LOG,

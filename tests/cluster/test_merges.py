@@ -8,8 +8,8 @@ import pytest
 from live_nodes import LiveCluster, LiveNode, live, until
 
 import lognode
-from lognode.client import limits
-from lognode.node.range_replica import RangeReplica
+from lognode.client.protocol import limits
+from lognode.node.replicas.range_replica import RangeReplica
 
 pytestmark = pytest.mark.cluster
 

@@ -9,10 +9,10 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client import limits
 from lognode.client.connection import dial
-from lognode.client.errors import LimitExceeded
+from lognode.client.protocol import limits
 from lognode.client.protocol.cluster import PRODUCER_OPEN
+from lognode.client.protocol.errors import LimitExceeded
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -8,9 +8,9 @@ import pytest
 from live_nodes import LiveCluster, LiveNode, ask, live, until
 
 import lognode
-from lognode.client import limits
-from lognode.client.errors import LognodeError
-from lognode.node import rows
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import LognodeError
+from lognode.node.directory import meta_keys
 from lognode.partitions.producers import FIRST_NAMED_ID
 from lognode.statemachine.meta import LmdbMeta
 
@@ -104,8 +104,8 @@ def test_a_controller_of_many_pages_moves_to_other_nodes(tmp_path: Path) -> None
             await until(all_equal, "every member has all of it")
             assert len(away.host.controller.metadata.producers) == 40
             for each in cluster.nodes:
-                assert [key for key, _ in each.host.meta.items(rows.CONTROLLER)] == [
-                    rows.controller_key(each.host.controller.gid.generation)
+                assert [key for key, _ in each.host.meta.items(meta_keys.CONTROLLER)] == [
+                    meta_keys.controller_key(each.host.controller.gid.generation)
                 ]
 
     asyncio.run(run())
@@ -204,7 +204,7 @@ def test_an_image_of_a_version_before_is_read_and_replaced(tmp_path: Path) -> No
             await client.alter_log("a", retention_ms=9_000)
             await until(lambda: len({str(image) for image in images(cluster)}) == 1, "one image")
             observer = cluster.nodes[1]
-            stored = observer.host.meta.get(rows.IMAGE)
+            stored = observer.host.meta.get(meta_keys.IMAGE)
             assert set(stored) == {"version", "buckets"}
             answer = await ask(observer, "metadata", {"log": "a"})
             assert answer["logs"][0]["policy"]["retention_ms"] == 9_000
@@ -219,12 +219,12 @@ def as_before(node: LiveNode, image: dict[str, object]) -> None:
     old["next_ids"] = {**old["next_ids"], "producer": 5_000}  # type: ignore[dict-item]
     meta = LmdbMeta(node.config.data / "meta.mdb")
     try:
-        for key, row in meta.items(rows.CONTROLLER):
+        for key, row in meta.items(meta_keys.CONTROLLER):
             whole = {
                 name: value for name, value in row.items() if name not in ("version", "buckets")
             }
-            meta.commit({key: {**whole, "image": old}}, (), (rows.CONTROLLER_BUCKETS,))
-        if meta.get(rows.IMAGE) is not None:
-            meta.commit({rows.IMAGE: old}, (), (rows.IMAGE_BUCKETS,))
+            meta.commit({key: {**whole, "image": old}}, (), (meta_keys.CONTROLLER_BUCKETS,))
+        if meta.get(meta_keys.IMAGE) is not None:
+            meta.commit({meta_keys.IMAGE: old}, (), (meta_keys.IMAGE_BUCKETS,))
     finally:
         meta.close()

@@ -16,7 +16,7 @@ import pytest
 import lognode
 from lognode import testing
 from lognode.client.invitation import read_invitation
-from lognode.client.private_files import write_private
+from lognode.client.protocol.private_files import write_private
 from lognode.client.tokens import digest_of
 from lognode.node.config import load
 

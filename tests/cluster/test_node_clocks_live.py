@@ -8,7 +8,7 @@ import pytest
 from live_nodes import live, until
 
 import lognode
-from lognode.node.clocks import Clocks
+from lognode.node.replicas.clocks import Clocks
 
 pytestmark = pytest.mark.cluster
 

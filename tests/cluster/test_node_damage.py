@@ -8,9 +8,9 @@ import pytest
 from live_nodes import LiveCluster, LiveNode, live, until
 
 import lognode
-from lognode.client.errors import CorruptData, RangeNotFound
-from lognode.node.base_transfer import BaseFetcher
-from lognode.node.range_replica import RangeReplica
+from lognode.client.protocol.errors import CorruptData, RangeNotFound
+from lognode.node.lifecycle.base_transfer import BaseFetcher
+from lognode.node.replicas.range_replica import RangeReplica
 from lognode.partitions import planner
 from lognode.raft.types import GroupId
 from lognode.statemachine.segment_writer import SegmentInfo

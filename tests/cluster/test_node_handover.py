@@ -7,9 +7,9 @@ import pytest
 from live_nodes import LiveCluster, LiveNode, live, until
 
 import lognode
-from lognode.client.errors import Unavailable
 from lognode.client.protocol.cluster import HEALTH
-from lognode.node.host import Host
+from lognode.client.protocol.errors import Unavailable
+from lognode.node.replicas.host import Host
 
 pytestmark = pytest.mark.cluster
 

@@ -15,7 +15,7 @@ from loose_operations import LOOSE, STREAM, loosened
 from prometheus_client.parser import text_string_to_metric_families
 
 import lognode
-from lognode.client.errors import LognodeError
+from lognode.client.protocol.errors import LognodeError
 from lognode.client.protocol.reads import SCAN
 
 pytestmark = pytest.mark.cluster

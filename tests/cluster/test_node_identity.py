@@ -11,10 +11,10 @@ import pytest
 from live_nodes import LiveCluster, LiveNode, live, until
 
 import lognode
-from lognode.client.errors import Conflict
 from lognode.client.ports import free_ports
+from lognode.client.protocol.errors import Conflict
 from lognode.client.protocol.peers import RAFT
-from lognode.node.raft_in import frame, item
+from lognode.node.links.raft_in import frame, item
 from lognode.statemachine.meta import LmdbMeta
 
 pytestmark = pytest.mark.cluster

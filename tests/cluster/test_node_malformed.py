@@ -12,12 +12,12 @@ from loose_operations import loosened
 
 import lognode
 from lognode.client.connection import Connection
-from lognode.client.errors import InvalidArgument, LognodeError
 from lognode.client.protocol import OPERATIONS
 from lognode.client.protocol.appends import APPEND
+from lognode.client.protocol.errors import InvalidArgument, LognodeError
 from lognode.client.protocol.peers import RAFT
 from lognode.client.protocol.reads import FOLLOW
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 
 pytestmark = pytest.mark.cluster
 

@@ -8,7 +8,7 @@ import pytest
 from live_nodes import LiveCluster, LiveNode, ask, follower, live, until, value
 
 import lognode
-from lognode.client.errors import NodeNotFound, Timeout, Unavailable
+from lognode.client.protocol.errors import NodeNotFound, Timeout, Unavailable
 
 pytestmark = pytest.mark.cluster
 

@@ -9,8 +9,8 @@ import pytest
 from live_nodes import LiveCluster, LiveNode, live, until
 
 import lognode
-from lognode.client.errors import CorruptData, Unavailable
 from lognode.client.ports import free_ports
+from lognode.client.protocol.errors import CorruptData, Unavailable
 from lognode.partitions import change
 from lognode.raft.types import GroupId
 

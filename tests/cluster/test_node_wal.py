@@ -8,7 +8,7 @@ import pytest
 from live_nodes import LiveCluster, live, until
 
 import lognode
-from lognode.node import maintenance
+from lognode.node.upkeep import maintenance
 
 pytestmark = pytest.mark.cluster
 

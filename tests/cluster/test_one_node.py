@@ -10,7 +10,7 @@ from cluster_wal import SMALL_WAL, fill_until_cut, wal_files
 
 import lognode
 from lognode import testing
-from lognode.client.types import Entry
+from lognode.client.protocol.types import Entry
 
 pytestmark = pytest.mark.cluster
 

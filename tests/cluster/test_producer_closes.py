@@ -10,7 +10,7 @@ from live_nodes import LiveCluster, live, until
 import lognode
 from lognode.client.protocol.appends import APPEND, PRODUCER_CLOSE
 from lognode.client.protocol.reads import LATEST
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 
 pytestmark = pytest.mark.cluster
 

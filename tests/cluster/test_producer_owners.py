@@ -9,9 +9,8 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client import limits
 from lognode.client.connection import Connection, dial
-from lognode.client.errors import from_wire
+from lognode.client.protocol import limits
 from lognode.client.protocol.appends import (
     APPEND,
     FENCE,
@@ -21,8 +20,9 @@ from lognode.client.protocol.appends import (
     PRODUCER_NUMBER,
 )  # fmt: skip
 from lognode.client.protocol.cluster import METADATA, PRODUCER_OPEN
+from lognode.client.protocol.errors import from_wire
 from lognode.client.protocol.reads import COUNT_ENTRIES
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 
 pytestmark = pytest.mark.cluster
 

@@ -13,8 +13,8 @@ from loose_operations import loosened
 
 import lognode
 from lognode.client.connection import Connection
-from lognode.client.errors import InvalidArgument, LimitExceeded, LognodeError, Unsupported
 from lognode.client.protocol import OPERATIONS, Operation, Sender
+from lognode.client.protocol.errors import InvalidArgument, LimitExceeded, LognodeError, Unsupported
 from lognode.client.protocol.peers import BOOTSTRAP
 
 pytestmark = pytest.mark.cluster

@@ -15,7 +15,7 @@ from lognode import testing
 from lognode.client.connection import Connection, dial
 from lognode.client.protocol.cluster import METADATA
 from lognode.client.protocol.reads import FOLLOW
-from lognode.node import usage_trail
+from lognode.node.audit import usage_trail
 
 pytestmark = pytest.mark.cluster
 

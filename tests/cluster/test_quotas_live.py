@@ -20,10 +20,10 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client import limits
 from lognode.client.connection import dial
-from lognode.client.errors import NotFound, Overloaded
+from lognode.client.protocol import limits
 from lognode.client.protocol.cluster import METADATA
+from lognode.client.protocol.errors import NotFound, Overloaded
 from lognode.client.protocol.quotas import COUNTERS
 from lognode.client.protocol.reads import SCAN
 

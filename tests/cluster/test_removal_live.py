@@ -11,7 +11,7 @@ import pytest
 from live_nodes import LiveCluster, live, until
 
 import lognode
-from lognode.node.clocks import Clocks
+from lognode.node.replicas.clocks import Clocks
 
 pytestmark = pytest.mark.cluster
 

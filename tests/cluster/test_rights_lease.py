@@ -11,8 +11,8 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client.errors import LognodeError
-from lognode.node.dev import LocalNode
+from lognode.client.protocol.errors import LognodeError
+from lognode.node.local.dev import LocalNode
 
 pytestmark = pytest.mark.cluster
 

@@ -12,7 +12,7 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client.errors import LognodeError
+from lognode.client.protocol.errors import LognodeError
 from lognode.testing import LocalNode
 
 pytestmark = pytest.mark.cluster

@@ -11,7 +11,7 @@ import pytest
 import lognode
 from lognode import testing
 from lognode.client.ports import free_ports
-from lognode.node.dev import LocalNode
+from lognode.node.local.dev import LocalNode
 
 pytestmark = pytest.mark.cluster
 

@@ -11,8 +11,8 @@ import pytest
 from live_nodes import LiveCluster, LiveNode, live, until
 
 import lognode
-from lognode.client.errors import CorruptData
-from lognode.node.range_replica import RangeReplica
+from lognode.client.protocol.errors import CorruptData
+from lognode.node.replicas.range_replica import RangeReplica
 from lognode.partitions import planner
 from lognode.statemachine.segment_writer import hash_file
 

@@ -11,7 +11,7 @@ from cluster_load import Load, Size
 
 import lognode
 from lognode import testing
-from lognode.client import limits
+from lognode.client.protocol import limits
 
 pytestmark = pytest.mark.cluster
 

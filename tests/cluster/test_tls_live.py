@@ -21,14 +21,14 @@ from pki import HOSTS, Pki, pki
 
 import lognode
 from lognode import testing
-from lognode.client.certificate import parse
 from lognode.client.connection import Connection, dial
-from lognode.client.frame import Decoder, Frame, encode
 from lognode.client.protocol import OPERATIONS, frames
-from lognode.client.tls import DialTls, Tls, dial_context
-from lognode.client.wire import Hello
-from lognode.node.ca import Issued
-from lognode.node.dev import LocalNode
+from lognode.client.protocol.certificate import parse
+from lognode.client.protocol.frame import Decoder, Frame, encode
+from lognode.client.protocol.tls import DialTls, Tls, dial_context
+from lognode.client.protocol.wire import Hello
+from lognode.node.certificates.ca import Issued
+from lognode.node.local.dev import LocalNode
 
 pytestmark = pytest.mark.cluster
 

@@ -13,11 +13,11 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client.errors import LognodeError
-from lognode.client.private_files import write_private
+from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.private_files import write_private
 from lognode.client.tokens import id_of
-from lognode.node.data_directory import RECOVERY
-from lognode.node.dev import LocalNode
+from lognode.node.directory.data_directory import RECOVERY
+from lognode.node.local.dev import LocalNode
 
 pytestmark = pytest.mark.cluster
 

@@ -17,10 +17,10 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client import limits
-from lognode.client.private_files import write_private
+from lognode.client.protocol import limits
+from lognode.client.protocol.private_files import write_private
 from lognode.client.tokens import id_of
-from lognode.node.dev import LocalNode
+from lognode.node.local.dev import LocalNode
 
 pytestmark = pytest.mark.cluster
 

@@ -13,7 +13,7 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client.errors import Conflict, NodeNotFound, NotFound
+from lognode.client.protocol.errors import Conflict, NodeNotFound, NotFound
 
 pytestmark = pytest.mark.cluster
 

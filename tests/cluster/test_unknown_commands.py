@@ -7,7 +7,7 @@ import pytest
 from live_nodes import live, until
 
 import lognode
-from lognode.client.errors import LognodeError
+from lognode.client.protocol.errors import LognodeError
 from lognode.partitions import commands as metadata_commands
 from lognode.partitions.metadata import Metadata
 from lognode.statemachine import commands

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import lognode
 from lognode import testing
-from lognode.client.errors import Unsupported
+from lognode.client.protocol.errors import Unsupported
 from lognode.client.spark.java import check_java
 
 ROOT = Path(__file__).resolve().parents[2]

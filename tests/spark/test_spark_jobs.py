@@ -14,7 +14,7 @@ from spark_logs import append, entries, filled, histories, reader
 
 import lognode
 from lognode import testing
-from lognode.client.errors import Unavailable
+from lognode.client.protocol.errors import Unavailable
 from lognode.client.spark.jobs import export, manifest, replay
 from lognode.client.spark.jobs.place import Place
 from lognode.client.spark.sink import deliver

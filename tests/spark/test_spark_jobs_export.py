@@ -10,7 +10,7 @@ from spark_logs import append, entries, filled, rows
 
 import lognode
 from lognode import testing
-from lognode.client.errors import Conflict
+from lognode.client.protocol.errors import Conflict
 from lognode.client.spark.jobs import manifest
 from lognode.client.spark.jobs.export import exported
 from lognode.client.spark.jobs.place import Place

@@ -9,7 +9,7 @@ from spark_logs import entries, reader, rows, stream
 
 import lognode
 from lognode import testing
-from lognode.client import limits
+from lognode.client.protocol import limits
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 Cluster = testing.LocalCluster

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 from lognode.statemachine import commands
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segments import SegmentStore

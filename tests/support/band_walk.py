@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import msgpack
 
-from lognode.client import chunks
 from lognode.client.pages import entries_of
-from lognode.client.types import Entry
+from lognode.client.protocol import chunks
+from lognode.client.protocol.types import Entry
 from lognode.statemachine.band_reads import Position
 from lognode.statemachine.range_state import RangeState
 

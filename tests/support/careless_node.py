@@ -4,8 +4,8 @@ node that joins, and proposes the text. Run as a program, with the arguments of 
 import sys
 from typing import Any
 
-from lognode.client.address import Address
 from lognode.client.protocol import peers
+from lognode.client.protocol.address import Address
 from lognode.node import config, main
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from cluster_load import AGED, NAMED, REGISTER, Attempt, Told
 
 import lognode
-from lognode.client.types import Entry
+from lognode.client.protocol.types import Entry
 
 History = dict[bytes, list[Entry]]
 _READS_AT_ONCE = 16

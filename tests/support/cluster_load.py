@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import lognode
 from lognode import testing
-from lognode.client.types import Entry
+from lognode.client.protocol.types import Entry
 
 OWN, SHARED, REGISTER, NAMED = b"own", b"shared", b"register", b"named"
 REMOVED, AGED = b"removed", b"aged"

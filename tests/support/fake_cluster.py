@@ -12,25 +12,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from lognode.client import acceptor
-from lognode.client.acceptor import ServerConnection
-from lognode.client.chunks import Chunk
-from lognode.client.errors import (
-    GenerationMismatch,
-    LogExists,
-    LognodeError,
-    LogNotFound,
-    NotFound,
-    NotLeader,
-    RangeNotFound,
-    Sealed,
-    SequenceMismatch,
-    Unavailable,
-    Unsupported,
-    to_wire,
-)
-from lognode.client.key_spans import KeySpans
-from lognode.client.listener import Listener
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.listener import Listener
+from lognode.client.accepting.request import Request
 from lognode.client.protocol import Operation, by_number
 from lognode.client.protocol.appends import (
     APPEND,
@@ -42,6 +27,7 @@ from lognode.client.protocol.appends import (
     PRODUCER_NUMBER,
     TRIM,
 )
+from lognode.client.protocol.chunks import Chunk
 from lognode.client.protocol.cluster import (
     ALTER_LOG,
     CREATE_LOG,
@@ -56,6 +42,21 @@ from lognode.client.protocol.cluster import (
     RANGES,
     STATUS,
 )
+from lognode.client.protocol.errors import (
+    GenerationMismatch,
+    LogExists,
+    LognodeError,
+    LogNotFound,
+    NotFound,
+    NotLeader,
+    RangeNotFound,
+    Sealed,
+    SequenceMismatch,
+    Unavailable,
+    Unsupported,
+    to_wire,
+)
+from lognode.client.protocol.key_spans import KeySpans
 from lognode.client.protocol.reads import (
     COUNT_ENTRIES,
     EXPORT,
@@ -66,9 +67,8 @@ from lognode.client.protocol.reads import (
     READ_SPAN,
     RESOLVE,
 )
-from lognode.client.records import EXPECT_ANY, Batch, check_limits, decode_batch
-from lognode.client.request import Request
-from lognode.client.wire import Hello, Welcome
+from lognode.client.protocol.records import EXPECT_ANY, Batch, check_limits, decode_batch
+from lognode.client.protocol.wire import Hello, Welcome
 from lognode.statemachine.producers import Producers
 
 

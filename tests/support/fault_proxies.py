@@ -14,7 +14,7 @@ from chaos_targets import until
 
 from lognode.chaos.proxyserver import EMBEDDED, Program, ProxyServer, choose
 from lognode.chaos.toxiproxy import Toxiproxy
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol.errors import InvalidArgument
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 WAIT_S = 20.0

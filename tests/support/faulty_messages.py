@@ -4,8 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from lognode.client import limits
-from lognode.client.protocol import Operation
+from lognode.client.protocol import Operation, limits
 from lognode.client.protocol.peers import RAFT
 
 Body = dict[str, Any]

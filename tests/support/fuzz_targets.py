@@ -19,22 +19,31 @@ import google_crc32c
 import msgpack
 from metadata_log import Controller
 
-from lognode.client import errors, frame, invitation, limits, tokens, wire
-from lognode.client.chunks import Chunk, joined, of_page, unpacked
+from lognode.client import invitation, tokens
 from lognode.client.cluster import Cluster
-from lognode.client.errors import (
+from lognode.client.pages import read_page
+from lognode.client.protocol import (
+    cluster,
+    errors,
+    frame,
+    frames,
+    limits,
+    raft_messages,
+    reads,
+    wire,
+)
+from lognode.client.protocol.appends import APPEND
+from lognode.client.protocol.chunks import Chunk, joined, of_page, unpacked
+from lognode.client.protocol.errors import (
     CorruptData,
     InvalidArgument,
     LognodeError,
     RemoteProtocolError,
 )
-from lognode.client.frame import Broken, Decoder, Frame
-from lognode.client.pages import read_page
-from lognode.client.protocol import cluster, frames, raft_messages, reads
-from lognode.client.protocol.appends import APPEND
+from lognode.client.protocol.frame import Broken, Decoder, Frame
 from lognode.client.protocol.kinds import Array, Kind
 from lognode.client.protocol.peers import RAFT
-from lognode.client.records import check_limits, decode_batch, encode_batch
+from lognode.client.protocol.records import check_limits, decode_batch, encode_batch
 from lognode.partitions import buckets, grants
 from lognode.partitions import commands as metadata_commands
 from lognode.partitions.metadata import Metadata

@@ -114,7 +114,7 @@ LEGAL_BATCHES: dict[str, Callable[[], bytes]] = {
 
 def batch_of(count: int, value_bytes: int) -> bytes:
     """A legal batch, with conditions and everything else that takes time to check."""
-    from lognode.client.records import encode_batch
+    from lognode.client.protocol.records import encode_batch
 
     keys = [b"key-%08d" % n for n in range(count)]
     values = [(b"%d " % n * value_bytes)[:value_bytes] for n in range(count)]
@@ -156,7 +156,7 @@ LEGAL_FRAMES: dict[str, Callable[[], bytes]] = {
 
 
 def _steps_of_frames(data: bytes) -> Iterable[str | None]:
-    from lognode.client.frame import Broken, Decoder
+    from lognode.client.protocol.frame import Broken, Decoder
 
     decoder = Decoder()
     for at in range(0, len(data), READ_BYTES):
@@ -167,7 +167,7 @@ def _steps_of_frames(data: bytes) -> Iterable[str | None]:
 
 
 def _steps_of_batch(data: bytes) -> Iterable[str | None]:
-    from lognode.client.errors import CorruptData
+    from lognode.client.protocol.errors import CorruptData
     from lognode.statemachine.admission import admit_steps
 
     try:

@@ -8,16 +8,16 @@ from typing import Any
 
 from loose_operations import loosened
 
-from lognode.client import acceptor
-from lognode.client.acceptor import Listener, ServerConnection
-from lognode.client.address import split_address
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import Listener, ServerConnection
+from lognode.client.accepting.request import Request
 from lognode.client.connection import Connection, dial
-from lognode.client.errors import LognodeError
 from lognode.client.protocol import OPERATIONS, Operation, by_number
-from lognode.client.request import Request
-from lognode.client.wire import Hello, Welcome
-from lognode.node import images
-from lognode.node.image_pages import START, made
+from lognode.client.protocol.address import split_address
+from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.wire import Hello, Welcome
+from lognode.node.control import images
+from lognode.node.metadata.image_pages import START, made
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Descriptor
 from lognode.testing import LocalNode
@@ -114,7 +114,7 @@ class Intruder:
         return {"messages": messages or [], "boot": record.boot, "process": record.process,
                 "clock": int(time.time() * 1000), "ping": [0, 0, []], **more}  # fmt: skip
 
-    # Being asked: `client.acceptor.Handler`.
+    # Being asked: `client.accepting.acceptor.Handler`.
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(

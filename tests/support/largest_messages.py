@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from lognode.client import frame, limits
-from lognode.client.errors import LognodeError
-from lognode.client.protocol import Operation
+from lognode.client.protocol import Operation, frame, limits
+from lognode.client.protocol.errors import LognodeError
 from lognode.client.protocol.kinds import (
     Array,
     Binary,

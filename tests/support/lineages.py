@@ -13,8 +13,8 @@ from typing import Any
 import msgpack
 from band_walk import walk
 
-from lognode.client.records import encode_batch
-from lognode.client.types import Entry
+from lognode.client.protocol.records import encode_batch
+from lognode.client.protocol.types import Entry
 from lognode.statemachine import commands
 from lognode.statemachine.chains import chains
 from lognode.statemachine.clip import clipped

@@ -11,7 +11,7 @@ from lognode import AsyncClient
 from lognode.chaos.links import Links, Pair
 from lognode.chaos.nodes import Nodes
 from lognode.chaos.proxyserver import Program
-from lognode.client.errors import LognodeError
+from lognode.client.protocol.errors import LognodeError
 
 
 @dataclass

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import lognode
-from lognode.client.address import split_address
 from lognode.client.connection import Connection, dial
 from lognode.client.ports import free_ports
 from lognode.client.protocol import OPERATIONS, Operation
-from lognode.node.clocks import Clocks
+from lognode.client.protocol.address import split_address
 from lognode.node.config import Config
 from lognode.node.daemon import Node
+from lognode.node.replicas.clocks import Clocks
 from lognode.partitions.model import NodeRecord
 
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from middle import Middle
 
-from lognode.client import frame
-from lognode.client.protocol import Operation, frames
+from lognode.client.protocol import Operation, frame, frames
 
 _ANSWERS = (frames.OK, frames.ERROR)
 

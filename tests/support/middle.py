@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from lognode.node.ca import Issued
+from lognode.node.certificates.ca import Issued
 
 Alter = Callable[[bytes], bytes]
 

@@ -8,9 +8,9 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from lognode.client.tls import Tls
-from lognode.node import ca
-from lognode.node.ca import Authority, Issued
+from lognode.client.protocol.tls import Tls
+from lognode.node.certificates import ca
+from lognode.node.certificates.ca import Authority, Issued
 
 HOSTS = ("127.0.0.1", "localhost")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lognode.client.invariants import invariant
+from lognode.client.protocol.invariants import invariant
 from lognode.raft.group import Group
 from lognode.raft.guard import ALL_HOLES
 from lognode.raft.liveness import Liveness, Ping

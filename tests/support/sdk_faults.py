@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from fake_cluster import FakeCluster, FakeNode, Fault, fake_cluster
 
 from lognode import AsyncClient, AsyncLog
-from lognode.client.request import Request
+from lognode.client.accepting.request import Request
 
 Test = Callable[[FakeCluster, AsyncClient, AsyncLog], Awaitable[None]]
 

@@ -15,8 +15,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from lognode.client.errors import CorruptData
-from lognode.client.records import encode_batch
+from lognode.client.protocol.errors import CorruptData
+from lognode.client.protocol.records import encode_batch
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.segment_reader import Segment
 from lognode.statemachine.segment_writer import Source, build

@@ -25,7 +25,7 @@ import msgpack
 from boundaries import Boundaries
 from storage_node import StorageNode, descriptor, numbered_batch
 
-from lognode.node.range_replica import RangeReplica
+from lognode.node.replicas.range_replica import RangeReplica
 from lognode.raft.types import GroupId
 from lognode.statemachine import commands, merge_plan
 from lognode.statemachine.range_state import Base, RangeState

@@ -7,20 +7,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from lognode.client.records import encode_batch
-from lognode.node.clocks import Clocks
-from lognode.node.data_directory import DataDirectory
-from lognode.node.disk_room import DiskRoom
-from lognode.node.flush import Flusher
-from lognode.node.host import Host
-from lognode.node.memtables import Memtables
-from lognode.node.merges import Merges
+from lognode.client.protocol.records import encode_batch
+from lognode.node.directory.data_directory import DataDirectory
+from lognode.node.directory.disk_room import DiskRoom
 from lognode.node.metrics import Metrics
-from lognode.node.range_replica import RangeReplica
-from lognode.node.replica import Memory, Services
-from lognode.node.rounds import Rounds
-from lognode.node.sync_thread import SyncThread
-from lognode.node.turn_ends import TurnEnds
+from lognode.node.replicas.clocks import Clocks
+from lognode.node.replicas.flush import Flusher
+from lognode.node.replicas.host import Host
+from lognode.node.replicas.range_replica import RangeReplica
+from lognode.node.replicas.replica import Memory, Services
+from lognode.node.replicas.rounds import Rounds
+from lognode.node.runtime.sync_thread import SyncThread
+from lognode.node.runtime.turn_ends import TurnEnds
+from lognode.node.upkeep.memtables import Memtables
+from lognode.node.upkeep.merges import Merges
 from lognode.partitions.model import Descriptor, Span
 from lognode.raft.os_disk import OsDisk
 from lognode.raft.read_rounds import Asker

@@ -8,10 +8,9 @@ from pathlib import Path
 import google_crc32c
 
 from lognode import testing
-from lognode.client import wire
-from lognode.client.frame import Broken, Decoder, Frame, encode
-from lognode.client.protocol import frames
-from lognode.client.wire import Hello, Welcome
+from lognode.client.protocol import frames, wire
+from lognode.client.protocol.frame import Broken, Decoder, Frame, encode
+from lognode.client.protocol.wire import Hello, Welcome
 
 HEADER = struct.Struct(">II")
 

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 from loose_operations import LOOSE, by_number
 
-from lognode.client import acceptor, connection, limits
-from lognode.client.abandoned import SLICE_MAX, SLICE_MIN, Abandoned
-from lognode.client.acceptor import ServerConnection
+from lognode.client import connection
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.abandoned import SLICE_MAX, SLICE_MIN, Abandoned
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.listener import Listener
+from lognode.client.accepting.request import Request
 from lognode.client.connection import Connection
-from lognode.client.errors import LognodeError
-from lognode.client.listener import Listener
-from lognode.client.protocol import Operation
-from lognode.client.request import Request
-from lognode.client.wire import Hello, Welcome
+from lognode.client.protocol import Operation, limits
+from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.wire import Hello, Welcome
 
 ASKED = 1_024
 Serve = Callable[[Request], Any]

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from loose_operations import LOOSE, ONE_WAY
 
-from lognode.client import acceptor, wire
-from lognode.client.acceptor import Listener, ServerConnection
-from lognode.client.access import Access, Allowed
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import Listener, ServerConnection
+from lognode.client.accepting.access import Access, Allowed
+from lognode.client.accepting.request import Request
 from lognode.client.connection import dial
-from lognode.client.errors import LognodeError, RangeNotFound, Unauthorized
-from lognode.client.frame import Decoder, encode
-from lognode.client.principal import Principal
-from lognode.client.protocol import Operation, frames
-from lognode.client.request import Request
-from lognode.client.wire import Hello, Welcome
+from lognode.client.protocol import Operation, frames, wire
+from lognode.client.protocol.errors import LognodeError, RangeNotFound, Unauthorized
+from lognode.client.protocol.frame import Decoder, encode
+from lognode.client.protocol.principal import Principal
+from lognode.client.protocol.wire import Hello, Welcome
 
 TOKEN = "0" * 16 + "." + "a" * 43
 

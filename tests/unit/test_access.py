@@ -9,15 +9,15 @@ import pytest
 from metadata_log import Controller
 
 from lognode.client import tokens
-from lognode.client.certificate import Certificate
-from lognode.client.errors import LognodeError, Unauthorized, Unavailable
-from lognode.client.principal import Principal
+from lognode.client.protocol.certificate import Certificate
 from lognode.client.protocol.cluster import ALTER_LOG
-from lognode.client.scopes import parse_scope
-from lognode.node import access
-from lognode.node.access import Accesses, OpenAccess, Shown
+from lognode.client.protocol.errors import LognodeError, Unauthorized, Unavailable
+from lognode.client.protocol.principal import Principal
+from lognode.client.protocol.scopes import parse_scope
+from lognode.node.access import access
+from lognode.node.access.access import Accesses, OpenAccess, Shown
+from lognode.node.access.rights import Rights
 from lognode.node.metrics import Metrics
-from lognode.node.rights import Rights
 from lognode.partitions.metadata import Metadata
 
 CERTIFICATE = Certificate(b"f", "k", 0, 1, "app", ("lognode://cluster/c/client/app",))

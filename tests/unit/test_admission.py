@@ -3,7 +3,7 @@
 import pytest
 
 from lognode import InvalidArgument
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 from lognode.statemachine.admission import admit
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from lognode.client.access import Allowed
-from lognode.client.errors import Unauthorized
-from lognode.client.key_spans import KeySpans, prefix_span
-from lognode.client.records import encode_batch, open_batch
+from lognode.client.accepting.access import Allowed
+from lognode.client.protocol.errors import Unauthorized
+from lognode.client.protocol.key_spans import KeySpans, prefix_span
+from lognode.client.protocol.records import encode_batch, open_batch
 from lognode.statemachine.admission import admit, admit_steps
 
 MAY = Allowed(KeySpans([prefix_span(b"user-")]), range(5, 7))

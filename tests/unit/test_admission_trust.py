@@ -8,21 +8,22 @@ from typing import Any
 import pytest
 from pki import Pki, pki
 
-from lognode.client import acceptor, tokens
-from lognode.client.acceptor import ServerConnection
-from lognode.client.errors import InvalidArgument, LognodeError, Unauthorized, Unavailable
+from lognode.client import tokens
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.request import Request
 from lognode.client.invitation import NO_CA, Invitation
-from lognode.client.private_files import write_private
 from lognode.client.protocol import Operation, by_number
-from lognode.client.request import Request
-from lognode.client.wire import Hello, Welcome
-from lognode.node.admission import Admission
-from lognode.node.attempt import Attempt
-from lognode.node.ca import Issued
+from lognode.client.protocol.errors import InvalidArgument, LognodeError, Unauthorized, Unavailable
+from lognode.client.protocol.private_files import write_private
+from lognode.client.protocol.wire import Hello, Welcome
+from lognode.node.certificates.ca import Issued
+from lognode.node.certificates.tls import NodeTls
 from lognode.node.config import Config
-from lognode.node.joining import join
+from lognode.node.joining.admission import Admission
+from lognode.node.joining.attempt import Attempt
+from lognode.node.joining.joining import join
 from lognode.node.metrics import Metrics
-from lognode.node.tls import NodeTls
 
 CLUSTER = "0123456789abcdef" * 2
 OTHER_CLUSTER = "fedcba9876543210" * 2

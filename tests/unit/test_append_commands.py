@@ -3,8 +3,8 @@
 import msgpack
 import pytest
 
-from lognode.client import limits
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.statemachine import commands
 
 SIZES = (0, 1, 31, 32, 255, 256, 65_535, 65_536, limits.MIB)

@@ -12,17 +12,17 @@ import pytest
 from loose_operations import asked
 from storage_node import StorageNode, descriptor, numbered_batch, one_life
 
-from lognode.client import limits
 from lognode.client.appends import AppendBatch
-from lognode.client.errors import LimitExceeded
 from lognode.client.lanes import Lane
+from lognode.client.protocol import limits
 from lognode.client.protocol.appends import APPEND
-from lognode.client.records import encode_batch, open_batch
+from lognode.client.protocol.errors import LimitExceeded
+from lognode.client.protocol.records import encode_batch, open_batch
 from lognode.client.retry import Attempts
-from lognode.node.data_service import DataService
 from lognode.node.metrics import Metrics
-from lognode.node.range_replica import RangeReplica
-from lognode.node.slices import InOrder
+from lognode.node.replicas.range_replica import RangeReplica
+from lognode.node.runtime.slices import InOrder
+from lognode.node.serving.data_service import DataService
 from lognode.statemachine.range_state import Base
 
 Test = Callable[[DataService, RangeReplica], Awaitable[None]]
@@ -30,7 +30,7 @@ Test = Callable[[DataService, RangeReplica], Awaitable[None]]
 
 @pytest.fixture(autouse=True)
 def _no_garbage_collection() -> Iterator[None]:
-    """A node looks at what is old at moments of its own (`node.garbage`)."""
+    """A node looks at what is old at moments of its own (`node.runtime.garbage`)."""
     gc.collect()
     gc.disable()
     yield

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import Conflict, CorruptData
-from lognode.node import attempt, newcomer, rows
-from lognode.node.attempt import Attempt
+from lognode.client.protocol.errors import Conflict, CorruptData
 from lognode.node.config import Config
+from lognode.node.directory import meta_keys
+from lognode.node.joining import attempt, newcomer
+from lognode.node.joining.attempt import Attempt
 from lognode.statemachine.meta import LmdbMeta
 
 ONE, OTHER = "1" * 16, "2" * 16
@@ -54,7 +55,7 @@ def test_the_attempt_is_stored_before_the_node_asks(tmp_path: Path) -> None:
     try:
         with pytest.raises(OSError, match="full"):
             asyncio.run(attempt.begin(meta, full, ""))
-        meta.commit({rows.ATTEMPT: {"incarnation": 5}})
+        meta.commit({meta_keys.ATTEMPT: {"incarnation": 5}})
         with pytest.raises(CorruptData, match="attempt row"):
             asyncio.run(attempt.begin(meta, full, ""))
     finally:
@@ -73,7 +74,7 @@ def test_a_directory_that_has_asked_to_join_founds_nothing(tmp_path: Path) -> No
         config = Config(data=tmp_path)
         with pytest.raises(Conflict, match="with --join as before"):
             asyncio.run(newcomer.founded(config, meta, store))
-        meta.commit({rows.ATTEMPT: None})
+        meta.commit({meta_keys.ATTEMPT: None})
         assert asyncio.run(newcomer.founded(config, meta, store)).node_id == 1
     finally:
         meta.close()

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import LogNotFound, Timeout, Unauthorized
 from lognode.client.protocol.cluster import CREATE_LOG, DELETE_LOG, NODE_REKEY
-from lognode.node.audit import CANCELLED, INTERNAL, OK, Audit, shown
-from lognode.node.controller_replica import ControllerReplica
+from lognode.client.protocol.errors import LogNotFound, Timeout, Unauthorized
+from lognode.node.audit.audit import CANCELLED, INTERNAL, OK, Audit, shown
+from lognode.node.replicas.controller_replica import ControllerReplica
 from lognode.partitions import commands
 
 DENIED = Unauthorized("the token does not allow admin")

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 from lognode.statemachine import background
 from lognode.statemachine.builder import Builder
 from lognode.statemachine.segment_writer import Source

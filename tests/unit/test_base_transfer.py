@@ -11,16 +11,20 @@ import msgpack
 import pytest
 from storage_node import StorageNode, descriptor, numbered_batch
 
-from lognode.client import frame, limits
 from lognode.client.connection import Connection
-from lognode.client.errors import CorruptData, RangeNotFound, RemoteProtocolError, Unavailable
-from lognode.client.protocol import Operation, frames
+from lognode.client.protocol import Operation, frame, frames, limits
+from lognode.client.protocol.errors import (
+    CorruptData,
+    RangeNotFound,
+    RemoteProtocolError,
+    Unavailable,
+)
 from lognode.client.protocol.peers import BASE, BASE_PIECE, FILE, FILE_CHECK
-from lognode.client.records import encode_batch
-from lognode.node import base_transfer
-from lognode.node.base_server import BaseServer
-from lognode.node.base_transfer import BaseFetcher
-from lognode.node.rate import TokenBucket
+from lognode.client.protocol.records import encode_batch
+from lognode.node.lifecycle import base_transfer
+from lognode.node.lifecycle.base_server import BaseServer
+from lognode.node.lifecycle.base_transfer import BaseFetcher
+from lognode.node.runtime.rate import TokenBucket
 from lognode.partitions.duties import TAIL_BYTES
 from lognode.raft.types import GroupId
 from lognode.statemachine.producer_row import Row

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import Conflict, InvalidArgument, Unavailable
-from lognode.node.bootstrap import Found, Heard, Join, Wait, decide, members_of
-from lognode.node.cluster_service import ClusterService
+from lognode.client.protocol.errors import Conflict, InvalidArgument, Unavailable
 from lognode.node.config import Config
+from lognode.node.joining.bootstrap import Found, Heard, Join, Wait, decide, members_of
+from lognode.node.serving.cluster_service import ClusterService
 from lognode.partitions.metadata import Metadata
 
 ALL = frozenset({"a:1", "b:1", "c:1"})

@@ -1,7 +1,7 @@
 """Who has appended little lately, with a clock that the test turns."""
 
-from lognode.client.limits import append_light_bytes, spenders_max
-from lognode.node.brought import BESIDE, HALF_LIFE_S, Brought
+from lognode.client.protocol.limits import append_light_bytes, spenders_max
+from lognode.node.replicas.brought import BESIDE, HALF_LIFE_S, Brought
 
 
 def test_who_brought_much_is_light_again_some_seconds_later() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lognode.client.budget import Account, Budget, BudgetLimits, Ticket
+from lognode.client.accepting.budget import Account, Budget, BudgetLimits, Ticket
 
 NODE, PRINCIPAL, CONNECTION, FLOOR = 64, 32, 12, 8
 LIMITS = BudgetLimits(

@@ -12,9 +12,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
-from lognode.client import certificate
-from lognode.client.errors import Conflict, InvalidArgument
-from lognode.node import ca, main
+from lognode.client.protocol import certificate
+from lognode.client.protocol.errors import Conflict, InvalidArgument
+from lognode.node import main
+from lognode.node.certificates import ca
 
 YEAR = datetime.timedelta(days=365)
 KEYS = {

@@ -8,8 +8,8 @@ import pytest
 
 from lognode.chaos import store
 from lognode.chaos.credentials import FOLDER, Credentials
-from lognode.client.address import tls_of, token_file_of
-from lognode.client.errors import InvalidArgument, Unavailable
+from lognode.client.protocol.address import tls_of, token_file_of
+from lognode.client.protocol.errors import InvalidArgument, Unavailable
 
 
 def test_an_address_names_files_in_any_folder(tmp_path: Path) -> None:

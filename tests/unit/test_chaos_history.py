@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lognode.chaos.history import CLUSTER, Band, History, Recorder
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol.errors import InvalidArgument
 
 
 def _recorder(path: Path) -> Recorder:

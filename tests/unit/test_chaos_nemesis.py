@@ -8,7 +8,7 @@ from typing import Any
 
 from lognode.chaos.history import History, Recorder
 from lognode.chaos.nemesis import Nemesis
-from lognode.client.errors import Conflict
+from lognode.client.protocol.errors import Conflict
 
 _INTERVAL_S = 0.005
 

@@ -10,7 +10,7 @@ import pytest
 
 from lognode.chaos.history import Event, Recorder
 from lognode.chaos.process import BUG, Pace, Process, Retired
-from lognode.client.errors import LognodeError, SequenceMismatch, Timeout, Unavailable
+from lognode.client.protocol.errors import LognodeError, SequenceMismatch, Timeout, Unavailable
 
 
 async def _answer(given: Any) -> dict[str, Any]:

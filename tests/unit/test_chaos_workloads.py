@@ -8,8 +8,8 @@ import pytest
 from lognode.chaos.plan import STANDARD, WORKLOADS, Plan
 from lognode.chaos.workloads.named import workload_of
 from lognode.chaos.workloads.parts import Keys, settled
-from lognode.client.errors import PartialFailure, Timeout, Unavailable
-from lognode.client.types import Ack
+from lognode.client.protocol.errors import PartialFailure, Timeout, Unavailable
+from lognode.client.protocol.types import Ack
 
 
 def test_a_key_has_its_appends_and_makes_room_for_another() -> None:

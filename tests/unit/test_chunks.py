@@ -7,13 +7,13 @@ from typing import Any
 import msgpack
 import pytest
 
-from lognode.client import chunks
-from lognode.client.chunks import Chunk, joined
-from lognode.client.errors import RemoteProtocolError
 from lognode.client.pages import entries_of
+from lognode.client.protocol import chunks
+from lognode.client.protocol.chunks import Chunk, joined
+from lognode.client.protocol.errors import RemoteProtocolError
 from lognode.client.protocol.reads import EXPORT
-from lognode.client.types import Entry
-from lognode.statemachine.portion import Portion
+from lognode.client.protocol.types import Entry
+from lognode.statemachine.block_slices import Portion
 from lognode.statemachine.segment_block import PLAIN, Block, Codec, Columns, encode_block
 from lognode.statemachine.segment_format import Bases
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lognode.client import errors
 from lognode.client.cli import main, parser, progress
 from lognode.client.cli.printer import FORMATS, Printer
-from lognode.client.types import UNCHANGED
+from lognode.client.protocol import errors
+from lognode.client.protocol.types import UNCHANGED
 from lognode.node.main import main as lognode
 
 ROWS: list[dict[str, Any]] = [

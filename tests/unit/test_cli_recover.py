@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from lognode.client.cli.verbs_recover import warnings
-from lognode.client.errors import RemoteProtocolError
-from lognode.node.recoveries import held_of, longest
+from lognode.client.protocol.errors import RemoteProtocolError
+from lognode.node.lifecycle.recoveries import held_of, longest
 
 
 def member(node: int, last_term: int | None = None, **has: Any) -> dict[str, Any]:

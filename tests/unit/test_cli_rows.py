@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from lognode.client.cli.rows import Row, Source
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol.errors import InvalidArgument
 
 CSV = 'tailnum,note\nN1,a\n,b\nNA,c\nN2,"d\ne"\n'
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import lognode
-from lognode.client.address import Address, parse, split_address, tls_of, token_file_of
-from lognode.client.errors import InvalidArgument
-from lognode.client.private_files import write_private
-from lognode.client.tls import Tls
+from lognode.client.protocol.address import Address, parse, split_address, tls_of, token_file_of
+from lognode.client.protocol.errors import InvalidArgument
+from lognode.client.protocol.private_files import write_private
+from lognode.client.protocol.tls import Tls
 from lognode.client.tokens import draw
 
 

@@ -10,19 +10,20 @@ from typing import Any
 import pytest
 from loose_operations import LOOSE, ONE_WAY, STREAM
 
-from lognode.client import acceptor, connection, frame, limits, transport, wire
-from lognode.client.acceptor import ServerConnection
-from lognode.client.budget import Budget
-from lognode.client.errors import LognodeError, Unavailable
-from lognode.client.limits import KIB, MIB
-from lognode.client.listener import Listener
-from lognode.client.meter import NodeBudgets
-from lognode.client.principal import Principal
-from lognode.client.protocol import Operation, frames
+from lognode.client import connection, transport
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.budget import Budget
+from lognode.client.accepting.listener import Listener
+from lognode.client.accepting.meter import NodeBudgets
+from lognode.client.accepting.readers import Reader
+from lognode.client.accepting.request import Request
+from lognode.client.protocol import Operation, frame, frames, limits, wire
+from lognode.client.protocol.errors import LognodeError, Unavailable
+from lognode.client.protocol.limits import KIB, MIB
 from lognode.client.protocol.operation import Weight
-from lognode.client.readers import Reader
-from lognode.client.request import Request
-from lognode.client.wire import Hello, Welcome
+from lognode.client.protocol.principal import Principal
+from lognode.client.protocol.wire import Hello, Welcome
 
 Serve = Callable[[Request], Any]
 PAGE = bytes(MIB)
@@ -162,7 +163,7 @@ async def is_empty(budget: Budget) -> None:
 @pytest.fixture
 def small_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame of 2 MiB; 4 MiB of answers for a connection, 12 for a principal, 36 for the node."""
-    monkeypatch.setattr("lognode.client.meter._FRAME_BYTES", 2 * MIB)
+    monkeypatch.setattr("lognode.client.accepting.meter._FRAME_BYTES", 2 * MIB)
     monkeypatch.setattr(limits, "answers_connection_bytes_max", 4 * MIB)
     monkeypatch.setattr(limits, "answers_principal_bytes_max", 12 * MIB)
     monkeypatch.setattr(limits, "answers_node_bytes_max", 36 * MIB)
@@ -269,7 +270,7 @@ def test_who_gives_up_while_its_answer_is_made_gives_its_room_back() -> None:
 def test_a_reader_that_makes_no_progress_is_closed_and_one_that_does_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lognode.client.listener.look_every_s", 0.02)
+    monkeypatch.setattr("lognode.client.accepting.listener.look_every_s", 0.02)
     monkeypatch.setattr(limits, "reader_patience_s", 1.0)
     monkeypatch.setattr(limits, "reader_progress_bytes", 16 * KIB)
 
@@ -317,7 +318,7 @@ def test_progress_is_a_part_of_what_waits_or_all_of_it() -> None:
 def test_a_reader_is_closed_sooner_when_others_wait_for_its_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lognode.client.listener.look_every_s", 0.02)
+    monkeypatch.setattr("lognode.client.accepting.listener.look_every_s", 0.02)
     monkeypatch.setattr(limits, "reader_patience_pressed_s", 0.2)
 
     async def test(listener: Listener, server: Server) -> None:
@@ -420,7 +421,7 @@ def test_a_frame_takes_its_room_at_its_header_and_those_that_have_begun_can_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ten connections send a MiB each to a node that has room for five."""
-    monkeypatch.setattr("lognode.client.meter._FRAME_BYTES", MIB + KIB)
+    monkeypatch.setattr("lognode.client.accepting.meter._FRAME_BYTES", MIB + KIB)
     monkeypatch.setattr(limits, "requests_in_flight_bytes_max", 2 * MIB)
     monkeypatch.setattr(limits, "requests_principal_bytes_max", 5 * MIB)
     monkeypatch.setattr(limits, "requests_node_bytes_max", 5 * MIB)
@@ -460,7 +461,7 @@ def test_X1_requests_of_many_connections_wait_where_their_principal_has_no_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """256 connections had 1,024 small requests each under way, and took a GiB."""
-    monkeypatch.setattr("lognode.client.meter._FRAME_BYTES", 64 * KIB)
+    monkeypatch.setattr("lognode.client.accepting.meter._FRAME_BYTES", 64 * KIB)
     monkeypatch.setattr(limits, "requests_in_flight_bytes_max", 2 * MIB)
     monkeypatch.setattr(limits, "requests_principal_bytes_max", MIB)
     gate = asyncio.Event()

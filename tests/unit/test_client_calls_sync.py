@@ -10,12 +10,11 @@ from sdk_runs import run_sync
 
 import lognode
 from lognode import ABSENT, Client, Cursor, Log, Tail, Timestamp
-from lognode.client import limits
-from lognode.client.protocol import Operation
+from lognode.client.accepting.request import Request
+from lognode.client.protocol import Operation, limits
 from lognode.client.protocol.appends import APPEND, DELETE_KEYS, TRIM
 from lognode.client.protocol.cluster import RANGE_MOVE, RANGE_RECOVER
 from lognode.client.protocol.reads import COUNT_ENTRIES
-from lognode.client.request import Request
 
 
 def test_append_and_read_back() -> None:

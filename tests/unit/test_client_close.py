@@ -10,8 +10,8 @@ from fake_cluster import Drop, FakeNode, fake_cluster
 
 import lognode
 from lognode import AsyncClient, AsyncLog
-from lognode.client.errors import Sealed, Unavailable
-from lognode.client.request import Request
+from lognode.client.accepting.request import Request
+from lognode.client.protocol.errors import Sealed, Unavailable
 
 
 @asynccontextmanager

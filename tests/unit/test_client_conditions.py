@@ -8,9 +8,9 @@ from sdk_faults import once, raising, run
 
 import lognode
 from lognode import ABSENT, AsyncClient, AsyncLog
-from lognode.client.errors import Overloaded
+from lognode.client.accepting.request import Request
 from lognode.client.protocol.appends import APPEND
-from lognode.client.request import Request
+from lognode.client.protocol.errors import Overloaded
 
 
 def test_S9_callers_of_one_key_share_a_request_and_one_of_them_wins() -> None:

@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 from loose_operations import LOOSE, ONE_WAY, STREAM, by_number
 
-from lognode.client import acceptor, connection, frame, limits, wire
-from lognode.client.acceptor import ServerConnection
-from lognode.client.errors import (
+from lognode.client import connection
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.listener import Listener
+from lognode.client.accepting.request import Request
+from lognode.client.protocol import Operation, frame, frames, limits, wire
+from lognode.client.protocol.errors import (
     LimitExceeded,
     LognodeError,
     LogNotFound,
@@ -23,10 +27,7 @@ from lognode.client.errors import (
     Unavailable,
     Unsupported,
 )
-from lognode.client.listener import Listener
-from lognode.client.protocol import Operation, frames
-from lognode.client.request import Request
-from lognode.client.wire import Hello, Welcome
+from lognode.client.protocol.wire import Hello, Welcome
 
 Serve = Callable[[Request], Any]
 

@@ -9,12 +9,12 @@ from sdk_faults import once, raising, run
 
 import lognode
 from lognode import ABSENT, AsyncClient, AsyncLog, Entry
-from lognode.client import limits
+from lognode.client.accepting.request import Request
 from lognode.client.appends import AppendBatch
-from lognode.client.errors import LognodeError, Overloaded, Sealed, Unavailable
+from lognode.client.protocol import limits
 from lognode.client.protocol.appends import APPEND
 from lognode.client.protocol.cluster import METADATA
-from lognode.client.request import Request
+from lognode.client.protocol.errors import LognodeError, Overloaded, Sealed, Unavailable
 from lognode.client.sender import Sender
 
 

@@ -10,9 +10,9 @@ import google_crc32c
 import msgpack
 import pytest
 
-from lognode.client import frame, limits
-from lognode.client.errors import InvalidArgument, LimitExceeded
-from lognode.client.frame import Broken, Decoder, Frame
+from lognode.client.protocol import frame, limits
+from lognode.client.protocol.errors import InvalidArgument, LimitExceeded
+from lognode.client.protocol.frame import Broken, Decoder, Frame
 
 
 def framed(payload: bytes) -> bytes:

@@ -8,10 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from lognode.client import errors, frame, records, wire
-from lognode.client.chunks import Chunk
-from lognode.client.frame import Decoder, Frame
-from lognode.client.protocol import OPERATIONS, Operation, frames
+from lognode.client.protocol import OPERATIONS, Operation, errors, frame, frames, records, wire
 from lognode.client.protocol.appends import (
     APPEND,
     DELETE_KEYS,
@@ -22,6 +19,7 @@ from lognode.client.protocol.appends import (
     PRODUCER_NUMBER,
     TRIM,
 )
+from lognode.client.protocol.chunks import Chunk
 from lognode.client.protocol.cluster import (
     ALTER_LOG,
     CREATE_LOG,
@@ -43,6 +41,7 @@ from lognode.client.protocol.cluster import (
     RANGES,
     STATUS,
 )
+from lognode.client.protocol.frame import Decoder, Frame
 from lognode.client.protocol.reads import (
     COUNT_ENTRIES,
     EXPORT,
@@ -54,8 +53,8 @@ from lognode.client.protocol.reads import (
     RESOLVE,
     SCAN,
 )
-from lognode.client.types import Entry
-from lognode.client.wire import Hello, Welcome
+from lognode.client.protocol.types import Entry
+from lognode.client.protocol.wire import Hello, Welcome
 from lognode.statemachine.page import Page
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "wire.txt"

@@ -1,6 +1,6 @@
 """Frames that have begun and not ended: whose sender has to go."""
 
-from lognode.client.incomplete import Incomplete
+from lognode.client.accepting.incomplete import Incomplete
 
 
 class Sender:

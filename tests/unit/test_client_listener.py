@@ -14,18 +14,19 @@ from typing import Any
 import pytest
 from loose_operations import LOOSE, by_number
 
-from lognode.client import acceptor, limits, transport
-from lognode.client.acceptor import ServerConnection
-from lognode.client.address import Address
+from lognode.client import transport
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.listener import Listener
+from lognode.client.accepting.request import Request
+from lognode.client.accepting.seats import Bounds
 from lognode.client.connection import Connection, dial
-from lognode.client.errors import LognodeError, Overloaded, Unavailable
-from lognode.client.frame import HEADER, Decoder, Frame, encode
-from lognode.client.listener import Listener
 from lognode.client.pool import Pool
-from lognode.client.protocol import Operation, frames
-from lognode.client.request import Request
-from lognode.client.seats import Bounds
-from lognode.client.wire import Hello, Welcome
+from lognode.client.protocol import Operation, frames, limits
+from lognode.client.protocol.address import Address
+from lognode.client.protocol.errors import LognodeError, Overloaded, Unavailable
+from lognode.client.protocol.frame import HEADER, Decoder, Frame, encode
+from lognode.client.protocol.wire import Hello, Welcome
 
 BODY = {"n": 1}
 
@@ -419,7 +420,7 @@ def test_who_does_not_read_its_refusal_is_cut_off(monkeypatch: pytest.MonkeyPatc
 
 OUT_OF_DESCRIPTORS = """
 import asyncio, os, socket, sys
-from lognode.client.listening import Entrance
+from lognode.client.accepting.listening import Entrance
 
 async def main():
     lacks, made = [], []

@@ -9,8 +9,8 @@ import warnings
 
 import pytest
 
-from lognode.client.handshake_turns import Pace, arrivals_share, burst_s
-from lognode.client.listening import Entrance
+from lognode.client.accepting.handshake_turns import Pace, arrivals_share, burst_s
+from lognode.client.accepting.listening import Entrance
 
 
 class Guest(asyncio.Protocol):

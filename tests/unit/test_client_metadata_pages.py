@@ -9,8 +9,8 @@ import pytest
 from fake_cluster import FakeCluster, FakeNode, fake_cluster
 
 import lognode
+from lognode.client.accepting.request import Request
 from lognode.client.protocol.cluster import METADATA, RANGES
-from lognode.client.request import Request
 from lognode.client.routing import Range, RangeTable
 
 SPLITS = tuple(b"%02d" % n for n in range(1, 40))

@@ -14,8 +14,8 @@ from fake_cluster import Drop, FakeCluster, FakeNode, fake_cluster
 
 import lognode
 from lognode import AsyncClient, AsyncLog
-from lognode.client.errors import LognodeError, NotLeader, Overloaded, Sealed, Unavailable
-from lognode.client.request import Request
+from lognode.client.accepting.request import Request
+from lognode.client.protocol.errors import LognodeError, NotLeader, Overloaded, Sealed, Unavailable
 
 HISTORIES = 24
 KEYS = [b"%c" % letter for letter in range(97, 123)]

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from lognode.client.cluster import Cluster
-from lognode.client.errors import (
+from lognode.client.protocol.errors import (
     Fenced,
     GenerationMismatch,
     LimitExceeded,

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from lognode.client.errors import Overloaded
-from lognode.client.seats import Bounds, Seats
+from lognode.client.accepting.seats import Bounds, Seats
+from lognode.client.protocol.errors import Overloaded
 
 
 class Guest:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lognode.client.errors import RangeNotFound, Unavailable
+from lognode.client.protocol.errors import RangeNotFound, Unavailable
 from lognode.client.retry import Attempts
 from lognode.client.routing import Range
 from lognode.client.session import Session

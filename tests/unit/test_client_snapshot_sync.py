@@ -11,9 +11,9 @@ from sdk_runs import run_sync
 
 import lognode
 from lognode import Client, Log
-from lognode.client.errors import Overloaded
+from lognode.client.accepting.request import Request
 from lognode.client.protocol.appends import LEASE_TAKE
-from lognode.client.request import Request
+from lognode.client.protocol.errors import Overloaded
 
 
 def test_a_snapshot_reads_the_same_whatever_is_appended_and_removed() -> None:

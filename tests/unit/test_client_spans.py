@@ -8,12 +8,12 @@ import pytest
 from fake_cluster import FakeCluster, fake_cluster
 
 import lognode
-from lognode.client.errors import PartialFailure, Unauthorized
-from lognode.client.key_spans import KeySpans, prefix_span
 from lognode.client.protocol.appends import APPEND, FENCE
 from lognode.client.protocol.cluster import METADATA
+from lognode.client.protocol.errors import PartialFailure, Unauthorized
+from lognode.client.protocol.key_spans import KeySpans, prefix_span
 from lognode.client.protocol.reads import FOLLOW, RESOLVE
-from lognode.client.types import FollowStart
+from lognode.client.protocol.types import FollowStart
 
 SPLITS = (b"c", b"h", b"m", b"u5", b"x")
 OWN = KeySpans([prefix_span(b"d"), prefix_span(b"u")])

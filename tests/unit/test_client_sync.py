@@ -19,9 +19,9 @@ from sdk_runs import run_sync
 import lognode
 from lognode import Client, Log
 from lognode.client import loop_thread
-from lognode.client.errors import LocalProtocolError, Sealed
+from lognode.client.accepting.request import Request
 from lognode.client.loop_thread import LoopThread
-from lognode.client.request import Request
+from lognode.client.protocol.errors import LocalProtocolError, Sealed
 
 ROOT = Path(__file__).parents[2]
 

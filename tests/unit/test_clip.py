@@ -9,7 +9,7 @@ import msgpack
 import pytest
 from band_walk import keys_and_seqs, walk
 
-from lognode.client.records import encode_batch
+from lognode.client.protocol.records import encode_batch
 from lognode.statemachine import commands
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.clip import clipped
@@ -18,7 +18,7 @@ from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segment_format import SegmentInfo
 from lognode.statemachine.segment_writer import build
 from lognode.statemachine.segments import SegmentStore
-from lognode.statemachine.turns import TurnOver, Turns
+from lognode.statemachine.turn_limits import TurnOver, Turns
 from lognode.statemachine.visibility import Rules
 
 Span = tuple[bytes, bytes | None]

@@ -6,7 +6,7 @@ import pytest
 from cluster_history import History, check
 from cluster_load import Attempt, Told
 
-from lognode.client.types import Entry
+from lognode.client.protocol.types import Entry
 
 
 def entry(key: bytes, seq: int, value: bytes) -> Entry:

@@ -9,9 +9,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from lognode.client import limits, packed
-from lognode.client.columns import HeaderColumn, column, fields
-from lognode.client.packed import Census
+from lognode.client.protocol import limits, packed
+from lognode.client.protocol.columns import HeaderColumn, column, fields
+from lognode.client.protocol.packed import Census
 
 
 @pytest.fixture

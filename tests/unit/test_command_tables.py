@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from fuzz_targets import range_commands
 
-from lognode.client.errors import Unsupported
 from lognode.client.protocol import OPERATIONS, Sender
+from lognode.client.protocol.errors import Unsupported
 from lognode.partitions import commands as metadata_commands
 from lognode.partitions import metadata, proposals
 from lognode.partitions.generation_commands import HANDLERS

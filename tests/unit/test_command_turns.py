@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from lognode.client import limits
-from lognode.node.command_turns import CommandTurns
+from lognode.client.protocol import limits
+from lognode.node.serving.command_turns import CommandTurns
 
 
 class Commands:

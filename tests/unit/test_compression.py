@@ -4,8 +4,8 @@ import msgpack
 import pytest
 import zstandard
 
-from lognode.client.errors import CorruptData
-from lognode.client.records import check_limits, decode_batch, decompress, encode_batch
+from lognode.client.protocol.errors import CorruptData
+from lognode.client.protocol.records import check_limits, decode_batch, decompress, encode_batch
 
 
 def claiming(size: int) -> bytes:

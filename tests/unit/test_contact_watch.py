@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from lognode.node.contact_watch import ContactWatch
+from lognode.node.replicas.contact_watch import ContactWatch
 
 TIMEOUT_S = 0.15
 

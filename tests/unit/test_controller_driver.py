@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import Conflict, LognodeError, NotLeader, Timeout
-from lognode.node import controller_driver
-from lognode.node.controller_driver import ControllerDriver
+from lognode.client.protocol.errors import Conflict, LognodeError, NotLeader, Timeout
+from lognode.node.control import controller_driver
+from lognode.node.control.controller_driver import ControllerDriver
 from lognode.partitions.facts import Facts
 from lognode.partitions.metadata import Metadata
 

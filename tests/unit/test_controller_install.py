@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from storage_node import StorageNode
 
-from lognode.client.errors import CorruptData, Unavailable
 from lognode.client.protocol import Operation
+from lognode.client.protocol.errors import CorruptData, Unavailable
 from lognode.client.protocol.peers import CONTROLLER_INSTALL
-from lognode.node import image_pages
-from lognode.node.controller_changes import ControllerChanges
-from lognode.node.controller_replica import ControllerReplica
+from lognode.node.control.controller_changes import ControllerChanges
+from lognode.node.metadata import image_pages
+from lognode.node.replicas.controller_replica import ControllerReplica
 from lognode.partitions import buckets
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import CONTROLLER_RANGE, Descriptor, Lineage, Span

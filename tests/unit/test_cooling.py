@@ -1,7 +1,7 @@
 """When a memtable is cold: looks at sizes, at times that the test gives."""
 
-from lognode.client import limits
-from lognode.node.cooling import Cooling
+from lognode.client.protocol import limits
+from lognode.node.replicas.idle_memtables import Cooling
 
 ENOUGH = limits.memtable_cold_bytes
 REST_S = limits.memtable_cold_s

@@ -7,7 +7,7 @@ import msgpack
 import pytest
 from metadata_log import Controller
 
-from lognode.client import limits
+from lognode.client.protocol import limits
 from lognode.client.protocol.cluster import CREATE_LOG
 from lognode.partitions import creations, proposals
 from lognode.partitions.metadata import Metadata

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lognode.client.errors import InvalidArgument
-from lognode.node.data_directory import DataDirectory
+from lognode.client.protocol.errors import InvalidArgument
+from lognode.node.directory.data_directory import DataDirectory
 
 
 def test_a_node_does_not_begin_among_the_files_of_another_program(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ import pytest
 from aiohttp import web
 from pki import Pki, pki
 
-from lognode.client import acceptor
-from lognode.client.errors import LognodeError
-from lognode.client.listener import Accepted
-from lognode.client.listening import Entrance
-from lognode.client.tls import Channel, listen_context
-from lognode.node.http_guests import HttpGuests
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.listener import Accepted
+from lognode.client.accepting.listening import Entrance
+from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.tls import Channel, listen_context
+from lognode.node.web.http_guests import HttpGuests
 
 _MANY = 40
 

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import pytest
 
-from lognode.client import limits
-from lognode.client.errors import Unavailable
-from lognode.node import descriptors
-from lognode.node.descriptors import LEAST, SLACK, plan
-from lognode.node.doors import client_bounds, peer_bounds
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import Unavailable
+from lognode.node.listeners.doors import client_bounds, peer_bounds
+from lognode.node.runtime import descriptors
+from lognode.node.runtime.descriptors import LEAST, SLACK, plan
 
 LIMITS = (LEAST, LEAST + 1, 512, 1_024, 4_096, 10_000, 65_536, 1 << 20)
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from lognode import testing
-from lognode.client.errors import InvalidArgument, Unavailable
-from lognode.node import rows
-from lognode.node.data_directory import DirectoryInUse, Identity, identity_row
-from lognode.node.dev import LocalCluster
-from lognode.node.dev_data import (
+from lognode.client.protocol.errors import InvalidArgument, Unavailable
+from lognode.node.directory import meta_keys
+from lognode.node.directory.data_directory import DirectoryInUse, Identity, identity_row
+from lognode.node.local.dev import LocalCluster
+from lognode.node.local.dev_data import (
     KeptNode,
     check_kept,
     directories_of,
@@ -49,7 +49,7 @@ def make(root: Path, number: int, metadata: Metadata | None, cluster: str = "c")
     meta = LmdbMeta(data / "meta.mdb", map_bytes=1 << 20)
     if metadata is not None:
         identity = Identity(cluster, number, number, 1)
-        meta.commit({**identity_row(identity), rows.IMAGE: metadata.image()})
+        meta.commit({**identity_row(identity), meta_keys.IMAGE: metadata.image()})
     meta.close()
     return data
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from lognode.client import limits
-from lognode.node import disk_watch
-from lognode.node.disk_room import DiskRoom, Level, level_of, next_look_s, reserve_bytes
-from lognode.node.disk_watch import DiskWatch
-from lognode.node.logs import JsonFormatter
+from lognode.client.protocol import limits
+from lognode.node.directory.disk_room import DiskRoom, Level, level_of, next_look_s, reserve_bytes
 from lognode.node.metrics import Metrics
+from lognode.node.runtime.logs import JsonFormatter
+from lognode.node.upkeep import disk_watch
+from lognode.node.upkeep.disk_watch import DiskWatch
 
 RESERVE = 800
 

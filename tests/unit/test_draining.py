@@ -6,8 +6,8 @@ from typing import Any
 
 from metadata_log import Controller
 
-from lognode.client.errors import Conflict
-from lognode.node.draining import Draining
+from lognode.client.protocol.errors import Conflict
+from lognode.node.lifecycle.draining import Draining
 
 
 def test_leads_are_given_to_members_that_stay_and_what_is_left_is_told() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from applied_entries import ENTRIES, FIRST, applied, begun
 
-from lognode.client.errors import Conflict
+from lognode.client.protocol.errors import Conflict
 from lognode.statemachine.effects import VERSION, Effects, differ, of_reply
 from lognode.statemachine.range_state import Base, RangeState
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import InvalidArgument, Unavailable
-from lognode.node import exposure
+from lognode.client.protocol.errors import InvalidArgument, Unavailable
+from lognode.node.access import exposure
+from lognode.node.access.exposure import Exposure
 from lognode.node.config import Config, add_flags, load
-from lognode.node.exposure import Exposure
 from lognode.node.metrics import Metrics
-from lognode.node.status import is_insecure
+from lognode.node.serving.status import is_insecure
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import NodeRecord
 

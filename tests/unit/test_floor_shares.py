@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from lognode.client import limits
-from lognode.client.errors import Overloaded
-from lognode.node.floor_shares import _PASSED_MAX, FloorShares
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import Overloaded
+from lognode.node.serving.floor_shares import _PASSED_MAX, FloorShares
 from lognode.raft.types import GroupId
 from lognode.statemachine.removal import Removal
 

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from lognode.client import limits
 from lognode.client.follow_span import FollowSpan, Push, joined, may_join
-from lognode.client.types import Entry
+from lognode.client.protocol import limits
+from lognode.client.protocol.types import Entry
 
 
 def entry(key: bytes, seq: int) -> Entry:

@@ -13,8 +13,7 @@ import pytest
 from foreign_appends import Record
 from protocol_page import PAGE, Page
 
-from lognode.client import frame, records, wire
-from lognode.client.protocol import frames
+from lognode.client.protocol import frame, frames, records, wire
 
 FOREIGN = sorted((Path(__file__).parents[1] / "support").glob("foreign_*.py"))
 

@@ -3,8 +3,8 @@
 import pytest
 
 from lognode.client.protocol.cluster import METADATA, STATUS
-from lognode.node.foretold import Foretold, Running
-from lognode.node.quotas import CPU, Payer, Quotas
+from lognode.node.quota.foretold import Foretold, Running
+from lognode.node.quota.quotas import CPU, Payer, Quotas
 
 MS = 0.001
 

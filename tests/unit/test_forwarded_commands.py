@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
-from lognode.client.errors import InvalidArgument, Unavailable
 from lognode.client.protocol import Operation
+from lognode.client.protocol.errors import InvalidArgument, Unavailable
 from lognode.client.protocol.peers import COMMAND
-from lognode.node.cluster_service import ClusterService
+from lognode.node.serving.cluster_service import ClusterService
 from lognode.partitions import commands
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.proposals import _RECORDS

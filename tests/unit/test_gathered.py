@@ -5,9 +5,9 @@ import statistics
 import time
 from pathlib import Path
 
-from lognode.client import limits
-from lognode.client.records import encode_batch
-from lognode.node.gathered import Gathered, Waiting
+from lognode.client.protocol import limits
+from lognode.client.protocol.records import encode_batch
+from lognode.node.replicas.gathered import Gathered, Waiting
 from lognode.statemachine import commands
 from lognode.statemachine.range_state import RangeState
 from lognode.statemachine.segments import SegmentStore

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from storage_node import StorageNode, descriptor
 
-from lognode.client.errors import Conflict, NotLeader
 from lognode.client.protocol import Operation
+from lognode.client.protocol.errors import Conflict, NotLeader
 from lognode.client.protocol.peers import TAKE_OVER
-from lognode.node.handover import Handover
-from lognode.node.replica import Replica
+from lognode.node.lifecycle.handover import Handover
+from lognode.node.replicas.replica import Replica
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
 

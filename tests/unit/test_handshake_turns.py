@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from lognode.client.fair_turns import Step
-from lognode.client.handshake_turns import (
+from lognode.client.accepting.handshake_turns import (
     HandshakeTurns,
     Pace,
     burst_s,
@@ -16,6 +15,7 @@ from lognode.client.handshake_turns import (
     turn_s,
     wanted_s,
 )
+from lognode.client.fair_turns import Step
 
 
 class Machine:

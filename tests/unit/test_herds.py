@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from storage_node import StorageNode, descriptor, numbered_batch
 
-from lognode.client.errors import NotLeader, Sealed, Unavailable
+from lognode.client.protocol.errors import NotLeader, Sealed, Unavailable
 from lognode.client.protocol.reads import LATEST
-from lognode.node.data_service import DataService
-from lognode.node.follow import Follow
 from lognode.node.metrics import Metrics
-from lognode.node.range_replica import RangeReplica
+from lognode.node.replicas.range_replica import RangeReplica
+from lognode.node.serving.data_service import DataService
+from lognode.node.serving.follow import Follow
 from lognode.statemachine.range_state import Base
 
 HERD = 2_000

@@ -14,17 +14,23 @@ from typing import Any
 import pytest
 
 from lognode import AsyncClient
-from lognode.client import acceptor, errors, progress
-from lognode.client.acceptor import ServerConnection
-from lognode.client.errors import LognodeError, Overloaded, RemoteProtocolError, Unsupported
+from lognode.client import progress
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.request import Request
 from lognode.client.pages import read_page
-from lognode.client.protocol import Operation, by_number, frames
+from lognode.client.protocol import Operation, by_number, errors, frames
 from lognode.client.protocol.cluster import METADATA
+from lognode.client.protocol.errors import (
+    LognodeError,
+    Overloaded,
+    RemoteProtocolError,
+    Unsupported,
+)
 from lognode.client.protocol.reads import SCAN
-from lognode.client.request import Request
+from lognode.client.protocol.wire import Hello, Welcome
 from lognode.client.retry import Attempts
 from lognode.client.routing import Range
-from lognode.client.wire import Hello, Welcome
 
 WRONG: tuple[Any, ...] = (
     None, -1, 1 << 63, 1.5, math.nan, True, "text", b"bytes", [], [[]], {}, {"a": 1}, {1: {2: 3}},

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from loose_operations import LOOSE, by_number
 
-from lognode.client import acceptor, connection, wire
-from lognode.client.acceptor import ServerConnection
-from lognode.client.errors import LognodeError, Unsupported
-from lognode.client.frame import Decoder, Frame, encode
-from lognode.client.protocol import Operation, frames
-from lognode.client.request import Request
-from lognode.client.wire import Hello, Welcome
+from lognode.client import connection
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.request import Request
+from lognode.client.protocol import Operation, frames, wire
+from lognode.client.protocol.errors import LognodeError, Unsupported
+from lognode.client.protocol.frame import Decoder, Frame, encode
+from lognode.client.protocol.wire import Hello, Welcome
 
 HELLO = Hello(role="client", nonce=bytes(wire.nonce_bytes))
 

@@ -15,7 +15,8 @@ import pytest
 
 from lognode.client import connection
 from lognode.client.cluster import _address_of
-from lognode.client.errors import (
+from lognode.client.protocol import Operation
+from lognode.client.protocol.errors import (
     InvalidArgument,
     LognodeError,
     NotLeader,
@@ -25,19 +26,18 @@ from lognode.client.errors import (
     from_wire,
     to_wire,
 )
-from lognode.client.frame import encode
-from lognode.client.protocol import Operation
+from lognode.client.protocol.frame import encode
 from lognode.client.protocol.peers import BOOTSTRAP, JOIN
-from lognode.node import image_pages
-from lognode.node import images as images_of
-from lognode.node.base_transfer import BaseFetcher, _pause_s
-from lognode.node.data_directory import Identity
-from lognode.node.heartbeat import Heartbeat
-from lognode.node.images import Images
-from lognode.node.joining import _check_taken_in
-from lognode.node.lead_balance import LeadBalance
-from lognode.node.sync_thread import SyncThread
-from lognode.node.view import View
+from lognode.node.control import images as images_of
+from lognode.node.control.heartbeat import Heartbeat
+from lognode.node.control.images import Images
+from lognode.node.control.lead_balance import LeadBalance
+from lognode.node.directory.data_directory import Identity
+from lognode.node.joining.joining import _check_taken_in
+from lognode.node.lifecycle.base_transfer import BaseFetcher, _pause_s
+from lognode.node.metadata import image_pages
+from lognode.node.metadata.view import View
+from lognode.node.runtime.sync_thread import SyncThread
 from lognode.partitions import buckets
 from lognode.partitions.facts import Facts
 from lognode.partitions.leads import Given

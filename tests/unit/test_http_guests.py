@@ -11,18 +11,18 @@ from typing import Any, cast
 import pytest
 from pki import pki
 
-from lognode.client import limits
-from lognode.client.access import Access
-from lognode.client.errors import LognodeError
+from lognode.client.accepting.access import Access
 from lognode.client.ports import free_ports
-from lognode.client.tls import dial_context, listen_context
-from lognode.node import http_status
-from lognode.node.access import Accesses
-from lognode.node.http import HttpServer
-from lognode.node.http_guard import HttpGuard
-from lognode.node.http_status import MetricsPage, StatusPages
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.tls import dial_context, listen_context
+from lognode.node.access.access import Accesses
+from lognode.node.access.http_guard import HttpGuard
+from lognode.node.listeners.turned_away import TurnedAway
 from lognode.node.metrics import Metrics
-from lognode.node.turned_away import TurnedAway
+from lognode.node.web import http_status
+from lognode.node.web.http import HttpServer
+from lognode.node.web.http_status import MetricsPage, StatusPages
 from lognode.partitions.metadata import Metadata
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -128,7 +128,7 @@ def test_who_does_not_shake_hands_for_tls_gives_way_and_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has a place from its accept on, and no transport before the end of that handshake."""
-    monkeypatch.setattr("lognode.node.http.handshake_timeout_s", 1_000.0)
+    monkeypatch.setattr("lognode.node.web.http.handshake_timeout_s", 1_000.0)
     trust = pki(tmp_path)
     node = trust.node("n1")
 

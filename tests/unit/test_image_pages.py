@@ -8,11 +8,11 @@ import msgpack
 import pytest
 from metadata_log import Controller
 
-from lognode.client import limits
-from lognode.client.errors import CorruptData, InvalidArgument, RemoteProtocolError
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import CorruptData, InvalidArgument, RemoteProtocolError
 from lognode.client.protocol.peers import CONTROLLER_INSTALL, HEARTBEAT, IMAGE_PAGE
-from lognode.node import image_pages
-from lognode.node.image_pages import Assembly, Image
+from lognode.node.metadata import image_pages
+from lognode.node.metadata.image_pages import Assembly, Image
 from lognode.partitions import buckets
 from lognode.partitions.metadata import Metadata
 

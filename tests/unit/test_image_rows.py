@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
-from lognode.client.errors import CorruptData
-from lognode.node import image_pages, rows
-from lognode.node.image_pages import Assembly, Image
-from lognode.node.image_rows import ImageRows
-from lognode.node.sync_thread import SyncThread
-from lognode.node.view import View
+from lognode.client.protocol.errors import CorruptData
+from lognode.node.directory import meta_keys
+from lognode.node.directory.image_rows import ImageRows
+from lognode.node.metadata import image_pages
+from lognode.node.metadata.image_pages import Assembly, Image
+from lognode.node.metadata.view import View
+from lognode.node.runtime.sync_thread import SyncThread
 from lognode.partitions import buckets
 from lognode.partitions.metadata import Metadata
 from lognode.statemachine.meta import LmdbMeta, MemoryMeta
@@ -25,8 +26,8 @@ def public(metadata: Metadata) -> dict[str, Any]:
 
 
 def loaded(meta: Any) -> Metadata:
-    stored = ImageRows(rows.IMAGE_BUCKETS)
-    return stored.load(meta.items(stored.prefix), meta.get(rows.IMAGE))
+    stored = ImageRows(meta_keys.IMAGE_BUCKETS)
+    return stored.load(meta.items(stored.prefix), meta.get(meta_keys.IMAGE))
 
 
 async def image_of(metadata: Metadata, since: int) -> Image:
@@ -78,7 +79,7 @@ def test_x3_what_is_stored_is_what_is_acted_on(seed: int, tmp_path: Path) -> Non
                 taken = late[-1]
                 await asyncio.gather(view.take(taken), view.take(rng.choice(late)))
                 assert view.metadata.version >= taken.version
-            if meta.get(rows.IMAGE) is not None:
+            if meta.get(meta_keys.IMAGE) is not None:
                 stored = loaded(meta)
                 assert stored.version <= view.metadata.version
                 for record in stored.logs.values():
@@ -101,11 +102,11 @@ def test_x3_what_is_stored_is_what_is_acted_on(seed: int, tmp_path: Path) -> Non
 def stored_image() -> tuple[MemoryMeta, Metadata]:
     controller = Controller().nodes(3)
     controller.do("create_log", name="a", ranges=100)
-    meta, stored = MemoryMeta(), ImageRows(rows.IMAGE_BUCKETS)
+    meta, stored = MemoryMeta(), ImageRows(meta_keys.IMAGE_BUCKETS)
     metadata = controller.metadata
     packed = {b: buckets.pack(metadata, b) for _, b in metadata.changes.after(0)}
     head, puts = stored.all(metadata.version, packed)
-    meta.commit({**puts, rows.IMAGE: head})
+    meta.commit({**puts, meta_keys.IMAGE: head})
     return meta, metadata
 
 

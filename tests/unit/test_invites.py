@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
-from lognode.client import invitation, limits, tokens
-from lognode.client.errors import InvalidArgument
+from lognode.client import invitation, tokens
 from lognode.client.invitation import Invitation, parse, read_invitation
-from lognode.client.private_files import write_private
-from lognode.node.invite_service import InviteService
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import InvalidArgument
+from lognode.client.protocol.private_files import write_private
+from lognode.node.access.invite_service import InviteService
 from lognode.partitions import commands, proposals
 from lognode.partitions.invites import KEY_IN_USE
 from lognode.partitions.metadata import Metadata

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import InvalidArgument, Unauthorized, Unavailable
 from lognode.client.protocol import Sender, table
+from lognode.client.protocol.errors import InvalidArgument, Unauthorized, Unavailable
 from lognode.client.protocol.peers import COMMAND, HEARTBEAT, IMAGE_PAGE
-from lognode.client.wire import Hello
-from lognode.node.clocks import Clocks
-from lognode.node.known_peers import KnownPeers
-from lognode.node.membership import _is_for_good
+from lognode.client.protocol.wire import Hello
+from lognode.node.joining.membership import _is_for_good
+from lognode.node.links.known_peers import KnownPeers
 from lognode.node.metrics import Metrics
-from lognode.node.server import Server
+from lognode.node.replicas.clocks import Clocks
+from lognode.node.serving.server import Server
 from lognode.partitions.model import NodeRecord
 
 NONCE = bytes(16)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import Conflict, InvalidArgument
 from lognode.client.protocol import Operation
+from lognode.client.protocol.errors import Conflict, InvalidArgument
 from lognode.client.protocol.peers import GIVE_LEAD, HEARTBEAT
-from lognode.node import heartbeat, lead_balance
-from lognode.node.cluster_service import ClusterService
-from lognode.node.disk_room import DiskRoom
-from lognode.node.heartbeat import Heartbeat
-from lognode.node.lead_balance import LeadBalance
-from lognode.node.leaders import Leaders
+from lognode.node.control import heartbeat, lead_balance
+from lognode.node.control.heartbeat import Heartbeat
+from lognode.node.control.lead_balance import LeadBalance
+from lognode.node.directory.disk_room import DiskRoom
+from lognode.node.metadata.leaders import Leaders
+from lognode.node.serving.cluster_service import ClusterService
 from lognode.partitions.balance import tolerance
 from lognode.partitions.facts import Facts
 from lognode.partitions.leads import LEAD_RESTS_S, TRY_AGAIN_AFTER_S, handovers

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
-from lognode.client import limits
+from lognode.client.protocol import limits
 from lognode.partitions.change import next_commands, next_steps
 from lognode.partitions.facts import Facts, OperationFacts
 from lognode.partitions.leaving import LEADS_FIRST_S, leaving

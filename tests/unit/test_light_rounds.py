@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from storage_node import StorageNode, descriptor
 
-from lognode.client import limits
-from lognode.client.records import encode_batch
-from lognode.node.quotas import Payer, Spender
-from lognode.node.range_replica import RangeReplica
+from lognode.client.protocol import limits
+from lognode.client.protocol.records import encode_batch
+from lognode.node.quota.quotas import Payer, Spender
+from lognode.node.replicas.range_replica import RangeReplica
 from lognode.raft.group_log import GroupLog
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
-from lognode.client import frame, limits, tokens
-from lognode.client.protocol import Operation, frames
+from lognode.client import tokens
+from lognode.client.protocol import Operation, frame, frames, limits
 from lognode.client.protocol.cluster import HEALTH, TOKEN_LIST
 from lognode.client.protocol.invites import NODE_INVITES
 from lognode.client.protocol.quotas import COUNTERS, KINDS, QUOTA_LIST, STORED, USAGE
-from lognode.client.scopes import VERBS, Scope
-from lognode.node import health
-from lognode.node.token_service import TokenService
+from lognode.client.protocol.scopes import VERBS, Scope
+from lognode.node.access.token_service import TokenService
+from lognode.node.serving import health
 from lognode.partitions.tokens import TokenRecord
 
 NUMBER = limits.quota_max

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pure_nodes import do
 
-from lognode.client import limits
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.client.protocol.peers import HEARTBEAT
-from lognode.node import reads
-from lognode.node.hot import HotRanges
+from lognode.node.load.busy_ranges import HotRanges
 from lognode.node.metrics import Metrics
+from lognode.node.serving import reads
 from lognode.partitions import commands
 from lognode.partitions.change import next_steps
 from lognode.partitions.facts import Facts

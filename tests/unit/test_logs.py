@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from lognode.node.logs import RESERVED, JsonFormatter, TextFormatter
+from lognode.node.runtime.logs import RESERVED, JsonFormatter, TextFormatter
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("client", "raft", "statemachine", "partitions", "node", "chaos")
 NOT_SEEN_IN_THE_SOURCE = {
-    "node/controller_driver.py": "the fields of a metadata command (`partitions/commands.py`)",
-    "node/cluster_service.py": "the fields of a request that became a metadata command",
+    "node/control/controller_driver.py": "the fields of a command (`partitions/commands.py`)",
+    "node/serving/cluster_service.py": "the fields of a request that became a metadata command",
 }
 """Files with fields whose names the source of the call does not show, and where the names are."""
 

@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from lognode.client import limits
-from lognode.client.errors import InvalidArgument
-from lognode.client.protocol import peers
+from lognode.client.protocol import limits, peers
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.client.protocol.kinds import Array, Binary, Integer, Kind, Nullable, Number, Row, Text
 
 ROW = Row(range=Integer(), at=Binary(4, 1), why=Text(8), seconds=Number(0, 9), node=Integer(1, 5))

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from lognode.client.records import decode_batch, encode_batch
+from lognode.client.protocol.records import decode_batch, encode_batch
 from lognode.statemachine import seq_chains as module
 from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.memtable import Memtable

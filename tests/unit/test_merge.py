@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from lognode.client import limits
-from lognode.client.errors import CorruptData, Unavailable
-from lognode.client.records import encode_batch
-from lognode.client.types import Entry
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import CorruptData, Unavailable
+from lognode.client.protocol.records import encode_batch
+from lognode.client.protocol.types import Entry
 from lognode.statemachine import merge_plan
 from lognode.statemachine.block_cache import BlockCache
-from lognode.statemachine.marks import Compaction
+from lognode.statemachine.floors import Compaction
 from lognode.statemachine.merge import Kept, merge
 from lognode.statemachine.merge_plan import plan
 from lognode.statemachine.merge_process import Merger, Task, run

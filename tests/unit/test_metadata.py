@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
-from lognode.client.errors import InvalidArgument, LimitExceeded
+from lognode.client.protocol.errors import InvalidArgument, LimitExceeded
 from lognode.partitions import allocate
 from lognode.partitions.commands import decode
 from lognode.partitions.generation_commands import REASON_CHARS_MAX

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 import pytest
 from metadata_log import Controller
 
-from lognode.client import limits
-from lognode.client.errors import LimitExceeded, Overloaded
-from lognode.client.key_spans import KeySpans
-from lognode.node.clipped import Clipped
-from lognode.node.follows import Follows
-from lognode.node.metadata_service import range_page, ranges_after
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import LimitExceeded, Overloaded
+from lognode.client.protocol.key_spans import KeySpans
+from lognode.node.access.clipped import Clipped
+from lognode.node.serving.follows import Follows
+from lognode.node.serving.metadata_service import range_page, ranges_after
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Descriptor, Span
 
@@ -129,7 +129,7 @@ def test_pages_of_some_keys_cover_them(limit: int) -> None:
 @pytest.mark.parametrize("limit", [1, 7, 500])
 def test_pages_of_all_ranges_leave_none_out(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids of ranges that are gone are passed in pages too, which may be empty."""
-    monkeypatch.setattr("lognode.node.metadata_service._IDS_A_PAGE", 50)
+    monkeypatch.setattr("lognode.node.serving.metadata_service._IDS_A_PAGE", 50)
     controller = Controller().nodes(1)
     metadata = controller.metadata
     for name, count in (("a", 100), ("b", 300), ("c", 40)):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
-from lognode.client.errors import LognodeError
+from lognode.client.protocol.errors import LognodeError
 from lognode.partitions import buckets, generation_commands
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.tables import BUCKET_RECORDS, Bucket

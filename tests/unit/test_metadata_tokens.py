@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
-from lognode.client import limits, tokens
-from lognode.client.scopes import Scope, parse_scope
+from lognode.client import tokens
+from lognode.client.protocol import limits
+from lognode.client.protocol.scopes import Scope, parse_scope
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.tokens import first_token
 

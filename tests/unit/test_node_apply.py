@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from storage_node import StorageNode, descriptor, numbered_batch
 
-from lognode.client.errors import LognodeError
-from lognode.client.invariants import InvariantError
+from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.invariants import InvariantError
 from lognode.raft.types import LogEntry
 from lognode.statemachine.range_state import Base
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lognode.client import limits
-from lognode.client.errors import Overloaded
-from lognode.node import base_server
-from lognode.node.base_server import BaseServer
-from lognode.node.rate import TokenBucket
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import Overloaded
+from lognode.node.lifecycle import base_server
+from lognode.node.lifecycle.base_server import BaseServer
+from lognode.node.runtime.rate import TokenBucket
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
 from lognode.statemachine.segment_writer import SegmentInfo

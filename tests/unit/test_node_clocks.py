@@ -2,7 +2,7 @@
 
 import pytest
 
-from lognode.node.clocks import Clocks, correction_ms
+from lognode.node.replicas.clocks import Clocks, correction_ms
 
 DAY = 86_400_000
 

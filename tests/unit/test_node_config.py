@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.node import config
-from lognode.node.joining import registration
+from lognode.node.joining.joining import registration
 
 VALUES: dict[str, tuple[str, str, str, Any]] = {
     # flag, environment, file: three values each, and what the flag's comes to

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from storage_node import StorageNode, descriptor
 
-from lognode.client.errors import CorruptData, Unavailable
-from lognode.node import duties as node_duties
-from lognode.node import rows
-from lognode.node.disk_room import DiskRoom
-from lognode.node.duties import Duties
+from lognode.client.protocol.errors import CorruptData, Unavailable
+from lognode.node.directory import meta_keys
+from lognode.node.directory.disk_room import DiskRoom
+from lognode.node.lifecycle import duties as node_duties
+from lognode.node.lifecycle.duties import Duties
 from lognode.partitions.duties import LITTLE_BYTES, TAIL_BYTES
 from lognode.partitions.model import Descriptor, Lineage, NodeRecord, Operation, Output, Span
 from lognode.raft.types import GroupId
@@ -112,7 +112,7 @@ def test_L1_a_new_member_waits_for_the_seal_and_not_for_its_next_look(tmp_path: 
         (task,) = duties._tasks.values()  # Prepare
         async with asyncio.timeout(10):
             await task
-        row = node.meta.get(rows.prepared_key(5, 1))
+        row = node.meta.get(meta_keys.prepared_key(5, 1))
         assert row is not None, "one duty that nobody asked for again"
         assert row["base"] == Base(9, 1, tables={"sealed": [5, 9, 1]}).to_wire()
         assert fetcher.asked == 4
@@ -192,7 +192,7 @@ def test_what_was_prepared_for_an_operation_that_is_over_goes(tmp_path: Path) ->
         node.store.add(made, "one")
         base = Base(9, 1, [SegmentInfo("one", 7, 1, 1, 2, b"a", b"a", 1, 1)])
         row = {"range": 1, "generation": 1, "base": base.to_wire()}
-        node.meta.commit({rows.prepared_key(5, 1): row})
+        node.meta.commit({meta_keys.prepared_key(5, 1): row})
         view: Any = SimpleNamespace(metadata=Metadata(), leader=lambda *_: None)
         view.metadata.operations[5] = Operation(5, "expand", ((1, 1),), (), "DECIDED")
         unused: Any = None
@@ -210,7 +210,7 @@ def test_what_was_prepared_for_an_operation_that_is_over_goes(tmp_path: Path) ->
             while path.exists():
                 duties.wake()
                 await asyncio.sleep(0.01)
-        assert node.meta.get(rows.prepared_key(5, 1)) is None
+        assert node.meta.get(meta_keys.prepared_key(5, 1)) is None
         running.cancel()
 
     run(tmp_path, test)

@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 from storage_node import StorageNode, descriptor, numbered_batch
 
-from lognode.client.errors import Fenced, Unavailable
-from lognode.client.invariants import InvariantError
-from lognode.node import daemon, peers
+from lognode.client.protocol.errors import Fenced, Unavailable
+from lognode.client.protocol.invariants import InvariantError
+from lognode.node import daemon
 from lognode.node.config import Config
-from lognode.node.confirmations import Confirmations
 from lognode.node.daemon import Node
-from lognode.node.disk_room import DiskRoom
-from lognode.node.duties import Duties
+from lognode.node.directory.disk_room import DiskRoom
+from lognode.node.lifecycle.duties import Duties
+from lognode.node.links import peers
+from lognode.node.links.confirmations import Confirmations
+from lognode.node.links.peers import PeerLinks
+from lognode.node.links.pings import Pings
 from lognode.node.metrics import Metrics
-from lognode.node.peers import PeerLinks
-from lognode.node.pings import Pings
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Operation
 from lognode.raft.types import GroupId, RaftOptions

@@ -1,6 +1,6 @@
 """What the fields of a checked body mean to a node."""
 
-from lognode.node import fields
+from lognode.node.runtime import fields
 from lognode.raft.types import GroupId
 from lognode.statemachine.band_reads import Band, Position
 

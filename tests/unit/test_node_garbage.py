@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lognode.node import garbage
-from lognode.node.garbage import Garbage, only_the_young
+from lognode.node.runtime import garbage
+from lognode.node.runtime.garbage import Garbage, only_the_young
 
 
 @pytest.fixture(autouse=True)

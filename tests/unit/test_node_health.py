@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lognode.node import health
+from lognode.node.serving import health
 from lognode.partitions import commands
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.planner import Damages

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import NotLeader
 from lognode.client.protocol import Operation
+from lognode.client.protocol.errors import NotLeader
 from lognode.client.protocol.peers import HEARTBEAT
-from lognode.node.heartbeat import Heartbeat
-from lognode.node.sync_thread import SyncThread
-from lognode.node.view import View
+from lognode.node.control.heartbeat import Heartbeat
+from lognode.node.metadata.view import View
+from lognode.node.runtime.sync_thread import SyncThread
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import CONTROLLER_RANGE, NodeRecord
 from lognode.statemachine.meta import LmdbMeta

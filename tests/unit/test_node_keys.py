@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
-from lognode.client.errors import InvalidArgument, Unauthorized
-from lognode.node.cluster_service import ClusterService
+from lognode.client.protocol.errors import InvalidArgument, Unauthorized
+from lognode.node.serving.cluster_service import ClusterService
 from lognode.partitions.metadata import Metadata
 
 OURS, THEIRS = "ab" * 32, "cd" * 32

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from lognode.node.leaders import NOBODY, Leaders, Told
-from lognode.node.sync_thread import SyncThread
-from lognode.node.view import View
+from lognode.node.metadata.leaders import NOBODY, Leaders, Told
+from lognode.node.metadata.view import View
+from lognode.node.runtime.sync_thread import SyncThread
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import CONTROLLER_RANGE, Descriptor, Span
 from lognode.raft.types import GroupId

@@ -5,9 +5,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from lognode.client.errors import RemoteProtocolError
-from lognode.node.load import SAMPLE_S, WINDOW_S, LoadMeter
-from lognode.node.loads import Load, from_wire, of_range
+from lognode.client.protocol.errors import RemoteProtocolError
+from lognode.node.load.load_reports import Load, from_wire, of_range
+from lognode.node.replicas.load import SAMPLE_S, WINDOW_S, LoadMeter
 from lognode.partitions.load_sample import HotKey
 from lognode.partitions.model import Descriptor, Span
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from storage_node import StorageNode, descriptor, numbered_batch
 
-from lognode.client.errors import CorruptData, Unavailable
-from lognode.node.range_replica import RangeReplica
+from lognode.client.protocol.errors import CorruptData, Unavailable
+from lognode.node.replicas.range_replica import RangeReplica
 from lognode.statemachine import commands
 from lognode.statemachine.merge_process import Merger, Task
 from lognode.statemachine.range_state import Base
 from lognode.statemachine.segment_writer import SegmentInfo
-from lognode.statemachine.turns import Turns
+from lognode.statemachine.turn_limits import Turns
 
 KEYS = [b"a", b"b", b"a", b"c"]
 Test = Callable[[StorageNode, RangeReplica], Awaitable[None]]

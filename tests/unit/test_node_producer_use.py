@@ -2,10 +2,10 @@
 
 import pytest
 
-from lognode.client import limits
-from lognode.client.errors import Fenced, Overloaded
-from lognode.client.records import decode_batch, encode_batch
-from lognode.node.producer_use import ProducerUse, retire_at_once_max
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import Fenced, Overloaded
+from lognode.client.protocol.records import decode_batch, encode_batch
+from lognode.node.replicas.producer_use import ProducerUse, retire_at_once_max
 from lognode.statemachine import commands
 from lognode.statemachine.producers import Producers
 from lognode.statemachine.range_state import RangeState

@@ -12,11 +12,11 @@ import pytest
 from pure_nodes import do
 from storage_node import StorageNode, descriptor, numbered_batch, one_life
 
-from lognode.client.errors import Sealed, Unavailable
-from lognode.node import rows
-from lognode.node.disk_room import DiskRoom
-from lognode.node.duties import Duties
-from lognode.node.range_replica import RangeReplica
+from lognode.client.protocol.errors import Sealed, Unavailable
+from lognode.node.directory import meta_keys
+from lognode.node.directory.disk_room import DiskRoom
+from lognode.node.lifecycle.duties import Duties
+from lognode.node.replicas.range_replica import RangeReplica
 from lognode.partitions import commands as metadata_commands
 from lognode.partitions.change import next_steps
 from lognode.partitions.facts import Facts, Report
@@ -71,7 +71,7 @@ def test_S2_S11_all_of_the_log_counts_and_nobody_is_served_before_the_next_gener
         assert found is not None
         await refuses(node, found, descriptor(1, (1, 2, 3)).fingerprint())
         await node.flusher.flush(found)  # what it stores later says the same
-        row = node.meta.get(rows.replica_key(G1))
+        row = node.meta.get(meta_keys.replica_key(G1))
         assert row is not None
         assert (row["descriptor"]["members"], row["descriptor"]["state"]) == ([1], "SEALING")
 
@@ -104,7 +104,7 @@ def test_a_flush_that_is_under_way_does_not_bring_the_others_back(tmp_path: Path
             await asyncio.sleep(0.01)
             assert not replica.stopped, "its row is being written"
         await asyncio.gather(flush, going, return_exceptions=True)
-        row = node.meta.get(rows.replica_key(G1))
+        row = node.meta.get(meta_keys.replica_key(G1))
         assert row is not None
         assert row["descriptor"]["members"] == [1]
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from pki import HOSTS, Pki, pki
 
-from lognode.client.certificate import Certificate
-from lognode.client.errors import InvalidArgument, Unauthorized, from_wire, to_wire
-from lognode.client.tls import Channel, dial_context
-from lognode.client.wire import Hello
-from lognode.node import tls
-from lognode.node.authority import shake_hands
-from lognode.node.ca import Authority, Issued
+from lognode.client.protocol.certificate import Certificate
+from lognode.client.protocol.errors import InvalidArgument, Unauthorized, from_wire, to_wire
+from lognode.client.protocol.tls import Channel, dial_context
+from lognode.client.protocol.wire import Hello
+from lognode.node.certificates import tls
+from lognode.node.certificates.authority import shake_hands
+from lognode.node.certificates.ca import Authority, Issued
+from lognode.node.certificates.tls import NodeTls
 from lognode.node.config import Config, load
-from lognode.node.data_directory import Identity
+from lognode.node.directory.data_directory import Identity
 from lognode.node.metrics import Metrics
-from lognode.node.tls import NodeTls
 from lognode.partitions.model import NodeRecord
 
 CLUSTER_ID = "0123456789abcdef" * 2

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lognode.node import rounds as rounds_module
 from lognode.node.metrics import Metrics
-from lognode.node.rounds import Rounds
-from lognode.node.sync_thread import SyncThread
-from lognode.node.turn_ends import TurnEnds
+from lognode.node.replicas import rounds as rounds_module
+from lognode.node.replicas.rounds import Rounds
+from lognode.node.runtime.sync_thread import SyncThread
+from lognode.node.runtime.turn_ends import TurnEnds
 from lognode.raft.group_log import GroupLog
 from lognode.raft.os_disk import OsDisk
 from lognode.raft.types import GroupId

@@ -11,9 +11,9 @@ import pytest
 from loose_operations import asked
 from storage_node import StorageNode, descriptor
 
-from lognode.client import chunks
-from lognode.client.errors import InvalidArgument, Sealed
 from lognode.client.pages import entries_of
+from lognode.client.protocol import chunks
+from lognode.client.protocol.errors import InvalidArgument, Sealed
 from lognode.client.protocol.reads import (
     COUNT_ENTRIES,
     EXPORT,
@@ -23,11 +23,12 @@ from lognode.client.protocol.reads import (
     RESOLVE,
     SCAN,
 )
-from lognode.client.records import encode_batch
-from lognode.node import reads, rows
-from lognode.node.follow import Follow
-from lognode.node.range_replica import RangeReplica
-from lognode.node.verify_bases import KnownBase, check_bases
+from lognode.client.protocol.records import encode_batch
+from lognode.node.directory import meta_keys
+from lognode.node.replicas.range_replica import RangeReplica
+from lognode.node.serving import reads
+from lognode.node.serving.follow import Follow
+from lognode.node.verify.verify_bases import KnownBase, check_bases
 from lognode.partitions.model import Descriptor, Span
 from lognode.raft.types import GroupId
 from lognode.statemachine.clip import clipped
@@ -268,7 +269,7 @@ def test_S3_segments_of_each_parent_are_merged_and_the_node_begins_again(tmp_pat
         replica = node.host.replica(GroupId(3, 1))
         assert isinstance(replica, RangeReplica)
         assert sorted(await spans(replica)) == expected()
-        row = node.meta.get(rows.replica_key(GroupId(3, 1)))
+        row = node.meta.get(meta_keys.replica_key(GroupId(3, 1)))
         assert row is not None
         base = Base.from_wire(row["base"])
         known = KnownBase("it", Span(b"", None), base)

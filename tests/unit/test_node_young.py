@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from lognode.node import young
-from lognode.node.range_replica import RangeReplica
-from lognode.node.young import YOUNG_MAX, Young
+from lognode.node.lifecycle import young
+from lognode.node.lifecycle.young import YOUNG_MAX, Young
+from lognode.node.replicas.range_replica import RangeReplica
 
 
 def replica() -> RangeReplica:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lognode.client.errors import LognodeError
-from lognode.client.records import decode_batch, encode_batch
+from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.records import decode_batch, encode_batch
 from lognode.statemachine.number_runs import NumberRuns
 from lognode.statemachine.producer_row import Row
 from lognode.statemachine.producers import Producers

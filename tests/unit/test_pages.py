@@ -15,14 +15,13 @@ import msgpack
 import pytest
 from loose_operations import asked
 
-from lognode.client import chunks, frame, limits
 from lognode.client.pages import entries_of
-from lognode.client.protocol import OPERATIONS, frames
+from lognode.client.protocol import OPERATIONS, chunks, frame, frames, limits
 from lognode.client.protocol.reads import FOLLOW
-from lognode.client.records import encode_batch
-from lognode.client.types import Entry, Headers
-from lognode.node import reads
-from lognode.node.follow import Follow
+from lognode.client.protocol.records import encode_batch
+from lognode.client.protocol.types import Entry, Headers
+from lognode.node.serving import reads
+from lognode.node.serving.follow import Follow
 from lognode.statemachine import commands, segment_output
 from lognode.statemachine.merge_process import Task, run
 from lognode.statemachine.range_state import RangeState

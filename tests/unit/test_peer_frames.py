@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from lognode.client import acceptor
-from lognode.client.acceptor import ServerConnection
-from lognode.client.errors import LognodeError
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.request import Request
 from lognode.client.protocol import Operation
+from lognode.client.protocol.errors import LognodeError
 from lognode.client.protocol.peers import RAFT
-from lognode.client.request import Request
-from lognode.client.wire import Hello, Welcome
+from lognode.client.protocol.wire import Hello, Welcome
+from lognode.node.links.peers import PeerLinks
 from lognode.node.metrics import Metrics
-from lognode.node.peers import PeerLinks
 from lognode.raft import messages
 from lognode.raft.messages import Ack, Append
 from lognode.raft.types import GroupId

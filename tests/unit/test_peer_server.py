@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from lognode.client import limits
-from lognode.client.acceptor import ServerConnection
-from lognode.client.errors import LognodeError, Unauthorized, Unavailable
+from lognode.client.accepting.acceptor import ServerConnection
 from lognode.client.fair_turns import OWN_TURNS, STRANGER_TURNS, Turns
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import LognodeError, Unauthorized, Unavailable
 from lognode.client.protocol.peers import RAFT
-from lognode.client.wire import Hello, Role, Welcome
-from lognode.node.peer_server import PeerServer
-from lognode.node.server import Server
+from lognode.client.protocol.wire import Hello, Role, Welcome
+from lognode.node.listeners.peer_server import PeerServer
+from lognode.node.serving.server import Server
 
 NONCE = bytes(32)
 KNOWN = (1, 2, 3)

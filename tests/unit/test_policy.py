@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.partitions import policy
 from lognode.partitions.policy import Policy, altered, of_request
 

@@ -3,14 +3,14 @@
 import asyncio
 from typing import Any
 
-from lognode.client import acceptor
-from lognode.client.acceptor import ServerConnection
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.request import Request
 from lognode.client.connection import dial
-from lognode.client.errors import LognodeError
-from lognode.client.principal import Principal
 from lognode.client.protocol import Operation
-from lognode.client.request import Request
-from lognode.client.wire import Hello, Welcome
+from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.principal import Principal
+from lognode.client.protocol.wire import Hello, Welcome
 
 
 class _Listening:

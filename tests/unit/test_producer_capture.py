@@ -12,8 +12,8 @@ import pytest
 from loop_turns import Turns
 from storage_node import StorageNode, descriptor, one_life
 
-from lognode.client.errors import LognodeError
-from lognode.client.records import decode_batch, encode_batch
+from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.records import decode_batch, encode_batch
 from lognode.statemachine import commands
 from lognode.statemachine.number_runs import NumberRuns
 from lognode.statemachine.producer_row import Elder
@@ -26,7 +26,7 @@ SCATTERED = 118_000
 
 @pytest.fixture
 def _no_garbage_collection() -> Iterator[None]:
-    """A node looks at what is old at moments of its own (`node.garbage`)."""
+    """A node looks at what is old at moments of its own (`node.runtime.garbage`)."""
     gc.collect()
     gc.disable()
     yield

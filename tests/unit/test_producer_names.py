@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
-from lognode.client import limits
-from lognode.client.errors import Unauthorized
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import Unauthorized
 from lognode.partitions import buckets
 from lognode.partitions.grants import granted
 from lognode.partitions.metadata import Metadata

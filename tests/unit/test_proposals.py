@@ -7,8 +7,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from lognode.client import limits
-from lognode.client.errors import InvalidArgument, LognodeError, Unsupported
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import InvalidArgument, LognodeError, Unsupported
 from lognode.partitions import commands, proposals
 from lognode.partitions.generation_commands import REASON_CHARS_MAX
 from lognode.partitions.metadata import Metadata

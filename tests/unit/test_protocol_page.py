@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from protocol_page import Page
 
-from lognode.client import errors
-from lognode.client.protocol import OPERATIONS, Operation, frames, meanings
+from lognode.client.protocol import OPERATIONS, Operation, errors, frames, meanings
 from lognode.client.protocol.fields import Field, fields
 
 ROOT = Path(__file__).parents[2]

@@ -9,16 +9,23 @@ from typing import Any
 
 import pytest
 
-from lognode.client import limits
-from lognode.client.errors import InvalidArgument, LimitExceeded, RemoteProtocolError
-from lognode.client.protocol import OPERATIONS, Operation, Permission, Retry, Sender, by_number
+from lognode.client.protocol import (
+    OPERATIONS,
+    Operation,
+    Permission,
+    Retry,
+    Sender,
+    by_number,
+    limits,
+)
 from lognode.client.protocol.cluster import ALTER_LOG, CREATE_LOG
 from lognode.client.protocol.common import READ
+from lognode.client.protocol.errors import InvalidArgument, LimitExceeded, RemoteProtocolError
 from lognode.client.protocol.frames import KIND_MAX, NAMES, OPERATIONS_FROM
 from lognode.client.protocol.kinds import INTEGER_MAX, Column, Integer, Text
 from lognode.client.protocol.reads import COUNT_ENTRIES, SCAN
 from lognode.client.protocol.record import Optional, Record
-from lognode.node.reads import READS
+from lognode.node.serving.reads import READS
 
 ROOT = Path(__file__).parents[2]
 ALL = sorted(OPERATIONS.values(), key=lambda operation: operation.number)

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
-from lognode.client.errors import InvalidArgument, Overloaded
+from lognode.client.protocol.errors import InvalidArgument, Overloaded
 from lognode.client.protocol.quotas import OF_CLASSES, OF_TENANTS
-from lognode.node.quotas import Quotas
-from lognode.node.usage_trail import UsageTrail
+from lognode.node.audit.usage_trail import UsageTrail
+from lognode.node.quota.quotas import Quotas
 from lognode.partitions.quota import changed
 
 KEY = b"0123456789abcdef"

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from lognode.client.errors import InvalidArgument, LimitExceeded, NotFound
+from lognode.client.protocol.errors import InvalidArgument, LimitExceeded, NotFound
 from lognode.client.protocol.quotas import RATES
-from lognode.node.quotas import APPEND_BYTES, CPU, REQUESTS, Bucket, Quotas
+from lognode.node.quota.quotas import APPEND_BYTES, CPU, REQUESTS, Bucket, Quotas
 from lognode.partitions.quota import changed, existing, tenant_of
 
 

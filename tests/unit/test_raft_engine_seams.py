@@ -16,7 +16,7 @@ from pysyncobj import syncobj
 from pysyncobj.journal import Journal
 from raft_net import MemoryLog
 
-from lognode.client.invariants import InvariantError
+from lognode.client.protocol.invariants import InvariantError
 from lognode.raft import engine as engine_module
 from lognode.raft.engine import LIBRARY_SHA256, MODULE_SEAMS, SEAMS, Engine, Packet
 from lognode.raft.journal import EngineJournal

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from raft_net import MemoryLog, Net
 
-from lognode.client import limits
-from lognode.client.errors import InvalidArgument, LimitExceeded, RemoteProtocolError
-from lognode.client.invariants import InvariantError
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import InvalidArgument, LimitExceeded, RemoteProtocolError
+from lognode.client.protocol.invariants import InvariantError
 from lognode.raft.messages import Ack, Append, BaseProbe, Term, Vote, VoteRequest, decode, encode
 from lognode.raft.types import RaftOptions
 

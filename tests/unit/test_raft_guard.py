@@ -3,7 +3,7 @@
 import pytest
 from raft_net import MemoryLog
 
-from lognode.client import limits
+from lognode.client.protocol import limits
 from lognode.raft import guard
 from lognode.raft.guard import ALL_HOLES
 from lognode.raft.messages import Append, BaseProbe, Reject

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 from raft_net import Net
 
-from lognode.client import limits
-from lognode.client.invariants import InvariantError
+from lognode.client.protocol import limits
+from lognode.client.protocol.invariants import InvariantError
 from lognode.raft.guard import ALL_HOLES, HOLES
 from lognode.raft.messages import Ack, Append, PreVote, Vote, decode, encode
 

@@ -24,10 +24,10 @@ from raft_wal import WalLog
 from stock_library import NO_OP, REGULAR, Outcome, Stock, library_time
 
 from lognode.chaos.sim.disk import SimDisk
-from lognode.client import limits
-from lognode.client.errors import LimitExceeded, RemoteProtocolError
-from lognode.client.frame import Broken, Decoder
-from lognode.client.invariants import InvariantError
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import LimitExceeded, RemoteProtocolError
+from lognode.client.protocol.frame import Broken, Decoder
+from lognode.client.protocol.invariants import InvariantError
 from lognode.raft import guard
 from lognode.raft.messages import Append, Snapshot, decode, encode
 from lognode.raft.types import DiskFailure, GroupId

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 from raft_net import Net
 
-from lognode.client import limits
-from lognode.client.errors import RemoteProtocolError
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import RemoteProtocolError
 from lognode.raft.liveness import Liveness, Ping
 from lognode.raft.messages import (
     Ack,

@@ -12,12 +12,12 @@ from raft_wal import GID as LOGGED
 from raft_wal import open_wal
 
 from lognode.chaos.sim.disk import SimDisk
-from lognode.client import limits
-from lognode.client.errors import InvalidArgument, RemoteProtocolError
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import InvalidArgument, RemoteProtocolError
 from lognode.client.protocol.peers import RAFT
-from lognode.node import peers
+from lognode.node.links import peers
+from lognode.node.links.raft_in import Boot, RaftIn, frame, item
 from lognode.node.metrics import Metrics
-from lognode.node.raft_in import Boot, RaftIn, frame, item
 from lognode.raft import journal
 from lognode.raft.group import Group
 from lognode.raft.types import GroupId, RaftOptions
@@ -154,7 +154,7 @@ def test_what_a_node_sends_at_most_is_taken() -> None:
 
 @pytest.fixture
 def _no_garbage_collection() -> Iterator[None]:
-    """A node looks at what is old at moments of its own (`node.garbage`)."""
+    """A node looks at what is old at moments of its own (`node.runtime.garbage`)."""
     gc.collect()
     gc.disable()
     yield

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from raft_net import MemoryLog
 
-from lognode.client.invariants import InvariantError
+from lognode.client.protocol.invariants import InvariantError
 from lognode.raft.journal import _SLICE_ENTRIES_MAX, EngineJournal
 from lognode.raft.types import LogEntry
 

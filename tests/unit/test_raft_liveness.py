@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.raft.liveness import Liveness, Ping, Wake
 from lognode.raft.types import GroupId, RaftOptions
 

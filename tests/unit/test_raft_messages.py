@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lognode.client import limits
-from lognode.client.errors import InvalidArgument, RemoteProtocolError
-from lognode.client.protocol import raft_messages
+from lognode.client.protocol import limits, raft_messages
+from lognode.client.protocol.errors import InvalidArgument, RemoteProtocolError
 from lognode.client.protocol.kinds import Kind
 from lognode.raft.journal import _SLICE_ENTRIES_MAX
 from lognode.raft.messages import KINDS, Append, Body, decode, encode

@@ -2,7 +2,7 @@
 
 from raft_net import Net
 
-from lognode.client import limits
+from lognode.client.protocol import limits
 from lognode.raft.messages import Append, decode
 
 

@@ -6,8 +6,8 @@ import random
 import pytest
 from raft_net import Net
 
-from lognode.client import limits
-from lognode.client.errors import RemoteProtocolError
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import RemoteProtocolError
 from lognode.raft.read_rounds import ReadRounds
 from lognode.raft.readindex import ReadIndex, ReadQuestion
 from lognode.raft.types import GroupId, Message, NotLeaderError

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lognode.client import limits
-from lognode.client.errors import CorruptData
-from lognode.client.invariants import InvariantError
-from lognode.client.records import encode_batch
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import CorruptData
+from lognode.client.protocol.invariants import InvariantError
+from lognode.client.protocol.records import encode_batch
 from lognode.statemachine import commands
 from lognode.statemachine.admission import admit
 from lognode.statemachine.builder import Builder

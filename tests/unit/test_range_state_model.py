@@ -22,9 +22,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lognode.client import limits
-from lognode.client.records import encode_batch
-from lognode.client.types import Entry
+from lognode.client.protocol import limits
+from lognode.client.protocol.records import encode_batch
+from lognode.client.protocol.types import Entry
 from lognode.statemachine import commands
 from lognode.statemachine.band_reads import Position
 from lognode.statemachine.clip import clipped

@@ -1,6 +1,6 @@
 """What a read waits for before it is answered."""
 
-from lognode.node.read_wait import BARRIER, wait_before
+from lognode.node.serving.read_wait import BARRIER, wait_before
 
 
 def test_S7_a_linearizable_read_waits_for_a_leader_whatever_is_applied() -> None:

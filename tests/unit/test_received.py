@@ -11,8 +11,8 @@ import pytest
 from metadata_log import Controller
 from sent_metadata import Image, head, received, received_change, rows, sent, set_head
 
-from lognode.client import limits
-from lognode.client.errors import Conflict, CorruptData, LognodeError, RemoteProtocolError
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import Conflict, CorruptData, LognodeError, RemoteProtocolError
 from lognode.partitions import buckets
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Descriptor

@@ -7,8 +7,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from lognode.client.errors import CorruptData
-from lognode.client.records import encode_batch
+from lognode.client.protocol.errors import CorruptData
+from lognode.client.protocol.records import encode_batch
 from lognode.statemachine import commands
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.received_base import received

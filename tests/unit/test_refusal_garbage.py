@@ -18,15 +18,14 @@ from loose_operations import loosened
 from strangers import hello
 
 import lognode
-from lognode.client import limits
-from lognode.client.address import split_address
 from lognode.client.connection import Connection
-from lognode.client.errors import LognodeError, RemoteProtocolError, bare
-from lognode.client.frame import Decoder, Frame, encode
-from lognode.client.protocol import frames
+from lognode.client.protocol import frames, limits
+from lognode.client.protocol.address import split_address
 from lognode.client.protocol.appends import APPEND
+from lognode.client.protocol.errors import LognodeError, RemoteProtocolError, bare
+from lognode.client.protocol.frame import Decoder, Frame, encode
 from lognode.client.protocol.peers import RAFT
-from lognode.client.records import encode_batch, open_batch
+from lognode.client.protocol.records import encode_batch, open_batch
 
 TIMES = 20
 TRACEBACKS = TIMES // 2

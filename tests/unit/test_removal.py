@@ -8,11 +8,11 @@ import msgpack
 import pytest
 from band_walk import walk
 
-from lognode.client import limits
-from lognode.client.errors import NotFound
-from lognode.client.records import encode_batch
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import NotFound
+from lognode.client.protocol.records import encode_batch
 from lognode.statemachine import commands
-from lognode.statemachine.marks import Marks
+from lognode.statemachine.floors import Marks
 from lognode.statemachine.page import Page
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.removal import Removal

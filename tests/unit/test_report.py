@@ -12,7 +12,7 @@ from made_up_run import LOST_KEY, Shape, make
 from lognode.chaos.history import Event, History
 from lognode.chaos.report import faults, gaps, keyplot, rate, run, thin, timeline, unseen, write
 from lognode.chaos.report.kit import LEFT, Linear, Log, Time
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol.errors import InvalidArgument
 
 MS, SECOND = 1_000_000, 1_000_000_000
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from lognode.node.clocks import Clocks
-from lognode.node.retention import Holding, Piece, Proposal, decide
+from lognode.node.replicas.clocks import Clocks
+from lognode.node.upkeep.retention import Holding, Piece, Proposal, decide
 from lognode.partitions.policy import Policy
 from lognode.statemachine import commands
 from lognode.statemachine.commands import COMPACT, SNAPSHOT
-from lognode.statemachine.marks import Compaction
+from lognode.statemachine.floors import Compaction
 
 NOW = 1_000_000
 SEGMENTS = (Piece(10, 100, 500_000), Piece(20, 100, 600_000), Piece(30, 100, 700_000))

@@ -9,9 +9,7 @@ import pytest
 from metadata_log import Controller
 
 from lognode.client import tokens
-from lognode.client.access import Allowed
-from lognode.client.errors import GenerationMismatch, RangeNotFound, Unauthorized, Unavailable
-from lognode.client.key_spans import KeySpans
+from lognode.client.accepting.access import Allowed
 from lognode.client.protocol import OPERATIONS, Operation, Permission, Sender, Subject
 from lognode.client.protocol.appends import (
     APPEND,
@@ -36,11 +34,18 @@ from lognode.client.protocol.cluster import (
     TOKEN_CREATE,
     TOKEN_LIST,
 )
+from lognode.client.protocol.errors import (
+    GenerationMismatch,
+    RangeNotFound,
+    Unauthorized,
+    Unavailable,
+)
+from lognode.client.protocol.key_spans import KeySpans
 from lognode.client.protocol.reads import EXPORT, FOLLOW, KEYS, LATEST, READ_SPAN, RESOLVE, SCAN
-from lognode.client.scopes import VERBS, Scope, scopes_of
-from lognode.node.metadata_service import MetadataService
-from lognode.node.rights import Rights
-from lognode.node.visible import Visible, visible
+from lognode.client.protocol.scopes import VERBS, Scope, scopes_of
+from lognode.node.access.rights import Rights
+from lognode.node.access.visible import Visible, visible
+from lognode.node.serving.metadata_service import MetadataService
 from lognode.partitions.grants import grant
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.tokens import TokenRecord

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from lognode.client.errors import InvalidArgument
-from lognode.client.key_spans import KeySpans, prefix_span
-from lognode.client.limits import key_bytes_max, log_name_bytes_max, token_scopes_max
-from lognode.client.scopes import VERBS, Scope, common_tenant, parse_scope, scopes_of
+from lognode.client.protocol.errors import InvalidArgument
+from lognode.client.protocol.key_spans import KeySpans, prefix_span
+from lognode.client.protocol.limits import key_bytes_max, log_name_bytes_max, token_scopes_max
+from lognode.client.protocol.scopes import VERBS, Scope, common_tenant, parse_scope, scopes_of
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from lognode.client.errors import CorruptData
-from lognode.client.records import encode_batch
+from lognode.client.protocol.errors import CorruptData
+from lognode.client.protocol.records import encode_batch
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.merge import merge
 from lognode.statemachine.segment_block import PLAIN, RAW, WITH_DICTIONARY, Block

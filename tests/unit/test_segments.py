@@ -10,10 +10,10 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from lognode.client import limits
-from lognode.client.errors import CorruptData, Overloaded
-from lognode.client.records import encode_batch
-from lognode.node.disk_room import file_bytes
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import CorruptData, Overloaded
+from lognode.client.protocol.records import encode_batch
+from lognode.node.directory.disk_room import file_bytes
 from lognode.statemachine import bloom, commands, segment_reader
 from lognode.statemachine.block_cache import BlockCache, Cached
 from lognode.statemachine.meta import LmdbMeta, MemoryMeta
@@ -167,7 +167,7 @@ def test_a_read_that_needs_too_many_segments_at_once_is_refused(tmp_path: Path) 
 WITHOUT_DESCRIPTORS = """
 import os, resource, sys
 from pathlib import Path
-from lognode.client.errors import Overloaded
+from lognode.client.protocol.errors import Overloaded
 from lognode.statemachine.segments import SegmentStore
 
 store, name = SegmentStore(Path(sys.argv[1])), sys.argv[2]

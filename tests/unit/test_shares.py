@@ -4,17 +4,17 @@ import random
 
 import pytest
 
-from lognode.client.errors import CorruptData
-from lognode.client.records import encode_batch
-from lognode.node.retention import holdings
+from lognode.client.protocol.errors import CorruptData
+from lognode.client.protocol.records import encode_batch
+from lognode.node.upkeep.retention import holdings
 from lognode.statemachine import commands
 from lognode.statemachine.clip import clipped
 from lognode.statemachine.range_state import RangeState
 from lognode.statemachine.segment_reader import Segment
 from lognode.statemachine.segment_writer import build
 from lognode.statemachine.segments import SegmentStore
-from lognode.statemachine.shares import Share, Shares
-from lognode.statemachine.turns import NotPrepared, Turns
+from lognode.statemachine.shared_files import Share, Shares
+from lognode.statemachine.turn_limits import NotPrepared, Turns
 
 SEGMENTS, KEYS = 3, 4_000
 SMALL, LARGE = 20, 2_000
@@ -97,7 +97,7 @@ def test_x8_narrow_spans_count_their_entries_exactly(
 def test_a_large_file_is_looked_at_in_steps_once_and_forgotten_with_its_manifest(
     parent: RangeState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lognode.statemachine.shares._BLOCKS_A_STEP", 20)
+    monkeypatch.setattr("lognode.statemachine.shared_files._BLOCKS_A_STEP", 20)
     state = child(parent, b"01000", None)
     blocks = parent.store.segment(parent.manifest[0].content_id).footer.blocks
     assert blocks > 100

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pure_nodes import cluster, do
 
-from lognode.client import limits
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.client.protocol.peers import HEARTBEAT
 from lognode.partitions import commands, shrinking
 from lognode.partitions.change import next_steps, timers

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from storage_node import StorageNode, descriptor, numbered_batch, one_life
 
-from lognode.node import rows
-from lognode.node.range_replica import RangeReplica
+from lognode.node.directory import meta_keys
+from lognode.node.replicas.range_replica import RangeReplica
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
 from lognode.statemachine.segments import SegmentStore
-from lognode.statemachine.turns import NotPrepared, Turns
+from lognode.statemachine.turn_limits import NotPrepared, Turns
 
 G1 = GroupId(1, 1)
 
@@ -85,11 +85,11 @@ def test_S12_x28_a_damaged_file_is_not_taken_for_sound_whatever_a_row_says(tmp_p
         assert made[0] in node.host.sound, "hashed by the start"
         await node.host.retire([G1])
         assert not node.store.content_ids
-        assert not node.meta.items(rows.SOUND)
+        assert not node.meta.items(meta_keys.SOUND)
         await node.host.sound.add(["gone"])
 
     async def later(node: StorageNode) -> None:
-        assert not node.meta.items(rows.SOUND), "what is not here has no row"
+        assert not node.meta.items(meta_keys.SOUND), "what is not here has no row"
 
     one_life(tmp_path, begin)
     one_life(tmp_path, end)
@@ -119,7 +119,7 @@ def test_garbage_is_collected_without_decoding_rows_of_what_runs(
         monkeypatch.setattr(node.meta, "get", noted(get))
         monkeypatch.setattr(node.meta, "items", noted(items))
         await node.host.collect_garbage()
-        assert looked == [rows.PREPARED]
+        assert looked == [meta_keys.PREPARED]
         assert sorted(node.store.content_ids) == sorted(kept)
         # A replica that does not run, but may again, keeps its files.
         replica = node.host.replica(G1)
@@ -128,7 +128,7 @@ def test_garbage_is_collected_without_decoding_rows_of_what_runs(
         del node.host.groups[G1]
         await node.host.collect_garbage()
         assert sorted(node.store.content_ids) == sorted(kept)
-        assert looked[1:] == [rows.replica_key(G1), rows.PREPARED]
+        assert looked[1:] == [meta_keys.replica_key(G1), meta_keys.PREPARED]
 
     one_life(tmp_path, test)
 

@@ -10,14 +10,14 @@ import pytest
 from fake_cluster import FakeCluster, Stored, fake_cluster
 from lineages import Lineages
 
-from lognode.client.address import parse
 from lognode.client.cluster import Cluster
-from lognode.client.errors import NotFound, RemoteProtocolError
 from lognode.client.protocol import Operation
+from lognode.client.protocol.address import parse
+from lognode.client.protocol.errors import NotFound, RemoteProtocolError
 from lognode.client.protocol.reads import EXPORT
 from lognode.client.routing import Range
 from lognode.client.span_pages import Span, SpanPage, span_pages
-from lognode.node import fields
+from lognode.node.runtime import fields
 from lognode.statemachine.range_state import RangeState
 
 Read = list[SpanPage]

@@ -18,7 +18,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from lognode.client.errors import InvalidArgument, RemoteProtocolError, Unsupported
+from lognode.client.protocol.errors import InvalidArgument, RemoteProtocolError, Unsupported
+from lognode.client.protocol.types import Entry
 from lognode.client.span_pages import SpanPage
 from lognode.client.spark import arrow
 from lognode.client.spark.arrow import LatestRows, Rows, records
@@ -29,8 +30,7 @@ from lognode.client.spark.schema import (
     check_source_schema,
     source_schema,
 )
-from lognode.client.types import Entry
-from lognode.statemachine.portion import Portion
+from lognode.statemachine.block_slices import Portion
 
 EVERY = (*COLUMNS, "headers", "rangeStart")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lognode.client.errors import Unsupported
+from lognode.client.protocol.errors import Unsupported
 from lognode.client.spark.java import check_java
 
 

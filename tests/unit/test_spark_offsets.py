@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.client.spark import offsets
 from lognode.client.spark.offsets import Area, admitted, advanced, areas, lost, tasks
 from lognode.client.spark.planning import Position

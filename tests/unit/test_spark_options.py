@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.client.spark.options import COLUMNS, ReadOptions, read_options, write_options
 from lognode.client.vector import Part, Vector
 

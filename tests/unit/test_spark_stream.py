@@ -12,7 +12,9 @@ from fake_thread import fake_cluster_thread
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from lognode.client.errors import (
+from lognode.client.accepting.request import Request
+from lognode.client.protocol.cluster import PRODUCER_OPEN
+from lognode.client.protocol.errors import (
     Fenced,
     InvalidArgument,
     LognodeError,
@@ -21,9 +23,7 @@ from lognode.client.errors import (
     RemoteProtocolError,
     Unavailable,
 )
-from lognode.client.protocol.cluster import PRODUCER_OPEN
 from lognode.client.protocol.reads import EXPORT, LAYOUT
-from lognode.client.request import Request
 from lognode.client.span_pages import Span
 from lognode.client.spark import sink
 from lognode.client.spark.options import WriteOptions

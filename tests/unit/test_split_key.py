@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lognode.client import limits
-from lognode.client.records import encode_batch
+from lognode.client.protocol import limits
+from lognode.client.protocol.records import encode_batch
 from lognode.statemachine import commands, split_key
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.clip import clipped
@@ -16,7 +16,7 @@ from lognode.statemachine.range_state import RangeState
 from lognode.statemachine.segment_writer import build
 from lognode.statemachine.segments import SegmentStore
 from lognode.statemachine.split_key import SplitKey
-from lognode.statemachine.turns import NotPrepared, TurnOver, Turns
+from lognode.statemachine.turn_limits import NotPrepared, TurnOver, Turns
 
 Rows = list[tuple[bytes, int]]
 """Keys, and the bytes of the values."""

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pure_nodes import PHASES, VICTIMS, Nodes, carry_out, cluster, do, end_of
 
-from lognode.client import limits
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.client.protocol.peers import HEARTBEAT
 from lognode.partitions import commands
 from lognode.partitions.change import next_steps

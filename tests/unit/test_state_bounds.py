@@ -10,8 +10,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from lognode.client import limits
-from lognode.client.records import decode_batch, encode_batch
+from lognode.client.protocol import limits
+from lognode.client.protocol.records import decode_batch, encode_batch
 from lognode.statemachine import builder as builder_module
 from lognode.statemachine import commands
 from lognode.statemachine.builder import Builder

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lognode.statemachine.steps import Steps
+from lognode.statemachine.span_map import Steps
 
 KEYS = [b"", *(bytes([n]) for n in range(8)), b"\x08"]
 BOUND = st.integers(0, 8)

@@ -21,9 +21,9 @@ import lmdb
 import pytest
 from raft_wal import sync
 
-from lognode.client.errors import CorruptData, Unavailable
-from lognode.client.invariants import DiskFailure
-from lognode.client.records import encode_batch
+from lognode.client.protocol.errors import CorruptData, Unavailable
+from lognode.client.protocol.invariants import DiskFailure
+from lognode.client.protocol.records import encode_batch
 from lognode.raft.os_disk import OsDisk
 from lognode.raft.types import GroupId
 from lognode.raft.wal import Wal

@@ -14,11 +14,11 @@ import pytest
 from storage_failpoints import follower_command, peer_base
 from storage_node import META_BYTES, StorageNode, descriptor, numbered_batch
 
-from lognode.client import limits
-from lognode.client.errors import Overloaded, Unavailable
-from lognode.client.invariants import DiskFailure
-from lognode.client.records import encode_batch
-from lognode.node.range_replica import RangeReplica
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import Overloaded, Unavailable
+from lognode.client.protocol.invariants import DiskFailure
+from lognode.client.protocol.records import encode_batch
+from lognode.node.replicas.range_replica import RangeReplica
 from lognode.raft.types import GroupId
 from lognode.statemachine import commands
 from lognode.statemachine.builder import Builder

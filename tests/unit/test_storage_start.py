@@ -8,9 +8,9 @@ import pytest
 from storage_failpoints import follower_command, peer_base
 from storage_node import StorageNode, descriptor, numbered_batch, one_life
 
-from lognode.client import limits
-from lognode.client.errors import Overloaded
-from lognode.node import rows
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import Overloaded
+from lognode.node.directory import meta_keys
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
 
@@ -138,7 +138,7 @@ def test_x2_10_a_base_in_meta_is_rolled_forward_into_the_log(tmp_path: Path) -> 
                 replica.raft_log.append(index, 1, follower_command(index))
             await node.rounds.durable()
             base = peer_base(node.store, node.directory.tmp / "peer", term)
-            row = {**rows.replica_row(follower, base), "installed": True}
+            row = {**meta_keys.replica_row(follower, base), "installed": True}
             node.meta.commit({"replica/000000000001/00000001": row})
 
         async def test(node: StorageNode, term: int = term, kept: int = kept) -> None:
@@ -163,7 +163,9 @@ def test_S2_x15_a_log_that_has_lost_its_end_is_damage_not_a_reset(tmp_path: Path
         replica = node.host.replica(G1)
         assert replica is not None
         base = replace(Base(), applied_index=8, applied_term=1)
-        node.meta.commit({rows.replica_key(G1): rows.replica_row(replica.descriptor, base)})
+        node.meta.commit(
+            {meta_keys.replica_key(G1): meta_keys.replica_row(replica.descriptor, base)}
+        )
 
     one_life(tmp_path, forget)
 
@@ -186,7 +188,9 @@ def test_S2_x2_a_log_with_another_entry_where_meta_applied_one_is_damage_not_a_r
         replica = node.host.replica(G1)
         assert replica is not None
         base = replace(Base(), applied_index=6, applied_term=2)
-        node.meta.commit({rows.replica_key(G1): rows.replica_row(replica.descriptor, base)})
+        node.meta.commit(
+            {meta_keys.replica_key(G1): meta_keys.replica_row(replica.descriptor, base)}
+        )
 
     one_life(tmp_path, forget)
 

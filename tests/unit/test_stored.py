@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import Overloaded
-from lognode.node.quotas import Quotas
-from lognode.node.stored import Stored
+from lognode.client.protocol.errors import Overloaded
+from lognode.node.load.stored import Stored
+from lognode.node.quota.quotas import Quotas
 from lognode.partitions.facts import Facts
 from lognode.partitions.model import LogRecord
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from lognode.client import acceptor, connection
-from lognode.client.acceptor import ServerConnection
-from lognode.client.errors import LognodeError, Unauthorized
-from lognode.client.principal import anonymous
-from lognode.node.access import OpenAccess
+from lognode.client import connection
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.protocol.errors import LognodeError, Unauthorized
+from lognode.client.protocol.principal import anonymous
+from lognode.node.access.access import OpenAccess
 from lognode.node.config import Config
+from lognode.node.joining.strangers import Strangers
 from lognode.node.metrics import Metrics
-from lognode.node.server import Server
-from lognode.node.strangers import Strangers
+from lognode.node.serving.server import Server
 from lognode.partitions.metadata import Metadata
 
 SECRET = b"the secret of both clusters"

@@ -5,11 +5,11 @@ import logging
 
 import pytest
 
-from lognode.client.errors import Unavailable
-from lognode.client.invariants import DiskFailure, InvariantError
-from lognode.node import supervision
+from lognode.client.protocol.errors import Unavailable
+from lognode.client.protocol.invariants import DiskFailure, InvariantError
 from lognode.node.metrics import Metrics
-from lognode.node.supervision import supervised
+from lognode.node.runtime import supervision
+from lognode.node.runtime.supervision import supervised
 
 
 @pytest.fixture(autouse=True)

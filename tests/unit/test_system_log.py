@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import Unavailable
-from lognode.node import system_log
-from lognode.node.system_log import WAITING_MAX, SystemLog
+from lognode.client.protocol.errors import Unavailable
+from lognode.node.audit import system_log
+from lognode.node.audit.system_log import WAITING_MAX, SystemLog
 
 
 class Log:

@@ -18,10 +18,6 @@ MAY_IMPORT = {
     "chaos": {"chaos", "client"},
     "chaos/sim": {*FOLDERS},
 }
-PROTOCOL_ONLY = {"client.chunks", "client.errors", "client.limits", "client.records",
-                 "client.types", "client.invariants", "client.packed",
-                 "client.protocol"}  # fmt: skip
-"""What raft/ and statemachine/ may use of client/: the protocol, not the SDK."""
 SANS_IO = ("raft", "statemachine", "partitions")
 SANS_IO_FORBIDDEN = {"asyncio", "socket", "time", "random", "threading", "datetime"}
 SANS_IO_EXCEPTIONS = {
@@ -38,6 +34,14 @@ CALLED_FROM_OUTSIDE = {
     "raft/engine.py:_SyncObj__doApplyCommand": "replaces a method of the library",
     "raft/engine.py:_SyncObj__parseChangeClusterRequest": "replaces a method of the library",
 }
+
+
+ROOMS = (
+    "local", "verify", "joining", "listeners", "serving", "web", "links", "control", "upkeep",
+    "lifecycle", "access", "audit", "load", "replicas", "quota", "metadata", "certificates",
+    "directory", "runtime",
+)  # fmt: skip
+"""Of node/: each uses only those that follow it, and `config` and `metrics`."""
 
 
 def modules() -> list[Path]:
@@ -102,11 +106,39 @@ def test_imports_point_one_way(path: Path) -> None:
         if top in FOLDERS:
             assert top in MAY_IMPORT[rule], f"{name} imports {module}"
             if folder in ("raft", "statemachine") and top == "client":
-                assert ".".join(module.split(".")[:2]) in PROTOCOL_ONLY, f"{name}: {module}"
+                # The protocol, not the SDK.
+                assert module.startswith("client.protocol"), f"{name} imports {module}"
         if folder in SANS_IO and name not in SANS_IO_EXCEPTIONS:
             allowed_for_types = top == "random" and "rng: random.Random" in path.read_text()
             assert top not in SANS_IO_FORBIDDEN or allowed_for_types, f"{name} imports {module}"
         assert top not in ("pickle", "marshal", "shelve"), f"{name} imports {module}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_of_the_node_uses_only_rooms_below_it(room: str) -> None:
+    allowed = {room, *ROOMS[ROOMS.index(room) + 1 :], "config", "metrics"}
+    for path in sorted((ROOT / "node" / room).glob("*.py")):
+        for module in imports(path, ast.parse(path.read_text("utf-8"))):
+            if module.startswith("node."):
+                assert module.split(".")[1] in allowed, f"{name_of(path)} imports {module}"
+
+
+def test_every_file_of_the_node_is_in_a_room_and_in_its_map() -> None:
+    top = {path.name for path in (ROOT / "node").iterdir() if path.suffix == ".py"}
+    assert top == {"__init__.py", "main.py", "config.py", "daemon.py", "metrics.py"}
+    assert {path.parent.name for path in (ROOT / "node").glob("*/*.py")} == set(ROOMS)
+    for room in ROOMS:
+        told = ast.get_docstring(ast.parse((ROOT / "node" / room / "__init__.py").read_text()))
+        files = {path.stem for path in (ROOT / "node" / room).glob("*.py")} - {"__init__"}
+        missing = {name for name in files if not re.search(rf"\b{name}\b", told or "")}
+        assert not missing, f"{room}: {missing}"
+
+
+def test_the_protocol_uses_nothing_else_of_lognode() -> None:
+    for path in sorted((ROOT / "client" / "protocol").glob("*.py")):
+        for module in imports(path, ast.parse(path.read_text("utf-8"))):
+            if module.split(".")[0] in FOLDERS:
+                assert module.startswith("client.protocol."), f"{name_of(path)} imports {module}"
 
 
 def test_only_the_engine_imports_the_library() -> None:

@@ -14,25 +14,26 @@ import pytest
 from loose_operations import LOOSE, ONE_WAY, by_number
 from pki import Pki, pki
 
-from lognode.client import acceptor, connection, frame, limits, tls, wire
-from lognode.client.acceptor import ServerConnection
-from lognode.client.certificate import Certificate
-from lognode.client.errors import (
+from lognode.client import connection
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.listener import Listener
+from lognode.client.accepting.request import Request
+from lognode.client.accepting.seats import Bounds
+from lognode.client.fair_turns import Step
+from lognode.client.protocol import Operation, frame, frames, limits, tls, wire
+from lognode.client.protocol.certificate import Certificate
+from lognode.client.protocol.errors import (
     InvalidArgument,
     LognodeError,
     RemoteProtocolError,
     Unauthorized,
     Unavailable,
 )
-from lognode.client.fair_turns import Step
-from lognode.client.listener import Listener
-from lognode.client.protocol import Operation, frames
-from lognode.client.request import Request
-from lognode.client.seats import Bounds
-from lognode.client.tls import Channel, ClientTls, Tls
+from lognode.client.protocol.tls import Channel, ClientTls, Tls
+from lognode.client.protocol.wire import Hello, Welcome
 from lognode.client.transport import FrameTransport
-from lognode.client.wire import Hello, Welcome
-from lognode.node.ca import Issued
+from lognode.node.certificates.ca import Issued
 
 
 class Server:

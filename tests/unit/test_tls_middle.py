@@ -12,18 +12,19 @@ from loose_operations import LOOSE
 from middle import Flips, Middle
 from pki import HOSTS, Pki, pki
 
-from lognode.client import acceptor, connection
-from lognode.client.acceptor import ServerConnection
+from lognode.client import connection
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.request import Request
 from lognode.client.connection import Connection
-from lognode.client.errors import LognodeError, Unauthorized
 from lognode.client.protocol import Operation
-from lognode.client.request import Request
-from lognode.client.tls import ClientTls, DialTls
-from lognode.client.wire import Hello, Welcome
-from lognode.node.ca import Issued
-from lognode.node.data_directory import Identity
+from lognode.client.protocol.errors import LognodeError, Unauthorized
+from lognode.client.protocol.tls import ClientTls, DialTls
+from lognode.client.protocol.wire import Hello, Welcome
+from lognode.node.certificates.ca import Issued
+from lognode.node.certificates.tls import NodeTls
+from lognode.node.directory.data_directory import Identity
 from lognode.node.metrics import Metrics
-from lognode.node.tls import NodeTls
 from lognode.partitions.model import NodeRecord
 
 CLUSTER = "0123456789abcdef" * 2

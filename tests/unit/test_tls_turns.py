@@ -15,18 +15,19 @@ from loop_turns import Turns
 from loose_operations import LOOSE, ONE_WAY, by_number
 from pki import Pki, pki
 
-from lognode.client import acceptor, connection, limits, tls
-from lognode.client.acceptor import ServerConnection
-from lognode.client.certificate import Certificate
-from lognode.client.errors import LognodeError
+from lognode.client import connection
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.handshake_turns import Pace
+from lognode.client.accepting.listener import Listener
+from lognode.client.accepting.meter import NodeBudgets
+from lognode.client.accepting.request import Request
 from lognode.client.fair_turns import Step
-from lognode.client.handshake_turns import Pace
-from lognode.client.listener import Listener
-from lognode.client.meter import NodeBudgets
-from lognode.client.protocol import Operation
-from lognode.client.request import Request
-from lognode.client.tls import Channel, ClientTls
-from lognode.client.wire import Hello, Welcome
+from lognode.client.protocol import Operation, limits, tls
+from lognode.client.protocol.certificate import Certificate
+from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.tls import Channel, ClientTls
+from lognode.client.protocol.wire import Hello, Welcome
 
 HOLD_S = 0.03
 """Processor time between two turns of the loop; a few milliseconds on an idle machine."""
@@ -134,7 +135,7 @@ def trust(tmp_path: Path) -> Pki:
 
 @pytest.fixture(autouse=True)
 def _no_garbage_collection() -> Iterator[None]:
-    """A node looks at what is old at moments of its own (`node.garbage`)."""
+    """A node looks at what is old at moments of its own (`node.runtime.garbage`)."""
     gc.collect()
     gc.disable()
     yield

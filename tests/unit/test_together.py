@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from lognode.node.together import Together
+from lognode.node.runtime.together import Together
 
 
 def test_who_asks_at_a_time_shares_a_question_that_is_asked_after_all_of_them() -> None:

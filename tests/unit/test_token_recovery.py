@@ -12,10 +12,11 @@ import pytest
 from metadata_log import Controller
 
 from lognode.client import tokens
-from lognode.client.errors import InvalidArgument, LognodeError
-from lognode.client.private_files import write_private
-from lognode.node import main, token_recovery
-from lognode.node.data_directory import RECOVERY, DataDirectory, DirectoryInUse
+from lognode.client.protocol.errors import InvalidArgument, LognodeError
+from lognode.client.protocol.private_files import write_private
+from lognode.node import main
+from lognode.node.access import token_recovery
+from lognode.node.directory.data_directory import RECOVERY, DataDirectory, DirectoryInUse
 from lognode.partitions import commands, proposals
 
 NOW_MS = 1_700_000_000_000

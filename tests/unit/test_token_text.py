@@ -10,12 +10,12 @@ import pytest
 import lognode
 from lognode.client import connection, tokens
 from lognode.client.connection import _check_may_tell, dial
-from lognode.client.errors import InvalidArgument, RemoteProtocolError
 from lognode.client.loopback import is_loopback
-from lognode.client.private_files import write_private
+from lognode.client.protocol.errors import InvalidArgument, RemoteProtocolError
 from lognode.client.protocol.frames import token_chars_max
+from lognode.client.protocol.private_files import write_private
+from lognode.client.protocol.wire import Hello
 from lognode.client.transport import FrameTransport
-from lognode.client.wire import Hello
 
 NONCE = bytes(32)
 

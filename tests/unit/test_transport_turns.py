@@ -11,14 +11,15 @@ import pytest
 from loop_turns import Turns
 from loose_operations import LOOSE, ONE_WAY, by_number
 
-from lognode.client import acceptor, connection, frame, limits, wire
-from lognode.client.acceptor import ServerConnection
+from lognode.client import connection
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.acceptor import ServerConnection
+from lognode.client.accepting.listener import Listener
+from lognode.client.accepting.request import Request
 from lognode.client.connection import _Answer
-from lognode.client.errors import LocalProtocolError, LognodeError
-from lognode.client.listener import Listener
-from lognode.client.protocol import Operation, frames
-from lognode.client.request import Request
-from lognode.client.wire import Hello, Welcome
+from lognode.client.protocol import Operation, frame, frames, limits, wire
+from lognode.client.protocol.errors import LocalProtocolError, LognodeError
+from lognode.client.protocol.wire import Hello, Welcome
 
 HOLD_S = 0.03
 """Processor time between two turns of the loop; about 3 ms on an idle machine."""
@@ -26,7 +27,7 @@ HOLD_S = 0.03
 
 @pytest.fixture(autouse=True)
 def _no_garbage_collection() -> Iterator[None]:
-    """A node looks at what is old at moments of its own (`node.garbage`)."""
+    """A node looks at what is old at moments of its own (`node.runtime.garbage`)."""
     gc.collect()
     gc.disable()
     yield

@@ -9,11 +9,11 @@ import pytest
 from loose_operations import asked
 from storage_node import StorageNode, descriptor, numbered_batch, one_life
 
-from lognode.client.errors import NotLeader
 from lognode.client.protocol.appends import APPEND, DELETE_KEYS, TRIM
-from lognode.node.data_service import DataService
+from lognode.client.protocol.errors import NotLeader
 from lognode.node.metrics import Metrics
-from lognode.node.range_replica import RangeReplica
+from lognode.node.replicas.range_replica import RangeReplica
+from lognode.node.serving.data_service import DataService
 from lognode.statemachine.range_state import Base
 
 Test = Callable[["Range"], Awaitable[None]]

@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from lognode.node import turn_time
-from lognode.node.turn_time import LONG_S, TimedLoop
+from lognode.node.runtime import turn_time
+from lognode.node.runtime.turn_time import LONG_S, TimedLoop
 
 
 def busy(seconds: float) -> None:

@@ -12,23 +12,29 @@ import pytest
 from loose_operations import asked
 from storage_node import StorageNode, descriptor, numbered_batch
 
-from lognode.client.errors import CorruptData, NotLeader, SequenceMismatch, Unavailable, from_wire
 from lognode.client.protocol import OPERATIONS
+from lognode.client.protocol.errors import (
+    CorruptData,
+    NotLeader,
+    SequenceMismatch,
+    Unavailable,
+    from_wire,
+)
 from lognode.client.protocol.reads import FOLLOW, SCAN
-from lognode.client.records import encode_batch
-from lognode.node import reads
-from lognode.node.follow import Follow
-from lognode.node.prepare import prepare
-from lognode.node.range_replica import RangeReplica
-from lognode.node.turns import in_turns
-from lognode.statemachine import commands, segment_pages, segments, seq_chains, turns
+from lognode.client.protocol.records import encode_batch
+from lognode.node.replicas.prepare import prepare
+from lognode.node.replicas.range_replica import RangeReplica
+from lognode.node.replicas.read_turns import in_turns
+from lognode.node.serving import reads
+from lognode.node.serving.follow import Follow
+from lognode.statemachine import commands, segment_pages, segments, seq_chains, turn_limits
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.merge_process import Task, run
 from lognode.statemachine.range_state import Ahead, Base, RangeState
 from lognode.statemachine.segment_writer import build
 from lognode.statemachine.segments import SegmentStore
-from lognode.statemachine.turns import ENTRIES_A_TURN, NotPrepared, TurnOver, Turns
+from lognode.statemachine.turn_limits import ENTRIES_A_TURN, NotPrepared, TurnOver, Turns
 from lognode.statemachine.visibility import Rules
 
 PARTS_A_TURN = 17
@@ -398,7 +404,7 @@ def test_S7_a_read_comes_to_its_end_though_every_cache_is_empty_in_every_turn(
     made = Range(tmp_path, cache_bytes=1)
     made.store.columns = ColumnCache(1)
     monkeypatch.setattr(seq_chains, "_CHAINED_MAX", 1)
-    monkeypatch.setattr(turns, "_BYTES_A_TURN", 300_000)
+    monkeypatch.setattr(turn_limits, "_BYTES_A_TURN", 300_000)
     for _ in range(2):
         for _ in range(4):
             made.append([b"hot", b"warm", *KEYS[:300]] * 20)

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lineages import KEYS, Lineages
 
-from lognode.client import limits
-from lognode.client.errors import CorruptData, LognodeError, OutOfOrder
-from lognode.client.invariants import InvariantError
-from lognode.client.records import Batch, decode_batch, encode_batch
-from lognode.node.retention import decide, holdings, trimmed
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import CorruptData, LognodeError, OutOfOrder
+from lognode.client.protocol.invariants import InvariantError
+from lognode.client.protocol.records import Batch, decode_batch, encode_batch
+from lognode.node.upkeep.retention import decide, holdings, trimmed
 from lognode.partitions.policy import Policy
 from lognode.statemachine import commands
 from lognode.statemachine.merge_plan import is_oldest, plan

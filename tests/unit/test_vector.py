@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.client.vector import Part, Vector
 
 WHOLE = Vector(

@@ -20,9 +20,10 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from storage_node import StorageNode, descriptor, numbered_batch
 
-from lognode.node import main, rows
-from lognode.node.data_directory import DataDirectory, Identity, identity_row
-from lognode.node.verify import verify
+from lognode.node import main
+from lognode.node.directory import meta_keys
+from lognode.node.directory.data_directory import DataDirectory, Identity, identity_row
+from lognode.node.verify.verify import verify
 from lognode.raft import wal_format
 from lognode.raft.types import GroupId
 from lognode.raft.wal_scan import file_number
@@ -35,7 +36,7 @@ async def fill(root: Path) -> None:
     node = StorageNode(root)
     await node.start()
     identity = Identity("c" * 32, 1, 7, 3)
-    node.meta.commit({**identity_row(identity), rows.CLEAN: True})
+    node.meta.commit({**identity_row(identity), meta_keys.CLEAN: True})
     number = 1
     for range_id in (1, 2, 3):
         replica = await node.host.create_range(descriptor(range_id), Base(), campaign=True)
@@ -223,14 +224,14 @@ def spoil_meta(root: Path) -> None:
 
 def started_without_created(root: Path) -> None:
     def add(_: Any) -> Any:
-        return rows.replica_row(descriptor(9), Base())
+        return meta_keys.replica_row(descriptor(9), Base())
 
-    change_row(root, rows.replica_key(GroupId(9, 1)), add)
-    change_row(root, rows.mark_key(9), lambda _: 1)
+    change_row(root, meta_keys.replica_key(GroupId(9, 1)), add)
+    change_row(root, meta_keys.mark_key(9), lambda _: 1)
 
 
 def without_mark(root: Path) -> None:
-    change_row(root, rows.mark_key(1), lambda _: 0)
+    change_row(root, meta_keys.mark_key(1), lambda _: 0)
 
 
 def applied_beyond_log(root: Path) -> None:
@@ -238,7 +239,7 @@ def applied_beyond_log(root: Path) -> None:
         row["base"]["applied"][0] += 10_000
         return row
 
-    change_row(root, rows.replica_key(GroupId(1, 1)), raise_applied)
+    change_row(root, meta_keys.replica_key(GroupId(1, 1)), raise_applied)
 
 
 def applied_another_term(root: Path) -> None:
@@ -246,7 +247,7 @@ def applied_another_term(root: Path) -> None:
         row["base"]["applied"][1] += 1
         return row
 
-    change_row(root, rows.replica_key(GroupId(1, 1)), raise_term)
+    change_row(root, meta_keys.replica_key(GroupId(1, 1)), raise_term)
 
 
 def applied_below_log(root: Path) -> None:
@@ -254,19 +255,21 @@ def applied_below_log(root: Path) -> None:
         row["base"]["applied"][0] = 1
         return row
 
-    change_row(root, rows.replica_key(GroupId(1, 1)), lower_applied)
+    change_row(root, meta_keys.replica_key(GroupId(1, 1)), lower_applied)
 
 
 def known_damage(root: Path) -> None:
-    change_row(root, rows.replica_key(GroupId(1, 1)), lambda row: {**row, "damaged": "a checksum"})
+    change_row(
+        root, meta_keys.replica_key(GroupId(1, 1)), lambda row: {**row, "damaged": "a checksum"}
+    )
 
 
 def row_of_another_shape(root: Path) -> None:
-    change_row(root, rows.replica_key(GroupId(1, 1)), lambda _: [1, 2])
+    change_row(root, meta_keys.replica_key(GroupId(1, 1)), lambda _: [1, 2])
 
 
 def refused(root: Path) -> None:
-    change_row(root, rows.REFUSED, lambda _: "a copy of it was seen")
+    change_row(root, meta_keys.REFUSED, lambda _: "a copy of it was seen")
 
 
 @pytest.mark.parametrize(
@@ -366,7 +369,7 @@ def strange_next_seq(base: Any) -> None:
     base["tables"]["next_seq"] = "many"
 
 
-ROW = rows.replica_key(GroupId(1, 1))
+ROW = meta_keys.replica_key(GroupId(1, 1))
 
 
 @pytest.mark.parametrize(
@@ -422,15 +425,17 @@ def test_S12_a_manifest_that_its_file_contradicts_is_found(copy: Path, field: st
 def test_S12_two_manifests_that_contradict_each_other_are_found(copy: Path) -> None:
     """What is prepared for a next generation names the files of the one before."""
     prepared = {"range": 1, "generation": 1, "base": stored(copy, ROW)["base"]}
-    store(copy, rows.prepared_key(5, 1), prepared)
+    store(copy, meta_keys.prepared_key(5, 1), prepared)
     assert failed(copy) == {}
     prepared["base"]["manifest"][0][1] += 1
-    store(copy, rows.prepared_key(5, 1), prepared)
+    store(copy, meta_keys.prepared_key(5, 1), prepared)
     told = "another manifest says otherwise of segment"
     assert told in failed(copy)["states"]
 
 
-@pytest.mark.parametrize("key", [rows.IMAGE, rows.sound_key("abc"), rows.prepared_key(7, 1)])
+@pytest.mark.parametrize(
+    "key", [meta_keys.IMAGE, meta_keys.sound_key("abc"), meta_keys.prepared_key(7, 1)]
+)
 def test_S12_a_row_of_another_shape_is_found_whichever_it_is(copy: Path, key: str) -> None:
     change_row(copy, key, lambda _: [1, 2])
     assert f"meta row {key} is not one" in failed(copy)["meta"]
@@ -449,7 +454,7 @@ def test_S12_whatever_stands_in_a_row_ends_in_a_report(copy: Path) -> None:
     """Rows with right checksums and wrong content: said, and never an error of Python's."""
     rng = random.Random(11)
     strange: list[Any] = [None, -1, 0, 1 << 63, "x", b"x", [], {}, [1, 2], {"a": 1}, True, 1.5]
-    for key in (ROW, rows.mark_key(1), rows.CLEAN, "identity"):
+    for key in (ROW, meta_keys.mark_key(1), meta_keys.CLEAN, "identity"):
         row = stored(copy, key)
         for _ in range(12 if key == ROW else 2):
             changed = msgpack.unpackb(msgpack.packb([row]), strict_map_key=False)

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lognode.client.types import Entry
+from lognode.client.protocol.types import Entry
 from lognode.statemachine import commands, removal_commands
+from lognode.statemachine.floors import Compaction
 from lognode.statemachine.leases import Lease
-from lognode.statemachine.marks import Compaction
 from lognode.statemachine.reads import Reads
 from lognode.statemachine.removal import Removal
 from lognode.statemachine.visibility import Rules, kept_of_key

@@ -9,8 +9,8 @@ import pytest
 from raft_wal import FILE_BYTES, open_wal, reclaim, sync
 
 from lognode.chaos.sim.disk import SimDisk
-from lognode.client.errors import CorruptData
-from lognode.client.invariants import InvariantError
+from lognode.client.protocol.errors import CorruptData
+from lognode.client.protocol.invariants import InvariantError
 from lognode.raft import wal_format
 from lognode.raft.group_log import GroupLog
 from lognode.raft.types import GroupId

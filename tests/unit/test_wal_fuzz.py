@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from raft_wal import sync
 
 from lognode.chaos.sim.disk import SimDisk
-from lognode.client.errors import CorruptData
+from lognode.client.protocol.errors import CorruptData
 from lognode.raft.group_log import GroupLog
 from lognode.raft.types import GroupId
 from lognode.raft.wal import Wal

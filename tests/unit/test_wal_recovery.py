@@ -9,7 +9,7 @@ import pytest
 from raft_wal import FILE_BYTES, open_wal, reclaim, sync
 
 from lognode.chaos.sim.disk import Died, SimDisk
-from lognode.client.invariants import InvariantError
+from lognode.client.protocol.invariants import InvariantError
 from lognode.raft.types import DiskFailure, GroupId
 from lognode.raft.wal_scan import file_number
 
@@ -279,7 +279,7 @@ def test_hole_12_a_failed_write_ends_it() -> None:
 
 
 def test_entries_not_yet_written_stay_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lognode.client.limits.log_cache_bytes_max", 1000)
+    monkeypatch.setattr("lognode.client.protocol.limits.log_cache_bytes_max", 1000)
     wal = open_wal(SimDisk(random.Random(1)))
     log = wal.create_group(G1)
     for index in range(2, 20):
@@ -297,7 +297,7 @@ def test_entries_not_yet_written_stay_in_the_cache(monkeypatch: pytest.MonkeyPat
 
 
 def test_entries_beyond_the_cache_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lognode.client.limits.log_cache_bytes_max", 1000)
+    monkeypatch.setattr("lognode.client.protocol.limits.log_cache_bytes_max", 1000)
     disk = SimDisk(random.Random(1))
     wal = open_wal(disk)
     log = wal.create_group(G1)
@@ -512,7 +512,7 @@ def test_x1_a_reset_takes_the_base_s_term_when_it_is_newer_and_forgets_the_vote(
 def test_S1_x2_1_durability_against_a_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Appends, conflicts, cuts and resets between rounds in flight: what is durable is what was
     written, in its present content, in a round that is synced."""
-    monkeypatch.setattr("lognode.client.limits.log_cache_bytes_max", 300)
+    monkeypatch.setattr("lognode.client.protocol.limits.log_cache_bytes_max", 300)
     rng = random.Random(seed)
     disk = SimDisk(rng)
     wal = open_wal(disk)

@@ -10,7 +10,7 @@ import raft_wal
 from raft_wal import sync
 
 from lognode.chaos.sim.disk import Died, SimDisk
-from lognode.client.errors import CorruptData
+from lognode.client.protocol.errors import CorruptData
 from lognode.raft import wal, wal_format, wal_scan
 from lognode.raft.types import GroupId
 from lognode.raft.wal import Wal

@@ -7,8 +7,8 @@ import pytest
 from raft_wal import open_wal, sync
 
 from lognode.chaos.sim.disk import Died, SimDisk
-from lognode.client import limits
-from lognode.client.errors import CorruptData
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import CorruptData
 from lognode.raft.group_log import GroupLog
 from lognode.raft.types import GroupId
 from lognode.raft.wal import Wal

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from lognode.client.errors import InvalidArgument
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.client.spark.jobs import cli
 from lognode.client.spark.jobs.place import Place
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lognode.client.errors import InvalidArgument, LognodeError
+from lognode.client.protocol.errors import InvalidArgument, LognodeError
 from lognode.client.spark.java import check_java
 from lognode.client.spark.options import read_options
 from lognode.client.spark.schema import check_libraries

@@ -21,8 +21,8 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from lognode.client.client import AsyncClient
-from lognode.client.errors import InvalidArgument, SequenceMismatch
 from lognode.client.log import AsyncLog
+from lognode.client.protocol.errors import InvalidArgument, SequenceMismatch
 from lognode.client.spark.jobs import cli
 from lognode.client.spark.options import ReadOptions, read_options
 

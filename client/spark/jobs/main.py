@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from lognode.client.errors import Unsupported
+from lognode.client.protocol.errors import Unsupported
 
 JOBS: Final = ("export", "aggregate", "replay", "fold")
 _USAGE: Final = f"python -m lognode.client.spark.jobs {'|'.join(JOBS)} [--help]"

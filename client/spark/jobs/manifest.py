@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-from lognode.client.errors import CorruptData, InvalidArgument
+from lognode.client.protocol.errors import CorruptData, InvalidArgument
 from lognode.client.spark.jobs.place import Place
 from lognode.client.vector import Vector
 

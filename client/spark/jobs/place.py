@@ -6,7 +6,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from lognode.client.errors import Conflict
+from lognode.client.protocol.errors import Conflict
 
 _TEXT: Final = "utf-8"
 

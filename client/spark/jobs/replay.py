@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from lognode.client.errors import Conflict, InvalidArgument
+from lognode.client.protocol.errors import Conflict, InvalidArgument
 from lognode.client.spark.jobs import cli, manifest
 from lognode.client.spark.jobs.export import exported
 from lognode.client.spark.jobs.manifest import Manifest

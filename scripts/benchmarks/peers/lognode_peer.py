@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import lognode
 from lognode.client.bench.shape import Shape
-from lognode.node.dev import LocalCluster
+from lognode.node.local.dev import LocalCluster
 
 from .. import nodes
 from .system import Client, Record, System

@@ -1,0 +1,681 @@
+"""The accepting side of a connection: handshake, dispatch, answers, streams with credit.
+
+A node implements `Handler`; this module keeps what every handler needs out of it: that a body is
+what the table of messages says of its operation, how many requests may be in flight, cancellation
+when the asker gives up or goes away, and that a request gets exactly one last answer. Requests over
+the bounds wait in the kernel's buffers: the acceptor stops reading, and says every second that it
+is alive.
+
+What a connection may ask for is its `Access`: each request and message is authorised here, by its
+operation's row of the table, and nowhere else.
+
+A `Meter` counts what each connection costs in memory, `FairTurns` what clients cost in time.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, Protocol
+
+from ..fair_turns import OWN_TURNS, Share, Turns
+from ..loopback import is_loopback
+from ..protocol import Operation, frames, limits, name_of, wire
+from ..protocol.certificate import Certificate
+from ..protocol.errors import (
+    InvalidArgument,
+    LognodeError,
+    NotFound,
+    RemoteProtocolError,
+    Unauthorized,
+    Unavailable,
+    Unsupported,
+    to_wire,
+)
+from ..protocol.frame import Frame
+from ..protocol.principal import Principal, anonymous
+from ..protocol.tls import Channel
+from ..protocol.wire import Hello, Welcome
+from ..transport import FrameTransport
+from .abandoned import Abandoned
+from .access import Access
+from .handshake_turns import HandshakeTurns
+from .listener import Accepted, Closed, Listener
+from .meter import Meter, NodeBudgets
+from .request import Request
+from .seats import Bounds
+
+handshake_timeout_s: Final = 5.0
+alive_every_s: Final = 1.0
+UNREAD: Final = "unread"
+"""The reason of the end of a connection whose reader does not read."""
+
+Body = dict[str, Any]
+Believed = Awaitable[Access] | Access | None
+
+
+class Handler(Protocol):
+    """What a listener does with its connections. All calls on the loop's thread."""
+
+    def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
+        """Answer a hello that anybody may have sent: do nothing else about it. Raise a
+        LognodeError to refuse it."""
+
+    def believe(self, connection: "ServerConnection", hello: Hello) -> Believed:
+        """The dialler has shown its certificate and proved that it holds the secret, as far as
+        this listener asks for them. Return what it may ask for, None: everything, or a coroutine
+        that finds that out for a client. Raise a LognodeError to refuse it."""
+
+    def operation(self, connection: "ServerConnection", number: int) -> Operation:
+        """The operation with this number, which the dialler may send.
+
+        Raises Unsupported for a number that the handler does not know, Unauthorized.
+        """
+
+    def opened(self, connection: "ServerConnection") -> Principal | None:
+        """The handshake is done. Return the principal whose budget pays for the connection; None:
+        the address it comes from."""
+
+    def request(self, request: "Request") -> "Awaitable[Body | None] | Body | None":
+        """Serve a request: return the answer, or a coroutine that returns it.
+
+        None means that the handler answers, or has answered, through `request` itself. What it
+        raises is the answer; an exception that is no LognodeError goes to `failed` as well.
+        """
+
+    def message(self, connection: "ServerConnection", operation: Operation, body: Body) -> None:
+        """Take a one-way message."""
+
+    def refused(self, connection: "ServerConnection", number: int, error: LognodeError) -> None:
+        """A request was answered with an error before it came to `request`: the operation with
+        this number is unknown, or not for the dialler, or its body is not what the table says."""
+
+    def closed(self, connection: "ServerConnection", error: LognodeError) -> None:
+        """The connection has ended; called once for each `opened`."""
+
+    def failed(self, number: int, error: Exception) -> None:
+        """A handler raised what it should not: a bug or a broken invariant."""
+
+
+class ListenTls(Protocol):
+    """The TLS of a listener. All calls on the loop's thread."""
+
+    def channel(self) -> Channel:
+        """A channel for one accepted connection."""
+
+    def check(self, hello: Hello, certificate: Certificate | None) -> None:
+        """Raise Unauthorized for a hello that the dialler's certificate does not allow. Nothing
+        else learns of a hello before it has passed."""
+
+    def refused(self, address: str, error: LognodeError) -> None:
+        """A connection has ended before its handshake was done."""
+
+
+Refused = Callable[["ServerConnection", LognodeError], None]
+
+
+class ServerConnection:
+    """One accepted connection. `hello` says who dialled, once `Handler.opened` was called."""
+
+    def __init__(
+        self,
+        transport: FrameTransport,
+        handler: Handler,
+        *,
+        secret: bytes | None,
+        tls: ListenTls | None,
+        entropy: Callable[[int], bytes],
+        budgets: NodeBudgets,
+        abandoned: Abandoned,
+        handshakes: HandshakeTurns,
+        sit: Callable[[], None],
+        on_late: Callable[[], None],
+        on_refused: "Refused",
+    ) -> None:
+        """`abandoned` ends the requests that were given up; `handshakes` gives the handshake its
+        turns. `sit` takes a seat among the connections whose handshake is done, or raises
+        Overloaded; `on_late` is told of a handshake that takes too long; `on_refused` of a
+        connection that ended before its handshake was done."""
+        self.hello: Hello | None = None
+        self._tls = tls
+        self._sit = sit
+        self._on_late = on_late
+        self._on_refused = on_refused
+        self._handler = handler
+        self._budgets = budgets
+        self._abandoned = abandoned
+        self._handshakes = handshakes
+        self._secret = secret
+        self._entropy = entropy
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._welcome: Welcome | None = None
+        self._open = False
+        self.share: Share | None = None
+        """The principal's share of the time of the loop; None for a node of the cluster, and until
+        the handshake is done."""
+        self.access: Access | None = None
+        """What the other side may ask for; None: everything."""
+        self._principal: Principal | None = None
+        self._believing: asyncio.Future[Access] | None = None
+        self._requests: dict[int, Request] = {}
+        self._given_up: set[Request] = set()
+        """Requests that nobody waits for and whose work has not ended."""
+        self._is_gone = False
+        """Whether the socket is closed."""
+        self._backlog: deque[tuple[Frame, int]] = deque()
+        """What was received and waits for room; and what it costs."""
+        self._meter: Meter
+        self._alive: asyncio.TimerHandle | None = None
+        self._too_late = self._loop.call_later(handshake_timeout_s, self._late)
+        transport.on_frame = self._shake_hands
+        transport.on_lost = self._lost
+        transport.on_writable = self._drained
+        transport.on_decoded = self._decoded
+
+    def __repr__(self) -> str:
+        who = "?" if self.hello is None else f"{self.hello.role} {self.hello.node or ''}".strip()
+        if self.certificate is not None:
+            who += f" ({self.certificate.holder})"
+        return f"<ServerConnection from {who} at {self.address}>"
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the other side."""
+        return self._transport.peer_address
+
+    @property
+    def host(self) -> str:
+        """The host of `address`."""
+        return self.address.rpartition(":")[0]
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The verified certificate of the other side; None without TLS or without certificate."""
+        channel = self._transport.channel
+        return None if channel is None else channel.certificate
+
+    @property
+    def principal(self) -> Principal:
+        """Who is at the other side; anonymous until the handshake is done."""
+        return self._principal or anonymous(self.host)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody else can read what travels: inside TLS, or on this very machine."""
+        return self._transport.channel is not None or is_loopback(self.host)
+
+    @property
+    def lost(self) -> LognodeError | None:
+        """Why the connection has ended, None while it is open."""
+        return self._transport.lost
+
+    @property
+    def in_flight(self) -> int:
+        """Requests being served."""
+        return len(self._requests)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being served or waits for that."""
+        return bool(self._requests or self._backlog)
+
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether a request other than a stream is being served."""
+        return any(not request.operation.streams for request in self._requests.values())
+
+    @property
+    def last_in_s(self) -> float:
+        """Loop time at which bytes last arrived."""
+        return self._transport.last_in_s
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes received."""
+        return self._transport.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes given to the kernel."""
+        return self._transport.bytes_out
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of answers that the kernel has not taken yet."""
+        return self._transport.queued_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        """How many bytes may be read from the socket at once."""
+        return self._meter.read_bytes
+
+    @property
+    def held_bytes(self) -> tuple[int, int]:
+        """What the connection costs in memory: bytes of answers, and of requests."""
+        return self._meter.held
+
+    def send(self, operation: Operation, body: Body) -> None:
+        """A one-way message to the dialler."""
+        self._transport.send(0, operation.number, body)
+
+    def refuse(self, error: LognodeError) -> None:
+        """Tell the other side why, then close."""
+        self._transport.refuse(error)
+
+    def recheck(self) -> None:
+        """End the connection if TLS would not allow its hello any more."""
+        if self._tls is None or self.hello is None:
+            return
+        try:
+            self._tls.check(self.hello, self.certificate)
+        except LognodeError as error:
+            self.refuse(error)
+
+    def close(self) -> None:
+        """Send what is queued and close; requests in flight are abandoned."""
+        self._transport.close()
+
+    def abort(self, error: LognodeError) -> None:
+        """Close at once, for the reason given."""
+        self._transport.abort(error)
+
+    async def wait_closed(self, timeout_s: float = 1.0) -> None:
+        """Wait until the socket is closed, by force after `timeout_s`."""
+        await self._transport.wait_closed(timeout_s)
+
+    # Handshake.
+
+    def _shake_hands(self, message: Frame) -> None:
+        try:
+            if self._believing is not None:
+                raise Unauthorized("the dialler waits for the welcome before it goes on")
+            if self.hello is None or self._welcome is None:
+                self._greet(message)
+            else:
+                self._check_proof(message)
+        except LognodeError as error:
+            self.refuse(error)
+
+    def _greet(self, message: Frame) -> None:
+        if message.kind != frames.HELLO:
+            raise Unauthorized("the first frame of a connection is a hello")
+        hello = Hello.from_body(message.body)
+        hello.agreed_version()
+        if self._tls is not None:
+            self._tls.check(hello, self.certificate)
+        welcome = self._handler.welcome(hello, self._entropy(wire.nonce_bytes))
+        wants_proof = hello.role == "node" and self._secret is not None
+        welcome = welcome._replace(wants_proof=wants_proof)
+        if wants_proof:
+            self._welcomed(hello, welcome)
+            return
+        found = self._handler.believe(self, hello)
+        if isinstance(found, Awaitable):
+            self._believing = asyncio.ensure_future(found)
+            self._believing.add_done_callback(lambda done: self._believed(hello, welcome, done))
+        else:
+            self.access = found
+            self._sit()
+            self._welcomed(hello, welcome)
+            self._admit()
+
+    def _believed(self, hello: Hello, welcome: Welcome, done: "asyncio.Future[Access]") -> None:
+        """It is found out what the dialler may ask for, or that it may not stay."""
+        self._believing = None
+        if done.cancelled() or self.lost is not None:
+            return
+        failed = done.exception()
+        if isinstance(failed, LognodeError):
+            self.refuse(failed)
+            return
+        if isinstance(failed, Exception):
+            self.refuse(Unavailable("internal error; see the node's log", reason="internal"))
+            self._handler.failed(frames.HELLO, failed)
+            return
+        self.access = done.result()
+        try:
+            self._sit()
+        except LognodeError as error:
+            self.refuse(error)
+            return
+        self._welcomed(hello, welcome)
+        self._admit()
+
+    def _welcomed(self, hello: Hello, welcome: Welcome) -> None:
+        self.hello, self._welcome = replace(hello, token=None), welcome
+        self._transport.send(0, frames.WELCOME, welcome.to_body())
+
+    def _check_proof(self, message: Frame) -> None:
+        if self.hello is None or self._welcome is None or self._secret is None:
+            raise Unauthorized("a proof before the hello")
+        proof = message.body.get("proof") if message.kind == frames.PROOF else None
+        channel = self._transport.channel
+        shared = (self.hello, self._welcome)
+        binding = b"" if channel is None else channel.binding
+        wire.check_proof(self._secret, "dialler", *shared, proof, binding)
+        believed = self._handler.believe(self, self.hello)
+        if isinstance(believed, Awaitable):
+            raise TypeError("who has proved a secret is believed at once")
+        self.access = believed
+        self._sit()
+        ours = wire.prove(self._secret, "acceptor", *shared, binding)
+        self._transport.send(0, frames.PROOF, {"proof": ours})
+        self._admit()
+
+    def begin(self) -> None:
+        """The socket is connected: whoever it is, its address pays until the handshake is done."""
+        self._meter = Meter(
+            self._transport, self._budgets.clients, self.host, clock=self._loop.time,
+            on_room=self._go_on,
+        )  # fmt: skip
+        self._transport.turns = self._handshakes.of(self.host)
+
+    def gone(self) -> None:
+        """The socket is closed, and nothing is queued in it any more. What is kept for requests
+        that were given up is kept until their work has ended."""
+        self._is_gone = True
+        if self._given_up:
+            self._meter.leave()
+        else:
+            self._meter.close()
+
+    def _admit(self) -> None:
+        self._too_late.cancel()
+        self._open = True
+        self._transport.trust()
+        self._transport.on_frame = self._frame
+        hello = self.hello
+        if hello is not None and hello.role == "node" and hello.node is not None:
+            self.share = None
+            self.take_turns(OWN_TURNS)
+            self._principal = self._handler.opened(self)
+            self._meter.move(self._budgets.peers, self.principal.name)
+            return
+        self._principal = self._handler.opened(self)
+        # Nobody has let a node in that asks to join: the address pays, like that of a client.
+        name = self.host if hello is not None and hello.role == "node" else self.principal.name
+        self._transport.turns = self.share = self._budgets.turns.share(name)
+        self.share.spent(self._transport.turns_s)  # now it is known whose handshake it was
+        self._meter.move(self._budgets.clients, name)
+
+    def take_turns(self, turns: Turns) -> None:
+        """Have these turns from now on. Only for a node: clients have the turns of their share."""
+        self._transport.turns = turns
+
+    def _late(self) -> None:
+        self._on_late()
+        self.refuse(Unauthorized(f"no handshake within {handshake_timeout_s:g} s"))
+
+    # Requests.
+
+    def _frame(self, message: Frame) -> None:
+        if self._backlog or not self._take(message):
+            self._backlog.append((message, self._meter.keep(message.weight)))
+            self._read_on()
+
+    def _take(self, message: Frame) -> bool:
+        """Serve the message; False if there is no room for a request now."""
+        request_id, kind, body, *_ = message
+        if request_id == 0:
+            self._one_way(kind, body)
+        elif kind == frames.CANCEL:
+            self._cancel(request_id)
+        elif kind == frames.CREDIT:
+            self._grant(request_id, body)
+        elif not self._may_serve:
+            return False
+        elif kind == frames.PING:
+            self._transport.send(request_id, frames.OK, {})
+        else:
+            self._start(message)
+        return True
+
+    @property
+    def _may_serve(self) -> bool:
+        """Whether one more request may be served. Requests of the principal that were given up
+        count until their work has ended. Besides these, the only one always may: its end makes
+        room."""
+        if not self._meter.may_start or len(self._requests) >= limits.requests_in_flight_max:
+            return False
+        given_up = 0 if self._abandoned.idle else self._abandoned.count(self.principal.name)
+        if given_up and len(self._requests) + given_up >= limits.requests_in_flight_max:
+            self._abandoned.wait(self.principal.name, self._go_on)
+            return False
+        return not self._requests or self._meter.has_room()
+
+    def _one_way(self, kind: int, body: Body) -> None:
+        """Give a one-way message to the handler. A malformed message ends its connection: there
+        is no other way to tell the sender."""
+        operation = None
+        try:
+            operation = self._handler.operation(self, kind)
+            if operation.answer is None:
+                checked = operation.request.check(body)
+                if self.access is not None:
+                    self.access.authorise(operation, checked)
+                self._handler.message(self, operation, checked)
+        except (Unsupported, NotFound):
+            return  # a newer program may send more, and a range may be over
+        except InvalidArgument as error:
+            told = f"malformed {name_of(kind)} message: {error.message}"
+            self.refuse(RemoteProtocolError(told))
+        except LognodeError as error:
+            self.refuse(error)
+        except Exception as error:
+            self._handler.failed(kind, error)
+
+    def _grant(self, request_id: int, body: Body) -> None:
+        try:
+            credit_bytes = frames.CREDIT_BODY.check(body)["bytes"]
+        except InvalidArgument as error:
+            self.refuse(RemoteProtocolError(f"malformed credit message: {error.message}"))
+            return
+        request = self._requests.get(request_id)
+        if request is not None:
+            request.grant(credit_bytes)
+
+    def _checked(self, message: Frame) -> Request | None:
+        """The request that a frame asks for. None: it was refused."""
+        request_id, kind, body, _, memory = message
+        try:
+            operation = self._handler.operation(self, kind)
+            if operation.answer is None:
+                raise Unsupported(f"{operation} is a one-way message; send it with request id 0")
+            checked = operation.request.check(body)
+            allowed = None if self.access is None else self.access.authorise(operation, checked)
+            return Request(self, operation, request_id, checked, memory, allowed)
+        except LognodeError as error:
+            self._send(request_id, frames.ERROR, to_wire(error))
+            self._handler.refused(self, kind, error)
+            return None
+
+    def _start(self, message: Frame) -> None:
+        if message.request_id in self._requests:
+            self.refuse(Unauthorized(f"request id {message.request_id} is in use"))
+            return
+        request = self._checked(message)
+        if request is None:
+            return
+        self._requests[message.request_id] = request
+        try:
+            answer = self._handler.request(request)
+        except Exception as error:
+            self._raised(request, error)
+            return
+        if isinstance(answer, dict):
+            request.reply(answer)
+        elif answer is not None:
+            request.task = asyncio.ensure_future(answer)
+            request.task.add_done_callback(lambda task: self._served(request, task))
+
+    def _served(self, request: Request, task: "asyncio.Future[Body | None]") -> None:
+        # What was raised knows the frames it passed, and they the request: no cycle is left.
+        request.task = None
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._raised(request, error)
+        elif error is None and not task.cancelled() and (body := task.result()) is not None:
+            request.reply(body)
+        request.leave_room()
+        self.work_ended(request)
+
+    def _raised(self, request: Request, error: Exception) -> None:
+        if isinstance(error, LognodeError):
+            request.fail(error)
+            return
+        # Nobody knows how far it came.
+        request.fail(LognodeError("internal error; see the node's log", outcome="unknown"))
+        self._handler.failed(request.operation.number, error)
+
+    def _cancel(self, request_id: int) -> None:
+        request = self._requests.get(request_id)
+        if request is not None:
+            del self._requests[request_id]
+            self._give_up(request)
+
+    def _give_up(self, request: Request) -> None:
+        """Nobody waits for the answer. The end of its work makes room for other requests."""
+        request.give_up()
+        self._given_up.add(request)
+        self._abandoned.add(self.principal.name, request)
+
+    def work_ended(self, request: Request) -> None:
+        """The work of the request has ended, whether the request was given up or not."""
+        if request not in self._given_up:
+            return
+        self._given_up.remove(request)
+        self._abandoned.ended(self.principal.name, request)
+        request.leave_room()
+        self._meter.drop(request.size)
+        if self._backlog:
+            self._loop.call_soon(self._go_on)
+        if self._is_gone and not self._given_up:
+            self._meter.close()
+
+    def _send(self, request_id: int, kind: int, body: Body) -> int:
+        size = self._transport.send(request_id, kind, body)
+        self._meter.sent()
+        return size
+
+    def finished(self, request: Request) -> None:
+        """The last frame of the request's answer was sent."""
+        if self._requests.pop(request.request_id, None) is None:
+            return
+        self._meter.drop(request.size)
+        if request.task is None:  # else what it makes is there until its task has ended
+            request.leave_room()
+        if self._backlog:
+            self._loop.call_soon(self._go_on)
+
+    # When to serve, and when to read.
+
+    def look(self) -> None:
+        """End the connection if its reader does not read."""
+        unread = None if self.lost is not None else self._meter.unread()
+        if unread is not None:
+            unsent, silent_s = unread
+            self.abort(
+                Unavailable(
+                    f"{unsent} bytes of answers wait for a reader that has made no progress for "
+                    f"{silent_s:.0f} s",
+                    reason=UNREAD,
+                )
+            )
+
+    def _drained(self) -> None:
+        self._meter.sent()
+        if self._backlog:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """There may be room for what waits."""
+        while self._backlog and self.lost is None:
+            message, size = self._backlog[0]
+            if not self._take(message):
+                return
+            self._meter.drop(size)
+            self._backlog.popleft()
+        self._read_on()
+
+    def _decoded(self, incomplete: int) -> None:
+        """All bytes that were received are decoded, up to a frame of that length."""
+        if self.lost is None and not self._meter.may_read(incomplete):
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read, or say from time to time that this side is alive and does not read."""
+        if self.lost is not None:
+            return
+        reads = not self._backlog and not self._meter.starves
+        self._transport.read_on(reads)
+        if reads and self._alive is not None:
+            self._alive.cancel()
+            self._alive = None
+        elif not reads and self._alive is None:
+            self._alive = self._loop.call_later(alive_every_s, self._say_alive)
+
+    def _say_alive(self) -> None:
+        self._alive = self._loop.call_later(alive_every_s, self._say_alive)
+        if (
+            self._open and self._transport.queued_bytes == 0
+        ):  # else there is enough to read for who listens
+            self._transport.send(0, frames.ALIVE, {})
+
+    def _lost(self, error: LognodeError) -> None:
+        self._too_late.cancel()
+        if self._believing is not None:
+            self._believing.cancel()
+        if self._alive is not None:
+            self._alive.cancel()
+        for _, size in self._backlog:
+            self._meter.drop(size)
+        self._backlog.clear()
+        self._abandoned.leave(self.principal.name, self._go_on)
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            self._give_up(request)
+        if self._open:
+            self._handler.closed(self, error)
+            return
+        self._on_refused(self, error)
+        if self._tls is not None:
+            self._tls.refused(self.address, error)
+
+
+async def serve(
+    handler: Handler,
+    host: str,
+    port: int,
+    *,
+    secret: bytes | None = None,
+    tls: ListenTls | None = None,
+    entropy: Callable[[int], bytes] = os.urandom,
+    budgets: NodeBudgets | None = None,
+    bounds: Bounds | None = None,
+    on_closed: Closed = lambda reason, address: None,
+    on_refused: "Refused" = lambda connection, error: None,
+) -> Listener:
+    """Listen at `host:port` (0: any free port). Raises OSError when that is impossible.
+
+    The listeners of a node share `budgets`. `on_closed` is told of each connection that had to go,
+    or could not be accepted, and why; `on_refused` of each that ended before its handshake was
+    done.
+    """
+    shared = budgets or NodeBudgets()
+
+    def connect(accepted: Accepted) -> ServerConnection:
+        return ServerConnection(
+            accepted, handler, secret=secret, tls=tls, entropy=entropy, budgets=shared,
+            abandoned=listener.abandoned, handshakes=listener.handshakes, sit=accepted.sit,
+            on_late=partial(accepted.tell, "late"), on_refused=on_refused,
+        )  # fmt: skip
+
+    listener = Listener(
+        connect, shared, bounds or Bounds(), on_closed, None if tls is None else tls.channel
+    )
+    await listener.entrance.listen(host, port)
+    listener.look()
+    return listener

@@ -1,0 +1,55 @@
+"""What an accepted connection may ask for."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ..protocol import Operation
+from ..protocol.errors import Unauthorized
+from ..protocol.key_spans import KeySpans
+from ..protocol.principal import Principal
+
+if TYPE_CHECKING:
+    from ..protocol.records import Batch
+
+
+class Allowed(NamedTuple):
+    """What the batches of one request may hold."""
+
+    keys: KeySpans | None
+    """Of their records; None: every key."""
+    producers: range
+    """Ids of producers, besides 0 of records without numbers."""
+
+    def check(self, batch: "Batch") -> None:
+        """Raise Unauthorized for a batch that holds anything else; nothing of it was applied."""
+        if self.keys is not None and not self.keys.has_all(batch.keys):
+            raise Unauthorized("a key of the batch is not among those that the token allows")
+        if batch.producer:
+            self.check_producer(batch.producer)
+
+    def check_producer(self, producer: int) -> None:
+        """Raise Unauthorized for the id of a producer that somebody else has opened."""
+        if producer not in self.producers:
+            raise Unauthorized(
+                f"producer id {producer} is not among those that the request has a grant of; open "
+                "a producer, use its id, and send the grant of the answer"
+            )
+
+
+class Access(Protocol):
+    """The rights of one connection. The acceptor asks it about each request, before any handler
+    sees the request."""
+
+    @property
+    def principal(self) -> Principal:
+        """Who has these rights."""
+
+    @property
+    def owner(self) -> str:
+        """Whose the producers are that the connection opens; "" while clients have no names."""
+
+    def authorise(self, operation: Operation, body: dict[str, Any]) -> Allowed | None:
+        """Return what the batches of the request may hold; None: anything.
+
+        `body` has passed its operation's record. Raises Unauthorized for a request that the
+        principal may not make, RangeNotFound and Unavailable where this node cannot tell.
+        """

@@ -1,0 +1,118 @@
+"""Who may ask what over HTTP: the names by which the node is called, and the rights of the asker.
+
+A page of a stranger in somebody's browser can call a node of the local network by a name of its own
+that suddenly means the node's address (DNS rebinding). So a name in `Host` has to be one of the
+node's. IP addresses are all allowed: no page can choose what they mean.
+
+Health and readiness are for everybody. Metrics and status need the verb `describe` where the
+cluster has tokens; the token comes as `Authorization: Bearer TOKEN`, or a certificate with TLS.
+"""
+
+import ipaddress
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from aiohttp import web
+
+from ...client.loopback import is_loopback
+from ...client.protocol import Permission
+from ...client.protocol.address import split_address
+from ...client.protocol.certificate import Certificate, parse
+from ...client.protocol.errors import InvalidArgument, LognodeError, Unauthorized
+from ...client.protocol.principal import Principal
+from ..config import Config
+from .access import Accesses, OpenAccess, Shown
+from .rights import Rights
+
+_BEARER: Final = "bearer "
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Access = Rights | OpenAccess
+
+
+class Forbidden(web.HTTPForbidden):
+    """The principal is known, and may not ask that."""
+
+    def __init__(self, principal: Principal, text: str) -> None:
+        super().__init__(text=text + "\n")
+        self.principal = principal
+
+
+class HttpGuard:
+    """`hosts`: names by which this node may be called, besides `localhost` and IP addresses."""
+
+    def __init__(self, accesses: Accesses, hosts: Iterable[str]) -> None:
+        self._accesses = accesses
+        self._hosts = frozenset(host.lower().rstrip(".") for host in (*hosts, "localhost"))
+
+    def check_host(self, request: web.Request) -> None:
+        """Raise HTTPMisdirectedRequest for a request to a name that is not this node's."""
+        given = request.headers.get("Host")
+        if given is None or self._is_ours(given):
+            return
+        raise web.HTTPMisdirectedRequest(
+            text=f"this node is not called {given[:200]!r}; use its address, or start it with "
+            "--http-host NAME\n"
+        )
+
+    async def access(self, request: web.Request) -> Access:
+        """Return what the asker may do. Raises HTTPUnauthorized."""
+        try:
+            return await self._accesses.of_request(_shown(request))
+        except Unauthorized as error:
+            raise web.HTTPUnauthorized(
+                text=error.message + "\n", headers={"WWW-Authenticate": "Bearer"}
+            ) from None
+        except LognodeError as error:
+            raise web.HTTPServiceUnavailable(text=error.message + "\n") from None
+
+    async def check_everything(self, request: web.Request) -> None:
+        """Raise HTTPUnauthorized or Forbidden unless the asker may see all logs."""
+        access = await self.access(request)
+        if isinstance(access, Rights) and not access.may_everywhere(Permission.DESCRIBE):
+            raise Forbidden(access.principal, "this needs the verb describe on all logs")
+
+    def _is_ours(self, given: str) -> bool:
+        host = given
+        if not (given.startswith("[") and given.endswith("]")) and given.count(":") != 0:
+            host = given.rpartition(":")[0]
+        host = host.strip("[]").lower().rstrip(".")
+        if host in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return True
+
+
+def hosts_of(config: Config) -> set[str]:
+    """Return the names by which the node of that configuration may be called."""
+    found = set(config.http_host)
+    for address in (config.http, config.advertised, config.advertised_http, config.listen):
+        found.add(split_address(address).host)
+    return found
+
+
+def _shown(request: web.Request) -> Shown:
+    """What the asker shows of itself."""
+    given = request.headers.get("Authorization")
+    token = None
+    if given is not None:
+        if not given.lower().startswith(_BEARER):
+            raise Unauthorized("give the token as `Authorization: Bearer TOKEN`")
+        token = given[len(_BEARER) :].strip()
+    transport = request.transport
+    peer = transport.get_extra_info("peername") if transport is not None else None
+    host, port = peer[:2] if peer else ("?", 0)
+    secured = transport.get_extra_info("ssl_object") if transport is not None else None
+    private = secured is not None or is_loopback(host)
+    return Shown(token, _certificate(secured), f"{host}:{port}", private=private)
+
+
+def _certificate(secured: object) -> Certificate | None:
+    der = secured.getpeercert(binary_form=True) if isinstance(secured, ssl.SSLObject) else None
+    try:
+        return None if der is None else parse(der)
+    except (ValueError, InvalidArgument):
+        raise Unauthorized("this certificate cannot be read") from None

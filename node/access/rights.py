@@ -1,0 +1,240 @@
+"""What one token allows: the check of every request of the clients that show it."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ...client.accepting.access import Allowed
+from ...client.protocol import Operation, Permission, Subject, limits
+from ...client.protocol.appends import FENCE, PRODUCER_CLOSE, PRODUCER_NUMBER
+from ...client.protocol.errors import RangeNotFound, Unauthorized, Unavailable
+from ...client.protocol.key_spans import KeySpans, Span, prefix_span
+from ...client.protocol.principal import Principal
+from ...client.protocol.scopes import common_tenant
+from ...partitions.grants import granted
+from ...partitions.metadata import Metadata
+from ...partitions.model import Descriptor
+from ...partitions.tokens import TokenRecord
+
+_REMEMBERED_MAX: Final = 1_024
+"""Logs and permissions of which a token's keys are kept at hand."""
+_GRANTS_MAX: Final = 1_024
+"""Grants of producer ids that are kept at hand, of one token."""
+_NOTHING: Final = KeySpans(())
+_ROUTED: Final = "routed"
+"""In place of a verb: any verb that goes to ranges."""
+_KEYLESS: Final = frozenset({"describe"})
+_NO_IDS: Final = range(0)
+_PRODUCER: Final = {FENCE: "id", PRODUCER_CLOSE: "id", PRODUCER_NUMBER: "producer"}
+"""The field that names a producer id."""
+
+Body = dict[str, Any]
+
+
+class Ending:
+    """Rights that may end while connections have them."""
+
+    over: str | None = None
+    """Why they have ended, None while they hold."""
+    over_s = 0.0
+    """When they ended, in seconds of the monotonic clock."""
+
+    def end(self, why: str, now_s: float) -> None:
+        """Allow nothing from now on."""
+        if self.over is None:
+            self.over, self.over_s = why, now_s
+
+    def check_holds(self) -> None:
+        """Raise Unauthorized once the rights have ended."""
+        if self.over is not None:
+            raise Unauthorized(self.over)
+
+
+class Rights(Ending):
+    """Implements `client.accepting.access.Access` for the holders of one token. `check` raises what
+    keeps the node from believing any token at present."""
+
+    def __init__(
+        self,
+        record: TokenRecord,
+        metadata: Callable[[], Metadata],
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._check = check
+        self.record = record
+        self.principal = Principal(
+            record.principal, common_tenant(record.scopes), record.quota_class
+        )
+        self._metadata = metadata
+        self._everywhere: Final = frozenset(
+            verb for scope in record.scopes if scope.has_every_log and scope.keys == b"*"
+            for verb in scope.verbs
+        )  # fmt: skip
+        """Verbs that hold for all keys of all logs."""
+        self._remembered: dict[tuple[str, str], KeySpans] = {}
+        self._grants: dict[bytes, range] = {}
+
+    @property
+    def owner(self) -> str:
+        """Whose the producers are that the holders open."""
+        return self.principal.name
+
+    def authorise(self, operation: Operation, body: Body) -> Allowed | None:
+        """Return what batches of the request may hold; None: it has none.
+
+        Raises Unauthorized, RangeNotFound for a range of which this node knows no log, and
+        Unavailable where this node cannot tell at present.
+        """
+        self.check_holds()
+        if self._check is not None:
+            self._check()
+        keys = self._authorised(operation, body)
+        if operation.subject is Subject.BATCHES:
+            return Allowed(keys, self._granted(body["grant"]))
+        field = _PRODUCER.get(operation)
+        if field is not None:
+            Allowed(None, self._granted(body["grant"])).check_producer(body[field])
+        return None
+
+    def _granted(self, grant: bytes | None) -> range:
+        """The ids of producers that the request may name."""
+        if grant is None:
+            return _NO_IDS
+        found = self._grants.get(grant)
+        if found is None:
+            key = self._metadata().producer_key
+            if not key:
+                raise Unavailable(
+                    "this node has not heard yet of the key of the grants; it asks for news",
+                    reason="behind",
+                )
+            found = granted(key, grant, self.owner)
+            if len(self._grants) >= _GRANTS_MAX:
+                self._grants.clear()
+            self._grants[grant] = found
+        return found
+
+    def _authorised(self, operation: Operation, body: Body) -> KeySpans | None:
+        """The keys that batches of the request may have; None: every key."""
+        permission, subject = operation.permission, operation.subject
+        if permission.value in self._everywhere:
+            return None
+        if permission is Permission.PEER:
+            raise Unauthorized(f"{operation} is for nodes of the cluster")
+        if subject is Subject.VISIBLE:
+            self._check_visible(operation, body.get("log"))
+        elif subject is Subject.ANY_LOG:
+            if not any(permission.value in scope.verbs for scope in self.record.scopes):
+                raise self._refusal(operation, "any log")
+        elif subject is Subject.LOG:
+            name = body["log"] if "log" in body else body["name"]
+            if not self._keys(permission, name).has_every_key:
+                raise self._refusal(operation, f"log {name}")
+        elif subject is Subject.CLUSTER:
+            raise self._refusal(operation, "the whole cluster")
+        else:
+            return self._of_range(operation, subject, body)
+        return None
+
+    def sees(self, log: str) -> bool:
+        """Return whether the principal may know of the log."""
+        return any(scope.has_log(log) for scope in self.record.scopes)
+
+    def routed(self, log: str) -> KeySpans | None:
+        """Return the keys of the log for which the principal may know ranges; None: every key.
+
+        These are the keys that any of its verbs is about. `describe` is about none: a status has
+        no keys for those who may not read them.
+        """
+        found = self._remembered.get((_ROUTED, log))
+        if found is None:
+            found = self._remember(
+                _ROUTED, log,
+                [s.span() for s in self.record.scopes if s.verbs - _KEYLESS and s.has_log(log)
+                 and len(s.span()[0]) <= limits.key_bytes_max],
+            )  # fmt: skip
+        return None if found.has_every_key else found
+
+    def may(self, permission: Permission, log: str) -> bool:
+        """Return whether the principal has the permission for all keys of the log."""
+        return self._keys(permission, log).has_every_key
+
+    def may_everywhere(self, permission: Permission) -> bool:
+        """Return whether the principal has the permission for all logs, those to come included."""
+        return permission.value in self._everywhere
+
+    def _check_visible(self, operation: Operation, log: str | None) -> None:
+        if log is not None and not self.sees(log):
+            raise self._refusal(operation, f"log {log}")
+
+    def _of_range(self, operation: Operation, subject: Subject, body: Body) -> KeySpans | None:
+        range_ = self._range(body["range"])
+        record = self._metadata().logs.get(range_.log_id)
+        name = "" if record is None else record.name
+        keys = self._keys(operation.permission, name)
+        if keys is _NOTHING:
+            raise self._refusal(operation, f"log {name}")
+        if subject is Subject.RANGE or keys.has_every_key:
+            return None
+        if subject is Subject.BATCHES:
+            return keys
+        if not _within(keys, body, range_):
+            raise self._refusal(operation, f"all of these keys of log {name}")
+        return None
+
+    def _range(self, range_id: int) -> Descriptor:
+        """The range, or a range that has some of its keys by now: their log is the same."""
+        metadata = self._metadata()
+        found = metadata.ranges.get(range_id)
+        if found is not None:
+            return found
+        for descendant in metadata.descendants(range_id):
+            return descendant
+        raise RangeNotFound(f"no range {range_id} on this node", range=range_id)
+
+    def _keys(self, permission: Permission, log: str) -> KeySpans:
+        """The keys of the log for which the principal has the permission."""
+        verb = permission.value
+        found = self._remembered.get((verb, log))
+        if found is None:
+            spans = [s.span() for s in self.record.scopes if verb in s.verbs and s.has_log(log)]
+            found = self._remember(verb, log, spans)
+        return found
+
+    def _remember(self, what: str, log: str, spans: list[Span]) -> KeySpans:
+        if len(self._remembered) >= _REMEMBERED_MAX:
+            self._remembered.clear()
+        found = self._remembered[what, log] = KeySpans(spans) if spans else _NOTHING
+        return found
+
+    def _refusal(self, operation: Operation, what: str) -> Unauthorized:
+        verb = operation.permission.value
+        need = "any verb" if operation.subject is Subject.VISIBLE else f"the verb {verb}"
+        return Unauthorized(
+            f"{operation} needs {need} on {what}, and token {self.record.token_id} of "
+            f"{self.record.principal} does not have that; use a token with such a scope"
+        )
+
+
+def _within(keys: KeySpans, body: Body, range_: Descriptor) -> bool:
+    """Whether all keys that the request names are among those keys."""
+    if body.get("key") is not None:
+        return keys.has(body["key"])
+    named = body.get("keys")
+    if named is not None:
+        return keys.has_all(list(named) if type(named) is dict else [row[0] for row in named])
+    asked = _common(
+        prefix_span(body.get("prefix") or b""), (body.get("start_key") or b"", body.get("end_key"))
+    )
+    if range_.range_id != body["range"] or range_.generation != body["generation"]:
+        return keys.covers(*asked)
+    read = _common(asked, range_.span)
+    # The range has none of the keys: to allow the request would tell where the range begins or
+    # ends, which is a key.
+    has_none = read[1] is not None and read[1] <= read[0]
+    return keys.covers(*(asked if has_none else read))
+
+
+def _common(one: Span, other: Span) -> Span:
+    """The keys in both spans. There are none where the end is not above the start."""
+    ends = [end for end in (one[1], other[1]) if end is not None]
+    return max(one[0], other[0]), min(ends, default=None)

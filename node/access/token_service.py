@@ -1,0 +1,85 @@
+"""Operations on tokens: create, list, revoke."""
+
+import heapq
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import msgpack
+
+from ...client.accepting.request import Room
+from ...client.protocol import Operation, cluster, limits
+from ...client.protocol.errors import Conflict
+from ...partitions import commands
+from ...partitions.metadata import Metadata
+
+log = logging.getLogger("lognode.access")
+Body = dict[str, Any]
+Handler = Callable[[Body], Coroutine[Any, None, Body]]
+PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
+
+
+class TokenService:
+    """`command` has the controller commit a command, `refresh` brings this node's metadata up to
+    date; `proves_nodes`: whether a node of the cluster proves that it is one."""
+
+    def __init__(
+        self,
+        *,
+        command: Callable[[Body], Awaitable[Body]],
+        refresh: Callable[[], Awaitable[None]],
+        metadata: Callable[[], Metadata],
+        proves_nodes: bool,
+    ) -> None:
+        self._command = command
+        self._refresh = refresh
+        self._metadata = metadata
+        self._proves_nodes = proves_nodes
+        self.handlers: dict[Operation, Handler] = {
+            cluster.TOKEN_CREATE: self.create,
+            cluster.TOKEN_REVOKE: self.revoke,
+        }
+        self.paid_handlers: dict[Operation, PaidHandler] = {cluster.TOKEN_LIST: self.list}
+
+    async def create(self, body: Body) -> Body:
+        """Create a token. The answer has the version of the metadata that has it.
+
+        Raises Conflict, LimitExceeded, InvalidArgument.
+        """
+        if not self._proves_nodes:
+            raise Conflict(
+                "tokens would protect nothing: whoever says that it is a node is believed here; "
+                "start every node with --secret-file, or with TLS, and then create tokens"
+            )
+        answer = await self._command({"op": commands.CREATE_TOKEN, **body})
+        fields = {"token": body["id"], "principal": body["principal"]}
+        log.info("token created", extra={"fields": fields})
+        await self._refresh()
+        return answer
+
+    async def list(self, body: Body, room: Room) -> Body:
+        """Return a page of the tokens, by id and without their digests; see the table of
+        operations. Pages go by id: a token that is created or revoked between two pages changes
+        nothing of the others."""
+        await self._refresh()
+        await room()
+        tokens, after = self._metadata().tokens, body["after"] or ""
+        limit = min(body["limit"], limits.tokens_page_max)
+        ids = heapq.nsmallest(limit + 1, (each for each in tokens if each > after))
+        rows: list[Body] = []
+        size = 0
+        for token_id in ids[:limit]:
+            row = tokens[token_id].to_row()
+            rows.append(row)
+            size += len(msgpack.packb(row))
+            if size >= limits.tokens_page_bytes:
+                break
+        following = ids[len(rows) - 1] if len(rows) < len(ids) else None
+        return {"tokens": rows, "next": following}
+
+    async def revoke(self, body: Body) -> Body:
+        """Revoke a token. Raises NotFound, Conflict."""
+        answer = await self._command({"op": commands.REVOKE_TOKEN, "id": body["id"]})
+        log.info("token revoked", extra={"fields": {"token": body["id"]}})
+        await self._refresh()
+        return answer

@@ -1,0 +1,133 @@
+"""What of an answer a principal may see: rows of its own logs, and of keys its own alone."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ...client.accepting.access import Access
+from ...client.protocol import Operation, Permission
+from ...client.protocol.cluster import METADATA, RANGES, STATUS
+from ...client.protocol.errors import LognodeError
+from ...partitions.metadata import Metadata
+from .rights import Rights
+
+Body = dict[str, Any]
+_OF_RANGES = ("ranges", "replicas", "damaged", "operations")
+"""Parts of a status whose rows are about ranges."""
+_TELL_KEYS = frozenset({"start", "end", "hot_key", "reason"})
+
+
+class Visible:
+    """Called with an operation, an access and the answer, it returns what of the answer the access
+    may see. `metadata` gives the newest metadata that this node has."""
+
+    def __init__(self, metadata: Callable[[], Metadata]) -> None:
+        self._metadata = metadata
+
+    def __call__(self, operation: Operation, access: Access, answer: Body) -> Body:
+        return visible(operation, access, answer, self._metadata())
+
+    def asked(self, access: Access | None, body: Body) -> Body:
+        """Return the body of a request for `metadata`, with the keys that the asker may know."""
+        name = body["log"]
+        if isinstance(access, Rights) and name is not None:
+            return {**body, "spans": access.routed(name)}
+        return body
+
+    def clip(self, access: Access | None, error: LognodeError) -> None:
+        """Take from an error what the access may not see of the ranges that the error tells of."""
+        rows = error.fields.get("ranges")
+        if rows and isinstance(access, Rights):
+            error.fields["ranges"] = _clipped(access, rows, self._metadata())
+
+
+def visible(operation: Operation, access: Access, answer: Body, metadata: Metadata) -> Body:
+    """Return what of the answer to an operation the principal may see."""
+    if isinstance(access, Rights):
+        if operation in (METADATA, RANGES):
+            return metadata_for(access, answer, metadata)
+        if operation is STATUS:
+            return status_for(access, answer, metadata)
+    return answer
+
+
+def metadata_for(rights: Rights, answer: Body, metadata: Metadata) -> Body:
+    """Return the answer to `metadata` or `ranges` without the logs that the principal may not know
+    of, and without the bounds of ranges that are not among its keys."""
+    shown = {**answer, "ranges": _clipped(rights, answer["ranges"], metadata)}
+    if "logs" in answer:
+        shown["logs"] = [row for row in answer["logs"] if rights.sees(row["name"])]
+    return shown
+
+
+def status_for(rights: Rights, status: Body, metadata: Metadata) -> Body:
+    """Return the status, or a page of it, without the logs of which the principal may not see the
+    status, and without what tells keys of logs that it may not read: bounds of ranges, hot keys,
+    reasons."""
+    shown = dict(status)
+    names = [name for name in _OF_RANGES if name in status]
+    if not rights.may_everywhere(Permission.DESCRIBE):
+        told = _Logs(metadata, partial(rights.may, Permission.DESCRIBE))
+        for name in names:
+            shown[name] = [row for row in status[name] if told.has_ranges(_about(row))]
+        if "logs" in status:
+            shown["logs"] = [row for row in status["logs"] if told.has(row["id"])]
+    if not rights.may_everywhere(Permission.READ):
+        readable = _Logs(metadata, partial(rights.may, Permission.READ))
+        for name in names:
+            shown[name] = [
+                row if readable.has_ranges(_about(row)) else _without_keys(row)
+                for row in shown[name]
+            ]
+    return shown
+
+
+def _clipped(rights: Rights, rows: list[Body], metadata: Metadata) -> list[Body]:
+    """Return the descriptors of which the principal may use a key, without other keys."""
+    shown = []
+    for row in rows:
+        record = metadata.logs.get(row["log"])
+        if record is None or not rights.sees(record.name):
+            continue
+        spans = rights.routed(record.name)
+        if spans is None:
+            shown.append(row)
+            continue
+        bounds = spans.clipped(row["start"], row["end"])
+        if bounds is not None:
+            start, end = bounds
+            shown.append({**row, "start": start, "end": end, "met_at": []})
+    return shown
+
+
+class _Logs:
+    """The logs whose name is `allowed`: each log is asked about once."""
+
+    def __init__(self, metadata: Metadata, allowed: Callable[[str], bool]) -> None:
+        self._metadata = metadata
+        self._allowed = allowed
+        self._known: dict[int, bool] = {}
+
+    def has(self, log_id: int) -> bool:
+        found = self._known.get(log_id)
+        if found is None:
+            record = self._metadata.logs.get(log_id)
+            found = self._known[log_id] = record is not None and self._allowed(record.name)
+        return found
+
+    def has_ranges(self, range_ids: list[int]) -> bool:
+        """Whether all of these ranges are of such logs. A range that is gone is of none."""
+        ranges = map(self._metadata.ranges.get, range_ids)
+        return all(range_ is not None and self.has(range_.log_id) for range_ in ranges)
+
+
+def _about(row: Body) -> list[int]:
+    """The ranges that the row is about."""
+    return list(row["ranges"]) if "ranges" in row else [row["range" if "range" in row else "id"]]
+
+
+def _without_keys(row: Body) -> Body:
+    """The row without what tells a key."""
+    shown = {name: value for name, value in row.items() if name not in _TELL_KEYS}
+    last = row.get("last_operation")
+    return shown if last is None else {**shown, "last_operation": {**last, "reason": None}}

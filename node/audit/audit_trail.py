@@ -1,0 +1,48 @@
+"""Where audit records go: to the node's own log as JSON lines, and to the log `_audit`."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..runtime.logs import timestamp
+
+NAME: Final = "_audit"
+RETENTION_MS: Final = 90 * 24 * 3_600_000
+
+log = logging.getLogger("lognode.audit")
+
+
+class AuditTrail:
+    """Gives each record its time, its node and an id, and hands it on.
+
+    `put(key, record)` takes what the log `_audit` gets, while `is_known`. The id is
+    `NODE.BOOT.NUMBER`; a record whose append had an unknown outcome may be in the log twice, under
+    one id. The key is the principal: what one principal did is one ordered history.
+    """
+
+    def __init__(
+        self,
+        node: int,
+        boot: int,
+        wall_ms: Callable[[], int],
+        put: Callable[[bytes, dict[str, Any]], None],
+        *,
+        is_known: Callable[[], bool],
+    ) -> None:
+        self._node = node
+        self._boot = boot
+        self._wall_ms = wall_ms
+        self._put = put
+        self._is_known = is_known
+        self._number = 0
+
+    def emit(self, record: dict[str, Any]) -> None:
+        """Take one record of `Audit`."""
+        self._number += 1
+        whole = {
+            "id": f"{self._node}.{self._boot}.{self._number}",
+            "at": timestamp(self._wall_ms() / 1000), "node": self._node, **record,
+        }  # fmt: skip
+        log.info("audit", extra={"fields": {"record": whole}})
+        if self._is_known():
+            self._put(str(record["principal"]).encode(), whole)

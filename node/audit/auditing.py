@@ -1,0 +1,95 @@
+"""What a node writes down for the cluster, put together and kept going (X7): its audit, and what
+tenants have used.
+
+Audit records are always lines of the node's log. They go to the log `_audit` as well while the
+cluster knows its clients, by tokens or by TLS: only then does a record name somebody. The log
+`_usage` has what tenants have used.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from types import ModuleType
+from typing import Any, Final
+
+from ...client.connection import Connection
+from ..directory.data_directory import Identity
+from ..metadata.view import View
+from ..quota.quotas import Quotas
+from ..replicas.controller_replica import ControllerReplica
+from . import audit_trail, usage_trail
+from .audit import Audit
+from .audit_trail import AuditTrail
+from .own_appends import OwnAppends
+from .reserved import Reserved
+from .system_log import SystemLog
+from .usage_trail import UsageTrail
+
+_LOOK_S: Final = 5.0
+_LAST_S: Final = 1.0
+
+Body = dict[str, Any]
+Serve = Callable[[Body], Awaitable[Body]]
+
+
+class Auditing:
+    """`connection` gives the link to another node, `create` creates a log; `is_known` says whether
+    clients are known here. `append` serves an append on this node; it is set before `run`."""
+
+    append: Serve
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        view: View,
+        connection: Callable[[int], Connection | None],
+        create: Serve,
+        quotas: Quotas,
+        wall_ms: Callable[[], int],
+        is_known: Callable[[], bool],
+    ) -> None:
+        own = OwnAppends(
+            node_id=identity.node_id, view=view, connection=connection,
+            serve=lambda body: self.append(body), create=create,
+        )  # fmt: skip
+        self._node = identity.node_id
+        self.reserved = Reserved(lambda: view.metadata)
+        self._log = _log_of(audit_trail, own)
+        self._usage_log = _log_of(usage_trail, own)
+        self._usage = UsageTrail(
+            identity.node_id, identity.boot, quotas, wall_ms, self._usage_log.put
+        )
+        trail = AuditTrail(
+            identity.node_id, identity.boot, wall_ms, self._log.put, is_known=is_known
+        )
+        self.audit = Audit(time.monotonic, trail.emit)
+
+    def watch(self, replica: ControllerReplica) -> None:
+        """Record the commands that are proposed by this replica of the controller."""
+        replica.on_command = partial(self.audit.commanded, self._node)
+
+    async def run(self) -> None:
+        """Write to the logs, and tell of what was counted, until cancelled."""
+        async with asyncio.TaskGroup() as parts:
+            for part in (self._log.run(), self._usage_log.run(), self._usage.run(), self._look()):
+                parts.create_task(part)
+
+    async def finish(self) -> None:
+        """Write what was counted since the last records, for at most a second: an orderly stop."""
+        self.audit.look(at_end=True)
+        self._usage.write()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_S):
+                await asyncio.gather(self._log.written(), self._usage_log.written())
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self.audit.look()
+
+
+def _log_of(trail: ModuleType, own: OwnAppends) -> SystemLog:
+    return SystemLog(trail.NAME, partial(own.append, trail.NAME, trail.RETENTION_MS))

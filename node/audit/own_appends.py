@@ -1,0 +1,91 @@
+"""Appends that a node makes for the cluster itself: to whoever leads the range, here or elsewhere.
+
+A node has no client of its own: it knows the metadata, and has a link to every other node. An
+append is tried once; the caller repeats it. No producer numbers it, so that a repeated append after
+an unknown outcome may have its records twice: each needs an id of its own.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from ...client.connection import Connection
+from ...client.protocol.appends import APPEND
+from ...client.protocol.cluster import CREATE_LOG
+from ...client.protocol.errors import LogNotFound, NotLeader, Unavailable, from_wire
+from ...client.protocol.records import encode_batch
+from ...partitions.model import Descriptor
+from ..metadata.view import View
+
+_TIMEOUT_MS: Final = 5_000
+
+Body = dict[str, Any]
+KeyedValue = tuple[bytes, bytes]
+
+
+class OwnAppends:
+    """`serve` appends on this node, `connection` gives the link to another, `create` creates a
+    log."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        view: View,
+        connection: Callable[[int], Connection | None],
+        serve: Callable[[Body], Awaitable[Body]],
+        create: Callable[[Body], Awaitable[Body]],
+    ) -> None:
+        self._node_id = node_id
+        self._view = view
+        self._connection = connection
+        self._serve = serve
+        self._create = create
+
+    async def append(self, name: str, retention_ms: int, records: Sequence[KeyedValue]) -> None:
+        """Append the records to the log, and create it first where it is missing.
+
+        Raises LognodeError; then some of the records may be in the log.
+        """
+        try:
+            log_id = self._view.metadata.log_named(name).log_id
+        except LogNotFound:
+            created = await self._create(
+                CREATE_LOG.request.check(
+                    {"name": name, "ranges": 1, "retention_ms": retention_ms, "exist_ok": True}
+                )
+            )
+            log_id = created["log"]
+        spans = [each for each in self._view.metadata.ranges.values() if each.log_id == log_id]
+        for range_ in spans:
+            some = [record for record in records if record[0] in range_.span]
+            if some:
+                await self._append(range_, some)
+        if not spans:
+            raise Unavailable(f"log {name!r} has no range yet", reason="creating")
+
+    async def _append(self, range_: Descriptor, records: Sequence[KeyedValue]) -> None:
+        leader = self._view.leader(range_.range_id, range_.generation)
+        if leader is None:
+            raise NotLeader(f"range {range_.range_id} has no leader", hint=None)
+        batch = encode_batch(
+            [key for key, _ in records], [value for _, value in records],
+            producer=0, epoch=0, low=1, numbers=1,
+        )  # fmt: skip
+        body = APPEND.request.check(
+            {"range": range_.range_id, "generation": range_.generation, "batches": [batch],
+             "timeout_ms": _TIMEOUT_MS}
+        )  # fmt: skip
+        (result,) = (await self._ask(leader, body))["results"]
+        if result["status"] == "error":
+            raise from_wire(result["error"])
+
+    async def _ask(self, leader: int, body: Body) -> Body:
+        if leader == self._node_id:
+            return await self._serve(body)
+        connection = self._connection(leader)
+        if connection is None:
+            raise Unavailable(f"there is no link to node {leader}")
+        deadline = asyncio.get_running_loop().time() + _TIMEOUT_MS / 1000
+        answer: Body = await connection.request(APPEND, body, deadline=deadline)
+        return answer

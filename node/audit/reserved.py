@@ -1,0 +1,45 @@
+"""Logs that the cluster writes itself: clients read them, and never write or create them.
+
+Whoever administers may alter the retention of such a log, and delete it: both are recorded.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ...client.protocol import Operation, Permission
+from ...client.protocol.cluster import CREATE_LOG
+from ...client.protocol.errors import Unauthorized
+from ...partitions.metadata import Metadata
+from . import audit_trail, usage_trail
+
+LOGS: Final = frozenset({audit_trail.NAME, usage_trail.NAME})
+_WRITES: Final = frozenset({Permission.APPEND, Permission.TRIM})
+
+Body = dict[str, Any]
+
+
+class Reserved:
+    """`metadata` gives the newest metadata that this node has."""
+
+    def __init__(self, metadata: Callable[[], Metadata]) -> None:
+        self._metadata = metadata
+        self._version = -1
+        self._ranges: frozenset[int] = frozenset()
+
+    def check(self, operation: Operation, body: Body) -> None:
+        """Raise Unauthorized for a request of a client that only a node may make."""
+        if operation.permission in _WRITES and body.get("range") in self._of_now():
+            raise Unauthorized("this log is written by the cluster alone; append to another log")
+        if operation is CREATE_LOG and body["name"] in LOGS:
+            raise Unauthorized(f"log {body['name']} is the cluster's own; choose another name")
+
+    def _of_now(self) -> frozenset[int]:
+        """The ranges of these logs."""
+        metadata = self._metadata()
+        if metadata.version != self._version:
+            own = {record.log_id for record in metadata.logs.values() if record.name in LOGS}
+            self._ranges = frozenset(
+                range_id for range_id, range_ in metadata.ranges.items() if range_.log_id in own
+            ) if own else frozenset()  # fmt: skip
+            self._version = metadata.version
+        return self._ranges

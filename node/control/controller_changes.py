@@ -1,0 +1,328 @@
+"""The controller's next generation: begun by who applied the last record, pushed to the others.
+
+The last record of a generation names the members of the next (x29). Whoever has
+applied it holds the state in which the next one begins, stores it, starts, and pushes it to every
+other member until each has it; only then does the old generation go. Who is no member of the next
+pushes it too: it may be the only one that holds it. Its own replica goes when it hears from the
+leader of a later generation. The same push brings a member back whose log no longer continues the
+leader's.
+
+A push is a request for each page of the metadata. The last one says which entry the whole is that
+of, and is answered when the member has begun.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ...client.connection import Connection
+from ...client.protocol import limits
+from ...client.protocol.errors import (
+    CorruptData,
+    InvalidArgument,
+    LognodeError,
+    RemoteProtocolError,
+    Unavailable,
+)
+from ...client.protocol.peers import CONTROLLER_INSTALL
+from ...partitions import buckets, received
+from ...partitions.lifecycle import is_removed
+from ...partitions.metadata import Metadata
+from ...partitions.model import CONTROLLER_RANGE, Descriptor
+from ...raft.types import GroupId
+from ..metadata import image_pages
+from ..metadata.image_pages import START, Assembly, Position
+from ..replicas.controller_replica import ControllerReplica
+from ..replicas.host import Host
+from ..runtime import unexpected
+from ..runtime.slices import stepped
+from ..runtime.unexpected import OnBroken
+
+_PERIOD_S = 0.1
+_PUSH_TIMEOUT_S = 5.0
+_PUSHES_MAX = 4
+"""Pushes of different nodes whose pages are kept at the same time."""
+
+log = logging.getLogger("lognode.controller")
+Body = dict[str, Any]
+
+
+class ControllerChanges:
+    """Runs on every node; acts where there is a controller replica."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        host: Host,
+        connection: Callable[[int], Connection | None],
+        image: Callable[[], Metadata],
+        began: Callable[[ControllerReplica], None],
+        on_broken: OnBroken,
+    ) -> None:
+        self._node_id = node_id
+        self._host = host
+        self._connection = connection
+        self._image = image
+        """The newest that this node knows."""
+        self._began = began
+        self._have: dict[int, set[int]] = {}
+        """Per generation, the members known to have begun it."""
+        self._turn = asyncio.Lock()
+        self._on_broken = on_broken
+        self._installs: set[asyncio.Task[None]] = set()
+        self._coming: dict[int, Assembly] = {}
+        """Per node, the pages that it has pushed so far."""
+        self._successor: Metadata | None = None
+        """The state in which the generation after this node's replica begins, once that is sealed:
+        for members, of whom this node is none."""
+
+    async def run(self) -> None:
+        """Never returns; cancel it."""
+        while True:
+            replica = self._host.controller
+            if replica is not None and not replica.stopped:
+                try:
+                    await self._look(replica)
+                except LognodeError as error:
+                    log.debug("push put off", extra={"fields": {"error": str(error)}})
+            await asyncio.sleep(_PERIOD_S)
+
+    async def _look(self, replica: ControllerReplica) -> None:
+        known = self._image()
+        if (
+            known.controller.generation > replica.gid.generation
+            and self._node_id not in known.controller.members
+            and not known.sealed  # else it may be this replica's own
+        ):
+            await self.retire_before(known.controller.generation)
+            return
+        if replica.is_sealed:
+            await self._begin_next(replica)
+            return
+        if replica.checkpoint_due:
+            await self._host.checkpoint_controller(replica)
+        if replica.descriptor.lineage:
+            have = self._have.setdefault(replica.gid.generation, set())
+            await self._push(replica, set(replica.members) - {self._node_id} - have)
+            await self._retire_old(replica)
+        if replica.leads and replica.group.needs_base:
+            await self._push(replica, replica.group.needs_base)
+
+    async def _begin_next(self, replica: ControllerReplica) -> None:
+        members = set(replica.metadata.controller.members)
+        if self._node_id not in members:
+            next_ = replica.metadata.controller
+            missing = members - self._have.setdefault(next_.generation, set())
+            if self._successor is None or self._successor.controller != next_:
+                self._successor = _successor(replica.metadata)
+            successor = self._successor
+            await self._send(next_, successor, lambda: (1, 0), missing)
+            return
+        async with self._turn:
+            metadata = _successor(replica.metadata)
+            began = await self._host.create_controller(
+                metadata.controller, metadata, (1, 0), campaign=replica.leads
+            )
+            if began is not None:
+                self._began(began)
+
+    async def _push(self, replica: ControllerReplica, peers: "set[int] | frozenset[int]") -> None:
+        def applied() -> tuple[int, int]:
+            return replica.applied_index, replica.applied_term
+
+        await self._send(replica.descriptor, replica.metadata, applied, peers)
+
+    async def _send(
+        self,
+        descriptor: Descriptor,
+        metadata: Metadata,
+        applied: Callable[[], tuple[int, int]],
+        peers: "set[int] | frozenset[int]",
+    ) -> None:
+        """To each by itself: one that hangs or refuses keeps it from nobody else."""
+        have = self._have.setdefault(descriptor.generation, set())
+
+        async def one(peer: int, connection: Connection) -> None:
+            try:
+                await self._send_pages(descriptor, metadata, applied, connection)
+            except LognodeError as error:
+                log.debug("push put off", extra={"fields": {"to": peer, "error": str(error)}})
+            else:
+                have.add(peer)
+
+        links = [(peer, self._connection(peer)) for peer in peers]
+        await asyncio.gather(*(one(peer, link) for peer, link in links if link is not None))
+
+    async def _send_pages(
+        self,
+        descriptor: Descriptor,
+        metadata: Metadata,
+        applied: Callable[[], tuple[int, int]],
+        connection: Connection,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        after: Position = None
+        while True:
+            page = await image_pages.page_of(metadata, START[1], after, tables=buckets.ALL)
+            body = {
+                "descriptor": descriptor.to_wire(),
+                "applied": list(applied()),  # of the moment at which the page was whole
+                "page": page,
+            }
+            deadline = loop.time() + _PUSH_TIMEOUT_S
+            answer = await connection.request(CONTROLLER_INSTALL, body, deadline=deadline)
+            after = page["next"]
+            if after is None or answer["done"]:
+                return
+
+    async def _retire_old(self, replica: ControllerReplica) -> None:
+        others = set(replica.members) - {self._node_id}
+        if others <= self._have.get(replica.gid.generation, set()):
+            await self.retire_before(replica.gid.generation)
+
+    async def retire_before(self, generation: int) -> None:
+        """Free the controller's earlier generations here."""
+        old = [
+            gid
+            for gid in (*self._host.groups, *self._host.damaged)
+            if gid.range_id == CONTROLLER_RANGE and gid.generation < generation
+        ]
+        if old:
+            await self._host.retire(old)
+
+    async def install(self, sender: int, body: Body) -> Body:
+        """A page of a push. With the last page: begin that generation here, or take the base if
+        this replica lacks entries. `done`: no further page is wanted.
+
+        It runs to its end also when who pushed has gone: half-way there is no replica at all.
+        Raises InvalidArgument for a push that no controller could make, Conflict for an image that
+        contradicts what this node knows, CorruptData where the replica is damaged: only the next
+        generation has it again. Raises Unavailable where the replica waits for an upgrade.
+        """
+        descriptor, applied = self._announced(body)
+        if not self._is_wanted(descriptor, applied):
+            self._coming.pop(sender, None)
+            self._check_sound(descriptor)
+            return {"done": True}
+        self._check_not_halted()
+        metadata = await self._assembled(sender, body["page"])
+        if metadata is None:
+            return {"done": False}
+        await self._check(sender, descriptor, metadata)
+        install = asyncio.ensure_future(self._install(descriptor, metadata, applied))
+        self._installs.add(install)
+        install.add_done_callback(self._install_ended)
+        await asyncio.shield(install)
+        return {"done": True}
+
+    def _is_wanted(self, descriptor: Descriptor, applied: tuple[int, int]) -> bool:
+        """Whether this node has not begun that generation, or lacks a base that it could take."""
+        gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
+        replica = self._host.groups.get(gid)
+        if isinstance(replica, ControllerReplica):
+            return replica.group.base_wanted and applied[0] > replica.applied_index
+        return self._host.marks.get(CONTROLLER_RANGE, 0) < descriptor.generation
+
+    def _check_not_halted(self) -> None:
+        """The image may have what this program would drop. Raises Unavailable."""
+        for gid, reason in self._host.halted.items():
+            if gid.range_id == CONTROLLER_RANGE:
+                raise Unavailable(f"the replica of {gid} on this node takes no part: {reason}")
+
+    def _check_sound(self, descriptor: Descriptor) -> None:
+        gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
+        reason = self._host.damaged.get(gid)
+        if reason is not None:
+            raise CorruptData(f"the replica of {gid} on this node takes no part: {reason}")
+
+    async def _assembled(self, node: int, page: Body) -> Metadata | None:
+        """The metadata, when the page is the last one of the node's push.
+
+        A push that broke off stays until the node's next push, or until other nodes push.
+        """
+        if node not in self._coming and len(self._coming) >= _PUSHES_MAX:
+            del self._coming[next(iter(self._coming))]
+        assembly = self._coming.setdefault(node, Assembly())
+        try:
+            image = await assembly.add(page)
+            if image is None:
+                return None
+            metadata = await image_pages.made(image)
+        except CorruptData as error:
+            raise InvalidArgument(error.message, what="page") from None
+        finally:
+            if assembly.after is None:
+                self._coming.pop(node, None)
+        return metadata
+
+    def _announced(self, body: Body) -> tuple[Descriptor, tuple[int, int]]:
+        """The generation that is pushed, and the entry behind which the generation goes on."""
+        try:
+            descriptor = received.descriptor(body["descriptor"])
+        except RemoteProtocolError as error:
+            raise InvalidArgument(error.message, what="descriptor") from None
+        members, generation = descriptor.members, descriptor.generation
+        if (descriptor.range_id, descriptor.log_id, *descriptor.span) != (0, 0, b"", None):
+            raise InvalidArgument("not a controller", what="descriptor")
+        if self._node_id not in members or len(set(members)) != len(members):
+            raise InvalidArgument("not a controller of this node", what="descriptor")
+        if generation - self._image().controller.generation > limits.generation_jump_max:
+            raise InvalidArgument(f"no controller is at generation {generation}", what="descriptor")
+        index, term = body["applied"]
+        if index < 1 or term > limits.term_jump_max:
+            raise InvalidArgument(
+                f"a controller begins behind entry 1 or later, in a term up to "
+                f"{limits.term_jump_max}; entry {index} of term {term} was given", what="applied",
+            )  # fmt: skip
+        return descriptor, (index, term)
+
+    async def _check(self, sender: int, descriptor: Descriptor, metadata: Metadata) -> None:
+        """The state that is pushed can be, follows from what is known, and is of the generation.
+        Raises InvalidArgument, Conflict."""
+        members, generation = descriptor.members, descriptor.generation
+        try:
+            await stepped(received.steps(metadata, self._image()))
+        except RemoteProtocolError as error:
+            raise InvalidArgument(error.message, what="page") from None
+        if not metadata.nodes.keys() >= {*members, sender} or is_removed(sender, metadata.nodes):
+            raise InvalidArgument(
+                "a controller of nodes that its image does not have as registered", what="page"
+            )
+        next_ = metadata.controller
+        if metadata.sealed:  # its last record names the members of the generation after it
+            sound = next_.generation == generation + 1
+        else:
+            sound = (next_.generation, next_.members) == (generation, members)
+        if not sound:
+            raise InvalidArgument("an image of another generation", what="page")
+
+    async def _install(
+        self, descriptor: Descriptor, metadata: Metadata, applied: tuple[int, int]
+    ) -> None:
+        async with self._turn:
+            replica = self._host.groups.get(GroupId(CONTROLLER_RANGE, descriptor.generation))
+            if isinstance(replica, ControllerReplica):
+                if self._is_wanted(descriptor, applied):
+                    await stepped(received.steps(metadata, replica.metadata))
+                    begun = await self._host.reinstall_controller(replica, metadata, applied)
+                    self._began(begun)
+            else:
+                began = await self._host.create_controller(
+                    descriptor, metadata, applied, campaign=False
+                )
+                if began is not None:
+                    self._began(began)
+            self._check_sound(descriptor)
+
+    def _install_ended(self, install: "asyncio.Task[None]") -> None:
+        self._installs.discard(install)
+        unexpected.ended(install, self._on_broken)
+
+
+def _successor(sealed: Metadata) -> Metadata:
+    """The state in which the next generation begins."""
+    metadata = buckets.copy(sealed, buckets.ALL)
+    metadata.begin_generation()
+    return metadata

@@ -1,0 +1,308 @@
+"""Heartbeats: every node asks the controller's leader for news, and is heard by asking.
+
+The request names the image that the node has and waits at the leader until there is a newer one,
+or half a second. The answer carries the first page of what has changed since, and who leads what.
+The request carries what the node itself leads. None of this is needed for safety
+(docs/design/ranges.md#metadata).
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ...client.connection import Connection
+from ...client.protocol import limits
+from ...client.protocol.errors import InvalidArgument, LognodeError, NotLeader
+from ...client.protocol.peers import HEARTBEAT
+from ...partitions.facts import Facts
+from ...partitions.leads import LEAD_RESTS_S
+from ...partitions.lifecycle import is_removed
+from ...partitions.model import CONTROLLER_RANGE
+from ...partitions.planner import Damage, Large
+from ...partitions.shrinking import Small
+from ...raft.types import GroupId
+from ..access.exposure import Exposure
+from ..directory.disk_room import DiskRoom
+from ..lifecycle.draining import Draining
+from ..lifecycle.handover import Handover
+from ..load.busy_ranges import HotRanges
+from ..load.large_ranges import LargeRanges
+from ..load.stored import Stored
+from ..metadata.view import View
+from ..replicas.controller_replica import ControllerReplica
+from ..replicas.host import Host
+from ..runtime.slices import in_slices
+from . import images
+from .images import Images
+
+_WAIT_S = 0.5
+_RETRY_S = 0.1
+_ALIVE_S = 2.0
+"""Who is not heard for so long leads nothing by now."""
+_LARGE = 4
+"""Fields of a range that travel: whether it is large or busy is said of all of them."""
+_ROWS = limits.told_rows_max
+
+log = logging.getLogger("lognode.heartbeat")
+Body = dict[str, Any]
+
+
+class Heartbeat:
+    """Both sides: `run` asks, `serve` answers on the leader."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        host: Host,
+        view: View,
+        facts: Facts,
+        connection: Callable[[int], Connection | None],
+        room: DiskRoom,
+        draining: Draining,
+        large: LargeRanges,
+        handover: Handover,
+        hot: HotRanges,
+        exposure: Exposure,
+        images: Images,
+        stored: Stored,
+    ) -> None:
+        self._stored = stored
+        self._exposure = exposure
+        self._images = images
+        self._room = room
+        self._draining = draining
+        self._large = large
+        self._handover = handover
+        self._hot = hot
+        self._node_id = node_id
+        self._host = host
+        self._view = view
+        self._facts = facts
+        self._connection = connection
+        self.last_answer_at = time.monotonic()
+        self._confirmed_at = time.monotonic()
+        """When a quorum of the controller last stood behind the metadata that this node has."""
+        self._try = 0
+        self._told = ((0, 0, 0), 0)
+        """The controller leader (node, generation, term) that knows our table of leaders up to
+        this number."""
+        self._seen = [0, 0, 0]
+        """Generation and term of the controller leader whose table we know up to this number."""
+
+    async def run(self) -> None:
+        """Never returns; cancel it."""
+        while True:
+            self._note_own()
+            replica = self._host.controller
+            if replica is not None and replica.leader is not None:
+                # What was forgotten when the leader did not answer may still be so.
+                self._view.learn(replica.gid, replica.group.term, replica.leader)
+            if replica is not None and replica.leads and not replica.is_sealed:
+                self._hear(self._node_id, self._draining.leads_left)
+                self._stored.learn(self._stored_in_all())
+                self.last_answer_at = time.monotonic()
+                if len(replica.metadata.controller.members) == 1:
+                    self._confirmed_at = self.last_answer_at
+                await self._view.changed(_WAIT_S / 2)
+                continue
+            try:
+                await self._ask()
+            except LognodeError as error:
+                level = logging.ERROR if isinstance(error, InvalidArgument) else logging.DEBUG
+                log.log(level, "no heartbeat", extra={"fields": {"error": str(error)}})
+                await asyncio.sleep(_RETRY_S)
+
+    def unsure_s(self) -> float:
+        """For how many seconds this node has not known whether its metadata is the newest.
+
+        A leader of the controller is confirmed by its quorum whenever another node asks it, which
+        the members do twice a second. A leader without a quorum is not."""
+        return time.monotonic() - self._confirmed_at
+
+    def _own_news(self) -> Body:
+        """What the leader is told of this node, beside who leads what."""
+        return {
+            "damaged": _told(self._host.damaged)[:_ROWS],
+            "halted": _told(self._host.halted)[:_ROWS],
+            "disk_free": self._room.told_free,
+            "leads_left": self._draining.leads_left,
+            "wishes": self._handover.wishes(LEAD_RESTS_S)[:_ROWS],
+            "large": [list(told[:_LARGE]) for told in self._large.told[:_ROWS]],
+            "busy": [list(told[:_LARGE]) for told in self._hot.told[:_ROWS]],
+            "small": list(map(list, self._large.small[:_ROWS])),
+            "insecure": self._exposure.insecure,
+            "stored": self._stored.told(),
+        }
+
+    async def _ask(self) -> None:
+        node = self._view.controller_leader()
+        if node is None or node == self._node_id:
+            node = self._next_to_ask()
+        if node is None:
+            await asyncio.sleep(_RETRY_S)
+            return
+        connection = self._connection(node)
+        if connection is None:
+            self._view.forget_controller_leader()
+            await asyncio.sleep(_RETRY_S)
+            return
+        metadata, leaders = self._view.metadata, self._view.leaders
+        (told_node, *told_term), told_number = self._told
+        telling = leaders.number
+        body = {
+            "generation": metadata.controller.generation,
+            "version": metadata.version,
+            "leaders": leaders.since(told_number if told_node == node else 0),
+            "seen": self._seen,
+            **self._own_news(),
+        }
+        asked_at = time.monotonic()
+        deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
+        try:
+            answer = await connection.request(HEARTBEAT, body, deadline=deadline)
+        except NotLeader as error:
+            self._view.forget_controller_leader()
+            hint: Any = error.fields.get("hint")
+            known = type(hint) is int and hint in metadata.controller.members
+            if known and hint != self._node_id:
+                self._view.learn_leaders(
+                    [(CONTROLLER_RANGE, metadata.controller.generation, 0, hint)]
+                )
+            if not known or self._connection(hint) is None:
+                # Who leads may be a node that this one, long away, has never heard of.
+                await self._images.pull(connection, images.KNOWN)
+            raise
+        except LognodeError:
+            self._view.forget_controller_leader()
+            raise
+        self.last_answer_at = time.monotonic()
+        if answer["page"] is not None:  # first: leaders are learnt of generations that it has
+            await self._images.pull(connection, images.NEWEST, first=answer["page"])
+        self._confirmed_at = asked_at  # the leader asks a quorum before it answers
+        await in_slices(self._view.learning(answer["leaders"]))
+        self._seen = answer["seen"]
+        generation, term, _ = self._seen
+        # It may have told so before, when this node had not forgotten it yet.
+        self._view.learn_leaders([(CONTROLLER_RANGE, generation, term, node)])
+        # A leader of another term began with nothing: the next heartbeat tells it everything.
+        knows = (told_node, told_term) == (node, [generation, term])
+        self._told = ((node, generation, term), telling if knows else 0)
+        self._view.damaged = {
+            node: await in_slices(_damage(told)) for node, told in answer["damaged"]
+        }
+        self._view.halted = {
+            node: await in_slices(_damage(told)) for node, told in answer["halted"] or ()
+        }
+        self._room.others = {node: free for node, free in answer["short"] if node != self._node_id}
+        self._stored.learn(answer["stored"] or {})
+        self._view.insecure = dict(answer["insecure"])
+        self._view.insecure[self._node_id] = self._exposure.insecure
+
+    def _next_to_ask(self) -> int | None:
+        """While nobody is known to lead: the controller's members and, since they may be others by
+        now, every other node (x29), in turn."""
+        metadata = self._view.metadata
+        others = [
+            node.node_id
+            for node in metadata.nodes.values()
+            if node.node_id != self._node_id and node.state != "REMOVED"
+        ]
+        members = [node for node in metadata.controller.members if node != self._node_id]
+        self._try += 1
+        asked = members if members and self._try % 2 else others
+        return asked[self._try // 2 % len(asked)] if asked else None
+
+    async def serve(self, node: int, body: Body) -> Body:
+        """The leader's answer. Raises NotLeader."""
+        replica = self._host.controller
+        if replica is None or not replica.leads:
+            raise NotLeader("not the controller's leader", hint=self._view.controller_leader())
+        *seen, seen_number = body["seen"]
+        has = (body["generation"], body["version"])
+        await replica.ready()
+        self._confirmed_at = time.monotonic()
+        if is_removed(node, replica.metadata.nodes):
+            return await self._parting(replica, has)
+        self._hear(node, body["leads_left"])
+        # There may be tens of thousands of rows: each list takes many turns of the loop.
+        damaged = await in_slices(_damage(body["damaged"]))
+        halted = await in_slices(_damage(body["halted"]))
+        large = await in_slices(Large(*told) for told in body["large"])
+        busy = await in_slices(Large(*told)._replace(by_load=True) for told in body["busy"])
+        small = await in_slices(Small(*told) for told in body["small"])
+        await in_slices(self._view.learning(body["leaders"]))
+        await in_slices(self._keeping(body["wishes"]))
+        self._facts.damaged[node] = self._view.damaged[node] = damaged
+        self._view.halted[node] = halted
+        self._facts.large[node] = large + busy
+        self._facts.small[node] = small
+        self._room.told(node, body["disk_free"])
+        self._facts.stored[node] = body["stored"] or {}
+        if body["insecure"] is not None:
+            self._view.insecure[node] = body["insecure"]
+        self._facts.short = self._room.short.keys()
+        metadata = replica.metadata
+        if (metadata.controller.generation, metadata.version) <= has:
+            await self._view.changed(_WAIT_S)
+        now_leads, table = [replica.gid.generation, replica.group.term], self._view.leaders
+        news = (metadata.controller.generation, metadata.version) > has
+        page = await self._images.first_page(metadata, has[1]) if news else None
+        return {
+            "page": page,
+            "leaders": table.since(seen_number if seen == now_leads else 0),
+            "seen": [*now_leads, table.number],
+            "damaged": list(self._view.damaged.items()),
+            "halted": list(self._view.halted.items()),
+            "short": list(self._room.short.items()),
+            "insecure": list(self._view.insecure.items()),
+            "stored": self._stored_in_all(),
+        }
+
+    def _stored_in_all(self) -> dict[str, int]:
+        return self._facts.stored_in_all(time.monotonic(), _ALIVE_S)
+
+    async def _parting(self, replica: ControllerReplica, has: tuple[int, int]) -> Body:
+        """Tell a node that was removed: nothing that the node says is learnt."""
+        metadata = replica.metadata
+        news = (metadata.controller.generation, metadata.version) > has
+        return {
+            "page": await self._images.first_page(metadata, has[1]) if news else None,
+            "leaders": [],
+            "seen": [replica.gid.generation, replica.group.term, 0],
+        }
+
+    def _hear(self, node: int, leads_left: int | None) -> None:
+        self._facts.heard[node] = time.monotonic()
+        if leads_left is not None:
+            self._facts.leads_left[node] = leads_left
+
+    def _note_own(self) -> None:
+        mine = _told(self._host.damaged)
+        self._view.halted[self._node_id] = _told(self._host.halted)
+        self._facts.damaged[self._node_id] = self._view.damaged[self._node_id] = mine
+        self._facts.large[self._node_id] = self._large.told + self._hot.told
+        self._facts.small[self._node_id] = self._large.small
+        self._facts.stored[self._node_id] = self._stored.told()
+        self._facts.short = self._room.short.keys()
+        self._view.insecure[self._node_id] = self._exposure.insecure
+        deque(self._keeping(self._handover.wishes(LEAD_RESTS_S)), maxlen=0)
+
+    def _keeping(self, wishes: Iterable[Sequence[Any]]) -> Iterator[None]:
+        """What an operator wants to be led by a node is led there for a while."""
+        until = time.monotonic() + LEAD_RESTS_S
+        for range_id, node, ago_s in wishes:
+            self._facts.keep(range_id, node, until - ago_s)
+            yield
+
+
+def _told(replicas: Mapping[GroupId, str]) -> list[Damage]:
+    """Return the replicas and their reasons as heartbeats carry them."""
+    return [(gid.range_id, gid.generation, reason) for gid, reason in replicas.items()]
+
+
+def _damage(told: Any) -> Iterator[Damage]:
+    return ((range_id, generation, why) for range_id, generation, why in told)

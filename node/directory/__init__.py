@@ -1,0 +1,14 @@
+"""What a node has on its disk beside the WAL and the segments, and the room that is left there.
+
+    data_directory           the layout, the lock that one process holds, the identity
+    private_directory        directories 0700, files 0600
+    given_files              files that the configuration names
+    meta_keys                the keys of the rows of meta.mdb, and what the rows hold
+    meta_puts                rows that many tasks store, with one sync
+    meta_reader              meta.mdb read without trust, by a process that garbage may end
+    image_rows               the rows that hold an image of the metadata
+    sound_files              segment files that were read back and found sound
+    disk_room                what goes on without much room: decisions, without I/O
+
+The contract: what is stored here is read back by a node of any later version.
+"""

@@ -1,0 +1,62 @@
+"""Files that a node is given by its configuration, besides that itself."""
+
+import logging
+import tomllib
+from pathlib import Path
+
+from ...client.protocol.address import split_address
+from ...client.protocol.errors import InvalidArgument
+from ...client.protocol.private_files import read_private
+
+log = logging.getLogger("lognode.files")
+
+
+class DialMap:
+    """Where to dial nodes that are elsewhere than their addresses say, as behind a proxy: a file
+    that may change while the node runs."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Raises InvalidArgument."""
+        self._path = path
+        self._targets = _dial_map(path)
+
+    def resolve(self, address: str) -> str:
+        """Return the address to dial for an advertised one."""
+        return self._targets.get(address, address)
+
+    def read_again(self) -> bool:
+        """Read the file again and return whether it is good; a bad one changes nothing."""
+        try:
+            self._targets = _dial_map(self._path)
+        except InvalidArgument as error:
+            log.error("the dial map stays as it was: %s", error)
+            return False
+        log.info("dial map read", extra={"fields": {"entries": len(self._targets)}})
+        return True
+
+
+def _dial_map(path: Path | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        with open(path, "rb") as file:
+            body = tomllib.load(file)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidArgument(f"cannot read dial map {path}: {error}", what="dial_map") from None
+    for advertised, target in body.items():
+        split_address(advertised, f"dial map {path}: address")
+        split_address(str(target), f"dial map {path}: target")
+    return {advertised: str(target) for advertised, target in body.items()}
+
+
+def read_secret(path: Path | None) -> bytes | None:
+    """The secret that the nodes of the cluster share. Raises InvalidArgument, also where others
+    may read the file."""
+    if path is None:
+        return None
+    secret = read_private(path, "secret file").strip()
+    if len(secret) < 16:
+        raise InvalidArgument(
+            f"the secret in {path} has {len(secret)} bytes; give at least 16", what="secret_file"
+        )
+    return secret

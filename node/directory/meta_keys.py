@@ -1,0 +1,87 @@
+"""The keys of the meta rows and what they hold.
+
+identity                        cluster, node, incarnation, boot
+replica/<range>/<generation>    descriptor, base, damaged: a replica that was started here;
+                                installed: the base came from a peer, its log may end below it
+mark/<range>                    the highest generation ever started here (x3)
+controller/<generation>         descriptor, applied, damaged, installed: as for a range; version
+                                and number of the rows that hold its metadata
+metadata/<generation>/...       those rows: a bucket of records each (`image_rows`)
+image                           version and number of the rows that hold the newest metadata image
+                                this node has acted on
+image/...                       those rows
+clean                           true after an orderly stop, until the next start
+auth                            true: clients need tokens here, for ever
+refused                         why the cluster refuses this directory, for good
+joins                           the cluster that this directory, of none yet, is about to join
+attempt                         who this directory, of no cluster yet, says that it is when it asks
+                                to join: incarnation, process, id of the invitation
+sound/<content id>              true: the segment file was read from the disk, and was sound
+prepared/<operation>            range, generation, base: a parent's state at its final index
+"""
+
+from typing import Any
+
+from ...partitions.model import Descriptor
+from ...raft.types import GroupId
+from ...statemachine.range_state import Base
+
+REPLICA = "replica/"
+CONTROLLER = "controller/"
+MARK = "mark/"
+PREPARED = "prepared/"
+SOUND = "sound/"
+CONTROLLER_BUCKETS = "metadata/"
+IMAGE = "image"
+IMAGE_BUCKETS = "image/"
+CLEAN = "clean"
+AUTH = "auth"
+REFUSED = "refused"
+JOINS = "joins"
+ATTEMPT = "attempt"
+
+
+def replica_key(gid: GroupId) -> str:
+    """The row of a range replica."""
+    return f"{REPLICA}{gid.range_id:012d}/{gid.generation:08d}"
+
+
+def controller_key(generation: int) -> str:
+    """The row of a controller replica."""
+    return f"{CONTROLLER}{generation:08d}"
+
+
+def controller_buckets(generation: int) -> str:
+    """The prefix of the rows that hold the metadata of a controller replica."""
+    return f"{CONTROLLER_BUCKETS}{generation:08d}/"
+
+
+def mark_key(range_id: int) -> str:
+    """The row of a range's highest generation here."""
+    return f"{MARK}{range_id:012d}"
+
+
+def sound_key(content_id: str) -> str:
+    """The row of a file that was read back."""
+    return f"{SOUND}{content_id}"
+
+
+def prepared_key(operation_id: int, range_id: int) -> str:
+    """The row of what was prepared of a range for an operation."""
+    return f"{PREPARED}{operation_id:012d}/{range_id:012d}"
+
+
+def prepared_operation(key: str) -> int:
+    """The operation for which the row of that key was prepared."""
+    return int(key.removeprefix(PREPARED).partition("/")[0])
+
+
+def begun(gid: GroupId, puts: dict[str, Any]) -> dict[str, Any]:
+    """Return all that one transaction stores when a generation begins here: the rows of the replica
+    and the mark, without which the generation could begin a second time (x3)."""
+    return {**puts, mark_key(gid.range_id): gid.generation}
+
+
+def replica_row(descriptor: Descriptor, base: Base, damaged: str | None = None) -> dict[str, Any]:
+    """A replica's row."""
+    return {"descriptor": descriptor.to_wire(), "base": base.to_wire(), "damaged": damaged}

@@ -1,0 +1,87 @@
+"""What an empty node shows to be taken into a cluster, and what it checks before it shows that.
+
+The secret of an invitation is for the nodes of the cluster that made it. So a joining node compares
+first: the certificate of the node that answers, which has to lead to the very authority that the
+invitation names, whatever else the CA file trusts; then the cluster that this node names. Only then
+the node sends the secret, inside TLS. Without TLS a secret goes to this machine only, or where
+--insecure accepts that others read along.
+"""
+
+from typing import Any
+
+from ...client.invitation import NO_CA, Invitation, read_invitation
+from ...client.loopback import is_loopback
+from ...client.protocol.errors import InvalidArgument, Unauthorized, Unavailable
+from ...client.protocol.tls import DialTls
+from ..certificates.tls import NodeTls
+from ..config import Config
+
+
+class Admission:
+    """`tls`: that of the connections by which this node joins; None without TLS."""
+
+    def __init__(self, config: Config, tls: NodeTls | None) -> None:
+        """Raises InvalidArgument for an invitation that is of no use here, and for a file that
+        others may read."""
+        file = config.invitation
+        self._invitation = None if file is None else read_invitation(file)
+        self._insecure = config.insecure == "on"
+        if self._invitation is not None:
+            _check_both_have_tls(self._invitation, tls)
+        if tls is None:
+            self.tls: DialTls | None = None
+        elif self._invitation is None:
+            self.tls = tls.dialling(None)
+        else:
+            self.tls = tls.dialling_under(self._invitation.ca)
+
+    @property
+    def invitation_id(self) -> str:
+        """The id of the invitation; empty without one."""
+        return "" if self._invitation is None else self._invitation.id
+
+    def shown_to(self, host: str, cluster: str | None) -> dict[str, Any]:
+        """Return the fields of JOIN that admit this node, for a node at the host, of that cluster.
+
+        Raises Unavailable for a node without a cluster, Unauthorized for a node of another cluster,
+        InvalidArgument where others could read the secret.
+        """
+        invitation = self._invitation
+        if invitation is None:
+            return {}
+        if cluster is None:
+            raise Unavailable(f"the node at {host} is of no cluster yet; it waits to found one")
+        if cluster != invitation.cluster:
+            raise Unauthorized(
+                f"the node at {host} is a node of cluster {cluster:.64}, and the invitation is of "
+                f"cluster {invitation.cluster}; give --join a node of that cluster"
+            )
+        if self.tls is None and not self._insecure and not is_loopback(host):
+            raise InvalidArgument(
+                f"invitation {invitation.id} would travel to {host} without TLS, where others can "
+                "read its secret; use TLS, or accept that with --insecure", what="invitation",
+            )  # fmt: skip
+        return {"invitation": invitation.token}
+
+    def refused(self, address: str, error: Unauthorized) -> Unauthorized:
+        """Return the error of a connection that did not come about, with what this node wanted."""
+        if self._invitation is None or self.tls is None:
+            return error
+        return Unauthorized(
+            f"{address}: {error.message} (invitation {self._invitation.id} trusts the CA with the "
+            f"key {self._invitation.ca} alone)", **error.fields,
+        )  # fmt: skip
+
+
+def _check_both_have_tls(invitation: Invitation, tls: NodeTls | None) -> None:
+    if tls is None and invitation.ca != NO_CA:
+        raise InvalidArgument(
+            f"invitation {invitation.id} is of a cluster whose CA has the key {invitation.ca}, and "
+            "this node has no TLS; give --tls-ca the CA of that cluster, with --tls-cert and "
+            "--tls-key", what="invitation",
+        )  # fmt: skip
+    if tls is not None and invitation.ca == NO_CA:
+        raise InvalidArgument(
+            f"invitation {invitation.id} is of a cluster without TLS, and this node has TLS; start "
+            "the node without TLS, or give an invitation of a cluster with TLS", what="invitation",
+        )  # fmt: skip

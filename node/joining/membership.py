@@ -1,0 +1,112 @@
+"""This node's membership: registered with the controller at each start, or refused, or fenced.
+
+Each start has a boot number, one higher and durable, and a random process number. The controller
+takes a later boot and refuses an older one, or the same one of another process: that is a data
+directory which was copied or restored. A directory that was refused stays refused, since starting
+it again and again would raise its boot past the true one's (x2.24). A process that sees
+a later one registered in its place ends: it is fenced
+(docs/design/ranges.md#joining). So does one whose node was removed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...client.protocol.errors import Conflict, InvalidArgument, LognodeError, NotFound
+from ...partitions.model import NodeRecord
+from ...statemachine.meta import MetaStore
+from ..directory import meta_keys
+from ..directory.data_directory import Identity
+from ..serving.cluster_service import register_command
+
+_RETRY_S = 0.05
+
+Body = dict[str, Any]
+
+
+def check_not_refused(meta: MetaStore) -> None:
+    """Raise Conflict for a data directory that its cluster has refused."""
+    reason = meta.get(meta_keys.REFUSED)
+    if reason is not None:
+        raise Conflict(
+            f"this data directory was refused by its cluster: {reason}; give the node an empty "
+            "directory and --join"
+        )
+
+
+class Membership:
+    """`body` is the registration; `knows_cluster` whether there is a controller to tell it to;
+    `store` commits meta rows; `on_end` gets the error that ends this node."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        process: int,
+        body: Body,
+        knows_cluster: Callable[[], bool],
+        command: Callable[[Body], Awaitable[Body]],
+        store: Callable[[dict[str, Any]], Awaitable[None]],
+        on_end: Callable[[LognodeError], None],
+    ) -> None:
+        self.registered = False
+        self._identity = identity
+        self._process = process
+        self._command = register_command(body)
+        self._knows_cluster = knows_cluster
+        self._send = command
+        self._store = store
+        self._on_end = on_end
+        self._ending: asyncio.Future[None] | None = None
+
+    async def register(self) -> None:
+        """Tell the controller that this node is up, where, and in which boot."""
+        while not self.registered:
+            try:
+                if self._knows_cluster():
+                    await self._send(self._command)
+                    self.registered = True
+                    return
+            except LognodeError as error:
+                if _is_for_good(error):
+                    await self._end(error)
+                    return
+                if not error.retryable:
+                    self._on_end(error)
+                    return
+            await asyncio.sleep(_RETRY_S)
+
+    def look(self, record: NodeRecord | None) -> None:
+        """What the newest image says of this node."""
+        mine = self._identity
+        if record is None or self._ending is not None:
+            return
+        if record.state == "REMOVED":
+            error = Conflict(
+                f"node {mine.node_id} was removed from the cluster; for another node give it an "
+                "empty data directory and --join"
+            )
+            self._ending = asyncio.ensure_future(self._end(error))
+            return
+        if record.boot < mine.boot:
+            return
+        theirs = (record.incarnation, record.boot, record.process)
+        if theirs != (mine.incarnation, mine.boot, self._process):
+            error = Conflict(
+                f"another process is registered as node {mine.node_id}, from {record.address}: "
+                "this one is fenced; a data directory must not be copied or restored"
+            )
+            self._ending = asyncio.ensure_future(self._end(error))
+
+    async def _end(self, error: LognodeError) -> None:
+        await self._store({meta_keys.REFUSED: error.message})
+        self._on_end(error)
+
+
+def _is_for_good(error: LognodeError) -> bool:
+    """Whether the cluster refuses the data directory itself: it is a copy, its node was removed, or
+    nobody knows that node. A refusal of what the operator gave, an address or a zone, is over once
+    that is corrected."""
+    if isinstance(error, InvalidArgument):
+        return error.fields.get("what") in ("incarnation", "node")
+    return isinstance(error, NotFound)

@@ -1,0 +1,54 @@
+"""An empty data directory becomes a node: of the cluster that takes it in, or of one that it
+founds."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...client.protocol.errors import Conflict
+from ...statemachine.meta import MetaStore
+from ..certificates.tls import NodeTls
+from ..config import Config
+from ..directory import meta_keys
+from ..directory.data_directory import Identity, identity_row, new_cluster_id, new_incarnation
+from . import attempt
+from .admission import Admission
+from .joining import join
+
+Store = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+async def taken_in(
+    config: Config,
+    secret: bytes | None,
+    tls: NodeTls | None,
+    meta: MetaStore,
+    store: Store,
+    resolve: Callable[[str], str],
+) -> Identity:
+    """Join the cluster of `config.join`; return who this node is from now on.
+
+    `store` commits rows to `meta`; `resolve`: where to dial a node that is at that address. Raises
+    as `joining.join`, and InvalidArgument for an invitation that is of no use here.
+    """
+    admission = Admission(config, tls)
+    asks = await attempt.begin(meta, store, admission.invitation_id)
+    identity, image = await join(config, secret, admission, asks, resolve)
+    await store({**identity_row(identity), **image, meta_keys.ATTEMPT: None})
+    return identity
+
+
+async def founded(config: Config, meta: MetaStore, store: Store) -> Identity:
+    """Begin a new cluster; return who this node is from now on.
+
+    Raises Conflict for a directory that has asked to join a cluster: the cluster may have taken the
+    directory in.
+    """
+    if meta.get(meta_keys.ATTEMPT) is not None:
+        raise Conflict(
+            f"{config.data} has asked to join a cluster, and is about to found one; start the node "
+            "with --join as before, or give it an empty directory"
+        )
+    identity = Identity(new_cluster_id(), 1, new_incarnation(), 0)
+    auth = {meta_keys.AUTH: True} if config.auth == "on" else {}
+    await store({**identity_row(identity), **auth})
+    return identity

@@ -1,0 +1,153 @@
+"""Giving a base to a peer (docs/design/ranges.md#bases): what a base is, and pieces of its files.
+
+What a peer is fetching stays: a lease, renewed by each piece that it takes, keeps every file of
+the base it was told of, and the log behind it, with which it goes on afterwards (x2.18).
+"""
+
+import asyncio
+import itertools
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ...client.protocol.errors import (
+    CorruptData,
+    InvalidArgument,
+    Overloaded,
+    RangeNotFound,
+    Unavailable,
+)
+from ...raft.types import GroupId
+from ..replicas.host import Host
+from ..runtime import fields
+from ..runtime.rate import TokenBucket
+from .base_pieces import PIECE_BYTES, pack
+
+_LEASE_S = 60.0
+_WAIT_MAX_S = 5.0
+"""A peer is told to come back rather than kept waiting longer."""
+_CONTENT_ID = re.compile(r"[0-9a-zA-Z]{1,64}")
+
+log = logging.getLogger("lognode.transfer")
+
+Body = dict[str, Any]
+Lease = tuple[str, int, GroupId]
+
+
+class BaseServer:
+    """`bucket` is what this node may send of files, to all peers together. `doubt` is told of a
+    replica's file that turned out to be damaged."""
+
+    def __init__(
+        self, host: Host, bucket: TokenBucket, doubt: Callable[[GroupId, str, CorruptData], None]
+    ) -> None:
+        self._host = host
+        self._doubt = doubt
+        self._bucket = bucket
+        self._loop = asyncio.get_running_loop()
+        self._leases: dict[Lease, asyncio.TimerHandle] = {}
+        self._packed: dict[Lease, tuple[int, bytes]] = {}
+        """Of bases with more than one piece: their numbers and themselves."""
+        self._numbers = itertools.count(1)
+
+    async def describe(self, node: int, body: Body) -> Body:
+        """The first piece of the durable base of a generation here, its number, the bytes of the
+        whole base, and what is in memory behind it. Raises RangeNotFound."""
+        gid = fields.group(body)
+        replica = self._host.replica(gid)
+        if replica is None:
+            raise RangeNotFound(f"no replica of {gid} on this node", range=gid.range_id)
+        base = replica.state.durable_base
+        lease = ("lease", node, gid)
+        self._host.pinned[lease] = [info.content_id for info in base.manifest]
+        replica.log_pins[lease] = base.applied_index
+        self._renew(lease)
+        data, number = await pack(base), next(self._numbers)
+        self._packed.pop(lease, None)
+        if len(data) > PIECE_BYTES and lease in self._leases:
+            self._packed[lease] = number, data
+        return {
+            "base": number, "bytes": len(data), "data": data[:PIECE_BYTES],
+            "tail_bytes": replica.state.memtable_bytes,
+        }  # fmt: skip
+
+    async def base_piece(self, node: int, body: Body) -> Body:
+        """A later piece of the base that `describe` gave this number, from `offset` on.
+
+        Raises Unavailable where the base is no longer held: the peer took no piece for a minute, or
+        asked for the base again.
+        """
+        lease = ("lease", node, fields.group(body))
+        number, data = self._packed.get(lease, (0, b""))
+        if number != body["base"]:
+            raise Unavailable("this base is no longer held here; ask for the base again")
+        self._renew(lease)
+        offset = body["offset"]
+        return {"data": data[offset : offset + PIECE_BYTES]}
+
+    async def piece(self, node: int, body: Body) -> Body:
+        """Bytes of a file from `offset` on, at most `bytes`; none at its end.
+
+        Raises RangeNotFound, Unavailable while the file is mended here, or Overloaded: the peer
+        is to come back when there is room.
+        """
+        content_id, offset = _content_id(body), body["offset"]
+        if self._host.store.is_suspended(content_id):
+            raise Unavailable(f"segment {content_id} is damaged here, and fetched again")
+        lease = ("lease", node, fields.group(body))
+        if lease in self._leases:
+            self._renew(lease)
+        count = min(body["bytes"], self._bucket.piece_bytes)
+        delay_s = self._bucket.reserve(count)
+        if delay_s > _WAIT_MAX_S:
+            self._bucket.give_back(count)
+            raise Overloaded("others are fetching from this node", retry_after=delay_s)
+        await asyncio.sleep(delay_s)
+        return {"data": await asyncio.to_thread(self._read, content_id, offset, count)}
+
+    def _read(self, content_id: str, offset: int, count: int) -> bytes:
+        try:
+            with open(self._host.store.path(content_id), "rb") as file:
+                file.seek(offset)
+                return file.read(count)
+        except FileNotFoundError:
+            raise RangeNotFound(f"no segment {content_id} on this node", range=0) from None
+
+    async def check(self, node: int, body: Body) -> Body:
+        """Say whether the file here is sound: a peer has received another content.
+
+        A damaged file is mended, or the replicas that hold it are damaged. Raises RangeNotFound
+        where no replica here holds a file of that name: a peer's word alone damages nothing.
+        """
+        content_id, gid = _content_id(body), fields.group(body)
+        if not self._host.holders(content_id):
+            raise RangeNotFound(f"no replica on this node holds segment {content_id}", range=0)
+        try:
+            await asyncio.to_thread(self._host.store.verify, content_id)
+        except CorruptData as error:
+            log.error("node %d was sent a damaged file: %s", node, error.message)
+            self._doubt(gid, content_id, error)
+            return {"sound": False}
+        return {"sound": True}
+
+    def _renew(self, lease: Lease) -> None:
+        timer = self._leases.pop(lease, None)
+        if timer is not None:
+            timer.cancel()
+        self._leases[lease] = self._loop.call_later(_LEASE_S, self._end, lease)
+
+    def _end(self, lease: Lease) -> None:
+        del self._leases[lease]
+        self._packed.pop(lease, None)
+        self._host.pinned.pop(lease, None)
+        replica = self._host.replica(lease[2])
+        if replica is not None:
+            replica.log_pins.pop(lease, None)
+
+
+def _content_id(body: Body) -> str:
+    content_id: str = body["id"]
+    if not _CONTENT_ID.fullmatch(content_id):
+        raise InvalidArgument("not the id of a segment", what="id")
+    return content_id

@@ -1,0 +1,300 @@
+"""Fetching a base: a peer's durable state of a range, manifest and tables, and its files.
+
+A base comes in pieces (see `base_pieces`). Files are immutable and named by the SHA-256 of their
+content. So a fetch goes on where it broke off, after a restart of either side too, and from
+whichever peer; and what came is verified as a whole before it is taken over
+(docs/design/ranges.md#bases).
+Files travel on a connection of their own: whatever their size, no Raft frame waits behind them
+(x2.18).
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+from ...client.connection import Connection
+from ...client.protocol import Operation, limits
+from ...client.protocol.errors import CorruptData, LognodeError, Overloaded, Timeout, Unavailable
+from ...client.protocol.peers import BASE, BASE_PIECE, FILE, FILE_CHECK
+from ...partitions.duties import TAIL_BYTES
+from ...raft.types import GroupId
+from ...statemachine.range_state import Base
+from ...statemachine.segment_writer import SegmentInfo, hash_file
+from ...statemachine.segments import SegmentStore
+from ..directory.data_directory import PARTIAL
+from ..replicas.host import Host
+from ..runtime.rate import TokenBucket
+from ..runtime.sync_thread import SyncThread
+from .base_pieces import unpack
+
+_REQUEST_TIMEOUT_S = 15.0
+_TRIES = 4
+"""So often in a row a piece fails to come before the peer is given up for now."""
+_RETRY_FIRST_S = 0.1
+_PAUSE_MAX_S = 30.0
+_SYNC_BYTES = 16 * limits.MIB
+"""A received file is synced this often, so that no large write is left to delay a WAL round."""
+_STALE_S = 3_600.0
+_AHEAD_ROUNDS = 10
+_AHEAD_S = 0.1
+
+log = logging.getLogger("lognode.transfer")
+
+Body = dict[str, Any]
+Ask = Callable[[Operation, Body], Awaitable[Body]]
+
+
+class BaseFetcher:
+    """`connection` is the one to a peer that is there anyway, `dial` makes another. `bucket` is
+    what this node may take of files, from all peers together."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        store: SegmentStore,
+        tmp: Path,
+        sync: SyncThread,
+        connection: Callable[[int], Connection | None],
+        dial: Callable[[int], Awaitable[Connection]],
+        bucket: TokenBucket,
+    ) -> None:
+        self._host = host
+        self._store = store
+        self._tmp = tmp
+        self._sync = sync
+        self._connection = connection
+        self._dial = dial
+        self._bucket = bucket
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Per file: two duties may want the same one at once."""
+
+    async def fetch(self, peer: int, gid: GroupId, *, pin: object) -> Base:
+        """The peer's durable base of a generation, with every file of it here.
+
+        The files stay until the caller drops `pin` from the host. Raises Unavailable, CorruptData,
+        RangeNotFound; what came of a file until then is kept.
+        """
+        base, _ = await self._fetch(peer, gid, pin)
+        return base
+
+    async def fetch_ahead(self, peer: int, gid: GroupId, *, pin: object) -> Base:
+        """As `fetch`, and again while the peer has more in memory than may be left for the seal:
+        it flushes that now. Under load there is always more, and a few times are enough."""
+        for _ in range(_AHEAD_ROUNDS):
+            base, tail_bytes = await self._fetch(peer, gid, pin)
+            if tail_bytes <= TAIL_BYTES:
+                break
+            await asyncio.sleep(_AHEAD_S)
+        return base
+
+    async def _fetch(self, peer: int, gid: GroupId, pin: object) -> tuple[Base, int]:
+        """The base, and how many bytes behind it the peer had in memory."""
+        connection = self._connection(peer)
+        if connection is None:
+            raise Unavailable(f"no link to node {peer}")
+        group = {"range": gid.range_id, "generation": gid.generation}
+        answer = await connection.request(BASE, group, deadline=_deadline())
+        async with self._connected(peer) as ask:
+            giver = _Giver(peer, group, ask)
+            base = await asyncio.to_thread(unpack, await giver.rest_of_base(answer))
+            self._host.pinned[pin] = [info.content_id for info in base.manifest]
+            missing = [info for info in base.manifest if not await self._is_sound(info.content_id)]
+            if missing:
+                await asyncio.to_thread(_forget_stale, self._tmp)
+            for info in missing:
+                turn = self._turns.setdefault(info.content_id, asyncio.Lock())
+                async with turn:
+                    if not await self._is_sound(info.content_id):
+                        await self._fetch_file(giver, info)
+        return base, answer["tail_bytes"]
+
+    async def fetch_file(self, peer: int, gid: GroupId, info: SegmentInfo) -> None:
+        """One file that the peer may have too, in the place of the one here.
+
+        Raises Unavailable when it cannot be asked now, RangeNotFound or CorruptData when it has
+        no such file, or a damaged one too.
+        """
+        turn = self._turns.setdefault(info.content_id, asyncio.Lock())
+        group = {"range": gid.range_id, "generation": gid.generation}
+        async with turn, self._connected(peer) as ask:
+            await self._fetch_file(_Giver(peer, group, ask), info)
+
+    async def _is_sound(self, content_id: str) -> bool:
+        """Whether the file is here and is what its name says; a damaged one goes."""
+        if not self._store.has(content_id):
+            return False
+        if not self._store.is_verified(content_id):
+            try:
+                await asyncio.to_thread(self._store.verify, content_id)
+            except CorruptData as error:
+                log.warning("file is fetched again", extra={"fields": {"reason": error.message}})
+                await self._sync.run(partial(self._store.discard, content_id))
+                return False
+        return True
+
+    @contextlib.asynccontextmanager
+    async def _connected(self, peer: int) -> AsyncIterator[Ask]:
+        """A way to ask the peer on a connection of its own, dialled again when it was lost."""
+        connection: Connection | None = None
+
+        async def ask(operation: Operation, body: Body) -> Body:
+            nonlocal connection
+            if connection is None or connection.lost is not None:
+                connection = await self._dial(peer)
+            return await connection.request(operation, body, deadline=_deadline())
+
+        try:
+            yield ask
+        finally:
+            if connection is not None:
+                connection.close()
+
+    async def _fetch_file(self, giver: "_Giver", info: SegmentInfo) -> None:
+        path = self._tmp / f"{PARTIAL}{info.content_id}"
+        try:
+            while True:
+                began = time.monotonic()
+                held = await asyncio.to_thread(_held, path, info.size)
+                await self._receive(giver, info, path, held)
+                digest = await asyncio.to_thread(hash_file, path)
+                if digest == info.content_id:
+                    break
+                path.unlink()
+                if not held:
+                    raise CorruptData(await giver.blamed(info.content_id))
+                # The part from before may have been torn by the power: all of it once more.
+                log.warning("a part of a file was damaged here", extra={"fields": {"path": path}})
+        except OSError as error:
+            raise Unavailable(f"cannot write {path}: {error.strerror or error}") from None
+        await self._sync.run(lambda: self._store.add(path, info.content_id))
+        log.info(
+            "file fetched",
+            extra={"fields": {"id": info.content_id, "peer": giver.peer, "bytes": info.size,
+                              "held_before": held,
+                              "seconds": round(time.monotonic() - began, 3)}},
+        )  # fmt: skip
+
+    async def _receive(self, giver: "_Giver", info: SegmentInfo, path: Path, held: int) -> None:
+        """Append pieces until the file has its size, and sync it."""
+        synced = held
+        while held < info.size:
+            wanted = min(self._bucket.piece_bytes, info.size - held)
+            await asyncio.sleep(self._bucket.reserve(wanted))
+            data = await giver.piece(info.content_id, held, wanted)
+            sync = held + len(data) - synced >= _SYNC_BYTES or held + len(data) >= info.size
+            await asyncio.to_thread(_write, path, held, data, sync=sync)
+            held += len(data)
+            synced = held if sync else synced
+
+
+class _Giver:
+    """A peer and the generation of which it is asked for files."""
+
+    def __init__(self, peer: int, group: Body, ask: Ask) -> None:
+        self.peer = peer
+        self._group = group
+        self._ask = ask
+
+    async def rest_of_base(self, answer: Body) -> bytes:
+        """The whole base, of which the answer has the first piece. Raises CorruptData,
+        Unavailable."""
+        size = answer["bytes"]
+        if size > limits.base_bytes_max:
+            raise CorruptData(
+                f"node {self.peer} has a base of {size} bytes; at most {limits.base_bytes_max} "
+                "are allowed"
+            )
+        data = bytearray(answer["data"])
+        while len(data) < size:
+            body = {**self._group, "base": answer["base"], "offset": len(data)}
+            piece = (await self._ask(BASE_PIECE, body))["data"]
+            if not piece:
+                break
+            data += piece
+        if len(data) != size:
+            raise CorruptData(f"node {self.peer} sent {len(data)} of {size} bytes of a base")
+        return bytes(data)
+
+    async def piece(self, content_id: str, offset: int, count: int) -> bytes:
+        """At least one byte. Tries again for a while when the connection fails."""
+        body = {**self._group, "id": content_id, "offset": offset, "bytes": count}
+        failed = 0
+        while True:
+            try:
+                data: bytes = (await self._ask(FILE, body))["data"]
+            except Overloaded as error:
+                await asyncio.sleep(_pause_s(error))
+                continue
+            except (Unavailable, Timeout) as error:
+                failed += 1
+                if failed == _TRIES:
+                    raise Unavailable(f"node {self.peer}: {error.message}") from None
+                await asyncio.sleep(_RETRY_FIRST_S * 2**failed)
+                continue
+            if not data or len(data) > count:
+                raise CorruptData(await self.blamed(content_id))
+            return data
+
+    async def blamed(self, content_id: str) -> str:
+        """What came is not what it should be: tell the peer, which looks at its own file."""
+        told = f"segment {content_id} came from node {self.peer} with another content"
+        try:
+            sound = (await self._ask(FILE_CHECK, {**self._group, "id": content_id}))["sound"]
+        except LognodeError as error:
+            return f"{told}; it could not be asked why: {error.message}"
+        if sound:
+            return f"{told}, though that of the node is sound"
+        return f"{told}: the file there is damaged, and the node knows it now"
+
+
+def _pause_s(error: Overloaded) -> float:
+    """How long the peer wants to be left alone."""
+    wanted: Any = error.fields.get("retry_after")
+    if type(wanted) not in (int, float) or not wanted >= 0:
+        return _RETRY_FIRST_S
+    return min(float(wanted), _PAUSE_MAX_S)
+
+
+def _deadline() -> float:
+    return asyncio.get_running_loop().time() + _REQUEST_TIMEOUT_S
+
+
+def _held(path: Path, size: int) -> int:
+    """How much of the file is here from before; more than all of it is nothing."""
+    try:
+        held = path.stat().st_size
+    except FileNotFoundError:
+        return 0
+    if held > size:
+        path.unlink()
+        return 0
+    return held
+
+
+def _write(path: Path, offset: int, data: bytes, *, sync: bool) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(fd, view, offset)
+            offset, view = offset + written, view[written:]
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _forget_stale(tmp: Path) -> None:
+    """Parts of files that nobody has gone on with for long."""
+    for path in tmp.glob(f"{PARTIAL}*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _STALE_S:
+                path.unlink()

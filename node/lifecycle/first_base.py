@@ -1,0 +1,27 @@
+"""What a generation begins with: the state of its parents at their ends, as far as it is its own.
+
+Pure, and the same on every member: the simulator's nodes ask the same function.
+"""
+
+from collections.abc import Sequence
+
+from ...partitions.lineage import FIRST_APPLIED, recovered, successor
+from ...partitions.model import Descriptor
+from ...statemachine.clip import clipped
+from ...statemachine.range_state import Base
+from ...statemachine.unite import Parent, united
+
+
+def first_base(range_: Descriptor, ends: Sequence[Base], *, lost: bool = False) -> Base:
+    """The base with which a generation begins, of its parents' bases at their seals, in the order
+    of its lineage; of a new range there are none. `lost`: entries may be, by unsafe recovery."""
+    if not ends:
+        return Base()
+    if len(ends) > 1:
+        spans = range_.spans_of_parents()
+        parents = [Parent(*span, end) for span, end in zip(spans, ends, strict=True)]
+        return united(parents, *FIRST_APPLIED)
+    (end,) = ends
+    follow = recovered if lost else successor
+    base = Base(*FIRST_APPLIED, list(end.manifest), follow(end.tables))
+    return clipped(base, *range_.span)

@@ -1,0 +1,97 @@
+"""Read confirmations between this node and the others: `raft.read_rounds` on the event loop.
+
+What replicas ask in one turn of the loop leaves as one round per peer, in the frame of that turn.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from ...raft.read_rounds import Asker, ReadRounds
+from ...raft.types import GroupId, Message, RaftOptions
+from ..replicas.replica import Replica
+from ..runtime.unexpected import OnBroken, guarded
+
+
+class RoundLinks(Protocol):
+    """Where rounds and the answers to those of others go."""
+
+    def send_read_round(self, peer: int, message: Message) -> None: ...
+    def send_read_answer(self, peer: int, message: Message) -> None: ...
+
+
+class Confirmations:
+    """`replica` gives the replica of a group while it runs here."""
+
+    def __init__(
+        self,
+        *,
+        links: RoundLinks,
+        replica: Callable[[GroupId], Replica | None],
+        options: RaftOptions,
+        on_broken: OnBroken,
+    ) -> None:
+        self._links = links
+        self._replica = replica
+        self._on_broken = on_broken
+        self._rounds = ReadRounds(
+            clock=time.monotonic, retry_s=options.heartbeat_s, answerer=self._answer
+        )
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def ask(self, asker: Asker) -> None:
+        """A replica has begun a round of reads."""
+        self._rounds.ask(asker)
+        self._send_soon()
+
+    def connected(self, peer: int, epoch: int) -> None:
+        """Our link to a peer is up."""
+        self._rounds.connected(peer, epoch)
+        self._send_soon()
+
+    def disconnected(self, peer: int) -> None:
+        """Our link to a peer is gone."""
+        self._rounds.disconnected(peer)
+
+    def receive(self, sender: int, message: Message) -> None:
+        """A peer's round. Raises RemoteProtocolError if it is none."""
+        self._links.send_read_answer(sender, self._rounds.answer(sender, message))
+
+    def answered(self, sender: int, message: Message) -> None:
+        """A peer's answer. Raises RemoteProtocolError if it is none."""
+        self._rounds.answered(sender, message)
+        self._send_soon()
+
+    def stop(self) -> None:
+        """Ask nothing again."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _answer(self, gid: GroupId, fingerprint: bytes, sender: int, term: int) -> int | None:
+        """Retired, unknown, damaged and stopped replicas, and others of the name, never confirm."""
+        replica = self._replica(gid)
+        if replica is None or replica.stopped or replica.fingerprint != fingerprint:
+            return None
+        return replica.group.answer_read(sender, term)
+
+    def _send_soon(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(guarded(self._send, self._on_broken))
+
+    def _send(self) -> None:
+        self._scheduled = False
+        for peer, message in self._rounds.take():
+            self._links.send_read_round(peer, message)
+        deadline = self._rounds.next_deadline()
+        if self._timer is None and deadline < float("inf"):
+            tick = guarded(self._tick, self._on_broken)
+            self._timer = asyncio.get_running_loop().call_at(deadline, tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        for peer, message in self._rounds.tick():
+            self._links.send_read_round(peer, message)
+        self._send()

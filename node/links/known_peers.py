@@ -1,0 +1,81 @@
+"""Who may speak as which node: what a node checks of a connection before it serves a peer on it.
+
+A hello names a node and its incarnation, the random number of the node's data directory. The
+metadata knows both. A node serves registered nodes only, which nobody has removed, and which name
+the incarnation that they registered; no client is ever told an incarnation. TLS proves more: that
+the other side holds the key of the node. Without TLS this check keeps out guesses, errors and
+processes that were left over.
+
+Whoever has a certificate of a node, and has not joined, may ask to join and for nothing else. A
+node that was away may not know who leads the controller now. Such a node first asks the nodes that
+it knows for newer metadata (`heartbeat`), and serves the leader then.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ...client.protocol import Operation
+from ...client.protocol.errors import Unauthorized, Unavailable
+from ...client.protocol.peers import COMMAND, HEARTBEAT, IMAGE_PAGE
+from ...client.protocol.wire import Hello
+from ...partitions.model import NodeRecord
+from ..metrics import Metrics
+
+_PARTING: Final = frozenset({HEARTBEAT, IMAGE_PAGE, COMMAND})
+"""Operations by which a node that was removed gets to know that."""
+
+
+class KnownPeers:
+    """`nodes` gives the records of the newest metadata that this node has."""
+
+    def __init__(self, nodes: Callable[[], Mapping[int, NodeRecord]], metrics: Metrics) -> None:
+        self._nodes = nodes
+        self._refused = metrics.refused_peers
+
+    def boot(self, node: int) -> tuple[int, int] | None:
+        """Return the boot and process of a node; None where nobody is registered, or removed."""
+        known = self._nodes().get(node)
+        if known is None or known.state == "REMOVED":
+            return None
+        return known.boot, known.process
+
+    def asker(self, hello: Hello | None, operation: Operation) -> int:
+        """The node that asks for an operation. Raises Unauthorized; Unavailable for a node that is
+        not known here yet, and may be in a moment."""
+        node = self.speaker(hello)
+        record = self._nodes().get(node)
+        if record is None:
+            self._refused.labels("unregistered").inc()
+            raise Unavailable(
+                f"node {node} is not registered as far as this node knows; it asks again later",
+                reason="unregistered",
+            )
+        if record is not None and record.state == "REMOVED" and operation not in _PARTING:
+            self._refused.labels("removed").inc()
+            raise Unauthorized(
+                f"node {node} was removed from the cluster; give it an empty data directory and "
+                "--join"
+            )
+        return node
+
+    def check(self, hello: Hello) -> None:
+        """Raise Unauthorized for a hello of a registered node with another incarnation.
+
+        The incarnation of a node never changes. So nothing would ever be served on the connection,
+        and the connection must not take a place among those of the node.
+        """
+        if hello.node is not None:
+            self.speaker(hello)
+
+    def speaker(self, hello: Hello | None) -> int:
+        """The node that sends messages, registered or not. Raises Unauthorized."""
+        if hello is None or hello.role != "node" or hello.node is None:
+            raise Unauthorized("this operation is for nodes of the cluster")
+        record = self._nodes().get(hello.node)
+        if record is not None and record.incarnation != hello.incarnation:
+            self._refused.labels("incarnation").inc()
+            raise Unauthorized(
+                f"node {hello.node} is registered with another data directory than that of the "
+                "other side: a node that lost its directory joins as a new node"
+            )
+        return hello.node

@@ -1,0 +1,78 @@
+"""Pings between nodes: `raft.liveness` on the event loop.
+
+A frame goes to every peer five times a second, whether groups have something to say or not, and
+every frame of a peer says that it is there. Of the groups of this node only those that `Liveness`
+names are disturbed: what rests costs nothing.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...raft.liveness import Liveness, Ping
+from ...raft.types import GroupId, RaftOptions
+from ..metrics import Metrics
+from ..replicas.replica import Replica
+from ..runtime.unexpected import OnBroken, guarded
+
+
+class Pings:
+    """`replica` gives the replica of a group while it runs here, `send` one frame to each peer.
+
+    `boot` is this node's boot number: its incarnation.
+    """
+
+    def __init__(
+        self,
+        *,
+        boot: int,
+        options: RaftOptions,
+        rng: random.Random,
+        replica: Callable[[GroupId], Replica | None],
+        send: Callable[[], None],
+        metrics: Metrics,
+        on_broken: OnBroken,
+    ) -> None:
+        self._replica = replica
+        self._send = send
+        self._tick_guarded = guarded(self._tick, on_broken)
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self.liveness = Liveness(
+            incarnation=boot,
+            clock=time.monotonic,
+            rng=rng,
+            options=options,
+            on_wake=lambda role: metrics.wakes.labels(role).inc(),
+        )
+
+    def start(self) -> None:
+        """Ping from now on."""
+        self._tick_guarded()
+
+    def stop(self) -> None:
+        """Ping no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def ping(self, peer: int) -> list[Any]:
+        """What goes with a frame to this peer."""
+        return list(self.liveness.ping(peer))
+
+    def heard(self, peer: int, boot: int, told: Any) -> None:
+        """A frame of the peer's latest process. Raises RemoteProtocolError for what is none."""
+        self.liveness.heard(peer, boot, Ping.from_wire(told))
+        if self._timer is not None and self.liveness.next_deadline() < self._timer.when():
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self.liveness.next_deadline(), self._tick_guarded)
+
+    def _tick(self) -> None:
+        if self.liveness.tick():
+            self._send()
+        for wake in self.liveness.take_wakes():
+            replica = self._replica(wake.gid)
+            if replica is not None:
+                replica.disturb(wake.peer, campaign=wake.campaign)
+        self._timer = self._loop.call_at(self.liveness.next_deadline(), self._tick_guarded)

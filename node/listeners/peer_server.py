@@ -1,0 +1,126 @@
+"""The port for other nodes: clients cannot use it, and no node takes more than its share of it.
+
+Clients have a port of their own, so that however many of them come, nodes reach each other. Each
+known node may open a few connections. A node that opens one more loses the connection that has
+been silent for longest, which is the one of a process or a network that is gone; its live link is
+never silent. Nodes that the metadata does not know yet share a few connections in the same way, and
+get little of the node's time: without TLS and without a secret, anybody can say to be such a node.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from ...client.accepting.acceptor import Believed, ServerConnection
+from ...client.accepting.request import Request
+from ...client.fair_turns import OWN_TURNS, STRANGER_TURNS
+from ...client.protocol import Operation, limits
+from ...client.protocol.errors import LognodeError, Unauthorized, Unavailable
+from ...client.protocol.principal import Principal
+from ...client.protocol.wire import Hello, Welcome
+from ..serving.server import Server
+
+_STRANGERS: Final = 0
+
+Body = dict[str, Any]
+
+
+class PeerServer:
+    """Implements `client.accepting.acceptor.Handler`, and leaves to `server` what is asked.
+
+    `is_known` says whether the metadata has a node; `address` is where clients dial this one;
+    `on_closed` is told of a connection that had to go, and why.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        is_known: Callable[[int], bool],
+        address: str,
+        on_closed: Callable[[str, str], None],
+    ) -> None:
+        self._server = server
+        self._is_known = is_known
+        self._address = address
+        self._on_closed = on_closed
+        self._crowds: dict[int, list[ServerConnection]] = {}
+        """By node; those of all that are not known together."""
+        self._crowd_of: dict[ServerConnection, int] = {}
+
+    def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
+        if hello.role != "node":
+            raise Unauthorized(
+                f"this port is for the nodes of the cluster; clients dial {self._address}"
+            )
+        if hello.node is None:
+            raise Unauthorized(
+                "this port is for nodes of the cluster, and the other side is none yet; "
+                f"to join dial {self._address}, with --join"
+            )
+        return self._server.welcome(hello, nonce)
+
+    def believe(self, connection: ServerConnection, hello: Hello) -> Believed:
+        return self._server.recognise_peer(connection, hello)
+
+    def operation(self, connection: ServerConnection, number: int) -> Operation:
+        return self._server.operation(connection, number)
+
+    def opened(self, connection: ServerConnection) -> Principal | None:
+        principal = self._server.opened(connection)
+        node = self._known(connection)
+        if node == _STRANGERS:
+            connection.take_turns(STRANGER_TURNS)
+        self._enter(connection, node)
+        return principal
+
+    def closed(self, connection: ServerConnection, error: LognodeError) -> None:
+        self._leave(connection)
+        self._server.closed(connection, error)
+
+    def request(self, request: Request) -> Awaitable[Body | None] | Body | None:
+        self._greet_again(request.connection)
+        return self._server.request(request)
+
+    def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
+        self._greet_again(connection)
+        self._server.message(connection, operation, body)
+
+    def _known(self, connection: ServerConnection) -> int:
+        """The node of the connection, `_STRANGERS` for nodes that this one does not know."""
+        node = _STRANGERS if connection.hello is None else connection.hello.node or _STRANGERS
+        return node if self._is_known(node) else _STRANGERS
+
+    def _greet_again(self, connection: ServerConnection) -> None:
+        """Treat a node as known that has become known since it connected."""
+        if self._crowd_of.get(connection) != _STRANGERS:
+            return
+        node = self._known(connection)
+        if node != _STRANGERS:
+            self._leave(connection)
+            connection.take_turns(OWN_TURNS)
+            self._enter(connection, node)
+
+    def _enter(self, connection: ServerConnection, node: int) -> None:
+        known = node != _STRANGERS
+        most = limits.peer_connections_max if known else limits.stranger_connections_max
+        crowd = self._crowds.setdefault(node, [])
+        silent = None if len(crowd) < most else min(crowd, key=lambda each: each.last_in_s)
+        crowd.append(connection)
+        self._crowd_of[connection] = node
+        if silent is not None:
+            self._on_closed("peer_crowd", silent.address)
+            of = f"node {node}" if known else "nodes that are not known here"
+            silent.refuse(Unavailable(f"{of} may have {most} connections here; this is one more"))
+
+    def _leave(self, connection: ServerConnection) -> None:
+        node = self._crowd_of.pop(connection)
+        crowd = self._crowds[node]
+        crowd.remove(connection)
+        if not crowd:
+            del self._crowds[node]
+
+    def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
+        self._server.refused(connection, number, error)
+
+    def failed(self, number: int, error: Exception) -> None:
+        self._server.failed(number, error)

@@ -1,0 +1,52 @@
+"""What is told of connections that had to go: a metric for each, a line in the log for many."""
+
+import asyncio
+import logging
+from typing import Final
+
+from ..metrics import Metrics
+
+_LINE_EVERY_S: Final = 10.0
+_REASONS: Final = {
+    "late": "the handshake took too long",
+    "door": "too many handshakes were under way",
+    "full": "no connection was left",
+    "displaced": "another client needed the connection, and this one was idle",
+    "idle": "no request for the idle timeout",
+    "slow": "a frame came too slowly",
+    "crowded": "incomplete frames took too much memory",
+    "peer_crowd": "a node had too many connections",
+    "http_full": "no HTTP connection was left",
+    "http_displaced": "another HTTP client needed the connection",
+    "http_slow": "no HTTP request came in time",
+    "http_bad": "an HTTP request was malformed",
+    "lack": "a connection could not be accepted",
+}
+"""By the label of the metric."""
+_ORDINARY: Final = frozenset({"idle", "http_slow"})
+
+log = logging.getLogger("lognode.connections")
+
+
+class TurnedAway:
+    """Call it with the reason, one of a few words, and the address of the other side."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._closed = metrics.connections_ended
+        self._loop = asyncio.get_running_loop()
+        self._count: dict[str, int] = {}
+        self._silent_until: dict[str, float] = {}
+
+    def __call__(self, reason: str, address: str) -> None:
+        self._closed.labels(reason).inc()
+        count = self._count[reason] = self._count.get(reason, 0) + 1
+        now = self._loop.time()
+        if now < self._silent_until.get(reason, 0.0):
+            return  # whoever attacks must not fill the log
+        self._silent_until[reason] = now + _LINE_EVERY_S
+        self._count[reason] = 0
+        log.log(
+            logging.DEBUG if reason in _ORDINARY else logging.WARNING,
+            "connections closed: %s", _REASONS.get(reason, reason),
+            extra={"fields": {"reason": reason, "count": count, "last": address}},
+        )  # fmt: skip

@@ -1,0 +1,172 @@
+"""What an earlier run of a local cluster left in its directory: nodes, and how they are known.
+
+A cluster starts again only as a whole: its nodes need a majority, at the addresses that they know.
+So `lognode dev` looks here first, and refuses what could not end well.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ...client.protocol.address import split_address
+from ...client.protocol.errors import InvalidArgument, LognodeError
+from ...partitions.metadata import Metadata
+from ...statemachine.meta import decode_row
+from ..directory import meta_keys
+from ..directory.data_directory import IDENTITY, locked
+from ..directory.image_rows import ImageRows
+from ..directory.meta_reader import read_rows
+
+PORTS_A_NODE: Final = 3
+"""For clients, for peers and for HTTP, one after the other."""
+_IMAGE_ROWS: Final = (meta_keys.CONTROLLER, meta_keys.CONTROLLER_BUCKETS, meta_keys.IMAGE_BUCKETS)
+_DIRECTORY: Final = re.compile(r"node([1-9][0-9]{0,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNode:
+    """One node of an earlier run. All but `data` are empty where meta.mdb cannot be read."""
+
+    data: Path
+    cluster: str = ""
+    node_id: int = 0
+    image: Metadata | None = None
+    """The newest metadata that this node has stored."""
+    address: str = ""
+    """Where the other nodes know the node; the newest metadata of all nodes says so."""
+    peer: str = ""
+    http: str = ""
+    removed: bool = False
+
+
+def kept_nodes(directories: Mapping[int, Path]) -> dict[int, KeptNode]:
+    """The nodes of an earlier run among these directories, by number. A directory without an
+    identity is no node yet. Nothing is changed, also where a node runs."""
+    found = {}
+    for number, data in directories.items():
+        if (data / "meta.mdb").exists():
+            node = _read(data)
+            if node is not None:
+                found[number] = node
+    images = [node.image for node in found.values() if node.image is not None]
+    if not images:
+        return found
+    newest = max(images, key=lambda image: (image.controller.generation, image.version))
+    for number, node in found.items():
+        record = newest.nodes.get(node.node_id)
+        if record is not None and node.cluster == newest.cluster_id:
+            found[number] = replace(
+                node, address=record.address, peer=record.peer, http=record.http,
+                removed=record.state == "REMOVED",
+            )  # fmt: skip
+    return found
+
+
+def directories_of(root: Path) -> dict[int, Path]:
+    """The directories `node<number>` under the root, by number."""
+    if not root.is_dir():
+        return {}
+    matches = [(_DIRECTORY.fullmatch(path.name), path) for path in root.iterdir()]
+    return dict(sorted((int(match[1]), path) for match, path in matches if match))
+
+
+def port_of(address: str) -> int:
+    """The port of the address; 0 when there is none."""
+    try:
+        return split_address(address)[1]
+    except InvalidArgument:
+        return 0
+
+
+def first_port(kept: Mapping[int, KeptNode]) -> int | None:
+    """The port after which all ports of the kept nodes were counted, three a node; None when the
+    ports are no such run, or none is known."""
+    found = set()
+    for number, node in kept.items():
+        if node.address and node.http:
+            before = PORTS_A_NODE * (number - 1)
+            for at, address in enumerate((node.address, node.peer, node.http)):
+                found.add(port_of(address) - before - at)
+    return found.pop() if len(found) == 1 else None
+
+
+def check_kept(root: Path, kept: Mapping[int, KeptNode], nodes: Mapping[int, str]) -> None:
+    """Raise what keeps these `nodes`, by number with their addresses, from starting with what is
+    kept: InvalidArgument, or DirectoryInUse while a kept node runs."""
+    clusters = {node.cluster: number for number, node in kept.items() if node.cluster}
+    if len(clusters) > 1:
+        told = ", ".join(f"node{number} of {cluster}" for cluster, number in clusters.items())
+        raise InvalidArgument(
+            f"{root} holds nodes of several clusters: {told}. All of them have to be of one. "
+            "Delete the directories of the others, or give another directory with --data",
+            what="data",
+        )
+    for node in kept.values():
+        with contextlib.suppress(InvalidArgument), locked(node.data):
+            pass
+    too_many = [n for n, node in kept.items() if n not in nodes and not node.removed]
+    if too_many:
+        whole = [number for number, node in kept.items() if not node.removed]
+        raise InvalidArgument(
+            f"{root} holds the nodes {', '.join(map(str, whole))} of a cluster, and only "
+            f"{len(nodes)} nodes are to start. The cluster needs a majority of its members, so all "
+            f"of them start together. Give -n {max(whole)} or more, or another directory with "
+            "--data",
+            what="n",
+        )
+    for number, address in nodes.items():
+        if number in kept:
+            _check_node(number, kept[number], address, first_port(kept))
+
+
+def _check_node(number: int, node: KeptNode, address: str, base_port: int | None) -> None:
+    if node.removed:
+        raise InvalidArgument(
+            f"{node.data} holds node {node.node_id}, which was removed from its cluster and never "
+            "comes back. Delete that directory, and a new node takes its place",
+            what="data",
+        )
+    if node.address and node.address != address:
+        again = f"--base-port {base_port}" if base_port else "no --base-port"
+        raise InvalidArgument(
+            f"node {number} would listen on {address}, and the other nodes in {node.data.parent} "
+            f"know it at {node.address}. Nodes start again where they were. Give {again}, or "
+            "another directory with --data",
+            what="base_port",
+        )
+
+
+def _read(data: Path) -> KeptNode | None:
+    """None: the directory has no identity."""
+    values: dict[str, Any] = {}
+    try:
+        for key, value in read_rows(data / "meta.mdb"):
+            name = key.decode()
+            if name in (IDENTITY, meta_keys.IMAGE) or name.startswith(_IMAGE_ROWS):
+                values[name] = decode_row(key, value)
+        identity = values.pop(IDENTITY, None)
+        if identity is None:
+            return None
+        newest = max(
+            _images(values), key=lambda m: (m.controller.generation, m.version), default=None
+        )
+        return KeptNode(data, str(identity["cluster"]), int(identity["node"]), newest)
+    except (LognodeError, OSError, KeyError, TypeError, ValueError):
+        return KeptNode(data)  # the node's own start says what is wrong
+
+
+def _images(values: Mapping[str, Any]) -> Iterator[Metadata]:
+    """The metadata that these rows hold: the newest image, and those of controller replicas."""
+    prefixes = {meta_keys.IMAGE: meta_keys.IMAGE_BUCKETS}
+    for name in values:
+        if name.startswith(meta_keys.CONTROLLER):
+            prefixes[name] = (
+                f"{meta_keys.CONTROLLER_BUCKETS}{name.removeprefix(meta_keys.CONTROLLER)}/"
+            )
+    for name, prefix in prefixes.items():
+        if name in values:
+            buckets = [item for item in values.items() if item[0].startswith(prefix)]
+            yield ImageRows(prefix).load(buckets, values[name])

@@ -1,0 +1,246 @@
+"""What this node knows of the cluster: the newest metadata image, and who leads what.
+
+On a controller member the image is the replica's own; elsewhere it came with a heartbeat. An
+image older than one that was acted on is never taken (x3).
+
+An image from elsewhere is what has changed since the version that this node had. It is stored
+before it is acted on: the buckets in it, and those that have changed since the last one was stored.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+
+from ...client.protocol import limits
+from ...client.protocol.errors import CorruptData
+from ...partitions import buckets, received
+from ...partitions.metadata import Metadata
+from ...partitions.model import CONTROLLER_RANGE
+from ...partitions.planner import Damage
+from ...partitions.policy import Policy
+from ...partitions.tables import Bucket
+from ...raft.types import GroupId
+from ...statemachine.meta import MetaStore
+from ..directory import image_rows, meta_keys
+from ..directory.image_rows import ImageRows
+from ..runtime.slices import stepped
+from ..runtime.sync_thread import SyncThread
+from . import image_pages
+from .image_pages import Image
+from .leaders import NOBODY, Leaders, Told
+
+
+class View:
+    """The image and soft state. `on_change` is called after the image was replaced; `present`
+    says whether a node is this one or pings."""
+
+    def __init__(
+        self,
+        meta: MetaStore,
+        sync: SyncThread,
+        *,
+        on_change: Callable[[], None],
+        present: Callable[[int], bool],
+    ) -> None:
+        self.metadata = Metadata()
+        self._announced = (0, 0)
+        """Generation and version of the image that watchers were last told of."""
+        self.damaged: dict[int, list[Damage]] = {}
+        """Per node, its damaged replicas, as last heard."""
+        self.halted: dict[int, list[Damage]] = {}
+        """Per node, its replicas that wait for an upgrade of the node, as last heard."""
+        self.insecure: dict[int, bool] = {}
+        """Per node, whether it runs with `--insecure`, as last heard."""
+        self.leaders = Leaders()
+        self._present = present
+        self._meta = meta
+        self._sync = sync
+        self._on_change = on_change
+        self._changed: asyncio.Event = asyncio.Event()
+        self._rows = ImageRows(meta_keys.IMAGE_BUCKETS)
+        self._turn = asyncio.Lock()
+
+    def load(self) -> None:
+        """The newest image that is stored here. Raises CorruptData.
+
+        A controller member has its own replica's, also when that replica is damaged: it says
+        where the others are, who have a newer one. What is old in it does no harm, since no
+        generation is begun here twice (x3).
+        """
+        known = []
+        for _, row in self._meta.items(meta_keys.CONTROLLER):
+            stored = ImageRows(meta_keys.controller_buckets(row["descriptor"]["generation"]))
+            known.append(stored.load(self._meta.items(stored.prefix), row))
+        head = self._meta.get(meta_keys.IMAGE)
+        if head is not None:
+            known.append(self._rows.load(self._meta.items(self._rows.prefix), head))
+        for metadata in known:
+            if self._is_newer(metadata.controller.generation, metadata.version):
+                self.metadata = metadata
+
+    def policy(self, log_id: int) -> Policy | None:
+        """The policy of a log, None when it is gone."""
+        record = self.metadata.logs.get(log_id)
+        return None if record is None else record.policy
+
+    @property
+    def known(self) -> tuple[int, int]:
+        """Generation and version of the image."""
+        return self.metadata.controller.generation, self.metadata.version
+
+    def _is_newer(self, generation: int, version: int) -> bool:
+        return (generation, version) > self.known
+
+    async def take(self, image: Image) -> None:
+        """Act on an image from elsewhere, once it is checked and stored. It may be one of what has
+        changed since a version that this node has had.
+
+        Raises CorruptData and RemoteProtocolError for what is no image, Conflict for one that
+        contradicts what this node knows.
+        """
+        async with self._turn:
+            if not self._is_newer(image.generation, image.version):
+                return
+            if image.since > self.metadata.version:
+                raise CorruptData("an image that says what has changed since a later version")
+            metadata = await self._with(image)
+            if await self._store(image) and self._is_newer(image.generation, image.version):
+                self.metadata = metadata
+                self.announce()
+
+    async def _store(self, image: Image) -> bool:
+        """Make what is stored that image; False, and nothing stored, when a replica here has got as
+        far meanwhile. What is stored is never a mixture of two versions."""
+        stored, packed = self._rows, image_rows.packed_of(image.parts)
+        anew = True
+        while not image.full:
+            base = self.metadata
+            anew = stored.version < base.changes.floor
+            wanted = partial(self._unstored, base, anew)
+            unstored = await image_pages.packed(base, wanted)
+            if not self._is_newer(image.generation, image.version):
+                return False
+            if base is self.metadata:
+                packed = {**unstored, **packed}
+                break
+        deletes: list[str] = []
+        if anew:
+            head, puts = stored.all(image.version, packed)
+        else:
+            head, puts, deletes = stored.changed(image.version, packed)
+        prefixes = [stored.prefix] if anew else []
+        puts[meta_keys.IMAGE] = head
+        await self._sync.run(lambda: self._meta.commit(puts, deletes, prefixes))
+        return True
+
+    def _unstored(self, metadata: Metadata, anew: bool) -> list[Bucket]:
+        """What is not as it is stored: everything, or what has changed since."""
+        changes = metadata.changes
+        since = 0 if anew else changes.tick_of(self._rows.version)
+        return [bucket for _, bucket in changes.after(since) if bucket.table in buckets.PUBLIC]
+
+    async def _with(self, image: Image) -> Metadata:
+        """Another metadata, with the image, checked."""
+        known = self.metadata
+        changed: Collection[Bucket] | None = None
+        if image.full:
+            metadata = await image_pages.made(image)
+        else:
+            metadata = buckets.copy(known)
+            await image_pages.changed(metadata, image)
+            changed = [part.bucket for part in image.parts]
+        if metadata.controller.generation != image.generation:
+            raise CorruptData("an image that is not of the generation that it says")
+        await stepped(received.steps(metadata, known, changed))
+        return metadata
+
+    def follow_replica(self, metadata: Metadata) -> None:
+        """This node is a controller member: its replica's metadata is the image."""
+        theirs = (metadata.controller.generation, metadata.version)
+        if theirs >= self.known:
+            self.metadata = metadata
+            if theirs != self._announced:
+                self.announce()
+
+    def announce(self) -> None:
+        """Something that watchers care about has changed."""
+        self._announced = self.known
+        self._forget_leaders()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        self._on_change()
+
+    def _forget_leaders(self) -> None:
+        """Of ranges that are over. What is said of one that the image does not know yet stays."""
+        metadata = self.metadata
+        for range_id in self.leaders.range_ids() - metadata.ranges.keys() - {CONTROLLER_RANGE}:
+            told = self.leaders[range_id]
+            if told is not None and metadata.is_done(range_id, told.generation):
+                self.leaders.forget(range_id)
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return at the next change, or after the timeout."""
+        event = self._changed
+        try:
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
+        except TimeoutError:
+            return
+
+    def learn(self, gid: GroupId, term: int, leader: int) -> None:
+        """What a replica of this node knows of its leader."""
+        self.leaders.learn(gid.range_id, Told(gid.generation, term, leader))
+
+    def learn_leaders(self, told: Iterable[Sequence[int]]) -> None:
+        """Learn what another node says of leaders, in rows [range, generation, term, node].
+
+        A statement that cannot be true is left out: the statement of the highest term holds, and
+        would hold against every true statement.
+        """
+        deque(self.learning(told), maxlen=0)
+
+    def learning(self, told: Iterable[Sequence[int]]) -> Iterator[None]:
+        """Do the same a row at a time: there may be 50,000."""
+        for range_id, *row in told:
+            leader = Told(*row)
+            if self._may_lead(range_id, leader):
+                self.leaders.learn(range_id, leader)
+            yield
+
+    def _may_lead(self, range_id: int, told: Told) -> bool:
+        """Whether the statement can be true: of a member, of a generation that the image has, and
+        of a term in reach. Metadata comes before the statements that need the metadata."""
+        metadata = self.metadata
+        range_ = metadata.ranges.get(range_id)
+        if range_id == CONTROLLER_RANGE:
+            range_ = metadata.controller
+        if range_ is None or told.generation > range_.generation:
+            return False
+        known = self.leaders[range_id]
+        term = known.term if known is not None and known.generation == told.generation else 0
+        if told.term - term > limits.term_jump_max:
+            return False
+        return told.generation < range_.generation or told.node in (NOBODY, *range_.members)
+
+    def forget_controller_leader(self) -> None:
+        """It did not answer, or says that it does not lead."""
+        self.leaders.forget(CONTROLLER_RANGE)
+
+    def leader(self, range_id: int, generation: int) -> int | None:
+        """The leader of that generation; None when none is known, or its node is missing
+        (x2.27)."""
+        told = self.leaders[range_id]
+        if told is None or told.generation != generation or told.node == NOBODY:
+            return None
+        return told.node if self._present(told.node) else None
+
+    def elected(self, range_id: int, generation: int) -> int | None:
+        """As `leader`, but not by hearsay: whom a node names that does not lead the controller
+        itself may lead the generation before, of which the next has begun nowhere else."""
+        told = self.leaders[range_id]
+        return self.leader(range_id, generation) if told is not None and told.term else None
+
+    def controller_leader(self) -> int | None:
+        """The controller's leader, as last heard."""
+        return self.leader(CONTROLLER_RANGE, self.metadata.controller.generation)

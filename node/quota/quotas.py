@@ -1,0 +1,371 @@
+"""How much principals and tenants use, and what their quotas leave them. No I/O, no clock.
+
+A `Bucket` is a token bucket: it fills with the limit of its quota per second, and holds a second's
+worth. A request may begin while the bucket is not empty, and takes what it costs, be it more than
+is there: the bucket is in debt then, and fills up before the next request may begin. So a request
+of any size goes through, and what is used over time is within the quota, although the cost of a
+request may be known only after it.
+
+`Quotas` remembers a bounded number of principals: those of whom it has not heard longest, and that
+have no connection, are forgotten first. A forgotten principal begins with full buckets. Tenants are
+as many as the logs allow; what a tenant without logs has used stays counted when it is forgotten.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from ...client.protocol import limits
+from ...client.protocol.errors import Overloaded
+from ...client.protocol.quotas import COUNTERS, COUNTS, RATES, STORED
+
+APPEND_BYTES, APPEND_RECORDS, READ_BYTES, READ_RECORDS, REQUESTS, CPU = range(len(RATES))
+REFUSED: Final = len(RATES)
+"""Requests that were refused for a quota; `requests` counts them too."""
+APPLIED: Final = (APPEND_BYTES, APPEND_RECORDS)
+MS_PER_S: Final = 1_000.0
+_RETRY_S: Final = 1.0
+_STORED_RETRY_S: Final = 5.0
+_PEAK_S: Final = 10.0
+_COUNTERS: Final = len(COUNTERS)
+
+Limits = Mapping[str, int]
+
+
+class Bucket:
+    """See the module. Times are seconds of one clock."""
+
+    __slots__ = ("_at", "_level", "rate")
+
+    def __init__(self, rate: int, now: float) -> None:
+        self.rate = rate
+        self._level = float(rate)
+        self._at = now
+
+    def take(self, amount: float, now: float) -> None:
+        """Take so much, or give it back if it is below 0."""
+        level = min(self._level + (now - self._at) * self.rate, self.rate)
+        self._level, self._at = min(level - amount, self.rate), now
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until something may begin; 0 now."""
+        level = self._level + (now - self._at) * self.rate
+        return 0.0 if level > 0 else (1e-3 * self.rate - level) / self.rate
+
+
+class Refusal(NamedTuple):
+    """Why a request may not begin, and when it may."""
+
+    spender: "Spender"
+    quota: str
+    limit: int
+    retry_after_s: float
+
+
+class Spender:
+    """A principal or a tenant. `used` counts by `COUNTERS`, but for what its payers hold."""
+
+    __slots__ = (
+        "allowed", "buckets", "connections", "follows", "held", "held_in_all", "is_full",
+        "is_limited", "label", "name", "payers", "quota", "used",
+    )  # fmt: skip
+
+    def __init__(self, label: str, name: str, quota: str) -> None:
+        self.label = label
+        """What it is, for messages."""
+        self.name = name
+        self.quota = quota
+        """The name of its quota."""
+        self.connections = 0
+        """Those that are open."""
+        self.follows = 0
+        """Those that are under way."""
+        self.allowed: Limits = {}
+        """The limits of its quota that are not of rates."""
+        self.payers: dict[Spender | None, Payer] = {}
+        """Of a principal, by tenant."""
+        self.used = [0.0] * _COUNTERS
+        self.buckets: list[Bucket | None] = [None] * len(RATES)
+        self.is_limited = False
+        self.held = 0
+        """Of a tenant: stored bytes of ranges that are led here."""
+        self.held_in_all = 0
+        """Of a tenant with a quota of them: stored bytes in the cluster."""
+        self.is_full = False
+        """Whether these are as many as the quota allows."""
+
+    def limit(self, found: Limits, now: float) -> None:
+        """The limits from now on. A limit that stays keeps the level of its bucket."""
+        for at, kind in enumerate(RATES):
+            bucket, rate = self.buckets[at], found.get(kind)
+            if rate is None:
+                self.buckets[at] = None
+            elif bucket is None or bucket.rate != rate:
+                self.buckets[at] = Bucket(rate, now)
+        self.is_limited = any(self.buckets)
+        self.allowed = {kind: found[kind] for kind in COUNTS if kind in found}
+        self.hold(self.held_in_all)
+
+    def hold(self, size: int) -> None:
+        """So much is stored in the cluster."""
+        self.held_in_all = size
+        self.is_full = size >= self.allowed.get(STORED, size + 1)
+
+    def check_full(self) -> None:
+        """Raise Overloaded where the tenant stores as much as its quota allows."""
+        if self.is_full:
+            raise Overloaded(
+                f"tenant {self.name} stores {self.held_in_all:,} bytes, and its quota allows "
+                f"{self.allowed[STORED]:,}: trim or delete keys, let its logs keep less, or ask "
+                "for more (`lognode quota set`)",
+                retry_after=_STORED_RETRY_S, quota=STORED,
+            )  # fmt: skip
+
+    def check(self, kind: str, count: int) -> None:
+        """Raise Overloaded where the quota allows fewer of that kind at a time."""
+        allowed = self.allowed.get(kind)
+        if allowed is not None and count > allowed:
+            raise Overloaded(
+                f"{self.label} {self.name} would have {count} {kind} on this node, and its quota "
+                f"allows {allowed}; end one, or ask for more (`lognode quota set`)",
+                retry_after=_RETRY_S, quota=kind,
+            )  # fmt: skip
+
+    def refusal(self, kinds: Iterable[int], now: float) -> Refusal | None:
+        """Why nothing of these kinds may begin now: the bucket that takes longest to fill."""
+        found = None
+        for kind in kinds:
+            bucket = self.buckets[kind]
+            if bucket is not None:
+                wait_s = bucket.wait_s(now)
+                if wait_s > 0 and (found is None or wait_s > found.retry_after_s):
+                    found = Refusal(self, RATES[kind], bucket.rate, wait_s)
+        return found
+
+    def take(self, kind: int, amount: float, now: float) -> None:
+        """Take so much from the bucket, or give it back if it is below 0."""
+        bucket = self.buckets[kind]
+        if bucket is not None:
+            bucket.take(amount, now)
+
+    def total(self) -> list[float]:
+        """What a principal has used, by `COUNTERS`."""
+        used = (payer.used for payer in self.payers.values())
+        return [sum(column) for column in zip(self.used, *used, strict=True)]
+
+
+class Payer:
+    """Who pays for a request: a principal, and the tenant of the log that the request is about.
+
+    Counting costs the same without quotas as with many.
+    """
+
+    __slots__ = ("_clock", "is_limited", "principal", "tenant", "used")
+
+    def __init__(
+        self, principal: Spender, tenant: Spender | None, clock: Callable[[], float]
+    ) -> None:
+        self.principal = principal
+        self.tenant = tenant
+        self.used = [0.0] * _COUNTERS
+        """Not yet counted by the principal and the tenant themselves."""
+        self._clock = clock
+        self.is_limited = False
+        """Whether either has a quota."""
+        self.look()
+
+    def look(self) -> None:
+        """The quotas may have changed."""
+        tenant = self.tenant
+        self.is_limited = self.principal.is_limited or (tenant is not None and tenant.is_limited)
+
+    def use(self, kind: int, amount: float) -> None:
+        """So much was used: count it, and take it from the buckets."""
+        self.used[kind] += amount
+        if self.is_limited:
+            self.take(kind, amount)
+
+    @contextmanager
+    def follows(self) -> Iterator[None]:
+        """Count a follow for as long as the block lasts. Raises Overloaded."""
+        spenders = [self.principal] if self.tenant is None else [self.principal, self.tenant]
+        for spender in spenders:
+            spender.check("follows", spender.follows + 1)
+        for spender in spenders:
+            spender.follows += 1
+        try:
+            yield
+        finally:
+            for spender in spenders:
+                spender.follows -= 1
+
+    def ran(self, seconds: float) -> None:
+        """A turn of the loop was used."""
+        self.used[CPU] += seconds * MS_PER_S
+        if self.is_limited:
+            self.take(CPU, seconds * MS_PER_S)
+
+    def take(self, kind: int, amount: float) -> None:
+        """Take so much from the buckets, for what will be used; below 0: give it back."""
+        now = self._clock()
+        self.principal.take(kind, amount, now)
+        if self.tenant is not None:
+            self.tenant.take(kind, amount, now)
+
+    def refusal(self, kinds: Iterable[int]) -> Refusal | None:
+        """Why nothing of these kinds may begin now."""
+        now = self._clock()
+        found = self.principal.refusal(kinds, now)
+        if found is None and self.tenant is not None:
+            found = self.tenant.refusal(kinds, now)
+        return found
+
+    def fold(self) -> None:
+        """Let principal and tenant count what was used. What is appended counts for a tenant where
+        it is applied: once, however often it was sent."""
+        used, self.used = self.used, [0.0] * _COUNTERS
+        for kind, amount in enumerate(used):
+            self.principal.used[kind] += amount
+            if self.tenant is not None and kind not in APPLIED:
+                self.tenant.used[kind] += amount
+
+
+class Quotas:
+    """The spenders of a node, and the quotas of the cluster. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float], spenders_max: int = limits.spenders_max) -> None:
+        self.clock = clock
+        self.principals: OrderedDict[str, Spender] = OrderedDict()
+        self.tenants: dict[str, Spender] = {}
+        self.others = [0.0] * _COUNTERS
+        """What the tenants have used that were forgotten."""
+        self._forgotten = [0.0] * _COUNTERS
+        """What the principals have used that were forgotten."""
+        self._max = spenders_max
+        self._peaks: list[dict[str, int]] = [{}, {}]
+        """The most stored bytes in the cluster, of tenants with a quota of them: in this time of
+        `_PEAK_S` and in the one before."""
+        self._peaks_since = clock()
+        self._known: Mapping[str, Limits] = {}
+
+    def learn(self, known: Mapping[str, Limits]) -> None:
+        """These are the quotas from now on, by name."""
+        if known == self._known:
+            return
+        self._known, now = dict(known), self.clock()
+        for spender in (*self.principals.values(), *self.tenants.values()):
+            spender.limit(self._known.get(spender.quota, {}), now)
+        for spender in self.principals.values():
+            for payer in spender.payers.values():
+                payer.look()
+
+    def principal(self, name: str, quota: str) -> Spender:
+        """The principal, whose class is `quota`."""
+        found = self.principals.get(name)
+        if found is not None:
+            self.principals.move_to_end(name)
+        else:
+            found = self.principals[name] = Spender("principal", name, "")
+            self._forget_one()
+        if found.quota != quota:
+            found.quota = quota
+            found.limit(self._known.get(quota, {}), self.clock())
+            for payer in found.payers.values():
+                payer.look()
+        return found
+
+    def payer(self, principal: Spender, tenant: Spender | None) -> Payer:
+        """Who pays for what the principal does with logs of the tenant."""
+        found = principal.payers.get(tenant)
+        if found is None:
+            found = principal.payers[tenant] = Payer(principal, tenant, self.clock)
+        return found
+
+    def left(self, principal: Spender) -> None:
+        """A connection of the principal has ended. Without one, few numbers are kept."""
+        principal.connections -= 1
+        if not principal.connections:
+            for payer in list(principal.payers.values()):
+                payer.fold()
+                if payer.tenant is not None:
+                    del principal.payers[payer.tenant]
+
+    def fold(self) -> None:
+        """Bring the counters of all tenants up to date."""
+        for principal in self.principals.values():
+            for payer in principal.payers.values():
+                payer.fold()
+
+    def sum_of(self, kind: int) -> float:
+        """What all principals together have used, also those that were forgotten."""
+        return self._forgotten[kind] + sum(
+            spender.used[kind] + sum(payer.used[kind] for payer in spender.payers.values())
+            for spender in self.principals.values()
+        )
+
+    def largest(self, count: int) -> list[Spender]:
+        """The principals that have used most of the loop's time."""
+        principals = self.principals.values()
+        return heapq.nlargest(count, principals, key=lambda each: each.total()[CPU])
+
+    def tenant(self, name: str) -> Spender:
+        """The tenant; the empty name stands for the logs of no tenant, which have no quota."""
+        found = self.tenants.get(name)
+        if found is None:
+            found = self.tenants[name] = Spender("tenant", name, name)
+            found.held_in_all = self._peak(name)
+            found.limit(self._known.get(name, {}), self.clock())
+        return found
+
+    def hold(self, sizes: Mapping[str, int]) -> None:
+        """So much is stored of each tenant, in ranges that are led here."""
+        for name in sizes.keys() - self.tenants.keys():
+            self.tenant(name)
+        for name, tenant in self.tenants.items():
+            tenant.held = sizes.get(name, 0)
+
+    def held_of_limited(self) -> dict[str, int]:
+        """The same, of tenants with a quota of stored bytes that have any."""
+        named = (self.tenants.get(name) for name, found in self._known.items() if STORED in found)
+        return {each.name: each.held for each in named if each is not None and each.held}
+
+    def learn_held(self, totals: Mapping[str, int]) -> None:
+        """So much is stored in the cluster, of tenants with a quota of stored bytes.
+
+        While ranges or the controller change their leaders the sums are too small: the most of the
+        last seconds counts.
+        """
+        if self.clock() - self._peaks_since > _PEAK_S:
+            self._peaks, self._peaks_since = [{}, self._peaks[0]], self.clock()
+        for name, total in totals.items():
+            self._peaks[0][name] = max(total, self._peaks[0].get(name, 0))
+        for name, tenant in self.tenants.items():
+            if STORED in tenant.allowed:
+                tenant.hold(self._peak(name))
+
+    def _peak(self, name: str) -> int:
+        return max(peaks.get(name, 0) for peaks in self._peaks)
+
+    @property
+    def has_many_tenants(self) -> bool:
+        """Whether those without logs are to be forgotten."""
+        return len(self.tenants) > self._max
+
+    def keep_tenants(self, names: Collection[str]) -> None:
+        """Forget the other tenants, but not what they have used."""
+        self.fold()
+        for name in self.tenants.keys() - set(names):
+            gone = self.tenants.pop(name)
+            self.others = [a + b for a, b in zip(self.others, gone.used, strict=True)]
+
+    def _forget_one(self) -> None:
+        """Forget a principal without connections if there are too many."""
+        for _ in range(len(self.principals) - self._max):
+            for name, spender in self.principals.items():
+                if not spender.connections:
+                    for kind, amount in enumerate(spender.total()):
+                        self._forgotten[kind] += amount
+                    del self.principals[name]
+                    break

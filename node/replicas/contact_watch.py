@@ -1,0 +1,76 @@
+"""Telling whoever waits for entries that this member may no longer get them.
+
+A member that is cut off from the others applies nothing, so a follow that waits there would wait in
+silence while others acknowledge entries. A timer looks whether the member is still in contact, for
+as long as somebody wants to know, and costs nothing else. The timer comes when the contact would
+end if nothing were heard. A timer that comes late shows that the node itself was away: what the
+others said meanwhile is still to be read, so the timer looks again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ..runtime.unexpected import OnBroken, guarded
+
+_LATE_S: Final = 0.1
+_AGAIN_S: Final = 0.1
+_MARGIN_S: Final = 0.02
+
+
+class Contact(Protocol):
+    """What is asked of a `raft.group.Group`."""
+
+    @property
+    def in_contact(self) -> bool: ...
+
+    @property
+    def contact_age_s(self) -> float: ...
+
+
+class ContactWatch:
+    """Of one replica. All calls on the thread of the event loop."""
+
+    def __init__(
+        self,
+        contact: Contact,
+        *,
+        timeout_s: float,
+        on_lost: Callable[[], None],
+        on_broken: OnBroken,
+    ) -> None:
+        """`on_lost` is called once after each `begin`, when the contact is older than `timeout_s`
+        seconds; `on_broken` after a bug."""
+        self._contact = contact
+        self._timeout_s = timeout_s
+        self._on_lost = on_lost
+        self._look = guarded(self._look_now, on_broken)
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Watch until the contact is lost or `end` is called; nothing if it is watched already."""
+        if self._timer is None:
+            self._arm(self._left_s())
+
+    def end(self) -> None:
+        """Watch no longer: nobody waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _left_s(self) -> float:
+        return max(0.0, self._timeout_s - self._contact.contact_age_s) + _MARGIN_S
+
+    def _arm(self, in_s: float) -> None:
+        self._timer = self._loop.call_later(in_s, self._look)
+
+    def _look_now(self) -> None:
+        timer, self._timer = self._timer, None
+        is_late = timer is not None and self._loop.time() - timer.when() > _LATE_S
+        if self._contact.in_contact:
+            self._arm(self._left_s())
+        elif is_late:
+            self._arm(_AGAIN_S)
+        else:
+            self._on_lost()

@@ -1,0 +1,145 @@
+"""A replica of the controller group: the metadata, replicated like any other range."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...client.protocol.errors import LognodeError, NotLeader, Timeout, Unavailable, from_wire
+from ...partitions import commands, proposals
+from ...partitions.metadata import Metadata
+from ...partitions.model import Descriptor
+from ...raft.group_log import GroupLog
+from ...raft.types import LogEntry
+from ..directory.image_rows import ImageRows
+from .replica import Replica, Services
+
+_CHECKPOINT_ENTRIES = 512
+
+
+OnCommand = Callable[[dict[str, Any], LognodeError | None], None]
+
+
+class ControllerReplica(Replica):
+    """The metadata on this node. `on_change` is called after entries were applied."""
+
+    def __init__(
+        self,
+        *,
+        descriptor: Descriptor,
+        raft_log: GroupLog,
+        metadata: Metadata,
+        applied: tuple[int, int],
+        services: Services,
+        on_change: Callable[[], None],
+        stored: ImageRows,
+    ) -> None:
+        super().__init__(
+            descriptor=descriptor,
+            raft_log=raft_log,
+            applied_index=applied[0],
+            services=services,
+        )
+        self.metadata = metadata
+        self.applied_term = applied[1]
+        self.stored = stored
+        """The rows of the last checkpoint."""
+        self.stored_tick = metadata.changes.tick
+        """Up to which change of the metadata they are."""
+        self.checkpointed_index = applied[0]
+        self.leads_since: float | None = None
+        self._on_change = on_change
+        self.on_command: OnCommand = lambda command, error: None
+        """Gets each command that was proposed here, and the error that refused it."""
+        self._version_told = metadata.version
+
+    @property
+    def is_sealed(self) -> bool:
+        return self.metadata.sealed
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the log since the last checkpoint is worth replacing by an image."""
+        return self.applied_index - self.checkpointed_index >= _CHECKPOINT_ENTRIES
+
+    async def command(self, command: dict[str, Any], *, timeout_s: float = 5.0) -> dict[str, Any]:
+        """Propose a metadata command and return its answer.
+
+        A command that would be refused, or would change nothing, is not proposed: its answer is
+        that of a read. Raises InvalidArgument or Unsupported for a command that nobody may propose,
+        NotLeader, what the metadata refused it with, or Timeout of outcome unknown.
+        """
+        command = proposals.checked(command, self.metadata.nodes)
+        await self.lead_settled()
+        if not self.leads:
+            raise self.not_leader()
+        error: LognodeError | None = None
+        try:
+            return _told(await self._answer(command, timeout_s))
+        except LognodeError as refusal:
+            error = refusal
+            raise
+        except asyncio.CancelledError:
+            error = Unavailable(
+                "the asker left before the answer", reason="left", outcome="unknown"
+            )
+            raise
+        finally:
+            self.on_command(command, error)
+
+    async def _answer(self, command: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        if self._rehearsed(command) is not None:
+            await self.ready(timeout_s=timeout_s)
+            answer = self._rehearsed(command)
+            if answer is not None:
+                return answer
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.propose(commands.encode(command), (future,))
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError:
+            raise Timeout("the controller did not commit in time") from None
+
+    def _rehearsed(self, command: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer to a command that would change nothing. It is packed and unpacked first, so
+        that it is what an entry of the log would hold."""
+        decoded = commands.decode(commands.encode(command))
+        if decoded is None or self.is_sealed:
+            return None
+        return self.metadata.rehearse(self.applied_index + 1, self.applied_term, decoded)
+
+    async def ready(self, *, timeout_s: float = 5.0) -> None:
+        """Return when this member leads, with a quorum that says so (x29)."""
+        if not self.leads:
+            raise self.not_leader()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.read_barrier()
+        except TimeoutError:
+            raise NotLeader("no quorum of the controller answers", hint=None) from None
+
+    # Replica.
+
+    def apply(self, entry: LogEntry) -> Sequence[dict[str, Any]] | None:
+        self.applied_term = entry.term
+        command = commands.decode(entry.command)
+        if command is None:
+            return ()
+        return (self.metadata.apply(entry.index, entry.term, command),)
+
+    def role_changed(self, *, leads: bool) -> None:
+        self.leads_since = time.monotonic() if leads else None
+        self._on_change()
+
+    def pumped(self) -> None:
+        if self.metadata.version != self._version_told:
+            self._version_told = self.metadata.version
+            self._on_change()
+
+
+def _told(answer: dict[str, Any]) -> dict[str, Any]:
+    if "error" in answer:
+        raise from_wire(answer["error"])
+    ok: dict[str, Any] = answer["ok"]
+    return ok

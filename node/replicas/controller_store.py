@@ -1,0 +1,69 @@
+"""A controller replica's metadata in meta: stored whole when a generation begins, and what has
+changed since at each checkpoint."""
+
+from typing import Any
+
+from ...partitions.metadata import Metadata
+from ...partitions.model import CONTROLLER_RANGE, Descriptor
+from ...raft.types import GroupId
+from ...statemachine.meta import MetaStore
+from ..directory import meta_keys
+from ..directory.image_rows import ImageRows
+from ..metadata import image_pages
+from ..runtime.sync_thread import SyncThread
+from .controller_replica import ControllerReplica
+
+
+class ControllerStore:
+    """All calls on the loop's thread. Raises DiskFailure, after which the node ends."""
+
+    def __init__(self, meta: MetaStore, sync: SyncThread) -> None:
+        self._meta = meta
+        self._sync = sync
+
+    async def whole(
+        self,
+        descriptor: Descriptor,
+        metadata: Metadata,
+        applied: tuple[int, int],
+        *,
+        damaged: str | None = None,
+        installed: bool = False,
+        begins: bool = False,
+    ) -> ImageRows:
+        """Store a metadata that nobody changes, instead of what is stored of that generation;
+        `begins`: also that this generation was started here."""
+        stored = ImageRows(meta_keys.controller_buckets(descriptor.generation))
+        changes = metadata.changes
+        packed = await image_pages.packed(metadata, lambda: [b for _, b in changes.after(0)])
+        head, puts = stored.all(metadata.version, packed)
+        row = {**_row(descriptor, applied), "damaged": damaged, **head}
+        if installed:
+            row["installed"] = True
+        puts[meta_keys.controller_key(descriptor.generation)] = row
+        if begins:
+            puts = meta_keys.begun(GroupId(CONTROLLER_RANGE, descriptor.generation), puts)
+        await self._sync.run(lambda: self._meta.commit(puts, (), (stored.prefix,)))
+        return stored
+
+    async def checkpoint(self, replica: ControllerReplica) -> int | None:
+        """Store what has changed since the last checkpoint. Return the applied index that is
+        stored then, None when the replica has ended meanwhile."""
+        changes, stored = replica.metadata.changes, replica.stored
+        since = 0 if stored.version < 0 else replica.stored_tick  # a row of an earlier version
+        packed = await image_pages.packed(
+            replica.metadata, lambda: [b for _, b in changes.after(since)]
+        )
+        if replica.stopped:
+            return None
+        applied = (replica.applied_index, replica.applied_term)
+        replica.stored_tick = changes.tick
+        head, puts, deletes = stored.changed(replica.metadata.version, packed)
+        row = {**_row(replica.descriptor, applied), **head}
+        puts[meta_keys.controller_key(replica.gid.generation)] = row
+        await self._sync.run(lambda: self._meta.commit(puts, deletes))
+        return applied[0]
+
+
+def _row(descriptor: Descriptor, applied: tuple[int, int]) -> dict[str, Any]:
+    return {"descriptor": descriptor.to_wire(), "applied": list(applied), "damaged": None}

@@ -1,0 +1,195 @@
+"""From memtable to segment: freeze, build in the builder process, commit, cut the log.
+
+The order is that of the crash points: the segment file is durable before the one meta
+transaction that names it, and the Raft log is cut only behind what that transaction says is
+applied. A crash between any two steps leaves a file nobody names, which the start removes, or a
+log that is longer than it need be.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from ...client.protocol.errors import LognodeError, Unavailable
+from ...statemachine.builder import Builder
+from ...statemachine.meta import MetaStore
+from ...statemachine.range_state import Frozen
+from ...statemachine.segment_writer import SegmentInfo
+from ...statemachine.segments import SegmentStore
+from ..directory.meta_keys import replica_key, replica_row
+from ..metrics import Metrics
+from ..runtime.slices import stepped
+from ..runtime.sync_thread import SyncThread
+from .prepare import open_ahead
+from .range_replica import RangeReplica
+from .replica import Memory
+from .rounds import Rounds
+
+_SHRINK = 2_000
+"""Keys and batches that are let go in one turn of the loop."""
+
+log = logging.getLogger("lognode.flush")
+
+
+class Flusher:
+    """Flushes replicas one at a time: there is one builder process."""
+
+    def __init__(
+        self,
+        *,
+        builder: Builder,
+        tmp: Path,
+        store: SegmentStore,
+        meta: MetaStore,
+        sync: SyncThread,
+        rounds: Rounds,
+        memory: Memory,
+        metrics: Metrics,
+    ) -> None:
+        self._builder = builder
+        self._tmp = tmp
+        self._store = store
+        self._meta = meta
+        self._sync = sync
+        self._rounds = rounds
+        self._memory = memory
+        self._metrics = metrics
+        self._turn = asyncio.Lock()
+        self._files = 0
+
+    async def flush(self, replica: RangeReplica, *, hurried: bool = False) -> None:
+        """Bring what is applied now into segments. Returns when meta says so, durably. `hurried`:
+        the builder does not give way, as for a range that is sealed, whose appends wait.
+
+        Raises LognodeError when the builder failed or the replica ended meanwhile: nothing was
+        lost, and the next flush builds the same segment again. Raises DiskFailure.
+        """
+        wanted, _ = replica.state.effective
+        async with self._turn:
+            # What waits goes first; only then is the live memtable frozen, so that flushes that
+            # fail again and again leave no queue of small ones.
+            while replica.state.durable_base.applied_index < wanted:
+                if not replica.state.queue:
+                    replica.freeze()
+                await self._flush_oldest(replica, hurried=hurried)
+
+    async def flush_oldest(self, replica: RangeReplica) -> None:
+        """As `flush`, of the oldest frozen memtable only; nothing when there is none."""
+        async with self._turn:
+            if replica.state.queue:
+                await self._flush_oldest(replica)
+
+    async def _flush_oldest(self, replica: RangeReplica, *, hurried: bool = False) -> None:
+        state = replica.state
+        started = time.monotonic()
+        frozen = state.queue[0]
+        info = None
+        try:
+            info = await self._build(frozen, hurried=hurried or replica.is_sealed)
+            await stepped(frozen.steps())
+            async with replica.base_turn:
+                if replica.stopped:
+                    # Retired, or gone on from a later base: its row is no longer ours to write.
+                    raise Unavailable("this replica has stopped")
+                base = state.base_with(frozen, info)
+                row = {replica_key(replica.gid): replica_row(replica.descriptor, base)}
+                await self._sync.run(lambda: self._meta.commit(row))
+                state.flushed(base)
+        finally:
+            if info is not None:
+                self._store.release(info.content_id)
+        self._cut(replica, frozen.applied_index)
+        while frozen.memtable.shrink(_SHRINK):  # noqa: ASYNC110  waits for nobody
+            await asyncio.sleep(0)
+        if info is not None:
+            self._metrics.segments_built.inc()
+            log.info(
+                "segment built",
+                extra={
+                    "fields": {
+                        "range": replica.gid.range_id,
+                        "entries": info.entries,
+                        "bytes": info.size,
+                        "seconds": round(time.monotonic() - started, 3),
+                    }
+                },
+            )
+
+    async def _build(self, frozen: Frozen, *, hurried: bool) -> SegmentInfo | None:
+        if not len(frozen.memtable):
+            return None
+        self._files += 1
+        path = self._tmp / f"build-{self._files}"
+        first_seq, sources = frozen.memtable.first_seq, frozen.sources()
+        gives_way = not (hurried or self._memory.scarce)
+        info = await asyncio.to_thread(
+            self._builder.build, path, first_seq, sources, gives_way=gives_way
+        )
+        # Until a manifest in meta names it, the end of some other replica must not remove it.
+        self._store.hold(info.content_id)
+        try:
+            await self._sync.run(lambda: self._store.add(path, info.content_id))
+            await open_ahead(self._store, info.content_id)
+        except BaseException:
+            self._store.release(info.content_id)
+            raise
+        return info
+
+    def _cut(self, replica: RangeReplica, applied_index: int) -> None:
+        # One memtable's worth of log stays, so that a member that was away for a moment catches
+        # up from the log and needs no base.
+        behind, replica.cut_next = replica.cut_next, applied_index
+        if behind is not None:
+            behind = min([behind, *replica.log_pins.values()])
+        if behind is not None and not replica.stopped and behind > replica.raft_log.base_index:
+            replica.raft_log.cut_front(behind)
+            self._rounds.kick()
+
+    async def release(self, replica: RangeReplica) -> None:
+        """Cut all of the log that is in segments, and flush until its oldest WAL file may go.
+
+        What is frozen goes first: the live memtable is left to the leader's FREEZE where that is
+        enough. Nothing where somebody who is fetching a base needs all of the log.
+        """
+        pinned_from = min(replica.log_pins.values(), default=None)
+        if pinned_from is not None and pinned_from <= replica.raft_log.base_index:
+            return
+        oldest = replica.raft_log.oldest_file
+        self._cut_to_durable(replica)
+        while replica.state.unflushed and not replica.stopped:
+            if replica.raft_log.oldest_file != oldest:
+                return
+            flushed = self.try_flush_oldest if replica.state.queue else self.try_flush
+            if not await flushed(replica):
+                return
+            self._cut_to_durable(replica)
+
+    def _cut_to_durable(self, replica: RangeReplica) -> None:
+        index = min([replica.state.durable_base.applied_index, *replica.log_pins.values()])
+        if not replica.stopped and index > replica.raft_log.base_index:
+            replica.raft_log.cut_front(index)
+            replica.cut_next = index
+            self._rounds.kick()
+
+    async def try_flush(self, replica: RangeReplica) -> bool:
+        """`flush` for the background: False and a log line where it failed."""
+        return await self._tried(self.flush, replica)
+
+    async def try_flush_oldest(self, replica: RangeReplica) -> bool:
+        """`flush_oldest` for the background."""
+        return await self._tried(self.flush_oldest, replica)
+
+    async def _tried(
+        self, flush: Callable[[RangeReplica], Awaitable[None]], replica: RangeReplica
+    ) -> bool:
+        try:
+            await flush(replica)
+        except LognodeError as error:
+            log.error(
+                "segment could not be built; it is tried again",
+                extra={"fields": {"range": replica.gid.range_id, "error": str(error)}},
+            )
+            return False
+        return True

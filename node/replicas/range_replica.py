@@ -1,0 +1,516 @@
+"""A replica of a range of keys: appends gathered into entries, reads, and those who follow."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Generator, Sequence
+from itertools import islice
+from typing import Any
+
+from ...client.accepting.access import Allowed
+from ...client.protocol import limits
+from ...client.protocol.errors import InvalidArgument, LognodeError, Overloaded, Sealed
+from ...client.protocol.records import Batch, PackedBatch
+from ...partitions.load_sample import HotKey, Sample
+from ...partitions.model import Descriptor
+from ...raft.group_log import GroupLog
+from ...raft.types import LogEntry
+from ...statemachine import commands
+from ...statemachine.admission import SenderCheck, admit, admit_steps
+from ...statemachine.range_state import Ahead, Base, RangeState
+from ...statemachine.turn_limits import NotPrepared, TurnOver, Turns
+from ..quota.quotas import APPEND_RECORDS, Payer
+from ..runtime.waiters import Waiters
+from .contact_watch import ContactWatch
+from .gathered import Gathered, Waiting
+from .idle_memtables import Cooling
+from .load import LoadMeter
+from .news import News
+from .prepare import prepare
+from .producer_use import ProducerUse, retire_at_once_max
+from .replica import Replica, Services
+
+Reply = dict[str, Any]
+_LOOK_S = 0.25
+"""How often a replica with waiters for a seq looks whether a leader is known."""
+
+
+class RangeReplica(Replica):
+    """See the module. `on_change` tells the host that the replica wants to be looked at:
+    its generation ended, it began or ceased to lead, or needs a base.
+    """
+
+    def __init__(
+        self,
+        *,
+        descriptor: Descriptor,
+        raft_log: GroupLog,
+        state: RangeState,
+        services: Services,
+        on_change: Callable[["RangeReplica"], None],
+    ) -> None:
+        super().__init__(
+            descriptor=descriptor,
+            raft_log=raft_log,
+            applied_index=state.applied_index,
+            services=services,
+        )
+        self.state = state
+        self._on_change = on_change
+        self._gathered = Gathered()
+        self._closed_producers: dict[int, None] = {}
+        """Their rows go with the next round."""
+        self.news = News(services.on_broken)
+        """Tells follows what was applied."""
+        self.contact = ContactWatch(
+            self.group, timeout_s=services.options.election_timeout_min_s,
+            on_lost=self.news.tell_all, on_broken=services.on_broken,
+        )  # fmt: skip
+        """Tells follows that this member is cut off."""
+        self._seq_waiters = Waiters(services.on_broken)
+        """Waiters for seqs that wait here as long as a leader is known."""
+        self._seq_waiters_alone = Waiters(services.on_broken)
+        """Waiters for seqs that want no other member."""
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._seal_proposed = False
+        self._freeze_index = 0
+        """Where this member proposed a FREEZE last, as leader."""
+        self.flush_not_before = 0.0
+        """After a flush that failed."""
+        self.base_turn = asyncio.Lock()
+        """Of who makes a new durable base out of the last one, until meta has it."""
+        self.merge_seen: Base | None = None
+        """The durable base in whose manifest nothing is to be merged."""
+        self.merge_failed = 0
+        """So often in a row."""
+        self.merge_not_before = 0.0
+        self.measure_not_before = 0.0
+        """After a file could not be looked at for what of it is the range's."""
+        self.cut_next: int | None = None
+        """What was flushed last: the log up to there goes with the next flush."""
+        self.log_pins: dict[object, int] = {}
+        """The log after each of these indexes is needed by who is fetching a base."""
+        self._base_wanted = False
+        self.memtable_since = time.monotonic()
+        """When the live memtable was begun."""
+        self.cooling = Cooling()
+        self._producer_use = ProducerUse(time.monotonic)
+        self.load = LoadMeter(time.monotonic())
+        """Appends are counted where they are acknowledged: by the leader."""
+        self.sample: Sample | None = None
+        """Is shown what is appended and read, while `hot` wants to know."""
+        self.hot_key: HotKey | None = None
+        """What it has found."""
+        self._ahead: tuple[int, Ahead, Turns] | None = None
+        """The next entry to be applied: its index, itself, what it took so far."""
+        self._preparing: asyncio.Task[None] | None = None
+        """A file is made ready that the next entry needs."""
+
+    # Appends.
+
+    def append(
+        self,
+        data: bytes | PackedBatch,
+        allowed: Allowed | None = None,
+        payer: Payer | None = None,
+    ) -> "asyncio.Future[Reply]":
+        """Take one client batch into the next round. The future has the reply of apply.
+
+        `allowed`: what the batch may hold; None: anything. Batches of different principals share
+        the rounds.
+        Raises NotLeader, Sealed, Overloaded, or what `admit` found wrong; nothing was appended.
+        """
+        self._check_takes(payer)
+        packed = data.data if isinstance(data, PackedBatch) else data
+        _check_size(packed)
+        start, end = self.state.start, self.state.end
+        return self._gather(packed, admit(data, start, end, _check_of(allowed)), allowed, payer)
+
+    def append_steps(
+        self, packed: PackedBatch, allowed: Allowed | None = None, payer: Payer | None = None
+    ) -> Generator[None, None, "asyncio.Future[Reply]"]:
+        """Do the same as `append` in steps of at most a few milliseconds."""
+        self._check_takes(payer)
+        _check_size(packed.data)
+        start, end = self.state.start, self.state.end
+        batch = yield from admit_steps(packed, start, end, _check_of(allowed))
+        self._check_takes(payer)  # again: other work may have run between the steps
+        return self._gather(packed.data, batch, allowed, payer)
+
+    def _gather(
+        self, data: bytes, batch: Batch, allowed: Allowed | None, payer: Payer | None
+    ) -> "asyncio.Future[Reply]":
+        """Keep a batch that was admitted for the next round."""
+        if batch.producer and allowed is None:
+            self._producer_use.used(batch.producer)
+        elif batch.producer:
+            rows = self.state.producers.rows
+            self._producer_use.bring(batch.producer, _name(payer), rows)
+        if self.sample is not None:
+            self.sample.appended(batch.keys, together=batch.atomic)
+        self.services.room.spent(len(data))
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        principal = _name(payer)
+        if payer is not None:
+            payer.use(APPEND_RECORDS, batch.count)
+        self.services.memory.brought.add(principal, len(data))
+        self._gathered.add(principal, Waiting(data, batch.count, future))
+        self.services.rounds.gather(self)
+        return future
+
+    def _check_takes(self, payer: Payer | None) -> None:
+        """Raise the reason why this replica takes no append now, if there is a reason."""
+        principal = _name(payer)
+        if not self.leads and not self.resigning:
+            raise self.not_leader()
+        if self.is_sealed or self._seal_proposed:
+            raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+        no_room = self.services.room.refusal(self.members)
+        if no_room is not None:
+            raise no_room
+        if (
+            self._gathered.size_of(principal) + self.proposed_bytes > limits.append_queue_bytes_max
+            or self._gathered.size + self.proposed_bytes > limits.append_queues_bytes_max
+        ):
+            raise Overloaded("the range's append queue is full", retry_after=0.05)
+        self._check_memory(principal)
+
+    def _check_memory(self, principal: str) -> None:
+        """Raise Overloaded when there is no memory for the principal's appends."""
+        held, memory = self.state.memtable_bytes, self.services.memory
+        range_is_full = held > limits.memtable_hard_bytes_max
+        if not (range_is_full or memory.full):
+            return
+        is_light = memory.brought.is_light(principal)
+        if range_is_full and not (is_light and held <= brim(limits.memtable_hard_bytes_max)):
+            raise Overloaded("the range waits for its segments to be built", retry_after=1.0)
+        if memory.full and not (is_light and not memory.brim):
+            raise Overloaded("the node waits for segments to be built", retry_after=1.0)
+
+    def propose_gathered(self, *, all_of_it: bool = False) -> None:
+        """A WAL round begins: one Raft entry for what was gathered since the last.
+
+        Not much is under way at once, unless `all_of_it` is to be: what waits here is in fair order
+        still, and what is under way is not.
+        """
+        if self.resigning:
+            return  # `resigned` sees to it
+        while self._gathered and not self.stopped and (all_of_it or self._may_propose):
+            # Applying an entry is one step.
+            most = limits.entry_bytes_max - limits.KIB if all_of_it else self._entry_bytes
+            self._propose_batches(self._gathered.take(most, limits.batch_records_max))
+        self.propose_light()  # where the window is closed, which is for what a heavy brings
+        if self._closed_producers:
+            closed = list(islice(self._closed_producers, retire_at_once_max))
+            for producer in closed:
+                del self._closed_producers[producer]
+            self.propose_in_passing(commands.RETIRE_PRODUCERS, closed)
+            if self._closed_producers:
+                self.services.rounds.gather(self)
+        self.wake()
+
+    def propose_light(self) -> bool:
+        """A light WAL round begins: one Raft entry of the batches of principals that bring little,
+        where a heavy principal appends to this node. Return whether there were such batches.
+
+        What the heavy principal has under way does not keep light batches back.
+        """
+        brought = self.services.memory.brought
+        if self.resigning or self.stopped or not self._gathered or not brought.has_heavy:
+            return False
+        if self.proposed_bytes >= limits.proposed_bytes_max:
+            return False
+        light = [who for who in self._gathered.principals() if brought.is_beside_a_heavy(who)]
+        if not light:
+            return False
+        most = limits.proposed_scarce_bytes_max
+        self._propose_batches(self._gathered.take_of(light, most, limits.batch_records_max))
+        self.wake()
+        return True
+
+    def _propose_batches(self, taken: Sequence[Waiting]) -> None:
+        """Propose an entry of these batches; those who wait hear of a refusal."""
+        batches = [each.data for each in taken]
+        futures: list[asyncio.Future[Reply]] = [each.future for each in taken]
+        try:
+            command = commands.proposal(commands.APPEND, self.services.stamp_ms(), batches)
+            self.propose(command, futures, records=sum(each.records for each in taken))
+        except LognodeError as error:
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+
+    @property
+    def _may_propose(self) -> bool:
+        return self.proposed_bytes < self._window_bytes
+
+    @property
+    def _window_bytes(self) -> int:
+        """Less where segments are not built as fast as entries come, since the disk is the
+        bottleneck; and where principals share the range or the rounds of the node, so that nobody
+        waits for much."""
+        if self.services.memory.scarce or self._is_shared:
+            return limits.proposed_scarce_bytes_max
+        return limits.proposed_bytes_max
+
+    @property
+    def _entry_bytes(self) -> int:
+        """Of one entry: room for others besides a large batch, where principals share the range or
+        the rounds of the node."""
+        if self._is_shared and not self.services.memory.scarce:
+            return limits.proposed_shared_entry_bytes_max
+        return self._window_bytes
+
+    @property
+    def _is_shared(self) -> bool:
+        return self._gathered.is_shared or self.services.memory.brought.is_shared
+
+    def propose_seal(self, operation: int) -> None:
+        """End this generation, if this member leads and has not done so yet (idempotent)."""
+        if self.leads and self.state.sealed is None and not self._seal_proposed:
+            self.propose_gathered(all_of_it=True)
+            self.propose(commands.proposal(commands.SEAL, self.services.stamp_ms(), operation), ())
+            self._seal_proposed = True
+
+    def propose_freeze(self) -> None:
+        """As leader, let every member begin a new memtable at one index (idempotent until then)."""
+        if self.freeze_proposed or not self.leads or self.resigning:
+            return
+        if self.is_sealed or self._seal_proposed:
+            return  # the end of the generation is where everybody flushes
+        with contextlib.suppress(LognodeError):  # not now: the next turn asks again
+            command = commands.proposal(commands.FREEZE, self.services.stamp_ms(), None)
+            self._freeze_index = self.propose(command, ())
+
+    @property
+    def freeze_proposed(self) -> bool:
+        """Whether a FREEZE of this member's is on its way."""
+        return self.applied_index < self._freeze_index <= self.raft_log.last_index
+
+    def freeze(self) -> None:
+        """Begin a new memtable by ourselves: its segment will differ from those of other members,
+        in what it holds and so in its name, and nobody can fetch it instead of building."""
+        if self.state.freeze() is not None:
+            self.memtable_since = time.monotonic()
+
+    async def propose_and_wait(self, kind: int, payload: Any) -> Any:
+        """Propose a command that is not an append and return what apply answered."""
+        await self.lead_settled()
+        if not self.leads:
+            raise self.not_leader()
+        if self.is_sealed or self._seal_proposed:
+            raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), (future,))
+        return await future
+
+    def propose_in_passing(self, kind: int, payload: Any) -> bool:
+        """As leader, propose a command that nobody waits for; False: not now."""
+        if not self.leads or self.resigning or self.is_sealed or self._seal_proposed:
+            return False
+        try:
+            self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), ())
+        except LognodeError:
+            return False
+        return True
+
+    def retire_unused_producers(self) -> None:
+        """As leader, propose that rows unused for 24 h go (x11)."""
+        if self.leads and not self.resigning and not self.is_sealed:
+            unused = self._producer_use.unused(self.state.producers.rows)
+            if unused:
+                self.retire_producers(unused)
+
+    def close_producer(self, producer: int) -> None:
+        """As leader, forget a producer that has closed, with others, in one command of the next
+        round. A producer without a row costs nothing."""
+        if self.leads and producer in self.state.producers.rows:
+            self._closed_producers[producer] = None
+            self.services.rounds.gather(self)
+
+    def retire_producers(self, producers: Sequence[int]) -> None:
+        """Forget producers that nobody uses. Raises NotLeader."""
+        self.propose_gathered()
+        if not self._seal_proposed:
+            command = commands.proposal(
+                commands.RETIRE_PRODUCERS, self.services.stamp_ms(), producers
+            )
+            self.propose(command, ())
+
+    # Reads.
+
+    async def wait_seq(self, seq: int, *, alone: bool) -> None:
+        """Return when the seq is applied here, or when the replica has stopped.
+
+        `alone`: no other member will do. Raises NotLeader otherwise, when no leader is known.
+        """
+        while self.state.next_seq <= seq and not self.stopped:
+            if alone:
+                await self._seq_waiters_alone.wait(seq)
+                continue
+            if self.leader is None:
+                raise self.not_leader()
+            if self._look_timer is None:
+                self._look_timer = self._loop.call_later(_LOOK_S, self._look_for_leader)
+            await self._seq_waiters.wait(seq)
+
+    def _look_for_leader(self) -> None:
+        """Look once for all waiters; a waiter that is woken finds out why."""
+        self._look_timer = None
+        if self.stopped or not self._seq_waiters:
+            return
+        if self.leader is None:
+            self._seq_waiters.release()
+        else:
+            self._look_timer = self._loop.call_later(_LOOK_S, self._look_for_leader)
+
+    # Replica.
+
+    def has_room(self) -> Callable[[], bool]:
+        return self.services.room.takes_entries
+
+    @property
+    def is_sealed(self) -> bool:
+        # Who goes on alone after its peers are lost does so for the seal only, and serves nobody.
+        return self.state.sealed is not None or self.descriptor.state == "SEALING"
+
+    @property
+    def waits(self) -> bool:
+        return self._preparing is not None
+
+    def may_apply(self, entry: LogEntry) -> bool:
+        """Conditions are about what files hold: they are looked up a turn's worth at a time, and
+        files are made ready by a thread (x28)."""
+        if self._preparing is not None:
+            return False
+        if self._ahead is None or self._ahead[0] != entry.index:
+            self._ahead = (entry.index, Ahead.of(entry.command), Turns())
+        _, ahead, turns = self._ahead
+        try:
+            with self.state.store.on_hand(turns):
+                self.state.look_up(ahead)
+        except TurnOver:
+            return False
+        except NotPrepared as missing:
+            self._preparing = asyncio.get_running_loop().create_task(
+                prepare(self.state, missing.content_id)
+            )
+            self._preparing.add_done_callback(self._prepared)
+            return False
+        return True
+
+    def _prepared(self, task: "asyncio.Task[None]") -> None:
+        self._preparing = None
+        error = None if task.cancelled() else task.exception()
+        if self.stopped:
+            return
+        if isinstance(error, Exception):
+            self._broke(error)
+        else:
+            self.wake()
+
+    def apply(self, entry: LogEntry) -> Sequence[Reply] | None:
+        memtable, next_seq = self.state.memtable, self.state.next_seq
+        ahead, self._ahead = self._ahead, None
+        applied = self.state.apply(
+            entry.index, entry.term, entry.command, None if ahead is None else ahead[1]
+        )
+        if self.state.memtable is not memtable:
+            self.memtable_since = time.monotonic()
+        if applied.keys and entry.index in self.proposals:
+            self.load.appended(self.state.next_seq - next_seq, len(entry.command))
+            self.services.metrics.appended_bytes.inc(len(entry.command))
+            self.services.on_appended(
+                self.gid.range_id, self.state.next_seq - next_seq, len(entry.command)
+            )
+        elif applied.keys:
+            self.services.room.spent(len(entry.command))
+        if applied.keys:
+            self.news.tell(applied.keys, next_seq)
+            self._seq_waiters.reach(self.state.next_seq - 1)
+            self._seq_waiters_alone.reach(self.state.next_seq - 1)
+        if self.state.sealed is not None and self.state.sealed.final_index == entry.index:
+            self._ended()
+        return applied.replies
+
+    def role_changed(self, *, leads: bool) -> None:
+        if leads:
+            self.load.begin(time.monotonic())
+            self._producer_use.began_to_lead()
+        else:
+            self._seal_proposed = False
+            self._closed_producers.clear()
+            if not self.resigning:
+                self._refuse_gathered()
+        self._on_change(self)
+
+    def count_read(self) -> None:
+        """A read was answered here."""
+        self.load.read()
+        self.services.metrics.reads.inc()
+
+    def count_push(self) -> None:
+        """A page was pushed to who follows."""
+        self.load.pushed()
+        self.services.metrics.reads.inc()
+
+    def resigned(self) -> None:
+        if self.leads:
+            self.services.rounds.gather(self)
+        else:
+            self._refuse_gathered()
+
+    def pumped(self) -> None:
+        if self.group.base_wanted != self._base_wanted:
+            self._base_wanted = self.group.base_wanted
+            self._on_change(self)
+        if self.state.memtable_full:
+            self.propose_freeze()
+        if self._gathered and self._may_propose and not self.resigning:
+            self.services.rounds.gather(self)
+
+    def stop(self) -> None:
+        super().stop()
+        self._refuse_gathered()
+        self.news.tell_all()
+        self.contact.end()
+        self._seq_waiters.release()
+        self._seq_waiters_alone.release()
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+
+    def _refuse_gathered(self) -> None:
+        for waiting in self._gathered.clear():
+            if not waiting.future.done():
+                waiting.future.set_exception(self.not_leader())
+
+    def _ended(self) -> None:
+        error = Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+        for waiting in self._gathered.clear():
+            if not waiting.future.done():
+                waiting.future.set_exception(error)
+        self.news.tell_all()
+        self._on_change(self)
+
+
+def brim(hard_bytes: int) -> int:
+    """Where nobody's appends are taken any more, for a bound above which most are refused."""
+    return hard_bytes + hard_bytes // 4
+
+
+def _name(payer: Payer | None) -> str:
+    """The principal who appends; nobody has the empty name."""
+    return "" if payer is None else payer.principal.name
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > limits.entry_bytes_max - limits.KIB:
+        raise InvalidArgument(
+            f"batch of {len(data)} bytes; at most {limits.entry_bytes_max - limits.KIB} "
+            "are allowed: send it in parts",
+            what="batch",
+        )
+
+
+def _check_of(allowed: Allowed | None) -> SenderCheck | None:
+    return None if allowed is None else allowed.check

@@ -1,0 +1,35 @@
+"""Reads of a replica in turns of the loop: none holds it for long (`statemachine.turn_limits`)."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...client.protocol.errors import CorruptData, NotLeader
+from ...statemachine.turn_limits import NotPrepared, TurnOver, Turns
+from .prepare import prepare
+from .range_replica import RangeReplica
+
+T = TypeVar("T")
+
+
+async def in_turns(replica: RangeReplica, read: Callable[[], T]) -> T:
+    """What `read` returns, once one turn is enough for it: it is begun again until then. Between
+    its end and that of this call nothing else runs.
+
+    Raises what it raises, CorruptData for a file that cannot be opened, or NotLeader when the
+    replica stops meanwhile.
+    """
+    turns, state = Turns(), replica.state
+    while not replica.stopped:
+        try:
+            with state.store.on_hand(turns):
+                return read()
+        except TurnOver:
+            await asyncio.sleep(0)
+        except NotPrepared as missing:
+            try:
+                await prepare(state, missing.content_id)
+            except CorruptData:
+                if not replica.stopped:  # else its files are gone for good
+                    raise
+    raise NotLeader("this replica has stopped", hint=None)

@@ -1,0 +1,198 @@
+"""WAL rounds: gather what all groups want written, write and sync it once, tell the groups.
+
+At most one round is on the disk at a time. While it is, replicas gather the appends that arrive
+and propose them as one Raft entry each when the next round begins: the group commit of Gray and
+Reuter, with the disk's own pace as the timer. What needs no sync goes with the next round that
+does.
+
+Where a principal appends much, every second round may be light: it takes only the appends of
+principals that bring little, of all ranges. Their appends then wait for at most one round with the
+heavy principal's appends, and their own round is short. The round after a light round takes all, so
+that nobody starves.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+from ...raft.types import GroupId
+from ...raft.wal import Round, Wal
+from ..metrics import Metrics
+from ..runtime.sync_thread import SyncThread
+from ..runtime.turn_ends import TurnEnds
+from ..runtime.unexpected import guarded
+
+_PUT_OFF_S = 0.1
+"""How long what needs no sync waits for a round that is synced."""
+
+
+class Proposer(Protocol):
+    """A replica with appends that wait for the next round."""
+
+    def propose_gathered(self) -> None: ...
+
+    def propose_light(self) -> bool:
+        """Propose only what light principals append, where a heavy principal appends too. Return
+        whether there was anything."""
+        ...
+
+
+class Rounds:
+    """Drives the WAL from the event loop.
+
+    `on_synced` gets the groups that a finished round touched; `on_failure` the error of a write
+    or sync that failed, or a bug, after which the process must end (hole 12). `on_file_begun`
+    is called after a round that began a WAL file.
+    """
+
+    def __init__(
+        self,
+        wal: Wal,
+        thread: SyncThread,
+        *,
+        on_synced: Callable[[Iterable[GroupId]], None],
+        on_failure: Callable[[BaseException], None],
+        on_file_begun: Callable[[], None],
+        turn_ends: TurnEnds,
+        metrics: Metrics,
+    ) -> None:
+        self._metrics = metrics
+        self._turn_ends = turn_ends
+        self._wal = wal
+        self._thread = thread
+        self._on_synced = on_synced
+        self._on_failure = on_failure
+        self._on_file_begun = on_file_begun
+        self._waiting: dict[Proposer, None] = {}
+        self._light_went = False
+        """The round before was light."""
+        self._in_flight = False
+        self._began_at = 0.0
+        self._syncs = wal.syncs
+        self._idle_mark: asyncio.TimerHandle | None = None
+        self._late: asyncio.TimerHandle | None = None
+        """When what needs no sync is written at the latest."""
+        self._overdue = False
+        self._stopped = False
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    def gather(self, replica: Proposer) -> None:
+        """The replica has appends to propose when the next round begins."""
+        self._waiting[replica] = None
+        self.kick()
+
+    def kick(self) -> None:
+        """Begin a round at the end of this turn of the event loop if there is anything to write."""
+        if not self._in_flight and not self._stopped:
+            self._turn_ends.schedule()
+
+    async def durable(self) -> None:
+        """Return when everything queued up to now is synced."""
+        if self._wal.all_synced:
+            return
+        number = self._wal.require_sync()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((number, future))
+        self.kick()
+        await future
+
+    def stop(self) -> None:
+        """Begin no further round."""
+        self._stopped = True
+        if self._idle_mark is not None:
+            self._idle_mark.cancel()
+        self._none_late()
+
+    def begin(self) -> None:
+        """Begin a round, at the end of a turn, if there is anything to write and none under way."""
+        if self._in_flight or self._stopped:
+            return
+        try:
+            current = self._collect()
+        except Exception as error:  # what was gathered hangs in the air: going on is not safe
+            self._give_up(error)
+            return
+        if current is None:
+            return
+        self._in_flight = True
+        self._began_at = time.monotonic()
+        self._thread.submit(partial(self._wal.write, current), partial(self._written, current))
+
+    def _collect(self) -> Round | None:
+        self._light_went = not self._light_went and self._propose_light()
+        if not self._light_went:
+            waiting, self._waiting = self._waiting, {}
+            for replica in waiting:
+                replica.propose_gathered()
+        if self._wal.dirty and not (self._wal.urgent or self._overdue or self._waiters):
+            self._put_off()
+            return None
+        self._none_late()
+        return self._wal.collect()
+
+    def _propose_light(self) -> bool:
+        """Begin a light round. Return whether there is anything for it to write: the replicas that
+        wait are asked again only when a round has ended."""
+        found = [replica.propose_light() for replica in self._waiting]
+        return any(found) and self._wal.urgent
+
+    def _put_off(self) -> None:
+        # Commit indexes mostly, which need no sync: as a round of their own after each append they
+        # would cost as much as its entry, and hold up the next one's.
+        if self._late is None:
+            loop = asyncio.get_running_loop()
+            self._late = loop.call_later(_PUT_OFF_S, guarded(self._is_overdue, self._give_up))
+
+    def _is_overdue(self) -> None:
+        self._late = None
+        self._overdue = True
+        self.kick()
+
+    def _none_late(self) -> None:
+        self._overdue = False
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _give_up(self, error: BaseException) -> None:
+        self._stopped = True
+        self._on_failure(error)
+
+    def _written(self, current: Round, _: None, error: BaseException | None) -> None:
+        self._in_flight = False
+        if error is not None:
+            self._give_up(error)
+            return
+        # Acks and votes leave at once, and what was gathered meanwhile goes into the next round.
+        self._turn_ends.turn(guarded(partial(self._finish, current), self._give_up))
+
+    def _finish(self, current: Round) -> None:
+        self._metrics.wal_round_seconds.observe(time.monotonic() - self._began_at)
+        self._metrics.wal_syncs.inc(self._wal.syncs - self._syncs)
+        self._syncs = self._wal.syncs
+        self._on_synced(self._wal.complete(current))
+        if current.rotation is not None:
+            self._on_file_begun()
+        done_waiters = [future for number, future in self._waiters if number <= current.number]
+        self._waiters = [waiter for waiter in self._waiters if waiter[0] > current.number]
+        for future in done_waiters:
+            if not future.done():
+                future.set_result(None)
+        idle = not self._wal.dirty and not self._waiting
+        if idle and current.must_sync and not self._stopped:
+            self._mark_when_idle()
+
+    def _mark_when_idle(self) -> None:
+        # Within a second of the last sync its round is repeated as synced (x5).
+        if self._idle_mark is not None:
+            self._idle_mark.cancel()
+        loop = asyncio.get_running_loop()
+        self._idle_mark = loop.call_later(0.5, guarded(self._mark, self._give_up))
+
+    def _mark(self) -> None:
+        self._idle_mark = None
+        if not self._in_flight and not self._stopped:
+            self._wal.mark()
+            self.kick()

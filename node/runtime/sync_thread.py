@@ -1,0 +1,74 @@
+"""The two threads that wait for disks: one for WAL rounds, one for meta and finished files.
+
+They sleep in pwritev, fdatasync and LMDB's commit, which release the GIL, so they never compete
+with the event loop (decision 5). Everything that must be durable before a message
+leaves goes through one of them. Each does its work in the order submitted; between the two there is
+no order but that of who waits for a future. A meta transaction or the end of a large file takes as
+long as the device needs for it: no WAL round waits behind that in a queue of ours.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from ...client.protocol.invariants import DiskFailure
+
+T = TypeVar("T")
+Done = Callable[[Any, BaseException | None], None]
+"""Gets the result, or what was raised."""
+_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, Done]
+
+
+class SyncThread:
+    """A single worker; `run` may be called from the event loop only.
+
+    `on_failure` is called on the loop with every DiskFailure, whoever asked for the work and
+    whatever becomes of the future: no disk is trusted again after it (hole 12).
+    """
+
+    def __init__(
+        self, name: str, *, on_failure: Callable[[BaseException], None] | None = None
+    ) -> None:
+        self._on_failure = on_failure
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run the blocking call on the thread; the future has its result or its exception."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.submit(call, partial(_settle, future))
+        return future
+
+    def submit(self, call: Callable[[], Any], done: Done) -> None:
+        """As `run`; `done` is called on the loop, without another turn of it between."""
+        self._jobs.put((call, asyncio.get_running_loop(), done))
+
+    def close(self) -> None:
+        """Finish what was submitted and end the thread. Blocks."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            call, loop, done = job
+            try:
+                result = call()
+            except BaseException as error:  # handed to the loop whole, whatever it is
+                if self._on_failure is not None and isinstance(error, DiskFailure):
+                    loop.call_soon_threadsafe(self._on_failure, error)
+                loop.call_soon_threadsafe(done, None, error)
+            else:
+                loop.call_soon_threadsafe(done, result, None)
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

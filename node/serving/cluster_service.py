@@ -1,0 +1,472 @@
+"""Operations on the cluster: logs, ranges, nodes, joining; and the way to the controller.
+
+A command goes to the controller's leader, wherever it is; this node forwards it when it is not
+the one. A refusal is final, a missing leader is waited for until the deadline.
+"""
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ...client import tokens
+from ...client.accepting.request import Room
+from ...client.connection import Connection
+from ...client.protocol import Operation, cluster, peers, quotas
+from ...client.protocol.errors import (
+    Conflict,
+    InvalidArgument,
+    LognodeError,
+    NodeNotFound,
+    NotFound,
+    NotLeader,
+    RangeNotFound,
+    Sealed,
+    Timeout,
+    Unauthorized,
+    Unavailable,
+)
+from ...client.protocol.kinds import shown
+from ...partitions import commands, creations, lifecycle, proposals
+from ...partitions.model import Descriptor
+from ...partitions.producers import KEY_BYTES
+from ..control import images
+from ..control.images import Images
+from ..directory.disk_room import DiskRoom
+from ..lifecycle.handover import Handover
+from ..lifecycle.recoveries import Recoveries
+from ..metadata.view import View
+from ..replicas.host import Host
+from ..runtime.slices import stepped
+from . import health
+from .metadata_service import MetadataService
+from .producer_service import ProducerService
+
+_DEADLINE_S = 10.0
+_REMOVED = "removed"
+"""The reason of an Unavailable that tells a forwarding node that the cluster goes on without it."""
+_ONCE = frozenset(
+    {
+        commands.CREATE_LOG,
+        commands.DELETE_LOG,
+        commands.DELETE_PRODUCER,
+        commands.MOVE,
+        commands.SPLIT,
+        commands.MERGE,
+        commands.RECOVER,
+        commands.DELETE_QUOTA,
+        commands.REVOKE_TOKEN,
+    }
+)
+"""Commands whose second execution would answer otherwise: an unknown outcome is told."""
+
+log = logging.getLogger("lognode.cluster")
+Body = dict[str, Any]
+Handler = Callable[[Body], Coroutine[Any, None, Body]]
+PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
+
+
+class ClusterService:
+    """See the module. `status` gives a page of the status, once there is room for it.
+
+    `handlers` and `paid_handlers` are also those of the `catalog` and of the `producers`. Answers
+    that grow with the cluster have paid handlers, which are given a `Room`.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: Callable[[], int],
+        host: Host,
+        view: View,
+        connection: Callable[[int], Connection | None],
+        status: PaidHandler,
+        rng: random.Random,
+        handover: Handover,
+        recoveries: Recoveries,
+        room: DiskRoom,
+        images: Images,
+        wall_ms: Callable[[], int],
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._wall_ms = wall_ms
+        self._entropy = entropy
+        self._room = room
+        self._images = images
+        self._recoveries = recoveries
+        self._node_id = node_id
+        self._host = host
+        self._view = view
+        self._connection = connection
+        self._rng = rng
+        self._handover = handover
+        self._prefer: int | None = None
+        self.catalog = MetadataService(view, self.refresh)
+        self.producers = ProducerService(
+            host=host, command=self.command, at_leader=self.at_leader, wall_ms=wall_ms
+        )
+        self.handlers: dict[Operation, Handler] = {
+            **self.producers.handlers,
+            cluster.CREATE_LOG: self.create_log,
+            cluster.ALTER_LOG: self.alter_log,
+            cluster.DELETE_LOG: self.delete_log,
+            cluster.RANGE_TRANSFER: self.range_transfer,
+            cluster.RANGE_MOVE: self.range_move,
+            cluster.RANGE_SPLIT: self.range_split,
+            cluster.RANGE_RECOVERY: recoveries.report,
+            cluster.RANGE_RECOVER: self.range_recover,
+            cluster.RANGE_MERGE: self.range_merge,
+            cluster.NODE_DRAIN: self.node_drain,
+            cluster.NODE_REMOVE: self.node_remove,
+            cluster.NODE_REKEY: self.node_rekey,
+            quotas.QUOTA_SET: self.quota_set,
+            quotas.QUOTA_DELETE: self.quota_delete,
+        }
+        self.paid_handlers: dict[Operation, PaidHandler] = {
+            **self.catalog.paid_handlers,
+            **self.producers.paid_handlers,
+            cluster.STATUS: status,
+            cluster.HEALTH: self.health,
+            quotas.QUOTA_LIST: self.quota_list,
+        }
+
+    # Operations.
+
+    async def create_log(self, body: Body) -> Body:
+        """Create a log; the answer has its id once this node knows it. `owner` of the body is the
+        principal that asks; a node that asks for itself gives none."""
+        creation = creations.tied(body["creation"], body.get("owner", ""))
+        answer = await self.command({"op": commands.CREATE_LOG, **body, "creation": creation})
+        await self.refresh()
+        return answer
+
+    async def alter_log(self, body: Body) -> Body:
+        """Change a log's policy; the answer has the whole of it as it is from now on."""
+        answer = await self.command({"op": commands.ALTER_LOG, **body})
+        await self.refresh()
+        return answer
+
+    async def delete_log(self, body: Body) -> Body:
+        """Delete a log and all its entries. Raises LogNotFound."""
+        return await self.command({"op": commands.DELETE_LOG, **body})
+
+    async def health(self, body: Body, room: Room) -> Body:
+        """Whether the cluster is as it should be, and if not, why."""
+        await room()
+        nodes, metadata, view = body["nodes"], self._view.metadata, self._view
+        unreachable = {
+            node
+            for node in metadata.nodes
+            if node != self._node_id() and self._connection(node) is None
+        }
+        found = await stepped(
+            health.reasons(
+                metadata,
+                view.elected,
+                nodes,
+                view.damaged,
+                self._room.short,
+                unreachable,
+                view.halted,
+            )
+        )
+        return {"ok": not found, "reasons": health.shortened(found)}
+
+    async def range_transfer(self, body: Body) -> Body:
+        """Have a member lead a range, the controller for one; answered when it does.
+
+        Raises NotFound, NodeNotFound, Conflict when the node is down; Unavailable and NotLeader
+        while nobody leads.
+        """
+        range_id, node = body["range"], body["node"]
+        range_ = await self._known_range(range_id)
+        self._check_can_lead(range_, node)
+        leader = self._view.leader(range_id, range_.generation)
+        if leader == node:
+            self._handover.wish(range_id, node)
+            return {"leader": node, "changed": False}
+        if leader is None:
+            raise Unavailable(f"range {range_id} has no leader that could hand over")
+        request = {"range": range_id, "generation": range_.generation, "node": node}
+        if leader == self._node_id():
+            return await self._handover.hand_over(leader, request)
+        connection = self._connection(leader)
+        if connection is None:
+            raise Unavailable(f"no link to node {leader}, which leads range {range_id}")
+        deadline = asyncio.get_running_loop().time() + _DEADLINE_S
+        return await connection.request(peers.HAND_OVER, request, deadline=deadline)
+
+    async def range_move(self, body: Body) -> Body:
+        """Begin to move a replica of a range; answered when that is planned, with the `version`
+        of the metadata from which on it shows.
+
+        Raises NotFound, NodeNotFound, Conflict, OperationInProgress, LimitExceeded.
+        """
+        names = ("range", "from", "to")
+        command = {name: body[name] for name in names}
+        try:
+            answer = await self.command({"op": commands.MOVE, **command})
+        except RangeNotFound as error:
+            raise NotFound(error.message) from None  # who asked meant it, and does not ask again
+        log.info("move planned", extra={"fields": {**command, "operation": answer["operation"]}})
+        return answer
+
+    async def range_split(self, body: Body) -> Body:
+        """Begin to split the range of a log that has a key, at that key; answered as `range_move`.
+
+        Raises LogNotFound, InvalidArgument, OperationInProgress, LimitExceeded.
+        """
+        command = {"log": body["log"], "at": body["at"]}
+        answer = await self.command({"op": commands.SPLIT, **command})
+        log.info("split planned", extra={"fields": {**command, "operation": answer["operation"]}})
+        return answer
+
+    async def range_recover(self, body: Body) -> Body:
+        """Begin unsafe recovery of a range from one of its members; answered as `range_move`.
+
+        Raises NotFound, NodeNotFound, InvalidArgument, Conflict, OperationInProgress.
+        """
+        command = {name: body[name] for name in ("range", "from")}
+        if not body["accept_loss"]:
+            raise InvalidArgument(
+                "acknowledged entries may be lost: say that you accept it", what="accept_loss"
+            )
+        range_ = await self._known_range(command["range"])
+        damaged = list(self._recoveries.damaged(range_))
+        answer = await self.command({"op": commands.RECOVER, **command, "damaged": damaged})
+        told = {**command, "operation": answer["operation"]}
+        log.warning("unsafe recovery begun", extra={"fields": told})
+        return answer
+
+    async def range_merge(self, body: Body) -> Body:
+        """Begin to merge the two ranges of a log that meet at a key; answered as `range_move`.
+
+        Raises LogNotFound, InvalidArgument, Conflict, OperationInProgress, LimitExceeded.
+        """
+        command = {"log": body["log"], "at": body["at"]}
+        answer = await self.command({"op": commands.MERGE, **command})
+        log.info("merge planned", extra={"fields": {**command, "operation": answer["operation"]}})
+        return answer
+
+    async def node_drain(self, body: Body) -> Body:
+        """Begin to empty a node, or with `undo` give that up; its state and how many replicas it
+        has, shown by the metadata of that `version` and later. Raises NodeNotFound, Conflict."""
+        return await self._of_node(commands.DRAIN_NODE, body, "undo")
+
+    async def node_remove(self, body: Body) -> Body:
+        """Take a node out of the cluster that is drained or, with `dead`, DEAD.
+
+        Raises NodeNotFound, Conflict."""
+        return await self._of_node(commands.REMOVE_NODE, body, "dead")
+
+    async def node_rekey(self, body: Body) -> Body:
+        """Bind a node to another TLS key: from now on only the holder of that key is believed to
+        be the node. Raises NodeNotFound, Conflict, InvalidArgument."""
+        asked = {"node": body["node"], "key": body["key"]}
+        answer = await self.command({"op": commands.REKEY_NODE, **asked})
+        log.info("node bound to another key", extra={"fields": asked})
+        return answer
+
+    async def quota_set(self, body: Body) -> Body:
+        """Change limits of a quota; answered with all its limits. Raises InvalidArgument,
+        LimitExceeded."""
+        asked = {"name": body["name"], "limits": body["limits"]}
+        answer = await self.command({"op": commands.SET_QUOTA, **asked})
+        log.info("quota set", extra={"fields": answer})
+        return answer
+
+    async def quota_delete(self, body: Body) -> Body:
+        """Delete a quota. Raises NotFound."""
+        answer = await self.command({"op": commands.DELETE_QUOTA, "name": body["name"]})
+        log.info("quota deleted", extra={"fields": {"name": body["name"]}})
+        return answer
+
+    async def quota_list(self, _: Body, room: Room) -> Body:
+        """All quotas, as new as the controller's leader has them."""
+        await self.refresh()
+        await room()
+        found = self._view.metadata.quotas
+        return {"quotas": [{"name": name, "limits": dict(found[name])} for name in sorted(found)]}
+
+    async def _of_node(self, op: str, body: Body, option: str) -> Body:
+        asked = {"node": body["node"], option: body[option]}
+        answer = await self.command({"op": op, **asked})
+        log.info("node state", extra={"fields": {**asked, "state": answer["state"]}})
+        return answer
+
+    async def _known_range(self, range_id: int) -> Descriptor:
+        try:
+            return self._view.metadata.descriptor(range_id)
+        except RangeNotFound:
+            await self.refresh()  # it may be new
+        try:
+            return self._view.metadata.descriptor(range_id)
+        except RangeNotFound as error:
+            raise NotFound(error.message) from None  # who asked meant it, and does not ask again
+
+    def _check_can_lead(self, range_: Descriptor, node: int) -> None:
+        record = self._view.metadata.nodes.get(node)
+        if record is None:
+            raise NodeNotFound(f"no node {node}; `lognode node list` shows all", node=node)
+        if node not in range_.members:
+            members = ", ".join(map(str, range_.members))
+            raise NodeNotFound(
+                f"node {node} has no replica of range {range_.range_id}; its members are {members}",
+                node=node,
+            )
+        if record.state == "DEAD":
+            raise Conflict(f"node {node} is down: start it, or choose one of the other members")
+        if record.state in ("DRAINING", "REMOVED"):
+            raise Conflict(f"node {node} is {record.state}: choose one of the other members")
+
+    async def join(self, body: Body) -> Body:
+        """A node that wants to join: its id, and where it asks for the image then, as a node.
+
+        Raises Unauthorized for a node that nobody has invited, where a node needs an invitation.
+
+        Raises Unavailable before the founder has registered: the id would be the founder's."""
+        if not self._view.metadata.nodes:
+            raise Unavailable("the cluster is being founded", reason="founding")
+        invitation = body.get("invitation")
+        invited = {}
+        if invitation is not None:
+            invited = {"invite": tokens.id_of(invitation), "digest": tokens.digest_of(invitation)}
+        answer = await self.command({**register_command({**body, "node": None}), **invited})
+        await self.refresh()
+        own = self._view.metadata.nodes.get(self._node_id())
+        if own is None:
+            raise Unavailable("this node is not registered itself yet; ask again later")
+        return {**answer, "peer": own.peer_address}
+
+    # The way to the controller.
+
+    async def command(self, command: Body) -> Body:
+        """Have the controller commit a command, here or elsewhere. Raises what refused it.
+
+        The command is checked here as well as by the controller's leader, which may be of a version
+        that checks less.
+        """
+        command = proposals.checked(command, self._view.metadata.nodes)
+        once = command.get("op") in _ONCE and not command.get("creation")
+        return await self._at_controller(
+            peers.COMMAND, {"command": command}, lambda _: self.execute(command), once=once
+        )
+
+    async def at_leader(self, operation: Operation, body: Body, here: Handler) -> Body:
+        """Ask the controller's leader, with `here` where this node may be that. Raises what
+        refused it."""
+        return await self._at_controller(operation, body, here, once=False)
+
+    async def _at_controller(
+        self, operation: Operation, body: Body, here: Handler, *, once: bool
+    ) -> Body:
+        """`once`: an unknown outcome is told and not tried again."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _DEADLINE_S
+        backoff_s = 0.05
+        last: LognodeError = Unavailable("the controller has no leader")
+        tried: list[int] = []
+        while loop.time() < deadline:
+            node = self._next_controller_node(tried)
+            try:
+                if node == self._node_id():
+                    return await here(body)
+                connection = self._connection(node)
+                if connection is None:
+                    raise Unavailable(f"no link to controller member {node}")
+                return await connection.request(operation, body, deadline=deadline)
+            except (NotLeader, Sealed, Unavailable, Timeout) as error:
+                if once and error.outcome != "not_applied":
+                    raise
+                if error.fields.get("reason") == _REMOVED:
+                    raise  # this node ends as soon as it hears so; the client asks another node
+                last = error
+                hint = error.fields.get("hint")
+                if type(hint) is int and hint not in tried:
+                    tried = [n for n in tried if n != hint]
+                    self._prefer = hint
+                else:
+                    tried.append(node)
+                    self._prefer = None
+            await asyncio.sleep(backoff_s * self._rng.uniform(0.5, 1.0))
+            backoff_s = min(backoff_s * 2, 0.5)
+        raise last
+
+    def _next_controller_node(self, tried: list[int]) -> int:
+        for node in (self._prefer, self._view.controller_leader()):
+            if node is not None and node not in tried:
+                return node
+        members = self._view.metadata.controller.members or (self._node_id(),)
+        fresh = [member for member in members if member not in tried]
+        if not fresh:
+            tried.clear()
+            fresh = list(members)
+        return fresh[0]
+
+    async def execute(self, command: Body) -> Body:
+        """Commit a command here. Raises NotLeader when this node does not lead the controller."""
+        replica = self._host.controller
+        if replica is None:
+            leader = self._view.controller_leader()
+            raise NotLeader("this node is no controller member", hint=leader)
+        if command.get("op") in commands.GROWING:
+            no_room = self._room.growth_refusal(replica.members)
+            if no_room is not None:
+                raise no_room
+        complete = commands.dated(command, self._wall_ms())
+        if command.get("op") in (commands.OPEN_NAMED, commands.OPEN_ANONYMOUS):
+            complete["key"] = self._entropy(KEY_BYTES)
+        return await replica.command(complete)
+
+    async def peer_command(self, sender: int, body: Body) -> Body:
+        """Commit a command that another node forwarded. A node registers itself, or a node that
+        joins. The controller checks the command before it proposes the command."""
+        command = body["command"]
+        op = command.get("op")
+        if not isinstance(op, str) or op not in commands.FORWARDED:
+            raise InvalidArgument(f"nobody forwards {shown(op)}", what="command")
+        if op != commands.REGISTER and lifecycle.is_removed(sender, self._view.metadata.nodes):
+            raise Unavailable(
+                f"node {sender} was removed from the cluster; ask another node", reason=_REMOVED
+            )
+        if op == commands.REGISTER and not _is(command.get("node"), None, sender):
+            raise Unauthorized(
+                f"node {sender} cannot register node {shown(command['node'])}; each node registers "
+                "itself"
+            )
+        return await self.execute(command)
+
+    async def refresh(self) -> None:
+        """Let the image catch up with the controller's leader, for what was just decided."""
+        replica = self._host.controller
+        if replica is not None and replica.leads:
+            self._view.follow_replica(replica.metadata)
+            return
+        for node in self._controllers():
+            connection = self._connection(node)
+            if connection is None:
+                continue
+            try:
+                await self._images.pull(connection, images.NEWEST)
+            except LognodeError:
+                continue  # another one leads, or the heartbeat brings it
+            return
+
+    def _controllers(self) -> list[int]:
+        """Whom to ask for the image: one of them leads; first whoever did when last heard of."""
+        leader = self._view.controller_leader()
+        others = set(self._view.metadata.controller.members) - {self._node_id()}
+        return sorted(others, key=lambda node: (node != leader, node))
+
+
+def _is(value: object, *allowed: object) -> bool:
+    """Whether the value is one of these, of the same type: True is not node 1."""
+    return any(type(value) is type(each) and value == each for each in allowed)
+
+
+def register_command(body: Body) -> Body:
+    """The metadata command that registers a node."""
+    names = ("node", "incarnation", "boot", "process", "address", "peer", "http", "zone", "key")
+    return {"op": commands.REGISTER, **{name: body.get(name) for name in names}}

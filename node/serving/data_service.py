@@ -1,0 +1,376 @@
+"""The data protocol's operations: what each request does, without sockets.
+
+Every request names (range, generation): an exact match is served, anything else is refused with
+what this node knows, so that the client can go where it should (docs/design/ranges.md#routing).
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import partial
+from typing import Any
+
+from ...client.accepting.access import Allowed
+from ...client.accepting.request import Room
+from ...client.protocol import Operation, limits
+from ...client.protocol.appends import (
+    DELETE_KEYS,
+    FENCE,
+    LEASE_RELEASE,
+    LEASE_TAKE,
+    TRIM,
+)
+from ...client.protocol.errors import (
+    CorruptData,
+    GenerationMismatch,
+    LimitExceeded,
+    LognodeError,
+    NodeNotFound,
+    NotLeader,
+    Overloaded,
+    RangeNotFound,
+    Timeout,
+    Unavailable,
+    bare,
+    from_wire,
+    to_wire,
+)
+from ...client.protocol.records import PackedBatch, open_batch
+from ...raft.types import GroupId
+from ...statemachine import commands
+from ..metrics import Metrics
+from ..quota.quotas import Payer
+from ..replicas.range_replica import RangeReplica
+from ..runtime import fields
+from ..runtime.slices import InOrder
+from . import lease
+from .floor_shares import FloorShares
+from .read_wait import BARRIER, wait_before
+from .reads import READS, Read, show
+from .trims import that_hide
+
+_READ_TIMEOUT_MAX_MS = 60_000
+_LAG_WAIT_S = 0.5
+"""How long a prefix read waits for a replica that is behind its session: others may not be."""
+_SMALL_BYTES = 64 * limits.KIB
+"""One batch of so few bytes is checked at once, which takes 4 ms at most. So are several batches
+that have so few bytes packed, and unpacked."""
+
+Body = dict[str, Any]
+Handler = Callable[[Body], Coroutine[Any, None, Body]]
+PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
+Change = Callable[[RangeReplica, Body], Awaitable[Body]]
+
+
+class DataService:
+    """Appends and reads on the ranges of this node.
+
+    `replica` gives the running replica of a range, whatever its generation; `describe` the
+    descriptors that this node knows for a span of a range; `damaged` why the replica of that
+    generation does not serve, or None, and `for_good` whether it never will again; `on_damaged`
+    is told what a read found.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        replica: Callable[[int], RangeReplica | None],
+        describe: Callable[[int], list[Body]],
+        damaged: Callable[[GroupId], str | None],
+        for_good: Callable[[GroupId], bool],
+        on_damaged: Callable[[RangeReplica, CorruptData], None],
+        metrics: Metrics,
+    ) -> None:
+        self._node_id = node_id
+        self._replica = replica
+        self._describe = describe
+        self._damaged = damaged
+        self._for_good = for_good
+        self.on_damaged = on_damaged
+        self._in_order = InOrder()
+        self._floor_shares = FloorShares()
+        self._metrics = metrics
+        self.handlers: dict[Operation, Handler] = {
+            FENCE: self.fence,
+            TRIM: partial(self._remove, commands.TRIM_KEYS),
+            DELETE_KEYS: partial(self._remove, commands.DELETE_KEYS),
+            LEASE_TAKE: partial(self._lease, lease.Leases().take),
+            LEASE_RELEASE: partial(self._lease, lease.release),
+        }
+        self.reads: dict[Operation, PaidHandler] = {
+            operation: partial(self._read, read) for operation, read in READS.items()
+        }
+
+    def find(self, body: Body) -> RangeReplica:
+        """The replica that the request names.
+
+        Raises RangeNotFound, GenerationMismatch; NotLeader when it is damaged, so that the client
+        asks another member. A request that wants this very node is told what is wrong with it:
+        NodeNotFound, CorruptData.
+        """
+        gid = fields.group(body)
+        node = body["node"]
+        if node is not None and node != self._node_id:
+            raise NodeNotFound(f"this is node {self._node_id}, not node {node}", node=node)
+        replica = self._replica(gid.range_id)
+        if replica is not None and replica.gid == gid and not replica.stopped:
+            return replica
+        reason = self._damaged(gid)
+        if reason is not None:
+            raise self.damage_refusal(gid, reason, node)
+        if replica is not None and replica.gid == gid:
+            return replica  # it has stopped, and says so
+        known = self._describe(gid.range_id)
+        if replica is not None:
+            raise GenerationMismatch(
+                f"range {gid.range_id} is at generation {replica.gid.generation} here",
+                ranges=known,
+            )
+        if not known:
+            raise RangeNotFound(f"no range {gid.range_id} on this node", range=gid.range_id)
+        members = known[0]["members"]
+        if node is not None and node not in members:
+            raise NodeNotFound(
+                f"node {node} has no replica of range {gid.range_id}; "
+                f"nodes {', '.join(map(str, members))} have one",
+                node=node,
+            )
+        raise GenerationMismatch(f"range {gid.range_id} is not on this node", ranges=known)
+
+    # Appends.
+
+    async def append(
+        self, body: Body, allowed: Allowed | None = None, payer: Payer | None = None
+    ) -> Body:
+        """Append batches in their order; each has its own result.
+
+        A batch that holds what is not `allowed` is refused with Unauthorized; None: anything is.
+        """
+        started = time.monotonic()
+        replica = self.find(body)
+        batches = body["batches"]
+        waiting = None
+        if self._in_order.idle and sum(map(len, batches)) <= _SMALL_BYTES:
+            waiting = _append_small(replica, batches, allowed, payer)
+        if waiting is None:
+            first = _opened(batches[0])
+            producer = first.producer if isinstance(first, PackedBatch) else 0
+            steps = _append_steps(replica, first, batches[1:], allowed, payer)
+            waiting = await self._in_order.stepped((replica.gid, producer), steps)
+        results = []
+        for item in waiting:
+            if isinstance(item, LognodeError):
+                results.append({"status": "error", "error": to_wire(item)})
+                continue
+            try:
+                results.append(await item)
+            except LognodeError as error:
+                results.append({"status": "error", "error": to_wire(bare(error))})
+        self._metrics.append_seconds.observe(time.monotonic() - started)
+        return {"results": results}
+
+    # Removal.
+
+    async def _remove(self, kind: int, body: Body) -> Body:
+        """Trim or delete keys, on the leader. Doing it twice is doing it once (S11). A key without
+        an entry to remove keeps no floor."""
+        replica = self.find(body)
+        removals = [(key, before) for key, before in body["keys"]]
+        span = replica.descriptor.span
+        if any(key not in span for key, _ in removals):
+            raise GenerationMismatch(
+                f"a key is not in range {replica.gid.range_id}",
+                ranges=[replica.descriptor.to_wire()],
+            )
+        if replica.proposed_bytes > limits.append_queue_bytes_max:
+            raise Overloaded("the range's append queue is full", retry_after=0.05)
+        try:
+            removals = await that_hide(replica, removals)
+        except CorruptData as error:
+            self.on_damaged(replica, error)
+            raise self.damage_refusal(replica.gid, error.message, body["node"]) from None
+        if not removals:
+            return {}
+        self._floor_shares.take(replica, body.get("owner", ""), [key for key, _ in removals])
+        reply = await replica.propose_and_wait(kind, removals)
+        if reply.get("status") == "error":
+            raise from_wire(reply["error"])
+        return {}
+
+    async def _lease(self, change: Change, body: Body) -> Body:
+        """Take, renew or release a lease, on the leader. Doing it twice is doing it once."""
+        return await change(self.find(body), body)
+
+    # Producers.
+
+    async def fence(self, body: Body) -> Body:
+        """Refuse lower epochs of a producer in this range from now on (x27)."""
+        replica = self.find(body)
+        payload = [body["id"], body["epoch"], body["epoch"]]
+        reply = await replica.propose_and_wait(commands.FENCE, payload)
+        if reply.get("status") == "error":  # a seal was committed before it
+            raise from_wire(reply["error"])
+        return {}
+
+    def producer_close(self, body: Body) -> None:
+        """A producer has settled everything and goes: its row may go too. Nobody is answered."""
+        try:
+            self.find(body).close_producer(body["id"])
+        except LognodeError:
+            return  # an idle row goes after 24 h
+
+    # Reads.
+
+    async def _read(self, read: Read, body: Body, room: Room) -> Body:
+        """One read at the consistency that it asks for. The answer tells how far was applied."""
+        replica = self.find(body)
+        await self._until_readable(replica, body, room)
+        try:
+            answer = await read(replica, body)
+        except CorruptData as error:
+            self.on_damaged(replica, error)
+            raise self.damage_refusal(replica.gid, error.message, body["node"]) from None
+        replica.count_read()
+        show(replica, body)
+        answer.setdefault("applied", replica.applied_index)  # pages and numbers have their own
+        if not replica.leads:
+            answer["leader"] = replica.leader_hint
+        return answer
+
+    def _check_runs(self, replica: RangeReplica) -> None:
+        if replica.stopped:
+            raise NotLeader("this replica has stopped", hint=None)
+
+    async def _until_readable(self, replica: RangeReplica, body: Body, room: Room) -> None:
+        """Any member serves either consistency: a follower asks the leader how far to wait.
+
+        The room for the answer comes last, so that nobody holds it while waiting for others.
+        """
+        timeout_s = min(body["timeout_ms"], _READ_TIMEOUT_MAX_MS) / 1000
+        through, session = body["through"], body["applied"] or 0
+        try:
+            async with asyncio.timeout(timeout_s):
+                wait = wait_before(body["consistency"], session, replica.applied_index)
+                if wait == BARRIER:
+                    await replica.read_barrier()
+                elif wait:
+                    await self._reach(replica, wait)
+                if through is not None:
+                    await replica.wait_seq(through, alone=body["node"] is not None)
+                await room()
+        except TimeoutError:
+            reached = "" if through is None else f"; seq {replica.state.next_seq - 1} is applied"
+            raise Timeout(
+                f"the read did not finish within {timeout_s:g} s{reached}", outcome="not_applied"
+            ) from None
+        self._check_runs(replica)
+
+    async def _reach(self, replica: RangeReplica, index: int) -> None:
+        """Wait until the replica has what the session has seen (S7, x2.19)."""
+        try:
+            async with asyncio.timeout(_LAG_WAIT_S):
+                await replica.wait_applied(index)
+        except TimeoutError:
+            raise Unavailable(
+                f"node {self._node_id} has applied entry {replica.applied_index} of {replica.gid}, "
+                f"the session has seen {index}; another member may have it",
+                reason="behind",
+            ) from None
+
+    def damage_refusal(self, gid: GroupId, reason: str, node: int | None) -> LognodeError:
+        """The answer where damage keeps this node from serving; another member does."""
+        if node is None:
+            return NotLeader(f"the replica of {gid} on this node takes no part now", hint=None)
+        if not self._for_good(gid):
+            return Unavailable(
+                f"node {self._node_id}'s replica of range {gid.range_id} takes no part now: "
+                f"{reason}",
+                reason="mending",
+            )
+        return CorruptData(
+            f"node {self._node_id}'s replica of range {gid.range_id} is damaged: {reason}; "
+            "read without node=, the other members serve it",
+            outcome="not_applied",
+        )
+
+
+def _opened(data: bytes) -> PackedBatch | LognodeError:
+    """Return the batch with its columns still packed, or the error of the batch."""
+    try:
+        return open_batch(data)
+    except CorruptData as error:
+        return CorruptData(error.message, outcome="not_applied")
+
+
+def _check_declared(batches: Sequence[PackedBatch]) -> None:
+    """Raise LimitExceeded for batches that are too much for one request together."""
+    values = sum(each.values_size for each in batches)
+    if values > limits.values_bytes_max:
+        raise LimitExceeded(
+            f"append of batches whose values have {values} bytes uncompressed; at most "
+            f"{limits.values_bytes_max} are allowed: send them in several requests",
+            limit="values_bytes_max", value=values, allowed=limits.values_bytes_max,
+        )  # fmt: skip
+    records = sum(each.records for each in batches)
+    if records > limits.request_records_max:
+        raise LimitExceeded(
+            f"append of batches with {records} records; at most {limits.request_records_max} are "
+            "allowed: send them in several requests",
+            limit="request_records_max", value=records, allowed=limits.request_records_max,
+        )  # fmt: skip
+
+
+def _append_small(
+    replica: RangeReplica,
+    batches: Sequence[bytes],
+    allowed: Allowed | None,
+    payer: Payer | None,
+) -> list["asyncio.Future[Body] | LognodeError"] | None:
+    """Give batches of few bytes to the replica at once; return None where that may take long."""
+    opened: Sequence[bytes | PackedBatch | LognodeError] = batches
+    if len(batches) > 1:
+        opened = list(map(_opened, batches))
+        packed = [each for each in opened if isinstance(each, PackedBatch)]
+        _check_declared(packed)
+        if sum(each.values_size for each in packed) > _SMALL_BYTES:
+            return None
+    waiting: list[asyncio.Future[Body] | LognodeError] = []
+    for each in opened:
+        try:
+            waiting.append(
+                each if isinstance(each, LognodeError) else replica.append(each, allowed, payer)
+            )
+        except LognodeError as error:
+            waiting.append(bare(error))
+    return waiting
+
+
+def _append_steps(
+    replica: RangeReplica,
+    first: PackedBatch | LognodeError,
+    others: Sequence[bytes],
+    allowed: Allowed | None,
+    payer: Payer | None,
+) -> Generator[None, None, list["asyncio.Future[Body] | LognodeError"]]:
+    """Give the batches to the replica in steps. Return the future of each reply, or an error.
+
+    Raises LimitExceeded before any column of any batch is unpacked.
+    """
+    opened = [first]
+    for data in others:
+        opened.append(_opened(data))
+        yield
+    if len(opened) > 1:
+        _check_declared([each for each in opened if isinstance(each, PackedBatch)])
+    waiting: list[asyncio.Future[Body] | LognodeError] = []
+    for each in opened:
+        if isinstance(each, LognodeError):
+            waiting.append(each)
+            continue
+        try:
+            waiting.append((yield from replica.append_steps(each, allowed, payer)))
+        except LognodeError as error:
+            waiting.append(bare(error))
+        yield
+    return waiting

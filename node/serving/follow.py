@@ -1,0 +1,198 @@
+"""A follow: entries pushed as they are applied, at the pace that the reader's credit allows.
+
+A follower that falls behind is served from segments like any read and joins the tail when it has
+caught up. It costs the memory of one page, which keeps to the rule of `statemachine.room`. It waits
+for room for the page, and costs none while it waits for entries or for credit.
+
+A member that is cut off from the others gives what it has, says that this is not all, and ends the
+follow, for the asker to go on at another member.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Collection
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from ...client.accepting.request import Request
+from ...client.protocol import limits
+from ...client.protocol.errors import NotLeader, Sealed, Unavailable
+from ...statemachine.page import Page
+from ...statemachine.turn_limits import ENTRIES_A_TURN
+from ..replicas.range_replica import RangeReplica
+from ..replicas.read_turns import in_turns
+
+_KEYS_A_PAGE = 256
+_KEYS_A_TURN = 16
+
+
+def no_pause() -> float:
+    """For a reader without quota."""
+    return 0.0
+
+
+class Follow:
+    """One follow request on one replica; runs until it is cancelled or the generation ends."""
+
+    def __init__(
+        self, replica: RangeReplica, request: Request, pause_s: Callable[[], float] = no_pause
+    ) -> None:
+        body = request.body
+        self._replica = replica
+        self._request = request
+        self._pause_s = pause_s
+        """How long to wait before the next page: the reader's quota is used up."""
+        self._news = asyncio.Event()
+        self._news_from: int | None = None
+        """No entry of the span has come between what was read and this seq."""
+        self._positions: dict[bytes, int] | None = body["keys"]
+        self._ready = dict.fromkeys(self._positions or ())
+        """Keys that may have entries to be pushed, in the order of their turns."""
+        prefix = body["prefix"]
+        self._start_key = max(body["start_key"], prefix)
+        ends = (body["end_key"], _after(prefix))
+        self._end_key: bytes | None = min((end for end in ends if end is not None), default=None)
+        self._from_seq: int = body["from_seq"]
+        self._narrowed_to: bytes | None = None
+        """Where the span ends, as far as that is not told yet and is not where the asker put it."""
+
+    async def run(self) -> None:
+        """Push until the asker goes. Raises Sealed when the replica ends, Unavailable when this
+        member is cut off from the others.
+
+        Of a range that came of a merge a follower may still be where the parents' seqs have nothing
+        to do with each other: then it follows as many of its keys as go together in the order of
+        seq, its first push says so, and the asker follows the others by themselves.
+        """
+        replica = self._replica
+        if self._positions is None:
+            self._narrowed_to = replica.state.readable_to(
+                self._start_key, self._end_key, self._from_seq
+            )
+            self._end_key = self._narrowed_to or self._end_key
+        watched = list(self._positions or ())
+        if self._positions is None:
+            replica.news.listen_span(self._on_news, self._start_key, self._end_key)
+        else:
+            replica.news.listen(self._on_news, watched)
+        try:
+            await self._push_on()
+        finally:
+            if self._positions is None:
+                replica.news.unlisten_span(self._on_news, self._start_key, self._end_key)
+            else:
+                replica.news.unlisten(self._on_news, watched)
+            if not replica.news.has_listeners:
+                replica.contact.end()
+
+    async def _push_on(self) -> None:
+        replica, request = self._replica, self._request
+        told_caught_up = False
+        while not request.answered:
+            if replica.stopped:
+                raise Sealed("this replica has ended; its successor goes on")
+            await request.wait_credit()
+            while (pause_s := self._pause_s()) > 0:  # noqa: ASYNC110  time is what it waits for
+                await asyncio.sleep(pause_s)
+            await request.room()
+            self._news.clear()
+            self._news_from = None
+            committed = replica.group.commit_index
+            try:
+                page, more = await self._next_page()
+            except NotLeader:
+                raise Sealed("this replica has ended; its successor goes on") from None
+            # A leader acknowledges what it has applied; others may have acknowledged what this
+            # follower only knows to be committed.
+            lags = not replica.leads and replica.applied_index < committed
+            caught_up = not more and not lags and replica.group.in_contact
+            if len(page) or (not more and caught_up != told_caught_up):
+                request.push(self._push_body(page, caught_up=caught_up))
+                replica.count_push()
+                told_caught_up = caught_up
+            request.leave_room()
+            if more:
+                await asyncio.sleep(0)
+                continue
+            if replica.is_sealed:
+                raise Sealed("the generation has ended; its successor goes on")
+            if lags:
+                await replica.wait_applied(committed)
+                continue
+            if not caught_up:
+                raise Unavailable(
+                    f"node {replica.services.node_id} is cut off from the other members of "
+                    f"{replica.gid}: follow at another member",
+                    reason="cut_off",
+                )
+            replica.contact.begin()
+            await self._news.wait()
+            # All is read up to here, and nothing in the span came before the news.
+            self._from_seq = max(self._from_seq, self._news_from or 0)
+
+    def _on_news(self, keys: Collection[bytes] | None, seq: int) -> None:
+        if keys is not None:
+            self._news_from = seq if self._news_from is None else min(self._news_from, seq)
+            if self._positions is not None:
+                self._ready.update(dict.fromkeys(keys))
+        self._news.set()
+
+    async def _next_page(self) -> tuple[Page, bool]:
+        state = self._replica.state
+        if self._positions is None:
+            page = await in_turns(
+                self._replica,
+                lambda: state.read_span(
+                    self._start_key, self._end_key, self._from_seq,
+                    limit=limits.page_entries_max, bytes_max=limits.page_bytes_default,
+                ),
+            )  # fmt: skip
+            if page.end_key is not None:
+                # A base of another member, which has other rows: the asker begins anew from here.
+                raise Sealed("what goes together in the order of seq has changed")
+            self._from_seq = page.next
+            return page, page.more
+        page = Page(limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default)
+        for at, key in enumerate(list(islice(self._ready, _KEYS_A_PAGE)), 1):
+            scan = partial(
+                state.scan, key, self._positions[key], None, limit=page.entries_left,
+                bytes_max=page.bytes_left, begun=page.begun,
+            )  # fmt: skip
+            part = await in_turns(self._replica, scan)
+            page.extend(part)
+            self._positions[key] = part.next
+            del self._ready[key]
+            if part.more:
+                self._ready[key] = None  # the others first
+            if page.full:
+                break
+            if at % _KEYS_A_TURN == 0:
+                await asyncio.sleep(0)
+        return page, bool(self._ready)
+
+    def _push_body(self, page: Page, *, caught_up: bool) -> dict[str, Any]:
+        following: int | dict[bytes, int] = self._from_seq
+        if self._positions is not None:
+            following = {key: self._positions[key] for key in set(page.keys)}
+        body = {
+            "page": page.to_wire(),
+            "caught_up": caught_up,
+            "next": following,
+            "applied": self._replica.applied_index,
+            "staleness_ms": self._staleness_ms(),
+        }
+        if self._narrowed_to is not None:
+            body["end_key"], self._narrowed_to = self._narrowed_to, None
+        return body
+
+    def _staleness_ms(self) -> int | None:
+        """None: this member has heard nothing yet."""
+        staleness_s = self._replica.group.staleness_s
+        return None if math.isinf(staleness_s) else math.ceil(1000 * staleness_s)
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The first key above all with the prefix; None when there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

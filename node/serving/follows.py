@@ -1,0 +1,65 @@
+"""How many follows a node serves, of how many keys: each holds memory for as long as it lasts."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...client.protocol import limits
+from ...client.protocol.errors import LimitExceeded, Overloaded
+
+RETRY_AFTER_S = 1.0
+
+
+class Follows:
+    """Counts by connection, and all together."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.keys = 0
+        self._of_connection: Counter[object] = Counter()
+
+    @contextmanager
+    def one_more(self, connection: object, keys: int) -> Iterator[None]:
+        """Count a follow of so many keys for as long as the block lasts.
+
+        Raises LimitExceeded where the asker has too many, Overloaded where the node has.
+        """
+        self._check(connection, keys)
+        self.count += 1
+        self.keys += keys
+        self._of_connection[connection] += 1
+        try:
+            yield
+        finally:
+            self.count -= 1
+            self.keys -= keys
+            self._of_connection[connection] -= 1
+            if not self._of_connection[connection]:
+                del self._of_connection[connection]
+
+    def _check(self, connection: object, keys: int) -> None:
+        if keys > limits.follow_keys_max:
+            raise LimitExceeded(
+                f"a follow of {keys} keys; at most {limits.follow_keys_max} are allowed. Follow a "
+                "prefix, or several groups of keys",
+                limit="follow_keys_max", value=keys, allowed=limits.follow_keys_max,
+            )  # fmt: skip
+        own = self._of_connection.get(connection, 0) + 1
+        if own > limits.follows_per_connection_max:
+            raise LimitExceeded(
+                f"{own} follows of one connection; at most {limits.follows_per_connection_max} are "
+                "allowed. Follow several keys together, or use another client",
+                limit="follows_per_connection_max", value=own,
+                allowed=limits.follows_per_connection_max,
+            )  # fmt: skip
+        for what, value, allowed in (
+            ("follows", self.count + 1, limits.follows_max),
+            ("followed keys", self.keys + keys, limits.followed_keys_max),
+        ):
+            if value > allowed:
+                raise Overloaded(
+                    f"this node would have {value} {what}; it serves at most {allowed}. Let other "
+                    "follows end, or spread the ranges over more nodes",
+                    retry_after=RETRY_AFTER_S,
+                    reason="follows",
+                )

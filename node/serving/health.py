@@ -1,0 +1,180 @@
+"""Whether the cluster is as it should be, from the metadata and who leads. The work comes in steps:
+a cluster has up to 12,288 ranges."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from typing import Final
+
+from ...client.protocol import limits
+from ...partitions.metadata import Metadata, group_size
+from ...partitions.model import CONTROLLER_RANGE, Descriptor
+from ...partitions.planner import CONTROLLER_MEMBERS, Damages
+from ...partitions.replacing import stranded
+
+_NAMED_MAX: Final = 20
+"""Ranges that one line names; the line counts the rest, and `status` shows all of them."""
+_STEP_RANGES: Final = 64
+"""Ranges that one step looks at."""
+
+Steps = Generator[None, None, list[str]]
+
+
+def reasons(
+    metadata: Metadata,
+    leader: Callable[[int, int], int | None],
+    nodes_wanted: int,
+    damaged: Damages,
+    short: Mapping[int, int],
+    unreachable: Collection[int],
+    halted: Damages | None = None,
+) -> Steps:
+    """Why the cluster is not healthy, a line each; empty when it is.
+
+    Healthy: at least `nodes_wanted` nodes ACTIVE, every range and the controller with a leader
+    and as many members as wanted, none of them on a node that was removed, no operation under way,
+    no replica damaged or `halted`, which waits for an upgrade of its node; no node short of disk:
+    `short` has the bytes that are left; and no node that
+    ought to be there `unreachable` from the one that answers: the controller takes its time before
+    it calls a node dead.
+
+    The metadata may change between two steps. A log that is deleted meanwhile is left out.
+    """
+    active = metadata.active_nodes()
+    found = []
+    if len(active) < nodes_wanted:
+        found.append(f"{len(active)} nodes are ACTIVE, {nodes_wanted} are wanted")
+    found += [
+        f"node {node.node_id} is {node.state}"
+        for node in metadata.nodes.values()
+        if node.state not in ("ACTIVE", "REMOVED")
+    ]
+    found += [
+        f"node {node.node_id} cannot be reached" for node in active if node.node_id in unreachable
+    ]
+    if metadata.sealed:  # one member alone may hold the state in which its next generation begins
+        found.append(f"the controller goes on with members {_listed(metadata.controller.members)}")
+    damages = [
+        (node, what, range_id, generation, reason)
+        for told, what in ((damaged, "is damaged"), (halted or {}, "waits for an upgrade"))
+        for node, replicas in sorted(told.items())
+        for range_id, generation, reason in replicas
+    ]
+    ranges = _Ranges(metadata, leader, {damage[2:4] for damage in damages})
+    yield from ranges.look()
+    found += [
+        f"{count} replicas of node {node} have no other node to go to: let another one join"
+        for node, count in sorted(ranges.stranded.items())
+    ]
+    found += ranges.to_be_copied()
+    found += ranges.lines
+    found += [
+        f"node {node}'s replica of {name} {what}: {reason}"
+        for node, what, range_id, generation, reason in damages
+        if (name := ranges.damaged.get((range_id, generation))) is not None
+    ]
+    found += [
+        f"node {node} has less disk left than its reserve, {free} bytes: the ranges that it leads "
+        "take no appends"
+        for node, free in sorted(short.items())
+        if node in metadata.nodes
+    ]
+    found += [
+        f"operation {operation.operation_id} ({operation.kind}) is {operation.phase}"
+        for operation in metadata.operations.values()
+    ]
+    return found
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """Return the lines as one answer holds them: the first `health_reasons_max` of them, and how
+    many more there are."""
+    more = len(lines) - limits.health_reasons_max
+    if more <= 0:
+        return lines
+    return [*lines[:-more], f"{more:,} more reasons; `lognode status` shows all ranges"]
+
+
+class _Ranges:
+    """What there is to say of the ranges, each of which is looked at once."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        leader: Callable[[int, int], int | None],
+        damaged: Collection[tuple[int, int]],
+    ) -> None:
+        """`damaged` are the ids and generations of damaged replicas."""
+        self._metadata = metadata
+        self._leader = leader
+        self._hurt = damaged
+        self._gone = metadata.gone_nodes()
+        self._active = len(metadata.active_nodes())
+        self._removed = [n.node_id for n in metadata.nodes.values() if n.state == "REMOVED"]
+        self._left = set(self._removed)
+        self.stranded: Counter[int] = Counter()
+        self.lines: list[str] = []
+        """Ranges without a leader or without some of their members."""
+        self.damaged: dict[tuple[int, int], str] = {}
+        """The names of those that are damaged."""
+        self._held: Counter[int] = Counter()
+        """Per removed node, the ranges of which it is still a member."""
+        self._named: defaultdict[int, list[str]] = defaultdict(list)
+        """The first ones of these."""
+
+    def look(self) -> Generator[None, None, None]:
+        """Look at all ranges, the controller first."""
+        metadata = self._metadata
+        ranges = (metadata.controller, *metadata.ranges.values())
+        for at in range(0, len(ranges), _STEP_RANGES):
+            part = [
+                range_
+                for range_ in ranges[at : at + _STEP_RANGES]
+                if range_.range_id == CONTROLLER_RANGE or range_.log_id in metadata.logs
+            ]
+            self.stranded += stranded(part, metadata.nodes)
+            for range_ in part:
+                self._look_at(range_)
+            yield
+
+    def _look_at(self, range_: Descriptor) -> None:
+        metadata, gid = self._metadata, (range_.range_id, range_.generation)
+        if self._leader(*gid) is None:
+            self.lines.append(f"{metadata.name_of(range_)} has no leader")
+        replicas = CONTROLLER_MEMBERS
+        if range_.range_id != CONTROLLER_RANGE:
+            replicas = metadata.logs[range_.log_id].policy.replicas
+        size = group_size(replicas, self._active)
+        if len(range_.members) < size:
+            name, live = metadata.name_of(range_), self._live(range_)
+            self.lines.append(f"{name} has {live} members, {size} are wanted")
+        if gid in self._hurt:
+            self.damaged[gid] = metadata.name_of(range_)
+        for node in self._left.intersection(range_.members):
+            self._held[node] += 1
+            if self._held[node] <= _NAMED_MAX:
+                self._named[node].append(
+                    f"{metadata.name_of(range_)} ({self._live(range_)} of {len(range_.members)} "
+                    "members are live)"
+                )
+
+    def to_be_copied(self) -> Iterator[str]:
+        """A line for each removed node that is still a member of ranges. Until other nodes have
+        copies, these ranges live on fewer members than they list, and another stop may end their
+        majority."""
+        for node in self._removed:
+            held, named = self._held[node], self._named[node]
+            if not held:
+                continue
+            if held > _NAMED_MAX:
+                named = [*named, f"{held - _NAMED_MAX} more"]
+            yield (
+                f"node {node} was removed and its replicas are still to be copied to other "
+                f"nodes ({held}): {', '.join(named)}"
+            )
+
+    def _live(self, range_: Descriptor) -> int:
+        return sum(member not in self._gone for member in range_.members)
+
+
+def _listed(nodes: Collection[int]) -> str:
+    return ", ".join(map(str, nodes))

@@ -1,0 +1,99 @@
+"""Leases on a range, for whoever reads a snapshot: taken, renewed and released by its leader.
+
+What a lease holds is said by `statemachine/leases.py`; it is a command like any other removal, so
+that every member holds the same from the same entry of the log on (x14).
+"""
+
+from collections import Counter
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ...client.protocol import limits
+from ...client.protocol.errors import GenerationMismatch, LimitExceeded, from_wire
+from ...statemachine import commands
+from ...statemachine.spans import common
+from ..replicas.range_replica import RangeReplica
+
+Body = dict[str, Any]
+
+
+class Leases:
+    """Takes leases, and knows who has taken them: what one principal holds of a range is bounded,
+    so that others can read snapshots too.
+
+    Who has taken a lease is not in the log: a new leader knows nobody's leases, and bounds those
+    that are taken from then on.
+    """
+
+    def __init__(self) -> None:
+        self._owners: WeakKeyDictionary[RangeReplica, dict[str, str]] = WeakKeyDictionary()
+        """Per range the owners of its leases, by id."""
+        self._under_way: Counter[tuple[RangeReplica, str]] = Counter()
+
+    async def take(self, replica: RangeReplica, body: Body) -> Body:
+        """Take or renew a lease for the owner that the body names, "" for nobody; see `take`.
+
+        Raises what `take` does, and LimitExceeded when the owner holds too many of the range.
+        """
+        owner, lease_id = body["owner"], body["lease"]
+        if not owner or body["renew"]:
+            return await take(replica, body)
+        self._check(replica, owner, lease_id)
+        self._under_way[replica, owner] += 1
+        try:
+            answer = await take(replica, body)
+        finally:
+            self._under_way[replica, owner] -= 1
+            self._under_way += Counter()  # without those at zero
+        self._owners.setdefault(replica, {})[lease_id] = owner
+        return answer
+
+    def _check(self, replica: RangeReplica, owner: str, lease_id: str) -> None:
+        live = {name for name, _ in replica.state.removal.leases}
+        known = self._owners.get(replica, {})
+        for ended in known.keys() - live:
+            del known[ended]
+        held = sum(who == owner for who in known.values()) + self._under_way[replica, owner]
+        if lease_id not in known and held >= limits.leases_per_principal_max:
+            raise LimitExceeded(
+                f"{owner!r} would hold {held + 1} leases of range {replica.gid.range_id}; at most "
+                f"{limits.leases_per_principal_max} are allowed. Close snapshots that are no "
+                "longer read, or let them end",
+                limit="leases_per_principal_max", value=held + 1,
+                allowed=limits.leases_per_principal_max,
+            )  # fmt: skip
+
+
+async def take(replica: RangeReplica, body: Body) -> Body:
+    """Hold what is visible up to `through` of the keys asked for that are the range's, from
+    `start_key` on; `end_key` in the answer says how far they go. The same again renews it; with
+    `renew` nothing else does it.
+
+    Raises InvalidArgument, Overloaded, GenerationMismatch: the first key is none of the range's,
+    Conflict: the lease holds other entries, NotFound: it is to be renewed, and has ended.
+    """
+    asked = body["start_key"], body["end_key"]
+    own = replica.descriptor.span
+    span = common(asked, (own.start, own.end))
+    if span is None or span[0] != asked[0]:
+        raise GenerationMismatch(
+            f"the span is not in range {replica.gid.range_id}",
+            ranges=[replica.descriptor.to_wire()],
+        )
+    expires_ms = replica.services.stamp_ms() + body["lease_ms"]
+    payload = [body["lease"], *span, body["through"], expires_ms]
+    kind = commands.RENEW_LEASE if body["renew"] else commands.TAKE_LEASE
+    await _propose(replica, kind, payload)
+    return {"end_key": span[1], "expires_ms": expires_ms, "applied": replica.applied_index}
+
+
+async def release(replica: RangeReplica, body: Body) -> Body:
+    """End a lease on all of the range's keys. Doing it twice is doing it once."""
+    await _propose(replica, commands.RELEASE_LEASE, [body["lease"]])
+    return {}
+
+
+async def _propose(replica: RangeReplica, kind: int, payload: list[Any]) -> None:
+    reply = await replica.propose_and_wait(kind, payload)
+    if reply.get("status") == "error":
+        raise from_wire(reply["error"])

@@ -1,0 +1,287 @@
+"""What each read asks of a replica's state: no sockets, one page at most.
+
+A page keeps to the rule of `statemachine.room`, so every answer here fits a frame.
+
+Each function takes the replica, which may serve the read at the consistency that was asked for,
+and the request's body; it raises InvalidArgument, GenerationMismatch for a key of another range,
+NotFound where the lease that `as_of` names has ended, CorruptData where the replica's files are
+not what they should be, and NotLeader when it stops.
+
+A read takes as many turns of the loop as it needs, and its answer is that of one moment. Most are
+begun again until a turn is enough. A page is put together from parts, of a turn each: all of them
+of what was applied at the first. Where that cannot be had any more, since something was removed,
+the page ends, and the next one goes on.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from ...client.protocol import Operation, limits
+from ...client.protocol.appends import PRODUCER_NUMBER
+from ...client.protocol.errors import GenerationMismatch, InvalidArgument
+from ...client.protocol.reads import (
+    COUNT_ENTRIES,
+    EXPORT,
+    KEYS,
+    LATEST,
+    LAYOUT,
+    READ_SPAN,
+    RESOLVE,
+    SCAN,
+)
+from ...partitions.model import Span
+from ...statemachine.band_reads import Position
+from ...statemachine.block_slices import Portion
+from ...statemachine.page import Page
+from ...statemachine.split_key import SplitKey
+from ...statemachine.turn_limits import ENTRIES_A_TURN
+from ..replicas.range_replica import RangeReplica
+from ..replicas.read_turns import in_turns
+from ..runtime import fields
+
+_PARTS_MAX: Final = 32
+"""Of a page: of a narrow span many entries may have to be passed to find none, and the entries of
+a key may lie in as many batches, each of which takes a turn to decode."""
+_KEY_HEAD_BYTES: Final = 3
+_KEY_BYTES: Final = limits.key_bytes_max + _KEY_HEAD_BYTES
+"""In a frame, at most."""
+
+Body = dict[str, Any]
+Read = Callable[[RangeReplica, Body], Awaitable[Body]]
+
+
+async def scan(replica: RangeReplica, body: Body) -> Body:
+    """A page of a key's entries."""
+    key, state = _own_key(replica, body), replica.state
+    start, end = body["start"], body["end"]
+    reverse, as_of = body["reverse"], body["as_of"]
+    page = Page(next=start, limit=body["limit"], bytes_max=body["bytes"])
+    parts = 0
+
+    def part(end_seq: int) -> bool:
+        nonlocal parts
+        parts += 1
+        low, high = page.next, end_seq if end is None else min(end, end_seq)
+        if reverse:
+            low, high = start, page.next if page.seqs else high
+        page.extend(
+            state.scan(
+                key, low, high, limit=min(page.entries_left, ENTRIES_A_TURN),
+                bytes_max=page.bytes_left, begun=page.begun, reverse=reverse, as_of=as_of,
+            )
+        )  # fmt: skip
+        return page.full or not page.more or parts >= _PARTS_MAX
+
+    applied = await _in_parts(replica, part)
+    return {**page.to_wire(), "applied": applied}
+
+
+async def latest(replica: RangeReplica, body: Body) -> Body:
+    """A page with the key's last entry, or an empty one."""
+    read = partial(
+        replica.state.scan, _own_key(replica, body), 1, None,
+        limit=1, bytes_max=limits.page_bytes_max, reverse=True,
+        as_of=body["as_of"],
+    )  # fmt: skip
+    return (await in_turns(replica, read)).to_wire()
+
+
+async def count(replica: RangeReplica, body: Body) -> Body:
+    """How many entries of the key lie in [start, end)."""
+    read = partial(
+        replica.state.count, _own_key(replica, body), body["start"], body["end"],
+        as_of=body["as_of"],
+    )  # fmt: skip
+    return {"count": await in_turns(replica, read)}
+
+
+async def keys(replica: RangeReplica, body: Body) -> Body:
+    """Some of the range's keys, in order, maybe none; with `more`, go on after `after`.
+
+    Keys of a page have at most `page_bytes_max` bytes in a frame.
+    """
+    state, prefix = replica.state, body["prefix"]
+    limit, after = body["limit"], body["start_after"]
+    found: list[bytes] = []
+    begun = more = False
+    bytes_left = limits.page_bytes_max
+
+    def part(end_seq: int) -> bool:
+        nonlocal begun, more, after, bytes_left
+        if begun and state.next_seq != end_seq:
+            return True  # a key of now beside one of then that is missing was never to be seen
+        wanted = min(limit - len(found), bytes_left // _KEY_BYTES)
+        some, following = state.keys_page(prefix, after, limit=wanted)
+        found.extend(some)
+        bytes_left -= sum(map(len, some)) + _KEY_HEAD_BYTES * len(some)
+        begun, more = True, following is not None
+        after = following or after
+        return not more or len(found) >= limit or bytes_left < _KEY_BYTES
+
+    applied = await _in_parts(replica, part)
+    return {"keys": found, "more": more, "after": after, "applied": applied}
+
+
+async def read_span(replica: RangeReplica, body: Body) -> Body:
+    """A page of the entries of a span of keys, in the order of seq."""
+    state, span = replica.state, (body["start_key"], body["end_key"])
+    as_of = body["as_of"]
+    page = Page(next=body["start"], limit=body["limit"], bytes_max=body["bytes"])
+    parts = 0
+
+    def part(end_seq: int) -> bool:
+        nonlocal parts
+        parts += 1
+        some = state.read_span(
+            span[0], page.end_key or span[1], page.next, end_seq, limit=page.entries_left,
+            bytes_max=page.bytes_left, begun=page.begun, as_of=as_of,
+        )  # fmt: skip
+        page.end_key = page.end_key or some.end_key
+        page.extend(some)
+        return page.full or not page.more or parts >= _PARTS_MAX
+
+    applied = await _in_parts(replica, part)
+    return {**page.to_wire(), "applied": applied}
+
+
+async def export(replica: RangeReplica, body: Body) -> Body:
+    """A page of the entries of a span of keys, as they lie in files."""
+    state, span = replica.state, (body["start_key"], body["end_key"])
+    as_of, at = body["as_of"], fields.position(body["position"])
+    page = Portion(limit=body["limit"], bytes_max=body["bytes"])
+    following: Position | None = at
+    parts = 0
+
+    def part(end_seq: int) -> bool:
+        nonlocal parts, following
+        parts += 1
+        some, following = state.read_bands(
+            span[0], page.end_key or span[1], following or at, end_seq, limit=page.entries_left,
+            bytes_max=page.bytes_left, begun=page.begun, as_of=as_of,
+        )  # fmt: skip
+        page.end_key = page.end_key or some.end_key
+        page.extend(some)
+        return page.full or following is None or parts >= _PARTS_MAX
+
+    applied = await _in_parts(replica, part)
+    return {**page.to_wire(), "position": following, "applied": applied}
+
+
+async def resolve(replica: RangeReplica, body: Body) -> Body:
+    """The seq of a start position: `["ts", ms]`, `["tail", n]`, `"earliest"`, `"latest"` or
+    `"snapshot"`."""
+    key, start = body["key"], body["start"]
+    if key is not None:
+        span: tuple[bytes, bytes | None] = (key, key + b"\0")
+    else:
+        span = body["start_key"], body["end_key"]
+    if start == "latest":
+        return {"seq": replica.state.next_seq}
+    if start == "snapshot":
+        return await _snapshot(replica, body)
+    if start == "earliest":
+        seq, end_key = replica.state.earliest(*span)
+        return {"seq": seq} if end_key is None else {"seq": seq, "end_key": end_key}
+    how, value = start
+    if how == "ts":
+        at_time = partial(replica.state.seq_at_timestamp, value, *span)
+        seq, end_key = await in_turns(replica, at_time)
+        return {"seq": seq} if end_key is None else {"seq": seq, "end_key": end_key}
+    if key is None:
+        raise InvalidArgument("the tail of a span is not known; name a `key`", what="start")
+    return {"seq": await in_turns(replica, partial(replica.state.tail, key, value))}
+
+
+async def _snapshot(replica: RangeReplica, body: Body) -> Body:
+    """The key's newest logical snapshot below `end`, looked for in a turn's worth of entries."""
+    read = partial(
+        replica.state.scan, _own_key(replica, body), 1, body["end"],
+        limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default, reverse=True,
+    )  # fmt: skip
+    page = await in_turns(replica, read)
+    if page.snapshots:
+        return {"seq": page.seqs[page.snapshots[0]], "more": False}
+    return {"seq": page.next if page.more else 1, "more": page.more}
+
+
+async def layout(replica: RangeReplica, body: Body) -> Body:
+    """Where the bytes of a span of keys lie, so that several can share the reading of it."""
+    span = body["start_key"], body["end_key"]
+    search = SplitKey(replica.state)
+    while not await in_turns(replica, search.step):  # noqa: ASYNC110  waits for nobody
+        await asyncio.sleep(0)
+    return {"weights": [list(row) for row in search.layout(*span)]}
+
+
+async def producer_number(replica: RangeReplica, body: Body) -> Body:
+    """Whether a producer's number was applied here, and its seq (x17)."""
+    row = replica.state.producers.rows.get(body["producer"])
+    number = body["number"]
+    seq = None if row is None else row.seq_of(number)
+    return {"applied": seq is not None or (row is not None and number < row.low), "seq": seq}
+
+
+READS: Final[Mapping[Operation, Read]] = {
+    SCAN: scan,
+    LATEST: latest,
+    COUNT_ENTRIES: count,
+    KEYS: keys,
+    READ_SPAN: read_span,
+    EXPORT: export,
+    RESOLVE: resolve,
+    LAYOUT: layout,
+    PRODUCER_NUMBER: producer_number,
+}
+
+
+def show(replica: RangeReplica, body: Body) -> None:
+    """Show a read that was answered to the sample of what its range is asked for, if there is one:
+    it was about a key, or about those of a span, at most. Fields that it has no use for may hold
+    anything."""
+    if replica.sample is None:
+        return
+    span = replica.descriptor.span
+    key, *begins, end = (
+        value if type(value) is bytes else None
+        for value in map(body.get, ("key", "start_key", "start_after", "prefix", "end_key"))
+    )
+    if key is None:
+        replica.sample.read(max([span.start, *filter(None, begins)]), end)
+    elif key in span:
+        replica.sample.read(key, key + b"\0")
+
+
+async def _in_parts(replica: RangeReplica, part: Callable[[int], bool]) -> int:
+    """Call `part`, in a turn each, until it says that there is enough, or until something was
+    removed since the first. It is given the end of what was applied at the first; returns the index
+    of that. A part that raises has added nothing."""
+    state = replica.state
+    moment: tuple[int, int, int] | None = None
+
+    def one() -> bool:
+        nonlocal moment
+        now = (state.applied_index, state.next_seq, state.removal.changes)
+        then = moment or now
+        if now[2] != then[2]:
+            return True
+        is_last = part(then[1])
+        moment = then
+        return is_last
+
+    while not await in_turns(replica, one):  # noqa: ASYNC110  waits for nobody
+        await asyncio.sleep(0)
+    return state.applied_index if moment is None else moment[0]
+
+
+def _own_key(replica: RangeReplica, body: Body) -> bytes:
+    key: bytes | None = body["key"]
+    if key is None:
+        raise InvalidArgument("a search for a snapshot needs a `key`; add one", what="key")
+    if key not in Span(replica.state.start, replica.state.end):
+        raise GenerationMismatch(
+            f"the key is not in range {replica.gid.range_id}",
+            ranges=[replica.descriptor.to_wire()],
+        )
+    return key

@@ -1,0 +1,177 @@
+"""Watching the disk: how much room is left, and what is done as soon as it is little.
+
+One statvfs per file system of the data directory, in a thread since a disk may hang: once every
+few seconds while there is plenty, more often the nearer the reserve is (`disk_room.py`), and
+whenever a WAL file is begun. Each look also makes a WAL file ahead where there is none, while the
+disk has room for it. Else the round that needs the file would write its zeros first, and every
+append would wait 0.2 to 0.5 s for that.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ...client.protocol.errors import LognodeError
+from ...raft.wal import Wal
+from ...statemachine.write_back import write_back
+from ..directory.disk_room import DiskRoom, Level, next_look_s
+from ..lifecycle.handover import Handover
+from ..metrics import Metrics
+from ..replicas.host import Host
+from ..replicas.range_replica import RangeReplica
+
+_FILES = 1
+"""WAL files ahead."""
+_MARGIN_BYTES = 4 << 20
+"""What making a WAL file ahead leaves for meta and the last segments."""
+
+log = logging.getLogger("lognode.disk")
+
+
+class DiskWatch:
+    """Runs on every node. `on_change` is called when the level has changed."""
+
+    def __init__(
+        self,
+        *,
+        room: DiskRoom,
+        places: Sequence[Path],
+        host: Host,
+        handover: Handover,
+        on_change: Callable[[], None],
+        wal: Wal,
+        wal_directory: Path,
+        metrics: Metrics,
+    ) -> None:
+        self._wal = wal
+        self._wal_directory = wal_directory
+        self._begun = asyncio.Event()
+        self._room = room
+        self._places = places
+        self._host = host
+        self._handover = handover
+        self._on_change = on_change
+        self._sparing: asyncio.Task[None] | None = None
+        self._blind = False
+        self._level = Level.AMPLE
+        """As last told."""
+        self._taken = True
+        """Entries of other leaders, as last told."""
+        metrics.disk_free_bytes.set_function(lambda: room.free)
+        metrics.disk_level.set_function(lambda: room.level)
+
+    async def run(self) -> None:
+        """Never returns; cancel it."""
+        try:
+            while True:
+                await self.look()
+                await self._make_spare()
+                self._host.send_no_entries(self._room.exhausted_others)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(next_look_s(self._room.to_use, self._room.reserve)):
+                        await self._begun.wait()
+                self._begun.clear()
+        finally:
+            if self._sparing is not None:
+                self._sparing.cancel()
+
+    def look_soon(self) -> None:
+        """A WAL file was begun: see how much room is left, and make the next one."""
+        self._begun.set()
+
+    async def look(self) -> None:
+        """See how much is free, and act on it."""
+        try:
+            free = await asyncio.to_thread(_free, self._places)
+        except OSError as error:
+            if not self._blind:
+                log.error("cannot see how much room the disk has: %s", error)
+            self._blind = True
+            return
+        self._blind = False
+        before = self._level
+        unbuilt = sum(replica.state.memtable_bytes for replica in self._host.ranges())
+        self._room.saw(free, unbuilt)
+        if self._room.level != before:
+            self._level = self._room.level
+            self._tell(before)
+            self._on_change()
+        if self._room.level and (self._sparing is None or self._sparing.done()):
+            self._sparing = asyncio.get_running_loop().create_task(self._spare())
+
+    def check_size(self) -> None:
+        """Say so when a node that holds nothing would have less than the reserve on this disk."""
+        room, file_bytes = self._room, self._wal.file_bytes
+        sizes = [os.statvfs(place) for place in self._places]
+        size = min(each.f_blocks * each.f_frsize for each in sizes)
+        needed = room.reserve + (_FILES + 1) * file_bytes
+        if size < needed:
+            log.warning(
+                "the disk is too small for these settings: it has %d bytes, and appends are taken "
+                "with %d or more; give smaller --disk-reserve-bytes and --wal-file-bytes (now %d)",
+                size, needed, file_bytes,
+                extra={"fields": {"reserve": room.reserve}},
+            )  # fmt: skip
+
+    async def _make_spare(self) -> None:
+        """Have a WAL file ahead, and know whether there is one."""
+        room, wal = self._room, self._wal
+        if not wal.has_spare and room.free >= wal.file_bytes + _MARGIN_BYTES:
+            try:
+                await asyncio.to_thread(wal.make_spare, self._settle)
+            except OSError as error:
+                log.warning("no WAL file could be made ahead: %s", error)
+        room.exhausted = bool(room.level) and not wal.has_spare
+        if room.takes_entries() != self._taken:
+            self._taken = room.takes_entries()
+            told = {"free": room.free, "file_ahead": wal.has_spare}
+            if self._taken:
+                log.info("entries of other leaders are taken again", extra={"fields": told})
+            else:
+                log.warning(
+                    "the disk is nearly full: entries of other leaders are not taken",
+                    extra={"fields": told},
+                )
+
+    def _settle(self, name: str) -> None:
+        write_back(self._wal_directory / name)
+
+    def _tell(self, before: Level) -> None:
+        """One line a change, however often it is looked at."""
+        room = self._room
+        fields = {"free": room.free, "unbuilt": room.free - room.to_use, "reserve": room.reserve,
+                  "disk_level": room.level.name}  # fmt: skip
+        if not room.level:
+            log.info("the disk has room again", extra={"fields": fields})
+        elif not before:
+            log.warning(
+                "little disk is left: appends to ranges led here are refused",
+                extra={"fields": fields},
+            )
+        else:
+            log.log(
+                logging.WARNING if room.level > before else logging.INFO,
+                "less disk is left" if room.level > before else "more disk is left, and little",
+                extra={"fields": fields},
+            )
+
+    async def _spare(self) -> None:
+        """Hand the ranges that this node leads to members with room."""
+        for replica in [r for r in self._host.ranges() if r.leads]:
+            if not self._room.level:
+                return
+            with contextlib.suppress(LognodeError):  # the next look tries again
+                await self._handover.spare(replica, self._roomy(replica), why="lack of room")
+
+    def _roomy(self, replica: RangeReplica) -> set[int]:
+        others = set(replica.members) - {self._room.node_id}
+        return {member for member in others if self._room.has_room(member)}
+
+
+def _free(places: Sequence[Path]) -> int:
+    """Bytes that this user may still write, where there are fewest."""
+    found = [os.statvfs(place) for place in places]
+    return min(each.f_bavail * each.f_frsize for each in found)

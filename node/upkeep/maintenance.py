@@ -1,0 +1,198 @@
+"""What has to be done now and then: free WAL files, retire producers, watch the loop."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from functools import partial
+
+from ...client.protocol.errors import CorruptData, LognodeError
+from ...raft.types import GroupId
+from ...raft.wal import Wal
+from ..directory.disk_room import DiskRoom
+from ..metrics import Metrics
+from ..replicas.controller_replica import ControllerReplica
+from ..replicas.flush import Flusher
+from ..replicas.host import Host
+from ..replicas.range_replica import RangeReplica
+from ..replicas.rounds import Rounds
+from ..runtime import turn_time
+from ..runtime.sync_thread import SyncThread
+
+_PERIOD_S = 0.25
+_BUSY_PERIOD_S = 0.05
+"""While there are too many WAL files."""
+_IDLE_PERIOD_S = 5.0
+_WAL_FILES_MAX = 6
+"""Above it the ranges that pin the oldest file are flushed, however small their memtables."""
+_WAL_FILES_SCARCE = 2
+"""The same, with little room on the disk."""
+_WAL_FILES_CONTROLLER = 2
+"""Above it the controller's metadata is checkpointed when it pins the oldest file: it is small."""
+_WAL_FILES_PINNED_MAX = 64
+"""Above it the log is no longer kept for those who fetch a base: they will need another one."""
+_UNPIN_S = 1.0
+_RECLAIM_ROUNDS = 8
+"""Rounds that one call waits for, to rewrite what is needed of files before they go."""
+_PRODUCERS_S = 60.0
+_WINDOW_S = 10.0
+"""For so long a metric shows the largest value that it had."""
+
+log = logging.getLogger("lognode.maintenance")
+
+
+class _Largest:
+    """The largest value of the last ten seconds or so."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self._until = 0.0
+
+    def note(self, value: float, now: float) -> None:
+        if value > self.value or now > self._until:
+            self.value, self._until = value, now + _WINDOW_S
+
+
+class Maintenance:
+    """Runs on every node."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        wal: Wal,
+        sync: SyncThread,
+        rounds: Rounds,
+        flusher: Flusher,
+        metrics: Metrics,
+        room: DiskRoom,
+    ) -> None:
+        self._room = room
+        self._host = host
+        self._wal = wal
+        self._sync = sync
+        self._rounds = rounds
+        self._flusher = flusher
+        self._metrics = metrics
+        self._producers_due = time.monotonic() + _PRODUCERS_S
+        self._seen_round = 0
+        self._look_at = 0.0
+        self._lag = _Largest()
+        self._turns = turn_time.of_running_loop()
+        self._turn_cpu = _Largest()
+        self._long_turns = 0
+        """Those that the metric has."""
+        self._export()
+
+    async def run(self) -> None:
+        """Never returns; cancel it."""
+        while True:
+            busy = self._wal.file_count > self._files_max
+            period_s = _BUSY_PERIOD_S if busy else _PERIOD_S
+            due = time.monotonic() + period_s
+            await asyncio.sleep(period_s)
+            now = time.monotonic()
+            self._lag.note(now - due, now)
+            self._note_turns(now)
+            if self._wal.open_round == self._seen_round and now < self._look_at:
+                continue  # nothing was written since: only its age can have made something due
+            self._seen_round, self._look_at = self._wal.open_round, now + _IDLE_PERIOD_S
+            await self._unpin_wal()
+            self._retire_producers()
+            await self._reclaim_wal()
+
+    def _retire_producers(self) -> None:
+        now = time.monotonic()
+        if now < self._producers_due:
+            return
+        self._producers_due = now + _PRODUCERS_S
+        for replica in self._host.ranges():
+            with contextlib.suppress(LognodeError):  # not now: nobody waits for it
+                replica.retire_unused_producers()
+
+    async def _unpin_wal(self) -> None:
+        """Checkpoint the groups whose entries keep the oldest WAL file, and cut their logs.
+
+        Without it a range that is written once and then idle would keep all files after its own.
+        Hundreds of them take seconds: what is not done in one is left to the next call.
+        """
+        pins = self._wal.oldest_pins()
+        oldest = min(pins.values(), default=0)
+        until = time.monotonic() + _UNPIN_S
+        for gid in [gid for gid, file in pins.items() if file == oldest]:
+            if time.monotonic() > until:
+                return
+            replica = self._host.groups.get(gid)
+            if isinstance(replica, ControllerReplica) and not (
+                replica.is_sealed or replica.stopped
+            ):
+                if self._wal.file_count > _WAL_FILES_CONTROLLER:
+                    await self._host.checkpoint_controller(replica)
+            elif self._wal.file_count > self._files_max:
+                if isinstance(replica, RangeReplica) and not replica.stopped:
+                    if self._wal.file_count > _WAL_FILES_PINNED_MAX:
+                        replica.log_pins.clear()
+                    if self._room.may_build(replica.state.unpacked_bytes):
+                        await self._flusher.release(replica)
+                self._rewrite(gid, oldest)
+
+    @property
+    def _files_max(self) -> int:
+        """What segments hold need not be in the WAL too while room is scarce."""
+        return _WAL_FILES_SCARCE if self._room.level else _WAL_FILES_MAX
+
+    def _rewrite(self, gid: GroupId, oldest: int) -> None:
+        """What cannot be checkpointed, since nobody commits it or it is damaged, moves along."""
+        raft_log = self._wal.groups.get(gid)
+        if raft_log is None or raft_log.oldest_file != oldest:
+            return
+        try:
+            self._wal.rewrite(gid)
+        except CorruptData as error:
+            replica = self._host.groups.get(gid)
+            if replica is not None:
+                self._host.damage(replica, error)
+        self._rounds.kick()
+
+    async def _reclaim_wal(self) -> None:
+        """Let the oldest files go that nothing needs: a bounded piece of work a round."""
+        for _ in range(_RECLAIM_ROUNDS):
+            files = self._wal.reclaim()
+            if files:
+                await self._sync.run(partial(self._wal.let_go, files))
+                return
+            if not self._wal.dirty:
+                return
+            await self._rounds.durable()
+
+    def _note_turns(self, now: float) -> None:
+        self._turn_cpu.note(self._turns.take_longest_s(), now)
+        self._metrics.long_turns.inc(self._turns.long_turns - self._long_turns)
+        self._long_turns = self._turns.long_turns
+
+    def _export(self) -> None:
+        """Gauges that go over all replicas are computed when they are asked for."""
+        metrics, host = self._metrics, self._host
+        metrics.loop_lag_seconds.set_function(lambda: self._lag.value)
+        metrics.turn_cpu_seconds.set_function(lambda: self._turn_cpu.value)
+        for role in ("leader", "follower", "candidate"):
+            metrics.replicas.labels(role).set_function(partial(self._count, role))
+        metrics.idle_replicas.set_function(
+            lambda: sum(replica.group.idle for replica in host.groups.values())
+        )
+        metrics.wal_files.set_function(lambda: self._wal.file_count)
+        metrics.damaged_replicas.set_function(lambda: len(host.damaged) + len(host.halted))
+        metrics.segment_bytes.set_function(lambda: sum(_sizes_of_files(host).values()))
+        metrics.memtable_bytes.set_function(
+            lambda: sum(replica.state.memtable_bytes for replica in host.ranges())
+        )
+
+    def _count(self, role: str) -> int:
+        return sum(replica.group.role == role for replica in self._host.groups.values())
+
+
+def _sizes_of_files(host: Host) -> dict[str, int]:
+    """Each once, however many ranges share it."""
+    return {
+        info.content_id: info.size for replica in host.ranges() for info in replica.state.manifest
+    }

@@ -1,0 +1,120 @@
+"""When memtables are frozen, and in which order their segments are built.
+
+A range's leader proposes FREEZE when its memtable is full, old or cold, and every member freezes at
+that index: they build the same segments. A member freezes by itself only where it must: nobody
+leads, or the node's memtables together hold too much. Freezing takes no time; what is frozen waits
+in a queue for the one builder process, and appends are refused only when the hard bounds are
+reached.
+"""
+
+import asyncio
+import time
+
+from ...client.protocol import limits
+from ...raft.wal import Wal
+from ..directory.disk_room import DiskRoom
+from ..replicas.flush import Flusher
+from ..replicas.host import Host
+from ..replicas.range_replica import RangeReplica, brim
+from ..replicas.replica import Memory
+
+_PERIOD_S = 0.25
+_IDLE_PERIOD_S = 5.0
+_RETRY_S = 5.0
+_PATIENCE = 2
+"""A member that nobody tells to freeze does so at so many times the size and the age."""
+
+
+class Memtables:
+    """Runs on every node."""
+
+    def __init__(
+        self, *, host: Host, wal: Wal, flusher: Flusher, memory: Memory, room: DiskRoom
+    ) -> None:
+        self._room = room
+        self._host = host
+        self._wal = wal
+        self._flusher = flusher
+        self._memory = memory
+        self._frozen = asyncio.Event()
+        self._seen_round = 0
+        self._look_at = 0.0
+
+    async def watch(self) -> None:
+        """Freeze what is due. Never returns; cancel it."""
+        while True:
+            await asyncio.sleep(_PERIOD_S)
+            now = time.monotonic()
+            if self._wal.open_round == self._seen_round and now < self._look_at:
+                continue  # nothing was written since: only its age can have made something due
+            self._seen_round, self._look_at = self._wal.open_round, now + _IDLE_PERIOD_S
+            self.look(now)
+
+    async def build(self) -> None:
+        """Build segments of what is frozen. Never returns; cancel it."""
+        while True:
+            replica = self._next(time.monotonic())
+            if replica is None:
+                self._frozen.clear()
+                await self._frozen.wait()
+            else:
+                if not await self._flusher.try_flush_oldest(replica):
+                    replica.flush_not_before = time.monotonic() + _RETRY_S
+                self.look(time.monotonic())
+
+    def look(self, now: float) -> None:
+        """One look at all memtables."""
+        replicas = [r for r in self._host.ranges() if r.state.unflushed and not r.stopped]
+        for replica in replicas:
+            if replica.freeze_proposed:
+                continue
+            live = replica.state.memtable
+            if replica.leads and len(live):
+                is_old = now - replica.memtable_since > limits.memtable_age_s
+                if replica.cooling.is_cold(live.size, now) or is_old:
+                    replica.propose_freeze()
+            elif self._overdue(replica, now):
+                replica.freeze()
+        held = sum(replica.state.memtable_bytes for replica in replicas)
+        most = max((replica.state.frozen_bytes for replica in replicas), default=0)
+        self._memory.scarce = most > limits.frozen_scarce_bytes or held > limits.memtables_bytes_max
+        self._memory.full = held > limits.memtables_hard_bytes_max
+        self._memory.brim = held > brim(limits.memtables_hard_bytes_max)
+        self._relieve(replicas, held - self._room.memtables_bytes_max)
+        if self._next(now) is not None:
+            self._frozen.set()
+
+    def _overdue(self, replica: RangeReplica, now: float) -> bool:
+        """Whether it has to freeze by itself. Where only tables have changed no file will be built,
+        and so nobody else has to freeze at the same index."""
+        live = replica.state.memtable
+        patience = _PATIENCE if len(live) else 1
+        return (
+            now - replica.memtable_since > patience * limits.memtable_age_s
+            or live.size >= patience * limits.memtable_bytes_max
+        )
+
+    def _relieve(self, replicas: list[RangeReplica], excess: int) -> None:
+        """Freeze the largest live memtables until what waits for the builder covers the excess."""
+        excess -= sum(replica.state.frozen_bytes for replica in replicas)
+        for replica in sorted(replicas, key=lambda r: r.state.memtable.size, reverse=True):
+            if excess <= 0 or not len(replica.state.memtable):
+                return
+            excess -= replica.state.memtable.size
+            if replica.leads:
+                replica.propose_freeze()
+            else:
+                replica.freeze()
+
+    def _next(self, now: float) -> RangeReplica | None:
+        """Whose frozen memtables hold the most, of those for whose files the disk has room."""
+        may_build = self._room.may_build
+        waiting = [
+            replica
+            for replica in self._host.ranges()
+            if replica.state.queue
+            and not replica.stopped
+            and replica.flush_not_before <= now
+            and may_build(replica.state.queue[0].memtable.unpacked_bytes)
+        ]
+        return max(waiting, key=lambda replica: replica.state.frozen_bytes, default=None)

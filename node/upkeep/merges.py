@@ -1,0 +1,199 @@
+"""Tiered merge: on every node by itself, in the background, one at a time.
+
+What is merged, and what nobody may see and just goes, follows from a replica's durable base: from
+its manifest and its removal state, not from what was removed since, which a restart applies once
+more. So members with the same files reach the same files. The order is that of the crash points,
+as in `flush`: the new file is durable before the one meta transaction in which it takes the place
+of its inputs, and only then do these go, as far as nobody else names or fetches them. A crash
+between two of these steps leaves a file that nobody names. Nothing that a reader can see changes
+(x13).
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from ...client.protocol.errors import CorruptData, LognodeError, Unavailable
+from ...statemachine.merge_plan import is_oldest, plan
+from ...statemachine.merge_process import Merger, Task
+from ...statemachine.meta import MetaStore
+from ...statemachine.segment_format import SegmentInfo
+from ...statemachine.segments import SegmentStore
+from ...statemachine.visibility import Rules
+from ..directory.disk_room import DiskRoom
+from ..directory.meta_keys import replica_key, replica_row
+from ..metrics import Metrics
+from ..replicas.host import Host
+from ..replicas.prepare import open_ahead
+from ..replicas.range_replica import RangeReplica
+from ..runtime.sync_thread import SyncThread
+
+_PERIOD_S: Final = 1.0
+_RETRY_FIRST_S: Final = 5.0
+_RETRY_MAX_S: Final = 300.0
+
+log = logging.getLogger("lognode.merge")
+
+
+class Merges:
+    """Runs on every node."""
+
+    def __init__(
+        self,
+        *,
+        merger: Merger,
+        host: Host,
+        tmp: Path,
+        store: SegmentStore,
+        meta: MetaStore,
+        sync: SyncThread,
+        room: DiskRoom,
+        on_damaged: Callable[[RangeReplica, CorruptData], None],
+        metrics: Metrics,
+    ) -> None:
+        self._merger = merger
+        self._host = host
+        self._tmp = tmp
+        self._store = store
+        self._meta = meta
+        self._sync = sync
+        self._room = room
+        self._on_damaged = on_damaged
+        self._metrics = metrics
+        self._numbers = itertools.count(1)
+
+    async def run(self) -> None:
+        """Never returns; cancel it."""
+        while True:
+            await asyncio.sleep(_PERIOD_S)
+            for replica in self._host.ranges():
+                if replica.merge_not_before <= time.monotonic():
+                    await self.try_merge(replica)
+
+    async def try_merge(self, replica: RangeReplica) -> bool:
+        """One merge, where the replica has one to do; whether it was done.
+
+        A damaged input is mended like one that a read finds (S12), never merged over. Whatever
+        failed is tried again after a while.
+        """
+        try:
+            merged = await self._merge(replica)
+        except LognodeError as error:
+            delay = min(_RETRY_MAX_S, _RETRY_FIRST_S * 2 ** min(replica.merge_failed, 10))
+            replica.merge_failed += 1
+            replica.merge_not_before = time.monotonic() + delay
+            log.error(
+                "segments could not be merged; it is tried again",
+                extra={"fields": {"range": replica.gid.range_id, "error": str(error),
+                                  "in_seconds": delay}},
+            )  # fmt: skip
+            if isinstance(error, CorruptData) and not replica.stopped:
+                self._on_damaged(replica, error)
+            return False
+        replica.merge_failed = 0
+        return merged
+
+    async def _merge(self, replica: RangeReplica) -> bool:
+        base = replica.state.durable_base
+        if replica.merge_seen is base or replica.stopped or replica.is_sealed:
+            return False  # what a sealed generation ends with is being taken over by the next one
+        rules = Rules.of(base.tables, *replica.descriptor.span)
+        gone = [info for info in base.manifest if rules.unneeded(info)]
+        if gone:
+            await self._commit(replica, gone, None)
+            await self._host.collect_garbage()
+            self._metrics.segments_removed.inc(len(gone))
+            self._metrics.removed_bytes.inc(sum(info.size for info in gone))
+            log.info(
+                "segments removed",
+                extra={"fields": {"range": replica.gid.range_id, "segments": len(gone),
+                                  "bytes": sum(info.size for info in gone)}},
+            )  # fmt: skip
+            return True
+        planned = plan(base.manifest, rules)
+        if planned is None:
+            replica.merge_seen = base
+            return False
+        inputs = base.manifest[slice(*planned)]
+        if not self._has_room(sum(info.size for info in inputs)):
+            return False
+        if any(self._store.is_suspended(info.content_id) for info in inputs):
+            return False  # it is being mended
+        started = time.monotonic()
+        pin = object()
+        self._host.pinned[pin] = [info.content_id for info in inputs]
+        try:
+            oldest = is_oldest(base.manifest, planned[0])
+            merged = await self._replace(replica, inputs, rules, oldest=oldest)
+        finally:
+            del self._host.pinned[pin]
+        await self._host.collect_garbage()
+        self._metrics.segments_merged.inc(len(inputs))
+        self._metrics.merged_bytes.inc(merged.size if merged else 0)
+        log.info(
+            "segments merged",
+            extra={
+                "fields": {
+                    "range": replica.gid.range_id,
+                    "segments": len(inputs),
+                    "entries": merged.entries if merged else 0,
+                    "bytes": merged.size if merged else 0,
+                    "seconds": round(time.monotonic() - started, 3),
+                }
+            },
+        )
+        return True
+
+    def _has_room(self, size: int) -> bool:
+        """Inputs and output are both there for a while."""
+        room = self._room
+        return room.may_merge(size)
+
+    async def _commit(
+        self, replica: RangeReplica, inputs: Sequence[SegmentInfo], merged: SegmentInfo | None
+    ) -> None:
+        """One meta transaction in which it takes the place of its inputs."""
+        async with replica.base_turn:
+            if replica.stopped or replica.is_sealed:
+                raise Unavailable("this replica has ended")
+            base = replica.state.base_merged(inputs, merged)
+            row = {replica_key(replica.gid): replica_row(replica.descriptor, base)}
+            await self._sync.run(lambda: self._meta.commit(row))
+            replica.state.merged(base)
+
+    async def _replace(
+        self, replica: RangeReplica, inputs: Sequence[SegmentInfo], rules: Rules, *, oldest: bool
+    ) -> SegmentInfo | None:
+        merged = await self._write(replica, inputs, rules, oldest=oldest)
+        try:
+            await self._commit(replica, inputs, merged)
+        finally:
+            if merged is not None:
+                self._store.release(merged.content_id)
+        return merged
+
+    async def _write(
+        self, replica: RangeReplica, inputs: Sequence[SegmentInfo], rules: Rules, *, oldest: bool
+    ) -> SegmentInfo | None:
+        """The file in the store, held; None when nothing is left of the inputs."""
+        # The process number: a merge that outlives a killed node by a moment writes another file.
+        path = self._tmp / f"merge-{os.getpid()}-{next(self._numbers)}"
+        span = replica.descriptor.span
+        files = [(self._store.path(info.content_id), info) for info in inputs]
+        task = Task(path, files, span.start, span.end, rules, oldest)
+        merged = await asyncio.to_thread(self._merger.merge, task)
+        if merged is not None:
+            # Until a manifest in meta names it, the end of some replica must not remove it.
+            self._store.hold(merged.content_id)
+            try:
+                await self._sync.run(lambda: self._store.add(path, merged.content_id))
+                await open_ahead(self._store, merged.content_id)
+            except BaseException:
+                self._store.release(merged.content_id)
+                raise
+        return merged

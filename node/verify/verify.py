@@ -1,0 +1,209 @@
+"""`lognode verify DIR`: look at everything a stopped node has on disk, and change nothing.
+
+The checks are those that a start makes, and those that a start leaves to the first read: every
+checksum there is. What a start would mend by itself (a torn tail, an orphan) is told and passes.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ...client.protocol.errors import CorruptData
+from ...raft.os_disk import OsDisk
+from ...raft.wal_recovery import Recovery, read
+from ...statemachine.meta import decode_row
+from ..directory import meta_keys
+from ..directory.data_directory import DataDirectory, locked
+from ..directory.meta_reader import read_rows
+from .verify_bases import check_bases
+from .verify_replicas import Known, check_replicas, group_name
+from .verify_segments import check_segments
+
+COLUMNS: Final = ("result", "check", "found", "repair")
+_TOLD_MAX: Final = 5
+_FROM_PEERS: Final = "start the node: what is damaged takes no part and is rebuilt from its peers"
+_ANEW: Final = "move the directory away and start an empty one with --join: it becomes another node"
+
+
+@dataclass(slots=True)
+class Check:
+    """One line of the report. `found` counts what was looked at; `wrong` is what fails it."""
+
+    name: str
+    found: str = ""
+    wrong: list[str] = field(default_factory=list)
+    repair: str = _FROM_PEERS
+
+    def row(self) -> dict[str, Any]:
+        """As it is printed."""
+        told = self.wrong[:_TOLD_MAX]
+        if len(self.wrong) > _TOLD_MAX:
+            told.append(f"and {len(self.wrong) - _TOLD_MAX} more")
+        return {
+            "result": "FAIL" if self.wrong else "PASS",
+            "check": self.name,
+            "found": "; ".join(filter(None, [self.found, *told])),
+            "repair": self.repair if self.wrong else "",
+            "wrong": self.wrong,
+        }
+
+
+def verify(root: Path) -> list[Check]:
+    """Every check of the directory. Raises DirectoryInUse, InvalidArgument; OSError when the
+    directory itself cannot be read."""
+    directory = DataDirectory(root)
+    with locked(root):
+        known = Known()
+        checks = [_check_layout(directory)]
+        checks.append(_guarded("meta", lambda check: _check_meta(directory, known, check)))
+        checks.append(_guarded("identity", lambda check: _check_identity(known, check)))
+        recovery, check = _check_wal(directory)
+        of_logs = _check_logs(recovery)
+        of_replicas = _guarded("replicas", lambda c: _check_replicas(known, recovery, c))
+        if recovery is None:
+            of_logs.repair = of_replicas.repair = check.repair
+        checks += [check, of_logs, of_replicas]
+        checks.append(_guarded("states", lambda c: _check_states(directory, known, c)))
+        checks.append(_guarded("segments", lambda c: _check_segments(directory, known, c)))
+    return checks
+
+
+def _guarded(name: str, fill: Callable[[Check], None]) -> Check:
+    """A check whose failure to look is a failure."""
+    check = Check(name)
+    try:
+        fill(check)
+    except CorruptData as error:
+        check.wrong.append(error.message)
+    except OSError as error:
+        check.wrong.append(f"{error.filename or 'a file'} cannot be read: {error.strerror}")
+    return check
+
+
+def _check_layout(directory: DataDirectory) -> Check:
+    check = Check("layout")
+    wanted = {directory.wal: Path.is_dir, directory.files: Path.is_dir,
+              directory.meta: Path.is_file}  # fmt: skip
+    for path, is_there in wanted.items():
+        if not is_there(path):
+            check.wrong.append(f"{path.name} is missing")
+    if not directory.meta.is_file():
+        check.repair = _ANEW
+    ours = {path.name for path in wanted} | {"lock", directory.tmp.name, "meta.mdb-lock"}
+    strange = sorted(set(os.listdir(directory.root)) - ours)
+    check.found = f"{len(wanted) - len(check.wrong)} of {len(wanted)} parts"
+    if strange:
+        check.found += f", {len(strange)} that are not a node's ({strange[0]})"
+    return check
+
+
+def _check_meta(directory: DataDirectory, known: Known, check: Check) -> None:
+    check.repair = _ANEW
+    count = 0
+    try:
+        for key, data in read_rows(directory.meta):
+            count += 1
+            try:
+                _take_row(known, key.decode(), decode_row(key, data))
+            except (CorruptData, UnicodeDecodeError) as error:
+                check.wrong.append(str(error))
+    except CorruptData as error:
+        check.wrong.append(f"{directory.meta.name}: {error.message}")
+    check.wrong += known.check_images()
+    check.found = f"{count} rows, {len(known.replicas)} replicas"
+
+
+def _take_row(known: Known, key: str, value: Any) -> None:
+    """Keep what later checks compare; raises CorruptData for a row that is none."""
+    try:
+        if key.startswith((meta_keys.REPLICA, meta_keys.CONTROLLER)):
+            known.add_replica(key, value)
+        elif key.startswith(meta_keys.MARK):
+            known.marks[int(key.removeprefix(meta_keys.MARK))] = int(value)
+        elif key.startswith(meta_keys.PREPARED):
+            known.add_prepared(key, value)
+        elif key == meta_keys.IMAGE:
+            known.images[key] = meta_keys.IMAGE_BUCKETS, value
+        elif key.startswith((meta_keys.IMAGE_BUCKETS, meta_keys.CONTROLLER_BUCKETS)):
+            known.buckets[key] = value
+        elif key.startswith(meta_keys.SOUND):
+            if value is not True:
+                raise ValueError(value)
+        elif key in ("identity", meta_keys.CLEAN, meta_keys.REFUSED):
+            known.others[key] = value
+    except CorruptData as error:
+        if f"meta row {key}" in error.message:
+            raise
+        raise CorruptData(f"meta row {key} is not one: {error.message}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, LookupError) as error:
+        raise CorruptData(f"meta row {key} is not one: {error!r}") from None
+
+
+def _check_identity(known: Known, check: Check) -> None:
+    check.repair = _ANEW
+    identity: Any = known.others.get("identity")
+    try:
+        check.found = (
+            f"node {identity['node']} of cluster {identity['cluster']}, boot {identity['boot']}, "
+            f"stopped {'in order' if known.others.get(meta_keys.CLEAN) else 'without notice'}"
+        )
+    except (TypeError, KeyError, AttributeError):
+        check.found = "no identity"
+        check.wrong.append("meta holds no sound identity row")
+    if known.others.get(meta_keys.REFUSED):
+        check.wrong.append(f"the cluster refuses it: {known.others[meta_keys.REFUSED]}")
+
+
+def _check_wal(directory: DataDirectory) -> tuple[Recovery | None, Check]:
+    check = Check("wal")
+    disk = OsDisk(directory.wal, readonly=True)
+    try:
+        recovery = read(disk)
+    except CorruptData as error:
+        check.wrong.append(error.message)
+        check.repair = "what the message says"
+        return None, check
+    except OSError as error:
+        check.wrong.append(f"{error.filename or 'wal'} cannot be read: {error.strerror}")
+        return None, check
+    finally:
+        disk.close()
+    check.found = (
+        f"{len(recovery.files)} files, {len(recovery.spares)} spares, {recovery.batches} rounds"
+    )
+    if recovery.torn is not None:
+        check.found += "; a round that was never synced is cut at the next start"
+    check.wrong += recovery.damage
+    return recovery, check
+
+
+def _check_logs(recovery: Recovery | None) -> Check:
+    """Term, vote and unbroken entries of each group."""
+    if recovery is None:
+        return Check("logs", "not looked at", ["the WAL cannot be read"])
+    entries = sum(len(group.places) for group in recovery.groups.values())
+    found = f"{len(recovery.groups)} logs, {entries} entries, {len(recovery.retired)} over"
+    return Check("logs", found, [
+        f"{group_name(gid)}: {reason}" for gid, reason in sorted(recovery.damaged.items())
+    ])  # fmt: skip
+
+
+def _check_replicas(known: Known, recovery: Recovery | None, check: Check) -> None:
+    if recovery is None:
+        check.found = f"{len(known.replicas)} replicas"
+        check.wrong.append("the WAL cannot be read")
+        return
+    check.found, wrong = check_replicas(known, recovery)
+    check.wrong += wrong
+
+
+def _check_states(directory: DataDirectory, known: Known, check: Check) -> None:
+    check.found, wrong = check_bases(directory.files, known.bases)
+    check.wrong += wrong
+
+
+def _check_segments(directory: DataDirectory, known: Known, check: Check) -> None:
+    check.found, wrong = check_segments(directory.files, known.segments())
+    check.wrong += wrong

@@ -1,0 +1,100 @@
+"""Whether what meta stores of ranges' states is what a replica could begin from.
+
+The rows' checksums hold here: what is looked for is what a bug, a lost write or two rows that do
+not belong together would leave. Files themselves are `verify_segments.py`'s.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ...client.protocol.errors import LognodeError
+from ...partitions.model import Span
+from ...statemachine.chains import chains
+from ...statemachine.range_state import Base, RangeState
+from ...statemachine.segment_writer import SegmentInfo
+from ...statemachine.segments import SegmentStore
+from ...statemachine.spans import common
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBase:
+    """A state that meta stores: of a replica, or prepared for a generation to come."""
+
+    name: str
+    span: Span
+    base: Base
+
+
+def check_bases(directory: Path, bases: list[KnownBase]) -> tuple[str, list[str]]:
+    """What was looked at, and what is wrong. `directory` is that of the segment files."""
+    wrong = []
+    named: dict[str, SegmentInfo] = {}
+    store = SegmentStore(directory)
+    for known in bases:
+        found = _manifest(known) or _tables(known, store)
+        for info in known.base.manifest:
+            other = named.setdefault(info.content_id, info)
+            if other.file != info.file and found is None:
+                found = f"another manifest says otherwise of segment {info.content_id}"
+        if found is not None:
+            wrong.append(f"{known.name}: {found}")
+    store.close()
+    entries = sum(info.entries for info in named.values())
+    return f"{len(bases)} states, {len(named)} segments, {entries} entries in them", wrong
+
+
+def _manifest(known: KnownBase) -> str | None:
+    """What is wrong with the list; None: nothing."""
+    span, manifest = (known.span.start, known.span.end), known.base.manifest
+    for info in manifest:
+        reason = _info(info)
+        if reason is not None:
+            return f"its manifest says of segment {info.content_id} {reason}"
+    try:
+        strange = [info for info in manifest if common(info.clip, span) is None]
+        found = chains(manifest, span)
+    except TypeError:
+        return f"{span!r} is no span"
+    for info in strange:
+        return f"its manifest has segment {info.content_id} for keys of others, {info.clip!r}"
+    for chain in found:
+        for before, after in pairwise(chain.rows):
+            if before.end_seq > after.first_seq:
+                return (
+                    f"its manifest has segment {after.content_id}, from seq {after.first_seq} on, "
+                    f"behind {before.content_id}, which ends at {before.end_seq}"
+                )
+    return None
+
+
+def _info(info: SegmentInfo) -> str | None:
+    if not 0 < info.first_seq < info.end_seq:
+        return f"seqs from {info.first_seq} to {info.end_seq}"
+    if not 0 < info.entries <= info.end_seq - info.first_seq:
+        return f"{info.entries} entries with seqs from {info.first_seq} to {info.end_seq}"
+    if info.min_key > info.max_key:
+        return "a last key that is before its first"
+    if info.min_timestamp_ms > info.max_timestamp_ms:
+        return "a last timestamp that is before its first"
+    return None if info.size > 0 else "a size of nothing"
+
+
+def _tables(known: KnownBase, store: SegmentStore) -> str | None:
+    """Whether a replica could begin: nobody knows better how its tables are read."""
+    manifest, span = known.base.manifest, known.span
+    try:
+        state = RangeState(start=span.start, end=span.end, store=store, base=known.base)
+        ends: Any = (state.next_seq, state.last_timestamp_ms)
+        if list(map(type, ends)) != [int, int]:
+            return f"its next seq and last timestamp are {ends!r}"
+    except (LognodeError, LookupError, TypeError, ValueError, AttributeError) as error:
+        return f"its tables cannot be read: {error!r}"
+    end = max((info.end_seq for info in manifest), default=0)
+    if end > state.next_seq:
+        return f"its next seq is {state.next_seq}, and a segment ends at {end}"
+    newest = max((info.max_timestamp_ms for info in manifest), default=0)
+    if newest > state.last_timestamp_ms:
+        return f"its last timestamp is {state.last_timestamp_ms}, and a segment has {newest}"
+    return None

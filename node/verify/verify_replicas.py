@@ -1,0 +1,141 @@
+"""Whether meta and the WAL agree on the replicas of a directory, as a start would ask it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...client.protocol.errors import CorruptData
+from ...partitions.model import CONTROLLER_RANGE, Descriptor, Span
+from ...raft.types import GroupId
+from ...raft.wal_recovery import RecoveredGroup, Recovery
+from ...statemachine.range_state import Base
+from ...statemachine.segment_writer import SegmentInfo
+from ..directory import meta_keys
+from ..directory.image_rows import ImageRows
+from .verify_bases import KnownBase
+
+
+@dataclass(frozen=True, slots=True)
+class KnownReplica:
+    """What meta says of a replica."""
+
+    applied: tuple[int, int]
+    damaged: str | None
+    installed: bool
+
+
+@dataclass(slots=True)
+class Known:
+    """What meta says, as far as something else can be compared with it."""
+
+    replicas: dict[GroupId, KnownReplica] = field(default_factory=dict)
+    marks: dict[int, int] = field(default_factory=dict)
+    bases: list[KnownBase] = field(default_factory=list)
+    others: dict[str, Any] = field(default_factory=dict)
+    images: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    """By the key of the row above each image of the metadata: the prefix of its buckets' rows, and
+    the row."""
+    buckets: dict[str, bytes] = field(default_factory=dict)
+    """The rows of all buckets, by key."""
+
+    def add_prepared(self, key: str, value: dict[str, Any]) -> None:
+        """The row of a state that was prepared for an operation; as `add_replica`."""
+        number = meta_keys.prepared_operation(key)
+        GroupId(int(value["range"]), int(value["generation"]))
+        base = Base.from_wire(value["base"])
+        name = f"what was prepared for operation {number}"
+        self.bases.append(KnownBase(name, Span(b"", None), base))
+
+    def check_images(self) -> list[str]:
+        """What is wrong with the images of the metadata."""
+        wrong = []
+        for row_key, (prefix, head) in self.images.items():
+            items = [(key, data) for key, data in self.buckets.items() if key.startswith(prefix)]
+            try:
+                ImageRows(prefix).load(items, head)
+            except CorruptData as error:
+                wrong.append(error.message)
+            except (KeyError, TypeError, AttributeError) as error:
+                wrong.append(f"meta row {row_key} is not one: {error!r}")
+        return wrong
+
+    def segments(self) -> list[SegmentInfo]:
+        """Every file that is named."""
+        return [info for known in self.bases for info in known.base.manifest]
+
+    def add_replica(self, key: str, value: dict[str, Any]) -> None:
+        """A replica's row. Raises CorruptData and what a wrong shape makes Python raise."""
+        descriptor = Descriptor.from_wire(value["descriptor"])
+        gid = GroupId(descriptor.range_id, descriptor.generation)
+        if key.startswith(meta_keys.CONTROLLER):
+            self.images[key] = meta_keys.controller_buckets(gid.generation), value
+            index, term = value["applied"]
+            expected = meta_keys.controller_key(gid.generation)
+        else:
+            base = Base.from_wire(value["base"])
+            index, term = base.applied_index, base.applied_term
+            self.bases.append(KnownBase(group_name(gid), descriptor.span, base))
+            expected = meta_keys.replica_key(gid)
+        if key != expected:
+            raise CorruptData(f"meta row {key} is that of {expected}")
+        self.replicas[gid] = KnownReplica(
+            (index, term), value.get("damaged"), bool(value.get("installed"))
+        )
+
+
+def check_replicas(known: Known, recovery: Recovery) -> tuple[str, list[str]]:
+    """What was looked at, and what does not fit."""
+    wrong = []
+    notes: dict[str, int] = {}
+    for gid, replica in known.replicas.items():
+        if gid in recovery.retired:
+            _count(notes, "is over and goes at the next start")
+            continue
+        if gid in recovery.damaged:
+            _count(notes, "has a damaged log")
+            continue
+        reason = _disagreement(gid, replica, recovery)
+        if known.marks.get(gid.range_id, 0) < gid.generation:
+            reason = reason or "meta does not say that it was started"
+        if reason is not None:
+            wrong.append(f"{group_name(gid)}: {reason}")
+    for gid in recovery.groups.keys() - known.replicas.keys():
+        over = gid.generation <= known.marks.get(gid.range_id, 0)
+        _count(notes, "is over and goes at the next start" if over else "was never begun")
+    found = f"{len(known.replicas)} replicas"
+    for what, count in sorted(notes.items()):
+        found += f", {count} that {what}"
+    return found, wrong
+
+
+def _disagreement(gid: GroupId, replica: KnownReplica, recovery: Recovery) -> str | None:
+    if replica.damaged:
+        return f"known to be damaged: {replica.damaged}"
+    log = recovery.groups.get(gid)
+    if log is None:
+        return "its log is not in the WAL"
+    return _log_misfit(log, replica)
+
+
+def _log_misfit(log: RecoveredGroup, replica: KnownReplica) -> str | None:
+    index, term = replica.applied
+    if log.base_index > index:
+        return f"meta ends at entry {index}, its log begins after {log.base_index}"
+    if replica.installed:
+        return None
+    if log.last_index < index:
+        return f"its log ends at entry {log.last_index}, meta has applied {index}"
+    held = log.term_at(index)
+    if held != term:
+        return f"its log holds entry {index} of term {held}, meta has applied that of term {term}"
+    return None
+
+
+def group_name(gid: GroupId) -> str:
+    """For people."""
+    if gid.range_id == CONTROLLER_RANGE:
+        return f"the controller's replica, generation {gid.generation}"
+    return f"range {gid.range_id} generation {gid.generation}"
+
+
+def _count(notes: dict[str, int], what: str) -> None:
+    notes[what] = notes.get(what, 0) + 1

@@ -1,0 +1,72 @@
+"""Whether the segment files are those that the manifests name, down to every block.
+
+LMDB trusts its pages, so that a file is opened only when its bytes are those of its name.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from ...client.protocol.errors import CorruptData
+from ...statemachine.block_cache import BlockCache
+from ...statemachine.segment_reader import Segment
+from ...statemachine.segment_writer import SegmentInfo, hash_file
+
+_CACHE_BYTES: Final = 4 << 20
+_SUFFIX: Final = ".seg"
+
+
+def check_segments(directory: Path, named: Iterable[SegmentInfo]) -> tuple[str, list[str]]:
+    """What was looked at, and what is wrong. Memory: some blocks.
+
+    Raises OSError when the directory cannot be read."""
+    segments = {info.content_id: info for info in named}
+    wrong = []
+    blocks = size = 0
+    for info in segments.values():
+        try:
+            blocks += _check_one(directory / f"{info.content_id}{_SUFFIX}", info)
+            size += info.size
+        except CorruptData as error:
+            wrong.append(error.message)
+        except OSError as error:
+            wrong.append(f"segment {info.content_id} cannot be read: {error.strerror or error}")
+    orphans = strange = 0
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if not entry.name.endswith(_SUFFIX):
+                strange += 1
+            elif entry.name.removesuffix(_SUFFIX) not in segments:
+                orphans += 1
+    found = f"{len(segments) - len(wrong)} segments, {blocks} blocks, {size} bytes"
+    if orphans:
+        found += f", {orphans} that no replica names and the next start removes"
+    if strange:
+        found += f", {strange} files of others"
+    return found, wrong
+
+
+def _check_one(path: Path, info: SegmentInfo) -> int:
+    """How many blocks it has."""
+    if not path.is_file():
+        raise CorruptData(f"segment {info.content_id} is missing")
+    size = path.stat().st_size
+    if size != info.size:
+        raise CorruptData(f"segment {info.content_id} has {size} bytes of {info.size}")
+    found = hash_file(path)
+    if found != info.content_id:
+        raise CorruptData(f"segment {info.content_id} is damaged: its SHA-256 is {found}")
+    segment = Segment(path, info.content_id, BlockCache(_CACHE_BYTES))
+    try:
+        segment.check()
+        footer = segment.footer
+        said = (
+            footer.entries, footer.first_seq, footer.end_seq, footer.min_key, footer.max_key,
+            footer.min_timestamp_ms, footer.max_timestamp_ms,
+        )  # fmt: skip
+        if said != info.file[2:]:
+            raise CorruptData(f"segment {info.content_id} is not what its manifest says")
+        return footer.blocks
+    finally:
+        segment.close()

@@ -1,0 +1,173 @@
+"""HTTP for people and their tools: health, readiness, metrics, status.
+
+No request has a body, and connections are few and short (`http_guests.py`).
+"""
+
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from ...client.accepting.acceptor import handshake_timeout_s
+from ...client.accepting.listening import Entrance
+from ...client.protocol.cluster import STATUS
+from ...client.protocol.errors import LognodeError, Unauthorized, Unavailable
+from ...client.protocol.principal import anonymous
+from ..access.http_guard import Forbidden, Handler, HttpGuard
+from ..metrics import Metrics
+from ..runtime.descriptors import SLACK
+from .http_guests import Closed, HttpGuests
+from .http_log import HttpLog
+from .http_status import MetricsPage, StatusPages, Visible
+
+_KEEP_ALIVE_S = 15.0
+_LINE_BYTES_MAX = 4_096
+_HEADERS_MAX = 64
+_READ_BYTES = 16 * 1024
+
+
+class HttpServer:
+    """Serves `/healthz`, `/readyz`, `/metrics`, `/status.json`.
+
+    `not_ready` returns the reason why the node does not serve yet, or None. `on_refused` gets the
+    principal, the address, the page and why of each request that its asker may not make.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        metrics: Metrics,
+        not_ready: Callable[[], str | None],
+        status: Callable[[], Awaitable[dict[str, Any]]],
+        connections_max: int,
+        on_closed: Closed,
+        guard: HttpGuard,
+        visible: Visible,
+        on_refused: Callable[[str, str, str, LognodeError], None],
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._not_ready = not_ready
+        self._pages = StatusPages(status, visible)
+        self._metrics = MetricsPage(metrics.exposition)
+        self._guard = guard
+        self._on_refused = on_refused
+        self._runner: web.AppRunner | None = None
+        self._connections_max = connections_max
+        self._on_closed = on_closed
+        self._entrance: Entrance | None = None
+        self._guests: HttpGuests | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises Unavailable when the address cannot be had."""
+        app = web.Application(middlewares=[self._watched])
+        app.add_routes(
+            [
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+                web.get("/metrics", self._serve_metrics),
+                web.get("/status.json", self._serve_status),
+            ]
+        )
+        # Whoever leaves ends what it asked for: else requests of connections that are gone wait
+        # for their pages, without a bound, ahead of everybody else.
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=_KEEP_ALIVE_S,
+            handler_cancellation=True,
+            lingering_time=0.0, max_line_size=_LINE_BYTES_MAX, max_field_size=_LINE_BYTES_MAX,
+            max_headers=_HEADERS_MAX, read_bufsize=_READ_BYTES, logger=HttpLog(self._on_closed),
+        )  # fmt: skip
+        await self._runner.setup()
+        server = self._runner.server
+        if server is None:
+            raise RuntimeError("a runner that is not set up")
+        # Not a site of aiohttp, so that connections are counted from their accept to their close.
+        self._guests = guests = HttpGuests(
+            server, connections_max=self._connections_max, on_closed=self._on_closed,
+            on_gone=lambda guest: entrance.gone(guest), on_end=lambda guest: entrance.shut(guest),
+        )  # fmt: skip
+        self._entrance = entrance = Entrance(
+            guests.arrive, sockets_max=self._connections_max + SLACK,
+            on_lack=lambda error: self._on_closed("lack", str(error)), tls=self._tls,
+            handshake_s=handshake_timeout_s,
+        )  # fmt: skip
+        try:
+            await entrance.listen(self._host, self._port)
+        except OSError as error:
+            await self._runner.cleanup()
+            raise Unavailable(
+                f"cannot listen on {self._host}:{self._port} for HTTP: "
+                f"{error.strerror or error}; give another address with --http"
+            ) from None
+
+    async def stop(self) -> None:
+        """Close the listener and open connections."""
+        if self._entrance is not None:
+            await self._entrance.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @property
+    def connections(self) -> int:
+        """Connections that are open."""
+        return 0 if self._guests is None else len(self._guests)
+
+    @property
+    def ended(self) -> int:
+        """Connections that have ended since the beginning."""
+        return 0 if self._entrance is None else self._entrance.ended
+
+    @web.middleware
+    async def _watched(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.body_exists:
+            raise web.HTTPRequestEntityTooLarge(0, -1, text="a request has no body here\n")
+        guests = self._guests
+        if guests is None:
+            raise web.HTTPServiceUnavailable
+        guests.begun(request.protocol)
+        try:
+            self._guard.check_host(request)
+            return await handler(request)
+        except (web.HTTPUnauthorized, Forbidden) as refusal:
+            self._refused(request, refusal)
+            raise
+        finally:
+            guests.served(request.protocol)
+
+    def _refused(self, request: web.Request, refusal: web.HTTPException) -> None:
+        guests = self._guests
+        address = "?" if guests is None else guests.address(request.protocol)
+        who = anonymous(address.rpartition(":")[0])
+        if isinstance(refusal, Forbidden):
+            who = refusal.principal
+        error = Unauthorized((refusal.text or "").strip())
+        self._on_refused(who.name, address, request.path, error)
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        reason = self._not_ready()
+        if reason is None:
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text=reason + "\n")
+
+    async def _serve_metrics(self, request: web.Request) -> web.Response:
+        await self._guard.check_everything(request)
+        return web.Response(
+            body=self._metrics.page(),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
+
+    async def _serve_status(self, request: web.Request) -> web.StreamResponse:
+        access = await self._guard.access(request)
+        try:
+            access.authorise(STATUS, {})
+        except Unauthorized as error:
+            raise Forbidden(access.principal, error.message) from None
+        return await self._pages.serve(request, access)

@@ -1,0 +1,153 @@
+"""The connections to the HTTP port: few, and none for longer than its requests need.
+
+aiohttp waits for a request as long as it takes, and has no bound on connections. So each
+connection is watched from the outside: it has a time by which its next request must have begun,
+and when all places are taken the connection that has waited for longest gives its place to a new
+one. Probes and scrapes come back by themselves; whoever only holds a connection loses it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from ...client.protocol import limits
+
+Closed = Callable[[str, str], None]
+
+
+class HttpGuests:
+    """`make` makes aiohttp's protocol of a connection; `on_closed` is told of each connection that
+    had to go, and why. `on_end` gets each of them, which may have no transport yet; `on_gone` gets
+    each that is closed."""
+
+    def __init__(
+        self,
+        make: Callable[[], asyncio.BaseProtocol],
+        *,
+        connections_max: int,
+        on_closed: Closed,
+        on_gone: Callable[[asyncio.BaseProtocol], None],
+        on_end: Callable[[asyncio.BaseProtocol], None] = lambda _: None,
+    ) -> None:
+        self.on_closed = on_closed
+        self._make = make
+        self._connections_max = connections_max
+        self._on_gone = on_gone
+        self._on_end = on_end
+        self._guests: dict[asyncio.BaseProtocol, _Guest] = {}
+        """By aiohttp's protocol, by which its requests name their connection."""
+        self._waiting: dict[_Guest, None] = {}
+        """Those that serve no request, the one that has waited for longest first."""
+
+    def __len__(self) -> int:
+        return len(self._guests)
+
+    def arrive(self) -> asyncio.BaseProtocol | None:
+        """The protocol of a new connection; None: each of the others serves a request now."""
+        if len(self._guests) >= self._connections_max:
+            if not self._waiting:
+                self.on_closed("http_full", "")
+                return None
+            longest = next(iter(self._waiting))
+            self.end(longest, "http_displaced")
+        guest = _Guest(self, cast(asyncio.Protocol, self._make()))
+        self._guests[guest.inner] = guest
+        self._wait(guest, limits.http_first_request_s)
+        return guest
+
+    def begun(self, protocol: asyncio.BaseProtocol) -> None:
+        """A request on the connection of aiohttp's protocol has begun."""
+        guest = self._guests.get(protocol)
+        if guest is not None:
+            self._waiting.pop(guest, None)
+            guest.expect(limits.http_next_request_s)
+
+    def served(self, protocol: asyncio.BaseProtocol) -> None:
+        """Its answer is ready; what is left is to write that, and the next request."""
+        guest = self._guests.get(protocol)
+        if guest is not None:
+            self._waiting[guest] = None
+
+    def address(self, protocol: asyncio.BaseProtocol) -> str:
+        """The address of the other side."""
+        guest = self._guests.get(protocol)
+        return "?" if guest is None else guest.address
+
+    def end(self, guest: "_Guest", reason: str) -> None:
+        """Close the connection."""
+        self.on_closed(reason, guest.address)
+        self._forget(guest)
+        guest.abort()
+        self._on_end(guest)
+
+    def left(self, guest: "_Guest") -> None:
+        """The connection is closed."""
+        self._forget(guest)
+        self._on_gone(guest)
+
+    def _wait(self, guest: "_Guest", seconds: float) -> None:
+        self._waiting[guest] = None
+        guest.expect(seconds)
+
+    def _forget(self, guest: "_Guest") -> None:
+        self._guests.pop(guest.inner, None)
+        self._waiting.pop(guest, None)
+
+
+class _Guest(asyncio.Protocol):
+    """A connection: aiohttp's protocol, and until when its next request has to begin."""
+
+    def __init__(self, among: HttpGuests, inner: asyncio.Protocol) -> None:
+        self.inner = inner
+        self.address = ""
+        self._among = among
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = False
+
+    def expect(self, seconds: float) -> None:
+        """The next request has to begin within so many seconds."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._ended:
+            self._timer = self._loop.call_later(seconds, self._among.end, self, "http_slow")
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        name: Any = transport.get_extra_info("peername")
+        self.address = f"{name[0]}:{name[1]}" if name else "?"
+        self.inner.connection_made(transport)
+        if self._ended:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self.inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self.inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        # Also of a connection that never had a transport: aiohttp breaks its cycles of references.
+        self.inner.connection_lost(exc)
+        self._transport = self._timer = None
+        self._among.left(self)

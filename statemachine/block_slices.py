@@ -1,0 +1,73 @@
+"""Portions: what a read of everything returns, as blocks have it, an object a block."""
+
+import sys
+from typing import Any
+
+from ..client.protocol.chunks import Chunk, joined
+from ..client.protocol.types import Entry
+from .page import Page
+from .room import CHUNK_BYTES, Room, chunk_bytes, entry_bytes
+
+
+class Portion(Room):
+    """Entries in the order in which they were added, within the limits of `Room`.
+
+    With an `end_key` it has the keys below it alone, as in `Page`.
+    """
+
+    def __init__(
+        self,
+        end_key: bytes | None = None,
+        *,
+        limit: int = sys.maxsize,
+        bytes_max: int = sys.maxsize,
+        begun: bool = False,
+    ) -> None:
+        super().__init__(limit=limit, bytes_max=bytes_max, begun=begun)
+        self.end_key = end_key
+        self._chunks: list[Chunk] = []
+        self._rows = Page()
+        """Of what lies in no block, what was added since the last chunk."""
+
+    def add(self, entry: Entry) -> bool:
+        """Append one entry; return False where the portion has no room for the entry."""
+        if not self.takes(entry_bytes(entry) + (0 if self._rows.seqs else CHUNK_BYTES)):
+            return False
+        self._rows.put(entry)
+        return True
+
+    def take(self, chunk: Chunk) -> bool:
+        """Append entries of a block; return False where there is no room for all of them."""
+        if not self.takes(chunk_bytes(chunk), chunk.rows):
+            return False
+        self._end_rows()
+        self._chunks.append(chunk)
+        return True
+
+    def extend(self, following: "Portion") -> None:
+        """Append a part, which was read next within what was left here."""
+        self._end_rows()
+        self._chunks += following.chunks()
+        self.joined(following)
+
+    def chunks(self) -> list[Chunk]:
+        """All entries."""
+        self._end_rows()
+        return self._chunks
+
+    def to_wire(self) -> dict[str, Any]:
+        """The portion as it travels."""
+        body: dict[str, Any] = {"chunks": joined(self.chunks())}
+        if self.end_key is not None:
+            body["end_key"] = self.end_key
+        return body
+
+    def _end_rows(self) -> None:
+        rows = self._rows
+        if rows.seqs:
+            self._chunks.append(
+                Chunk.of(
+                    rows.keys, rows.seqs, rows.timestamps, rows.values, rows.headers, rows.snapshots
+                )
+            )
+            self._rows = Page()
