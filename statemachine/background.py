@@ -2,7 +2,7 @@
 
 A segment that is built a second later costs nobody anything, while an event loop that has to wait
 for a processor costs every call it serves: with three nodes and a client on two cores, the p90 of
-reads halved beside builders that gave way (docs/performance.md#polls-beside-20-mbs).
+reads halved beside builders that gave way (docs/performance-notes.md#polls-what-was-in-the-way).
 
 The child has a session of its own, since Ctrl-C is the node's to handle. Where the kernel weighs
 sessions against each other before it looks at how nice a process is (autogroup; sched(7)), that

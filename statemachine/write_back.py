@@ -3,7 +3,7 @@
 The kernel takes a whole file's pages to the disk at its fsync, as fast as it can, and the next
 fdatasync of the WAL waits behind them. Here each MiB is written and waited for, and then the disk
 is left alone for four times as long: a sync of the WAL then seldom meets a step, and waits for one
-at most (docs/performance.md).
+at most (docs/performance-notes.md#segments-and-the-wal-on-one-disk).
 """
 
 import ctypes
