@@ -133,7 +133,9 @@ class GroupLog:
         return LogEntry(index, place.term, command)
 
     def entries(self, first: int, last: int, bytes_max: int | None = None) -> list[LogEntry]:
-        """Return entries first..last, both included: as many as fit in `bytes_max`, at least one.
+        """Return entries first..last, both included, as many as fit in `bytes_max`.
+
+        Returns at least one entry if there is any.
         """
         found: list[LogEntry] = []
         room = bytes_max

@@ -120,8 +120,7 @@ class Liveness:
 
     @property
     def version(self) -> int:
-        """The version of the set of groups that this node leads idle; each leaving increments it.
-        """
+        """The version of the set of groups that this node leads idle; each leaving raises it."""
         return self._version
 
     def ping(self, peer: int) -> Ping:
