@@ -491,8 +491,7 @@ class RangeState(BandReads):
         return Base(frozen.applied_index, frozen.applied_term, manifest, frozen.tables)
 
     def flushed(self, base: Base) -> None:
-        """Note that meta has the base of the oldest frozen memtable; read its segment from now on.
-        """
+        """Note that meta has the base of the oldest frozen memtable; now read its segment."""
         self.queue.popleft()
         self.durable_base = base
         self.manifest = base.manifest
