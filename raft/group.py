@@ -82,12 +82,11 @@ class Group:
     ) -> None:
         """Create a member whose state machine has durably applied entries up to `applied_index`.
 
-        `take_committed` goes on after `applied_index`. `members` are all node ids of the
-        generation, `node_id` among them. `closed`: the holes of the library that are closed; tests
-        and the canary leave out holes to see what happens. `liveness` belongs to the node and knows
-        this group as `gid`; without it the group never rests. `on_refused(sender, reason)` is
-        called for each message that no correct member sends; the reason is one word. `accepts`
-        returns whether a follower has room for entries.
+        `take_committed` goes on from there. `members`: all node ids of the generation, with
+        `node_id`. `closed`: the closed holes of the library; tests and the canary leave out holes.
+        `liveness` is the node's, and knows this group as `gid`; without it the group never rests.
+        `on_refused(sender, reason)` is called for each message that no correct member sends; the
+        reason is one word. `accepts` returns whether a follower has room for entries.
         """
         invariant(node_id in members and len(set(members)) == len(members), "bad members")
         invariant(
@@ -162,9 +161,7 @@ class Group:
 
     @property
     def ready_to_lead(self) -> bool:
-        """Whether this member leads and has committed an entry of its own term.
-
-        Its commit index is then the commit index of the group.
+        """Whether this member leads and has committed an entry of its term, so knows all commits.
         """
         return self.role == "leader" and self._log.term_at(self.commit_index) == self.term
 
@@ -190,7 +187,7 @@ class Group:
 
     @property
     def idle(self) -> bool:
-        """Whether the group rests: as leader, or because the leader's node vouches for it."""
+        """Whether the group rests: as leader, or since the leader's node vouches for it."""
         return self._idle.at_rest or self._idle.leader is not None
 
     @property
@@ -249,10 +246,7 @@ class Group:
         self._reads.fail()
 
     def connected(self, peer: int, epoch: int) -> None:
-        """Note that our link to a peer is up.
-
-        `epoch` differs from all earlier epochs of this link.
-        """
+        """Note that our link to a peer is up, with an `epoch` that the link never had before."""
         self._replicator.connected(peer, epoch, at_rest=self._idle.at_rest)
         if self._running:
             self._say_started(peer)
@@ -426,7 +420,7 @@ class Group:
         self._begin_reads()
 
     def _can_ask_leader(self) -> bool:
-        """Whether our messages reach the leader: we may hear a leader to which we have no link."""
+        """Whether we have a link to the leader: we may hear a leader that we cannot reach."""
         leader = self._engine.leader
         return self.role == "leader" or (
             leader is not None and leader in self._peers

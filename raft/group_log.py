@@ -73,8 +73,7 @@ class GroupLog:
         self.stored_commit = base_index
         self.state_file = 0
         """The file with the newest STATE item; it must not be deleted before another file has a
-        newer STATE.
-        """
+        newer STATE."""
         self._writer = writer
         self.last_index = base_index
         """The index of the last held entry, or of the base; moves with `_places`."""

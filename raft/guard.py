@@ -26,8 +26,7 @@ HOLES: Final[Mapping[int, str]] = {
     26: "no bound on what is sent to a peer that does not answer",
 }
 """The holes that this folder closes and a test may open. The log and the state machine close
-others.
-"""
+others."""
 
 ALL_HOLES: Final = frozenset(HOLES)
 
@@ -116,7 +115,7 @@ def probe_as_append(probe: BaseProbe) -> Append:
 
 
 def rejection(term: int, epoch: int, commit_index: int, tail: Tail) -> Reject:
-    """Return the one answer to any gap (hole 4): the logs are surely equal up to our commit index.
+    """Return the answer to any gap (hole 4): the logs are surely equal up to our commit index.
 
     The answer also names the end of our log. The leader may hold that entry, and may no longer hold
     the entries after our commit index (x1).

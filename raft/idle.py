@@ -56,8 +56,7 @@ class Idle:
         """As leader: all present members have agreed, and nothing has happened since."""
         self.leader: int | None = None
         """As follower: the leader whose node vouches for the group, or None if the group does not
-        rest here.
-        """
+        rest here."""
 
     # The leader's side.
 

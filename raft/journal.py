@@ -17,8 +17,7 @@ Item = tuple[bytes, int, int]
 _PAGE_BYTES = 1 << 20
 _SLICE_ENTRIES_MAX = 1_024
 """This bound keeps msgpack's overhead for the entries of one append below 64 KiB (x23). A follower
-can take the entries of one append in one turn of its loop, in 4 ms.
-"""
+can take the entries of one append in one turn of its loop, in 4 ms."""
 
 
 class RaftLog(Protocol):

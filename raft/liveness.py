@@ -24,8 +24,7 @@ from .types import GroupId, RaftOptions
 
 _LEFT_MAX: Final = 256
 """The leavings kept for peers that have not acknowledged them; peers further behind void all
-vouches.
-"""
+vouches."""
 _SPREAD_PER_GROUP_S: Final = 0.003
 _SPREAD_MAX_S: Final = 1.0
 """The time over which the elections of many groups are spread: each costs a few milliseconds."""
@@ -38,8 +37,7 @@ class Ping(NamedTuple):
 
     version: int
     """The number of leavings from the set of groups that the sender leads idle, above its
-    incarnation.
-    """
+    incarnation."""
     seen: int
     """The receiver's version as the sender knows it; 0: unknown."""
     left: list[GroupId]
@@ -82,7 +80,7 @@ class _Led:
 
 
 class Liveness:
-    """What one node knows of its peers' liveness. All calls come from one thread.
+    """A node's knowledge of its peers' liveness. All calls come from one thread.
 
     Times are in seconds of the given clock. The caller calls `tick` at `next_deadline` and sends a
     frame to every peer when it returns True. The caller gives each frame the `ping` of its

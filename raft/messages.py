@@ -171,16 +171,14 @@ _NUMBERS: Final = {cls: number for number, cls in KINDS.items()}
 
 Reply = Ack | Reject | Vote | PreVote | Quiesced
 """Kinds that count only in the term and on the link of their request. All other kinds except Term
-are requests: a request of an older term is answered with Term.
-"""
+are requests: a request of an older term is answered with Term."""
 REPLIES: Final = (Ack, Reject, Vote, PreVote, Quiesced)
 """The same kinds for isinstance, which is slow with unions."""
 
 REGULAR: Final = 0
 NO_OP: Final = 1
 """The first byte of a command. The library's other two command kinds, membership and version, never
-travel (holes 17 and 18).
-"""
+travel (holes 17 and 18)."""
 
 
 def encode(body: Body) -> Message:

@@ -41,8 +41,7 @@ class OsDisk(Disk):
         """Calls in progress per file; the descriptors of these files stay open."""
         self._unsynced: set[str] = set()
         """Files with unsynced writes. Only a descriptor that was open reports a failed write, so
-        these stay open, too.
-        """
+        these stay open, too."""
 
     def names(self) -> list[str]:
         return sorted(entry.name for entry in os.scandir(self._directory) if entry.is_file())

@@ -39,8 +39,7 @@ class Elections:
         self._grants: set[int] = set()
         self._leader_heard_at = -math.inf
         """Minus infinity at start: otherwise the first pre-vote of a new generation would wait
-        (x2.13).
-        """
+        (x2.13)."""
         self._last_leader: int | None = None
         self._asked_at = -math.inf
         self.round = 0

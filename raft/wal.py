@@ -35,8 +35,7 @@ class Rotation:
     header: Header
     last: list[bytes] | None
     """The batch with NEXT that ends the previous file, at `last_offset`; None if that file must not
-    be written.
-    """
+    be written."""
     last_offset: int
 
 

@@ -90,8 +90,7 @@ class Recovery:
     last_round: int = 0
     end_offset: int = 0
     """The offset at which the newest file goes on. `end_limit`: the file's end, 0 if it must not be
-    written any more.
-    """
+    written any more."""
     end_limit: int = 0
     batches: int = 0
     torn: tuple[int, int, int] | None = None

@@ -64,8 +64,7 @@ class FileScan:
     gaps: list[Gap] = field(default_factory=list)
     torn: list[BatchHead] = field(default_factory=list)
     """Sound headers with an unsound payload: they tell which rounds were synced when they were
-    made.
-    """
+    made."""
     end: Gap = field(default_factory=lambda: Gap(0, 0, 0))
     """The place after the last sound batch."""
 

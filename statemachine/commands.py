@@ -26,8 +26,7 @@ FENCE: Final = 4
 """payload: [producer id, epoch, token]: a named producer was opened (x27)."""
 FREEZE: Final = 5
 """payload: nil. Every member begins a new memtable at exactly this index, so that all members build
-the same segments, byte for byte.
-"""
+the same segments, byte for byte."""
 TRIM_SPANS: Final = 6
 """payload: array of [start, end or nil, before seq], at most `removal_keys_max`: retention, per
 lineage span (x12)."""
@@ -45,13 +44,11 @@ RELEASE_LEASE: Final = 11
 """payload: [lease]: on all keys of the range, including leases of several parents of a merge."""
 RENEW_LEASE: Final = 12
 """payload: as TAKE_LEASE. A lease that has ended is not taken anew, since entries that it held may
-have been removed.
-"""
+have been removed."""
 
 COMPACT: Final = 1
 """Mode: the last entry of each key below the seq stays. A tombstone among these goes once it is
-older than the delete retention, by the log time of the command.
-"""
+older than the delete retention, by the log time of the command."""
 SNAPSHOT: Final = 2
 """Mode: a key's entries before its newest logical snapshot below the seq go."""
 
@@ -226,5 +223,4 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
 KINDS: Final = _FITS.keys()
 """The kinds that this program applies. A replica stops at a command of another kind. A new meaning
 needs a new kind; so does a new form of a payload or a batch. A program that does not know the form
-would refuse the command and go on.
-"""
+would refuse the command and go on."""

@@ -43,8 +43,7 @@ class Memtable:
         """The position of each batch's first entry."""
         self._weights = array("q", [0])
         """The unpacked bytes of keys, values and headers before each batch; the last element is the
-        total.
-        """
+        total."""
         self._chains = SeqChains(first_seq, cache)
         self._keys = SortedKeys(self._chains.newest, cache)
         self._data_bytes = 0

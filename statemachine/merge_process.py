@@ -59,7 +59,7 @@ class Merger:
         self._stopped = False
 
     def merge(self, task: Task) -> SegmentInfo | None:
-        """Write the kept entries of the inputs to the task's path, synced; None if there are none.
+        """Write the kept entries of the inputs to the task's path, synced; None if all are dropped.
 
         Raises CorruptData, which names the input in `segment`, or Unavailable, with the cause; then
         no file is left, and the caller may repeat the call.

@@ -28,8 +28,7 @@ class Page(Room):
     more: bool = False
     end_key: bytes | None = None
     """The end of the keys of this page, in a read in the order of seq. The caller reads the other
-    keys separately, from where this read began. None: the page covers all requested keys.
-    """
+    keys separately, from where this read began. None: the page covers all requested keys."""
 
     def add(self, entry: Entry) -> bool:
         """Append one entry; return False where the page has no room for the entry."""

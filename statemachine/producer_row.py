@@ -79,8 +79,7 @@ class Row:
     highest: int = 0
     applied: dict[int, int] = field(default_factory=dict)
     """Maps number plus `SECRET` to seq, for numbers at or above `low` and some below that are not
-    in `inherited`.
-    """
+    in `inherited`."""
     last_ms: int = 0
     fence_token: int = 0
     inherited: NumberRuns = field(default_factory=lambda: NumberRuns((), ()))
@@ -89,8 +88,7 @@ class Row:
     """The numbers in `applied`, ascending, without those in `late`."""
     late: LateNumbers = field(default_factory=LateNumbers)
     """Numbers that came after higher ones. Sorting them in costs as much as all remembered numbers,
-    so they wait until they are many.
-    """
+    so they wait until they are many."""
     elders: list[Elder] = field(default_factory=list)
     """The states of older epochs, nearly always empty. `highest` is not below theirs."""
 

@@ -193,8 +193,7 @@ class RangeState(BandReads):
         """The last seqs of keys in the next entry, looked up before the entry is applied."""
         self.queue: deque[Frozen] = deque()
         """Frozen memtables that are not yet in meta, oldest first: they become durable in this
-        order.
-        """
+        order."""
 
     # Applying.
 

@@ -132,7 +132,7 @@ class Removal:
         return None
 
     def _held(self, lease: Lease) -> list[Lease] | None:
-        """Return the rows of the lease's id that hold all of its keys, empty if there are none.
+        """Return the rows of the lease's id that hold all of its keys; empty if no row has any.
 
         None: the rows hold other entries, or not all keys.
         """

@@ -23,8 +23,7 @@ from ..client.protocol.types import Entry, Headers
 ENTRY_BYTES: Final = 32
 """The most bytes of an entry in a frame, besides its key, value and headers. In a page: seq and
 timestamp, 9 each; the heads of key and value, 3 and 5; a snapshot mark, 3. In a chunk: seq and
-timestamp, 8 each; the lengths of key and value, 2 and 4; the repeats of the key, 4; the mark, 3.
-"""
+timestamp, 8 each; the lengths of key and value, 2 and 4; the repeats of the key, 4; the mark, 3."""
 CHUNK_BYTES: Final = 96
 """The most bytes of a chunk in a frame, besides its entries: the heads of 13 columns."""
 _HEADERS_BYTES: Final = 6

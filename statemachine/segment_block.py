@@ -37,8 +37,7 @@ RAW, PLAIN, WITH_DICTIONARY = range(3)
 """How the values of a block are kept."""
 _HEAD: Final = struct.Struct("<BBIIQQIIII")
 """How values are kept, wide columns, entries, keys, first seq and timestamp, then the bytes of the
-key column, of the unpacked head, of the packed head, and of the unpacked values.
-"""
+key column, of the unpacked head, of the packed head, and of the unpacked values."""
 _WIDE_SEQS, _WIDE_TIMESTAMPS = 1, 2
 _BYTES_MAX: Final = 32 << 20
 """Blocks of earlier versions, which did not count headers, have up to 17 MB."""
@@ -58,8 +57,7 @@ class Codec:
         shared = zstandard.ZstdCompressionDict(dictionary) if dictionary else None
         self._plain = zstandard.ZstdCompressor(level=LEVEL)
         self._values = zstandard.ZstdCompressor(level=LEVEL, dict_data=shared)
-        # A frame without a dictionary decodes with it, too. A used one takes 50 KB, with dictionary
-        # 60.
+        # Frames without a dictionary decode with it, too. Once used it takes 50 KB, or 60 with one.
         self._decompressor = zstandard.ZstdDecompressor(dict_data=shared)
 
     def pack_head(self, head: bytes) -> bytes:

@@ -67,8 +67,7 @@ class SeqChains:
     def __init__(self, first_seq: int, cache: ColumnCache) -> None:
         self.newest: dict[bytes, int] = {}
         """The newest position of each key: a seq less the first. The keys are in the order of
-        arrival.
-        """
+        arrival."""
         self._first_seq = first_seq
         self._cache = cache
         self._previous = array("i")
