@@ -16,13 +16,13 @@ The caller
     in the middle is slow, never wrong. The caller calls `pause(peer)` when a link has too much to
     send, and `resume(peer)` later: the link keeps its epoch, since its messages still arrive.
 4.  calls `tick()` at `next_deadline()`, and asks for the deadline again after every other call.
-5.  passes each message of a member to `receive`, in any order, any number of times or never,
-    after having checked that both sides mean the same group with the same descriptor.
+5.  passes each message of a member to `receive`, in any order, any number of times or never. It
+    has checked before that both sides mean the same group with the same descriptor.
 6.  takes the messages out after every call and sends them. These messages may leave at once: a
     message that promises something stays inside until the promise is synced.
-7.  writes the queued items of the logs as WAL rounds, as many as it likes, one sync at a time, and
-    after `Wal.complete` calls `synced()` on each group that the round touched. A failed write or
-    sync ends the process (hole 12).
+7.  writes the queued items of the logs as WAL rounds, as many as it likes, one sync at a time.
+    After `Wal.complete` it calls `synced()` on each group that the round touched. A failed write
+    or sync ends the process (hole 12).
 8.  takes committed entries out in slices of a size it chooses, and applies them in order. The term
     tells the caller's own proposal from another proposal at the same index: an entry committed at
     (index, term) as `propose` returned it is that proposal. Another term there means that the

@@ -161,7 +161,9 @@ class Group:
 
     @property
     def ready_to_lead(self) -> bool:
-        """Whether this member leads and has committed an entry of its term, so knows all commits.
+        """Whether this member leads and has committed an entry of its term.
+
+        Its commit index is then the commit index of the group.
         """
         return self.role == "leader" and self._log.term_at(self.commit_index) == self.term
 

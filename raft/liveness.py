@@ -2,11 +2,15 @@
 
 Nodes ping each other. A group whose members have agreed to rest (`idle.py`) sends nothing. The
 pings of its leader's node replace the heartbeats, and `Liveness` knows, per peer, the groups that
-the peer vouches for. A group wakes when its vouch becomes void: the peer has been missing for a
-randomized election timeout, the peer runs in a new incarnation, or the peer says that the group
-left the set of groups that it leads idle (x20). Every leaving has a number, the set's version. A
-ping carries the version, and the groups that left since the version that the receiver is known to
-have. A receiver whose version is older than the list reaches voids all vouches of that peer.
+the peer vouches for. A group wakes when its vouch becomes void (x20):
+
+- the peer has been missing for a randomized election timeout,
+- the peer runs in a new incarnation, or
+- the peer says that the group left the set of groups that it leads idle.
+
+Every leaving has a number, the set's version. A ping carries the version, and the groups that left
+since the version that the receiver is known to have. A receiver whose version is older than the
+list reaches voids all vouches of that peer.
 
 `Liveness` affects only timers. It never affects commits, votes or reads.
 """

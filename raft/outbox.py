@@ -1,9 +1,9 @@
 """Outgoing messages of a group: some may leave, the others wait for a sync.
 
-A message that shows a term, a vote or entries is a promise to remember them, so it waits for the
-WAL round that makes them durable (holes 5 and 6). A message is stamped when it is made, not when it
-leaves: its statement was true then, and every earlier action of this member is durable when the
-message leaves (x2.1). A restart drops the held messages.
+A message that shows a term, a vote or entries is a promise to remember them. So the message waits
+for the WAL round that makes them durable (holes 5 and 6). A message is stamped when it is made, not
+when it leaves: its statement was true then, and every earlier action of this member is durable when
+the message leaves (x2.1). A restart drops the held messages.
 """
 
 from . import guard, messages

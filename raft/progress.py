@@ -1,9 +1,9 @@
 """One peer as the leader sees it: its entries, the appends on their way, whether to send more.
 
 The engine sends whatever it can to every peer it sees, in one go. So the leader shows a peer to the
-engine only while more may be sent, and sends heartbeats to hidden peers itself, so that no live
-peer is left in silence (x2.15). The states are etcd's: the leader replicates to a peer
-optimistically, probes it with one append at a time after a rejection, or waits for a base.
+engine only while more may be sent. It sends heartbeats to hidden peers itself, so that no live peer
+is left in silence (x2.15). The states are etcd's: the leader replicates to a peer optimistically,
+probes it with one append at a time after a rejection, or waits for a base.
 """
 
 import math

@@ -1,11 +1,11 @@
 """Read confirmations of all groups of a node, one round per pair of nodes.
 
 Many groups ask the same peer the same question at the same time: are you at my term? So their
-questions to one peer travel in one list, and the peer answers the whole list at once, from the
-state of its groups at that moment. At most one round is outstanding per pair; later questions join
-the next round. So a round carries more under more load, up to `raft_round_reads_max` questions,
-which the peer answers in one turn of its loop. An answer counts at any time: it was given after the
-round was sent, and thus after its reads arrived.
+questions to one peer travel in one list. The peer answers the whole list at once, from the state of
+its groups at that moment. At most one round is outstanding per pair; later questions join the next
+round. So a round carries more under more load, up to `raft_round_reads_max` questions, which the
+peer answers in one turn of its loop. An answer counts at any time: it was given after the round was
+sent, and thus after its reads arrived.
 
 This module decides nothing. A group knows its question and its peers (`readindex`). The driver
 decides which group may answer yes: a group of the same descriptor that takes part (x2.12).

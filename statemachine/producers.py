@@ -76,8 +76,9 @@ class Producers:
     def check(self, batch: Batch) -> "list[int] | LognodeError | None":
         """Find the new records of the batch.
 
-        Returns None if all are new and in order (the fast path), a list of the positions of new
-        records if the others are duplicates, or an error if nothing of the batch may be applied.
+        Returns None if all are new and in order (the fast path), or the positions of the new
+        records if the others are duplicates. Returns an error if nothing of the batch may be
+        applied.
         """
         fresh = self._fresh(batch)
         if self.remembered > limits.remembered_numbers_max and (fresh is None or fresh):

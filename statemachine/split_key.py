@@ -4,8 +4,8 @@ Readers that share a range also learn here about how many bytes lie where.
 
 A large segment is weighed by its index. The bytes of each block in the file count for the block's
 first key, unless the block goes on with the same key. A small segment is decoded, and a memtable is
-sampled. So the key is right to within a few hundredths of the range, the bytes of a single key are
-told apart from the bytes after it, and memory is bounded however large the range is.
+sampled. So the key is right to within a few hundredths of the range. The bytes of a single key are
+told apart from the bytes after it. Memory is bounded however large the range is.
 """
 
 from bisect import bisect_left
