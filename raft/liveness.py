@@ -291,7 +291,7 @@ class Liveness:
         return known.heard_at if known is not None and gid in known.vouches else -math.inf
 
     def enter(self, gid: GroupId, peers: frozenset[int], confirmed: set[int]) -> None:
-        """Note that this node asks the peers of a group that it leads to rest.
+        """Note that this node asks the peers of a group to let it rest; this node leads the group.
 
         The caller owns `confirmed` and adds the peers that have agreed.
         """

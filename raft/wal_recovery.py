@@ -1,9 +1,9 @@
 """Reading a WAL back: what is whole, what a crash tore off, and what is damaged.
 
-At the end of the newest file, a crash tears off a round that is not sound, if no sound batch says
-that the round was synced. Recovery cuts such a round, since no one was ever told of it. Anything
-else is damage (x5): recovery still reads the sound batches after it, and reports every group that
-may have lost an entry, a term or a vote. It never shortens a group's log silently.
+An unsound round at the end of the newest file counts as torn off by a crash, unless a sound batch
+says that the round was synced. Recovery cuts such a round, since no one was ever told of it.
+Anything else is damage (x5): recovery still reads the sound batches after it, and reports every
+group that may have lost an entry, a term or a vote. It never shortens a group's log silently.
 """
 
 import itertools

@@ -71,8 +71,8 @@ def check_lack(error: Exception) -> None:
 class Segment:
     """An open segment. Raises CorruptData wherever the file is damaged.
 
-    Every lookup is checked against the contents of the blocks and of the block after them: the
-    index and the pages of LMDB have no checksum of their own (x28).
+    Every lookup is checked against the keys of the block found and of the block after it: the index
+    and the pages of LMDB have no checksum of their own (x28).
     """
 
     def __init__(
