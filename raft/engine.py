@@ -1,12 +1,12 @@
 """PySyncObj as a consensus core: no sockets, no thread, no files, no pickle, no clock of its own.
 
-The only module that imports the library's core. What is relied on is its text, so the text is
-checked: `syncobj.py` of 0.3.17 and no other. The seams, beside the constructor's transport and
-the `journalFile` of the configuration, which carries the journal object itself, are the names in
-`SEAMS`; tests/unit/test_raft_engine_seams.py fails when one of them moves.
+This is the only module that imports the library's core. The engine relies on the library's source
+text, so the text is checked: `syncobj.py` of 0.3.17 and no other. The seams are the names in
+`SEAMS`, the constructor's transport, and the `journalFile` of the configuration, which carries the
+journal object itself. tests/unit/test_raft_engine_seams.py fails when a seam moves.
 
-Threading: all calls come from one thread. The callbacks `send` and `role_changed` are called
-inside them and may call `show` and `hide`, nothing else.
+Threading: all calls come from one thread. The engine calls the callbacks `send` and `role_changed`
+inside these calls. The callbacks may call `show` and `hide`, nothing else.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from .types import RaftOptions
 
 Role = Literal["follower", "candidate", "leader"]
 Packet = dict[str, Any]
-"""One of the library's messages."""
+"""A message of the library."""
 
 LIBRARY_SHA256: Final = "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7ad4a1cfe4"
 
@@ -65,8 +65,9 @@ def _check_library() -> None:
 
 
 def _not_about_truncation(record: logging.LogRecord) -> bool:
-    # The library warns that it truncates applied entries whenever an append lies behind the end.
-    # It then calls deleteEntriesFrom, which does nothing here: the warning would always be false.
+    # The library warns that it truncates applied entries whenever an append lies before the end of
+    # the log. The library then calls deleteEntriesFrom, which does nothing here: the warning would
+    # always be false.
     return not str(record.msg).startswith("truncating already-applied log entries")
 
 
@@ -88,28 +89,28 @@ _prepare_library()
 
 
 class _NoPoller:
-    """There is no socket to poll."""
+    """A poller without any socket to poll."""
 
     def poll(self, timeout: float) -> None:
-        """Returns at once."""
+        """Return at once."""
 
 
 class _NoDumps:
-    """The library's serializer without any of its work."""
+    """The library's serializer, reduced to doing nothing."""
 
     def checkSerializing(self) -> tuple[int, None]:  # noqa: N802
-        """No dump is being written."""
+        """Report that no dump is being written."""
         return SERIALIZER_STATE.NOT_SERIALIZING, None
 
     def cancelTransmisstion(self, node: Node) -> None:  # noqa: N802
-        """No dump is being sent."""
+        """Do nothing: no dump is being sent."""
 
     def getTransmissionData(self, node: Node) -> None:  # noqa: N802
-        """There is none to send; the packet that says so never leaves (hole 1)."""
+        """Return None: there is no dump. The packet that says so never leaves (hole 1)."""
 
 
 class _Wire(Transport):  # type: ignore[misc]
-    """The library's transport: hands over what it sends, passes in what the group lets through."""
+    """The library's transport, which sends through `send` and receives from the group."""
 
     def __init__(self, send: Callable[[int, Packet], None]) -> None:
         super().__init__(None, None, ())
@@ -130,7 +131,7 @@ class _Wire(Transport):  # type: ignore[misc]
 
 
 class _Peer(int, Node):  # type: ignore[misc]
-    """A node of the library that is its id: its own hashes and compares in Python."""
+    """A node of the library that is its own id. The library's nodes hash and compare in Python."""
 
     id = property(int)
 
@@ -147,14 +148,14 @@ class _Core(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__serializer = _NoDumps()
 
     def __dir__(self) -> list[str]:
-        """No names: a constructor looks at all of them, twice, for methods that are replicated."""
+        """Return no names: a constructor searches all names, twice, for replicated methods."""
         return []
 
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
         return self._rng.uniform(self.conf.raftMinTimeout, self.conf.raftMaxTimeout)
 
     def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
-        """True if the commit index has moved: the leader then tells it to the others at once."""
+        """Return True if the commit index has moved: the leader then tells its peers at once."""
         moved: bool = self.raftCommitIndex > self.raftLastApplied
         self._SyncObj__raftLastApplied = self.raftCommitIndex
         return moved
@@ -182,7 +183,10 @@ class Engine:
         send: Callable[[int, Packet], None],
         role_changed: Callable[[Role], None],
     ) -> None:
-        """`fallback_s`: a leader that hears no majority for so long steps down (hole 20)."""
+        """Create the engine of one member.
+
+        A leader steps down after `fallback_s` seconds without hearing a majority (hole 20).
+        """
         self._journal = journal
         self._clock = clock
         self._role_changed = role_changed
@@ -190,7 +194,7 @@ class Engine:
         self._wire = _Wire(send)
         self._shown: set[int] = set()
         self.role: Role = "follower"
-        """What this member is in the current term."""
+        """The role of this member in the current term."""
         conf = SyncObjConf(
             autoTick=False,
             dynamicMembershipChange=False,
@@ -230,38 +234,39 @@ class Engine:
         return None if node is None else node.id
 
     def shown(self, peer: int) -> bool:
-        """Whether the engine sends to this peer."""
+        """Return whether the engine sends to this peer."""
         return peer in self._shown
 
     def show(self, peer: int) -> None:
-        """The engine sends to this peer from now on."""
+        """Let the engine send to this peer from now on."""
         self._shown.add(peer)
         self._wire.show(self._nodes[peer])
 
     def hide(self, peer: int) -> None:
-        """The engine sends nothing to this peer; inside `send` this ends its loop (x21)."""
+        """Stop sending to this peer. Inside `send` this ends the engine's send loop (x21)."""
         self._shown.discard(peer)
         self._wire.hide(self._nodes[peer])
 
     def deliver(self, peer: int, message: Packet) -> None:
-        """Hand in one of the library's messages."""
+        """Deliver a message of the library to the engine."""
         syncobj.monotonicTime = self._clock
         self._wire.deliver(self._nodes[peer], message)
 
     def tick(self) -> None:
-        """Elections that are due, the commit rule, heartbeats that are due."""
+        """Run due elections, the commit rule and due heartbeats."""
         syncobj.monotonicTime = self._clock
         self._core.doTick(0.0)
 
     def send_now(self) -> None:
-        """As leader: to every shown peer what it has not been sent, or a heartbeat."""
+        """As leader: send each shown peer the entries not yet sent to it, or a heartbeat."""
         self._core._SyncObj__newAppendEntriesTime = -math.inf
         self.tick()
 
     def campaign(self) -> None:
-        """Start an election of the next term now, whatever the timers say.
+        """Start an election in the next term now, regardless of the timers.
 
-        The engine starts one only while it sees a peer, so all are shown for this one tick.
+        The engine starts an election only while it sees a peer, so all peers are shown for this one
+        tick.
         """
         peers = [member for member in self._nodes if member != self._core.selfNode.id]
         for peer in peers:
@@ -274,7 +279,7 @@ class Engine:
     def step_up(self, peer: int, term: int) -> None:
         """Move to a higher term that `peer` was seen in, as a follower without a vote.
 
-        By the one message that does nothing else: a vote request that can never be granted.
+        The engine gets a vote request that can never be granted: no other message does only this.
         """
         self.deliver(
             peer,
@@ -282,12 +287,12 @@ class Engine:
         )
 
     def propose(self, command: bytes) -> int:
-        """As leader: append and send; the index."""
+        """As leader: append and send the command, and return its index."""
         syncobj.monotonicTime = self._clock
         before = self._journal.last_index
         self._core._applyCommand(command, None)
         for _ in range(_PROPOSE_TRIES):
-            # The library leaves its queue alone when the clock jumps between two of its looks.
+            # The library skips its queue when the clock jumps between two of its readings.
             self._core._checkCommandsToApply()
             if self._journal.last_index > before:
                 break

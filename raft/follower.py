@@ -1,8 +1,8 @@
-"""The follower's side of replication: what the engine is given of a leader's messages.
+"""The follower's side of replication: which parts of a leader's messages the engine gets.
 
-The engine takes an append literally and answers each. It is given what `guard.verified` leaves of
-one, and of its answers the acks go out when they are durable and the resets as one rejection a
-gap, in the one form that leads the logs together (hole 4).
+The engine takes every append literally and answers each. The engine gets the part of an append that
+`guard.verified` leaves. Its acks go out when they are durable. Its resets go out as one rejection a
+gap, in the one form that brings the logs together (hole 4).
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from .messages import Ack, Append, BaseProbe, Snapshot
 
 
 class Follower:
-    """What one member does with the messages of its leader."""
+    """How one member handles the messages of its leader."""
 
     def __init__(self, member: Member, accepts: Callable[[], bool]) -> None:
         self._accepts = accepts
@@ -28,29 +28,37 @@ class Follower:
         self._asker: tuple[int, int] = (0, 0)
         """Sender and epoch of the message that the engine is answering."""
         self._heartbeat = False
-        """It carries no entries."""
+        """Whether that message carries no entries."""
         self._gap: tuple[tuple[int, int, int], float] | None = None
-        """(leader, term, epoch) whose gap was answered, and when."""
+        """The (leader, term, epoch) whose gap was answered last, and the time of the answer."""
         self._probed = False
         self.base_wanted = False
-        """The leader's log no longer continues ours: a base must be installed."""
+        """A base must be installed, since the leader's log no longer continues ours."""
 
     def append(self, sender: int, append: Append) -> None:
-        """Entries or a heartbeat of the leader of our term or a higher one. Entries that have no
-        room here are as if lost on the way: what is left of the message is a heartbeat."""
+        """Handle entries or a heartbeat of the leader of our term or a higher term.
+
+        Without room for the entries, the message counts as a heartbeat: the entries are as if lost.
+        """
         if append.entries and not self._accepts():
             append = append._replace(entries=[])
         self._deliver(sender, guard.verified(self._log, append) if 2 in self._closed else append)
 
     def probe(self, sender: int, probe: BaseProbe) -> None:
-        """The leader no longer holds what we may need. Without its base, we need one."""
+        """Handle a probe of the leader, which no longer holds entries that we may need.
+
+        If we do not hold the leader's base, we need one.
+        """
         verified = guard.verified(self._log, guard.probe_as_append(probe))
         self._probed = True
         self._deliver(sender, verified)
         self._probed = False
 
     def snapshot(self, sender: int, snapshot: Snapshot) -> None:
-        """Dropped. With hole 1 open, the engine takes its commit index and verifies nothing."""
+        """Drop the message.
+
+        With hole 1 open, the engine takes its commit index and verifies nothing.
+        """
         if 1 in self._closed:
             return
         packet = {
@@ -81,7 +89,10 @@ class Follower:
         )
 
     def answer(self, packet: Packet) -> None:
-        """The engine's verdict. Term and epoch are those of now, not of the sync (x2.1)."""
+        """Send the engine's verdict.
+
+        Term and epoch are the present ones, not those at the sync (x2.1).
+        """
         sender, epoch = self._asker
         term, next_index = self._engine.term, packet["next_node_idx"]
         if not packet["reset"]:
@@ -89,7 +100,7 @@ class Follower:
             self.base_wanted = False
             durable = self._log.durable_index
             if self._heartbeat and durable < next_index - 1:
-                # A slow disk is no reason for the leader to believe us dead.
+                # A slow disk must not make the leader believe that this member is dead.
                 self._outbox.promise(sender, Ack(term, epoch, durable + 1), durable)
             self._outbox.promise(sender, Ack(term, epoch, next_index), next_index - 1)
             return
@@ -102,7 +113,10 @@ class Follower:
         self._outbox.promise(sender, reject)
 
     def _answered_before(self, gap: tuple[int, int, int]) -> bool:
-        """One answer a gap, not one a pipelined append; again after a heartbeat (x2.9)."""
+        """Whether this gap was answered within the last heartbeat (x2.9).
+
+        So a gap gets one answer, instead of one for each pipelined append.
+        """
         now = self._clock()
         if self._gap is not None:
             known, answered_at = self._gap

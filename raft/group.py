@@ -1,7 +1,7 @@
 """One replica of a group: engine, guard, log, elections and reads in one object without I/O.
 
-Whoever drives it hands in messages, proposals, syncs and the passing of time, and takes out
-messages, committed entries and settled reads; the contract is in this folder's `__init__`.
+The caller hands in messages, proposals, syncs and the passing of time. The caller takes out
+messages, committed entries and settled reads. This folder's `__init__` states the contract.
 """
 
 import math
@@ -53,16 +53,16 @@ _ANY_GROUP: Final = GroupId(0, 1)
 
 
 class Group:
-    """A member of one generation of one range. All calls from one thread, none of them blocks."""
+    """A member of one generation of one range. All calls come from one thread; no call blocks."""
 
     role: Role = "follower"
-    """What this member is in the current term; the engine changes it."""
+    """The role of this member in the current term; the engine changes it."""
     _read_begun = False
     _pulse_at = math.inf
     _level_at = -math.inf
-    """When the leader last told of a commit index that this member had reached, too."""
+    """When the leader last sent a commit index that this member had reached, too."""
     _vote_epoch = 0
-    """Epoch of the vote request that the engine is answering."""
+    """The epoch of the vote request that the engine is answering."""
 
     def __init__(
         self,
@@ -80,13 +80,13 @@ class Group:
         on_refused: Callable[[int, str], None] = lambda sender, reason: None,
         accepts: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`applied_index`: what the state machine has durably applied; commits go on after it.
+        """Create a member whose state machine has durably applied entries up to `applied_index`.
 
-        `members` are all node ids of the generation, `node_id` among them. `closed`: tests and
-        the canary leave out holes of the library to see what happens. `liveness` is the node's,
-        and knows this group as `gid`; without it the group never rests. `on_refused` is told of
-        each message that no sound member sends: its sender, and a word for why. `accepts`: a
-        follower has room for entries.
+        `take_committed` goes on from there. `members`: all node ids of the generation, with
+        `node_id`. `closed`: the closed holes of the library; tests and the canary leave out holes.
+        `liveness` is the node's, and knows this group as `gid`; without it the group never rests.
+        `on_refused(sender, reason)` is called for each message that no correct member sends; the
+        reason is one word. `accepts` returns whether a follower has room for entries.
         """
         invariant(node_id in members and len(set(members)) == len(members), "bad members")
         invariant(
@@ -102,7 +102,7 @@ class Group:
         self._running = False
         self._taken = max(applied_index, SENTINEL_INDEX)
         if self._taken > log.commit_index:
-            log.set_commit(self._taken)  # what is applied was committed (x15)
+            log.set_commit(self._taken)  # applied entries were committed (x15)
         votes_needed = guard.majority(len(members))
         self._alone = len(members) == 1
         self._journal = EngineJournal(
@@ -135,7 +135,7 @@ class Group:
         self._reads = ReadIndex(node_id=node_id, majority=votes_needed)
         self._voters: set[int] = set()
 
-    # What others may see.
+    # Public state.
 
     @property
     def term(self) -> int:
@@ -144,29 +144,32 @@ class Group:
 
     @property
     def leader(self) -> int | None:
-        """The leader of the current term, if it was heard of lately."""
+        """The leader of the current term, or None if it was not heard lately."""
         if self.role != "leader" and not self._elections.leader_is_live():
             return None
         return self._engine.leader
 
     @property
     def commit_index(self) -> int:
-        """Entries up to here are committed; never moves back."""
+        """The index of the last committed entry. It never moves back."""
         return self._log.commit_index
 
     @property
     def last_index(self) -> int:
-        """The last entry of the log, committed or not."""
+        """The index of the last entry of the log, committed or not."""
         return self._journal.last_index
 
     @property
     def ready_to_lead(self) -> bool:
-        """Leads, and has committed an entry of its own term: its commit index is the group's."""
+        """Whether this member leads and has committed an entry of its term.
+
+        Its commit index is then the commit index of the group.
+        """
         return self.role == "leader" and self._log.term_at(self.commit_index) == self.term
 
     @property
     def caught_up(self) -> frozenset[int]:
-        """As leader: the linked peers that have all of the log durable."""
+        """As leader: the linked peers that have the whole log durable."""
         return self._replicator.caught_up() if self.role == "leader" else frozenset()
 
     @property
@@ -176,27 +179,27 @@ class Group:
 
     @property
     def needs_base(self) -> frozenset[int]:
-        """As leader: peers that need entries which the log no longer holds."""
+        """As leader: the peers that need entries which the log no longer holds."""
         return self._replicator.needs_base if self.role == "leader" else frozenset()
 
     @property
     def base_wanted(self) -> bool:
-        """As follower: the leader's log no longer continues ours; install a base."""
+        """As follower: whether to install a base, since the leader's log does not continue ours."""
         return self._follower.base_wanted
 
     @property
     def idle(self) -> bool:
-        """At rest: as leader, or because the leader's node vouches for it."""
+        """Whether the group rests: as leader, or since the leader's node vouches for it."""
         return self._idle.at_rest or self._idle.leader is not None
 
     @property
     def contact_age_s(self) -> float:
-        """Seconds since this member last had the word of others that it knows of all commits.
+        """Seconds since this member last learned from others that it knows of all commits.
 
-        As leader, since each member of a majority was heard: none of them had voted for another
-        leader when it spoke. As follower, since the leader was heard that had committed no more
-        than this member. Infinite if that never was. The way of a message through the network
-        is not in it.
+        As leader: the time since each member of some majority was heard. None of these members had
+        voted for another leader when it spoke. As follower: the time since the leader was heard
+        with a commit index that this member had reached. Infinite if this never happened. The time
+        that a message spends in the network is not included.
         """
         if not self._running or (self.role == "leader" and not self.ready_to_lead):
             return math.inf
@@ -208,21 +211,26 @@ class Group:
 
     @property
     def in_contact(self) -> bool:
-        """Whether that was within the least election timeout: others can have elected nobody
-        since (Ongaro's thesis, 6.4.1, on leases)."""
+        """Whether `contact_age_s` is within the least election timeout.
+
+        The others cannot have elected a leader since then (Ongaro's thesis, 6.4.1, on leases).
+        """
         return self.contact_age_s <= self._options.election_timeout_min_s
 
     @property
     def staleness_s(self) -> float:
-        """For how long commits may have escaped this member: what it has not applied was committed
-        in that time. A follower adds the time for which its leader may lead without a majority."""
+        """Seconds for which commits may have escaped this member.
+
+        Every entry that this member does not know of was committed within this time. A follower
+        adds the time for which its leader may lead without a majority.
+        """
         alone_s = 0.0 if self.role == "leader" else guard.fallback_s(self._options, self._closed)
         return self.contact_age_s + alone_s
 
-    # Life and links.
+    # Start, stop and links.
 
     def start(self, *, campaign: bool = False) -> None:
-        """Take part from now on. `campaign`: ask for the lead at the first tick."""
+        """Take part from now on. `campaign`: ask for votes at the first tick."""
         self._running = True
         if campaign or self._alone:
             self._elections.ask_now()
@@ -232,7 +240,7 @@ class Group:
             self._say_started(peer)
 
     def stop(self) -> None:
-        """Take part no longer. What was not sent is not sent; reads fail."""
+        """Stop taking part. Unsent messages are dropped and waiting reads fail."""
         self._running = False
         self._idle.withdraw()
         self._idle.unvouch()
@@ -240,7 +248,7 @@ class Group:
         self._reads.fail()
 
     def connected(self, peer: int, epoch: int) -> None:
-        """Our link to a peer is up; `epoch` differs from all earlier ones of this link."""
+        """Note that our link to a peer is up, with an `epoch` that the link never had before."""
         self._replicator.connected(peer, epoch, at_rest=self._idle.at_rest)
         if self._running:
             self._say_started(peer)
@@ -248,21 +256,21 @@ class Group:
                 self._ask_for_vote(peer)
 
     def disconnected(self, peer: int) -> None:
-        """Our link to a peer is gone, and with it what was on its way."""
+        """Note that our link to a peer is gone, along with the messages on their way."""
         self._replicator.disconnected(peer)
         if not self._can_ask_leader():
             self._reads.fail()
 
     def pause(self, peer: int) -> None:
-        """Our link to a peer is full: send it nothing but heartbeats until `resume`."""
+        """Send a peer only heartbeats until `resume`, since our link to the peer is full."""
         self._replicator.pause(peer)
 
     def resume(self, peer: int) -> None:
-        """Our link to a peer has room again. Nothing that was on its way was lost."""
+        """Send to a peer again: the link has room. Messages on their way were not lost."""
         self._replicator.resume(peer, at_rest=self._idle.at_rest)
 
     def base_installed(self, peer: int) -> None:
-        """As leader: a peer in `needs_base` has installed one."""
+        """As leader: note that a peer in `needs_base` has installed a base."""
         self._wake()
         self._replicator.base_installed(peer)
 
@@ -274,7 +282,10 @@ class Group:
     # Time and the disk.
 
     def next_deadline(self) -> float:
-        """When to call `tick`, on the clock given; infinity: not before something happens."""
+        """When to call `tick`, on the given clock.
+
+        Infinity: no call is due until something happens.
+        """
         if not self._running:
             return math.inf
         if self.role == "leader":
@@ -282,13 +293,13 @@ class Group:
         return self._elections.deadline
 
     def tick(self) -> None:
-        """Heartbeats and elections that are due."""
+        """Send due heartbeats and start due elections."""
         if not self._running or self._clock() < self.next_deadline():
             return
         if self.role == "leader":
             self._pulse_at = self._clock() + self._options.heartbeat_s
             if self._replicator.disk_stalled():
-                # At a term that is not durable either, so that nothing is said until it is.
+                # The new term is not durable either, so no message leaves until it is.
                 self._engine.step_up(min(self._peers), self.term + 1)
                 return
             self._replicator.pulse()
@@ -298,13 +309,15 @@ class Group:
             self._ask_for_votes()
 
     def take_over(self) -> None:
-        """Stand for election at once, without asking whether others would vote: the leader wants
-        to hand over (Ongaro's thesis, 3.10). Safe at any time, and useless when lagging behind."""
+        """Stand for election at once, without a pre-vote: the leader wants to hand over.
+
+        See Ongaro's thesis, 3.10. This is safe at any time, and useless for a member that lags.
+        """
         if self._running and self.role != "leader" and not self._alone:
             self._campaign()
 
     def synced(self) -> None:
-        """A WAL round that touches this group was completed."""
+        """Note that a WAL round with items of this group was completed."""
         self._outbox.release()
         if self._running and self.role == "leader" and not self._idle.at_rest:
             self._journal.settle()
@@ -314,9 +327,10 @@ class Group:
     # Proposals and commits.
 
     def propose(self, command: bytes) -> tuple[int, int]:
-        """Append a command as leader: (index, term); committed only if it is taken out so.
+        """Append a command as leader and return its (index, term).
 
-        Raises NotLeaderError or LimitExceeded, with nothing appended.
+        The command is committed only if `take_committed` returns it at this (index, term). Raises
+        NotLeaderError or LimitExceeded, with nothing appended.
         """
         if not self._running or self.role != "leader":
             raise NotLeaderError
@@ -332,11 +346,14 @@ class Group:
         return self._engine.propose(command), self.term
 
     def take_messages(self) -> list[tuple[int, Message]]:
-        """(peer, message) that may leave now."""
+        """Take the (peer, message) pairs that may leave now."""
         return self._outbox.take()
 
     def take_committed(self, bytes_max: int) -> list[LogEntry]:
-        """The next entries committed and durable here, no-ops included; at least one if any."""
+        """Take the next entries that are committed and durable here, including no-ops.
+
+        Returns at most `bytes_max` bytes, but at least one entry if there is any.
+        """
         last = self._log.commit_index
         if last <= self._taken:
             return []
@@ -351,9 +368,9 @@ class Group:
     # Reads.
 
     def request_read(self) -> int:
-        """A ticket for a linearizable read; settled in `take_reads`.
+        """Return a ticket for a linearizable read; `take_reads` settles it.
 
-        Raises NotLeaderError when this member knows no live leader that it could ask.
+        Raises NotLeaderError when this member knows no live leader that it can ask.
         """
         if not self._running or self.leader is None or not self._can_ask_leader():
             raise NotLeaderError
@@ -363,37 +380,40 @@ class Group:
         return ticket
 
     def take_reads(self) -> list[tuple[int, int | None]]:
-        """(ticket, read index), to be served once that is applied; None: the leader is gone."""
+        """Take the settled reads as (ticket, read index); the index is None when the read failed.
+
+        Serve a read once its index is applied.
+        """
         question = self._reads.question
         if question is not None and question.term != self.term:
             self._reads.fail()
         return self._reads.take()
 
     def take_read_begun(self) -> bool:
-        """Whether a round of reads has begun since the last call, to be asked of `read_peers`."""
+        """Return whether a round of reads has begun since the last call. Ask it of `read_peers`."""
         begun, self._read_begun = self._read_begun, False
         return begun
 
     def read_peers(self) -> list[int]:
-        """The linked peers that the outstanding round of reads is still to be asked of."""
+        """The linked peers that have yet to be asked the outstanding round of reads."""
         return self._reads.targets(self._replicator.linked(), self._engine.leader)
 
     def read_question(self) -> ReadQuestion | None:
-        """What they are to be asked."""
+        """The question for these peers, or None without a round."""
         return self._reads.question
 
     def answer_read(self, sender: int, term: int) -> int | None:
-        """Whether this member takes part and is at that term: None is no, a number is yes.
+        """Return a number if this member takes part and is at `term`, else None.
 
-        The number is the commit index if this member may tell that of the term, else 0. A question
-        is no sign that the leader lives: one that has stepped down repeats what it asked before.
+        The number is the commit index if this member leads and may tell it, else 0. A question is
+        no sign of a live leader: a former leader repeats its earlier questions.
         """
         if not self._running or sender not in self._peers or term != self.term:
             return None
         return self.commit_index if self.ready_to_lead else 0
 
     def read_answered(self, sender: int, question: ReadQuestion, index: int) -> None:
-        """A peer said yes to the question, with that number."""
+        """Count a peer's answer to the question; `index` is the number that the peer answered."""
         if not self._running or question.term != self.term:
             return
         if self.role == "leader":
@@ -402,7 +422,7 @@ class Group:
         self._begin_reads()
 
     def _can_ask_leader(self) -> bool:
-        """Whether the leader's word can be had: one that is heard may be out of our reach."""
+        """Whether we have a link to the leader: we may hear a leader that we cannot reach."""
         leader = self._engine.leader
         return self.role == "leader" or (
             leader is not None and leader in self._peers
@@ -421,9 +441,9 @@ class Group:
     # Rest.
 
     def disturb(self, peer: int, *, campaign: bool) -> None:
-        """What is known of the peer lets this group rest no longer (`Liveness.take_wakes`).
+        """Wake this group because of news about the peer (`Liveness.take_wakes`).
 
-        `campaign`: it led and is missing; ask for the lead at the next tick.
+        `campaign`: the peer led this group and is missing; ask for votes at the next tick.
         """
         if not self._running:
             return
@@ -436,7 +456,7 @@ class Group:
                 self._elections.wait()
 
     def _wake(self) -> None:
-        """As leader: something is to be done. Comes before anything that ticks the engine."""
+        """As leader: end the rest. Call this before anything that ticks the engine."""
         if self.role != "leader":
             return
         rested = self._idle.at_rest
@@ -447,7 +467,7 @@ class Group:
             self._pulse_at = self._clock()
 
     def _offer_rest(self) -> None:
-        """A heartbeat has just been sent: ask all or none."""
+        """Offer rest to all linked peers, or to none. A heartbeat has just been sent."""
         log = self._log
         last = log.last_index
         if (
@@ -520,7 +540,7 @@ class Group:
             self._elections.wait()
 
     def _step_up(self, peer: int, term: int) -> None:
-        """Someone is at a higher term (x19). What we asked in ours we ask again."""
+        """Move to a peer's higher term (x19), and repeat an open pre-vote round in the new term."""
         asking = self._elections.asking
         self._engine.step_up(peer, term)
         if asking:
@@ -548,7 +568,7 @@ class Group:
     # From the peers.
 
     def receive(self, sender: int, message: Message) -> None:
-        """A message of a member. Raises RemoteProtocolError if it is none."""
+        """Handle a message of a member. Raises RemoteProtocolError for a malformed message."""
         body = messages.decode(message)
         if not self._running or sender not in self._peers:
             return
@@ -567,7 +587,7 @@ class Group:
             self._step_up(sender, body.term)
         if self._idle.at_rest:
             if isinstance(body, messages.REPLIES) and not isinstance(body, Reject):
-                return  # to what was asked before the rest began
+                return  # a reply to a request from before the rest
             self._wake()
         try:
             self._handle(sender, body)
@@ -577,9 +597,9 @@ class Group:
             self._elections.wait()  # vouched for in an older term
 
     def _counts(self, sender: int, reply: messages.Reply, term: int) -> bool:
-        """Whether a reply is to what we asked in our term and on this link (hole 3).
+        """Whether a reply answers a request of our term and of this link (hole 3).
 
-        One of a higher term is let in for its term alone: it was asked in an older one.
+        A reply of a higher term passes for its term alone: its request was of an older term.
         """
         if 3 not in self._closed or reply.term > term:
             return True
@@ -609,7 +629,7 @@ class Group:
                 self._replicator.heard(sender)
                 self._idle.confirmed(sender, body.round)
             case Term():
-                pass  # its term was all it had to say
+                pass  # the message carries nothing but its term
 
     def _on_leader(self, sender: int, body: Append | BaseProbe | Snapshot) -> None:
         if self.role == "leader" and body.term == self.term:
@@ -627,7 +647,7 @@ class Group:
         self._elections.heard_leader(sender, rests=rests)
 
     def _progress(self) -> tuple[int, int, int]:
-        """What a message of the leader moves, unless the message is a mere heartbeat."""
+        """The state that a leader's message changes, unless the message is a mere heartbeat."""
         return self.term, self._journal.last_index, self.commit_index
 
     def _on_answer(self, sender: int, body: Ack | Reject) -> None:
@@ -654,7 +674,7 @@ class Group:
         )
 
     def _on_vote(self, sender: int, vote: Vote) -> None:
-        """Counted once per voter and term (hole 16)."""
+        """Count a vote once per voter and term (hole 16)."""
         if sender in self._voters and 16 in self._closed:
             return
         self._voters.add(sender)
@@ -662,7 +682,7 @@ class Group:
 
     def _on_pre_vote_request(self, sender: int, request: PreVoteRequest) -> None:
         if sender == self._idle.leader:
-            self._elections.wait()  # it no longer leads, whatever its node's pings say
+            self._elections.wait()  # no longer leads, whatever its node's pings say
         leads = self.role == "leader" and self._replicator.has_quorum()
         if self._elections.grants(
             sender, request.last_index, request.last_term, tail=self._journal, leads=leads

@@ -1,8 +1,8 @@
-"""One group's log as the engine sees it, over the WAL that all groups of a node share.
+"""The log of one group as the engine sees it, over the WAL that all groups of a node share.
 
-Entries after the base are known by term and place; the newest are cached, older ones are read
-back from the files. What is durable is tracked by WAL round, not by index: the sync of (10, T5)
-must not count for (10, T6) that replaced it (x2.1).
+The log keeps the term and the place of every entry after the base. The newest entries are cached;
+older entries are read back from the files. Durability is tracked by WAL round, not by index: the
+sync of (10, T5) must not count for (10, T6) that replaced it (x2.1).
 """
 
 from collections import OrderedDict, deque
@@ -19,7 +19,7 @@ from .wal_format import StateItem
 
 
 class Place:
-    """Where an entry's command is: `file` 0 until its round is collected."""
+    """The place of an entry's command. `file` is 0 until its round is collected."""
 
     __slots__ = ("checksum", "file", "offset", "size", "term")
 
@@ -32,7 +32,7 @@ class Place:
 
 
 class Move(NamedTuple):
-    """An entry that is written anew: it is at `old` until its round is synced."""
+    """An entry that is written again: it is at `old` until its round is synced."""
 
     log: "GroupLog"
     position: int
@@ -41,7 +41,7 @@ class Move(NamedTuple):
 
 
 class Writer(Protocol):
-    """What a group log needs of the WAL."""
+    """The operations that a group log needs of the WAL."""
 
     open_round: int
     synced_round: int
@@ -58,10 +58,10 @@ class Writer(Protocol):
 
 
 class GroupLog:
-    """See the module. All calls on the event loop's thread; indexes are those of Raft.
+    """See the module. All calls come from the event loop's thread; indexes are Raft indexes.
 
-    `base_index` and `base_term` name the entry before the first one held: the sentinel of a new
-    generation, or what a cut or an installed base left.
+    `base_index` and `base_term` name the entry before the first held entry: the sentinel of a new
+    generation, or the last entry of a cut or of an installed base.
     """
 
     def __init__(self, gid: GroupId, writer: Writer, *, base_index: int, base_term: int) -> None:
@@ -72,10 +72,11 @@ class GroupLog:
         self.vote: int | None = None
         self.stored_commit = base_index
         self.state_file = 0
-        """The file that holds the newest STATE item; it must not be deleted before another."""
+        """The file with the newest STATE item; it must not be deleted before another file has a
+        newer STATE."""
         self._writer = writer
         self.last_index = base_index
-        """The last index held, or the base's; moves with `_places`."""
+        """The index of the last held entry, or of the base; moves with `_places`."""
         self._places: list[Place] = []
         self._cache: OrderedDict[int, bytes] = OrderedDict()
         self._cached_bytes = 0
@@ -86,7 +87,7 @@ class GroupLog:
 
     @property
     def first_index(self) -> int:
-        """The first index held; one above `last_index` when none is."""
+        """The first index held; one above `last_index` when the log holds no entry."""
         return self.base_index + 1
 
     @property
@@ -104,7 +105,7 @@ class GroupLog:
         return stored if stored < last else last
 
     def term_at(self, index: int) -> int | None:
-        """The term of an index that is held, or of the base; None for any other."""
+        """Return the term of the base or of a held entry, else None."""
         if index == self.base_index:
             return self.base_term
         position = index - self.base_index - 1
@@ -113,7 +114,10 @@ class GroupLog:
         return None
 
     def entry(self, index: int) -> LogEntry:
-        """The entry at an index that is held. Raises CorruptData when the disk lies."""
+        """Return the entry at a held index.
+
+        Raises CorruptData when its bytes on disk have changed.
+        """
         invariant(
             self.base_index < index <= self.last_index,
             "an entry outside the log was asked for",
@@ -128,7 +132,10 @@ class GroupLog:
         return LogEntry(index, place.term, command)
 
     def entries(self, first: int, last: int, bytes_max: int | None = None) -> list[LogEntry]:
-        """Entries first..last, both included, as many as fit in `bytes_max`, at least one."""
+        """Return entries first..last, both included, as many as fit in `bytes_max`.
+
+        Returns at least one entry if there is any.
+        """
         found: list[LogEntry] = []
         room = bytes_max
         for index in range(first, min(last, self.last_index) + 1):
@@ -144,7 +151,7 @@ class GroupLog:
     def append(self, index: int, term: int, command: bytes) -> None:
         """Append, or replace from `index` on when the entry held there has another term.
 
-        An entry that is already held is left as it is.
+        An entry that is already held stays as it is.
         """
         held = self.term_at(index)
         if held == term and index > self.base_index:
@@ -168,7 +175,7 @@ class GroupLog:
         self._writer.touched(self, state=False)
 
     def set_hard_state(self, term: int, vote: int | None) -> None:
-        """Store term and vote; durable with the open round."""
+        """Store term and vote; they become durable with the open round."""
         if (term, vote) == (self.term, self.vote):
             return
         invariant(term >= self.term, "term goes back", gid=self.gid, old=self.term, new=term)
@@ -180,13 +187,13 @@ class GroupLog:
         self.write_state(must_sync=True)
 
     def set_commit(self, index: int) -> None:
-        """Remember the commit index; needs no sync, since a quorum can always tell it again."""
+        """Store the commit index without a sync, since a quorum can always tell it again."""
         if index > self.stored_commit:
             self.stored_commit = index
             self.write_state(must_sync=False)
 
     def cut_front(self, index: int) -> None:
-        """Entries up to and including `index`, which is committed, may go."""
+        """Drop the entries up to and including `index`, which must be committed."""
         if index <= self.base_index:
             return
         invariant(index <= self.commit_index, "cut above the commit index", gid=self.gid,
@@ -197,9 +204,9 @@ class GroupLog:
     def reset(self, index: int, term: int) -> None:
         """Begin after the installed base (index, term).
 
-        A log that holds that very entry keeps all that follows it: this member may have
-        acknowledged it (x1). A base never lies behind what was cut: that would
-        forget entries that were applied.
+        A log that holds exactly that entry keeps all later entries: this member may have
+        acknowledged them (x1). A base before the front of the log is an error: it would forget
+        applied entries.
         """
         invariant(index >= self.base_index, "a reset behind the base", gid=self.gid,
                   index=index, base=self.base_index)  # fmt: skip
@@ -218,30 +225,32 @@ class GroupLog:
         self.write_state(must_sync=True)
 
     def write_state(self, *, must_sync: bool) -> None:
-        """Queue a STATE item with what is known now."""
+        """Queue a STATE item with the present state."""
         if must_sync:
             self._state_round = self._writer.open_round
         self._writer.queue(wal_format.encode_state(self.state()), must_sync=must_sync)
         self._writer.touched(self, state=True)
 
     def state(self) -> StateItem:
-        """Everything but the entries, as it is written."""
+        """Return the whole state except the entries, as it is written."""
         return StateItem(
             self.gid, self.term, self.vote or 0, self.stored_commit,
             self.last_index, self.last_term, self.base_index, self.base_term,
         )  # fmt: skip
 
-    # Moving: the files at the front may go although entries in them are needed.
+    # Moving: the front files may be freed although the log still needs entries in them.
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of all commands held."""
+        """The size of all held commands in bytes."""
         return sum(place.size for place in self._places)
 
     def rewrite(self) -> None:
-        """Write every entry anew, all in the open round: recovery takes the first of them for a
-        conflict that replaces the rest. Raises CorruptData."""
-        entries = self.entries(self.first_index, self.last_index)  # all of them, or none is queued
+        """Write every entry again, all in the open round. Raises CorruptData.
+
+        Recovery takes the first of them for a conflict that replaces the rest.
+        """
+        entries = self.entries(self.first_index, self.last_index)  # reads all before queueing any
         term = self.base_term
         for entry, old in zip(entries, self._places, strict=True):
             head = wal_format.encode_entry(self.gid, entry.index, old.term, term, old.size)
@@ -251,7 +260,10 @@ class GroupLog:
         self._writer.touched(self, state=False)
 
     def moved(self, move: Move) -> None:
-        """The round of the move is synced; the entry may have been cut or replaced meanwhile."""
+        """Use the new place: the move's round is synced.
+
+        The entry may have been cut or replaced meanwhile.
+        """
         position = move.position - self.first_index
         if 0 <= position < len(self._places) and self._places[position] is move.old:
             self._places[position] = move.new
@@ -260,22 +272,22 @@ class GroupLog:
 
     @property
     def durable_index(self) -> int:
-        """Every entry up to it is on disk with its present content."""
+        """The last index up to which every entry is on disk with its present content."""
         self._forget_synced()
         return self._unsynced[0][1] - 1 if self._unsynced else self.last_index
 
     @property
     def synced_round(self) -> int:
-        """The newest WAL round that was synced."""
+        """The newest synced WAL round."""
         return self._writer.synced_round
 
     @property
     def hard_state_durable(self) -> bool:
-        """Whether term and vote are on disk as they are."""
+        """Whether the present term and vote are on disk."""
         return self._state_round <= self._writer.synced_round
 
     def round_of(self, index: int) -> int:
-        """The round after which every entry up to `index` is durable; 0 if it is now."""
+        """Return the round that makes every entry up to `index` durable; 0 if they are durable."""
         self._forget_synced()
         found = 0
         for round_, first in self._unsynced:
@@ -285,19 +297,19 @@ class GroupLog:
         return found
 
     def message_round(self, index: int) -> int:
-        """The round that a message showing the log up to `index` and the term must wait for."""
+        """Return the round that a message with the term and the log up to `index` must wait for."""
         state_round = 0 if self.hard_state_durable else self._state_round
         return max(state_round, self.round_of(index))
 
     @property
     def oldest_file(self) -> int | None:
-        """The number of the oldest file with an entry of this log; None when none is written."""
+        """The number of the oldest file with an entry of this log; None without a written entry."""
         return self._places[0].file or None if self._places else None
 
     # Recovery and internals.
 
     def adopt(self, places: list[Place], state: StateItem | None) -> None:
-        """Take over what recovery read; the base was given when this was made."""
+        """Take over the recovered entries and state; the constructor was given the base."""
         self._places = places
         self.last_index = self.base_index + len(places)
         if state is not None:
@@ -330,7 +342,7 @@ class GroupLog:
             self._unsynced[0] = (self._unsynced[0][0], index + 1)
 
     def _next_unsynced(self) -> int:
-        """The last index that the oldest unsynced round covers."""
+        """Return the last index that the oldest unsynced round covers."""
         return self._unsynced[1][1] - 1 if len(self._unsynced) > 1 else self.last_index
 
     def _forget_synced(self) -> None:
@@ -344,5 +356,5 @@ class GroupLog:
         while self._cached_bytes > limits.log_cache_bytes_max:
             oldest = next(iter(self._cache))
             if oldest > self.durable_index:
-                break  # perhaps not even written yet: nowhere to read it back from
+                break  # may not be written yet, so it cannot be read back
             self._cached_bytes -= len(self._cache.pop(oldest))

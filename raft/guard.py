@@ -1,8 +1,8 @@
-"""What stands between the wire and the engine: the holes of the library, and the protocol's rules.
+"""The guard between the wire and the engine: the library's holes and the protocol's rules.
 
-Functions of (log, message) that accept, rewrite, answer or refuse, and nothing else: no state, no
+The functions take (log, message) and accept, rewrite, answer or refuse. They have no state and no
 effects. `group.py` calls them and moves the messages. The numbers are the rows of the table of
-holes in docs; each has a regression test that opens its hole and demands to see the violation.
+holes in docs. Each hole has a regression test that opens it and demands to see the violation.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,8 @@ HOLES: Final[Mapping[int, str]] = {
     21: "no pre-vote",
     26: "no bound on what is sent to a peer that does not answer",
 }
-"""Those that this folder closes and a test may open; the log and the state machine close others."""
+"""The holes that this folder closes and a test may open. The log and the state machine close
+others."""
 
 ALL_HOLES: Final = frozenset(HOLES)
 
@@ -42,35 +43,35 @@ class Tail(Protocol):
 
 
 def majority(members: int) -> int:
-    """Votes that elect, acks that commit."""
+    """Return the number of votes that elect, and of acks that commit."""
     return members // 2 + 1
 
 
 def fallback_s(options: RaftOptions, closed: frozenset[int]) -> float:
-    """How long a leader that hears no majority goes on (hole 20)."""
+    """Return for how long a leader goes on without hearing a majority (hole 20)."""
     return 1.5 * options.election_timeout_max_s if 20 in closed else _LIBRARY_FALLBACK_S
 
 
 def stall_s(options: RaftOptions) -> float:
-    """How long a leader's own disk may stand still with work to do before it makes room.
+    """Return how long a leader's own disk may stall with work to do before it steps down.
 
-    Its heartbeats need no disk, so nobody else would notice; nothing commits meanwhile (hole 5).
-    Far above any healthy sync, so that disks which are merely slow do not drive out every leader.
+    Heartbeats need no disk, so no other member would notice; nothing commits meanwhile (hole 5).
+    The time is far above any healthy sync, so that slow disks do not depose every leader.
     """
     return 2.0 * options.election_timeout_max_s
 
 
 def verified(log: RaftLog, append: Append) -> Append:
-    """The part of a leader's append that is news, for an engine that takes everything literally.
+    """Return the new part of a leader's append, for an engine that takes everything literally.
 
-    What lies at or below our base is committed, so equal in both logs: the append then speaks
-    from the base on. Entries that we hold already are skipped, but only those that the message
-    carries: an entry that it does not name may differ from the leader's (x2.4). The
-    commit index goes no further than what this message verifies, since entries behind its
-    reach may be another leader's (x2.3).
+    Entries at or below our base are committed, so they are equal in both logs: the append then
+    starts at the base. Entries that we already hold are skipped, but only those that the message
+    carries: an entry that the message does not name may differ from the leader's (x2.4). The commit
+    index goes no further than the entries that this message verifies, since later entries may come
+    from another leader (x2.3).
 
-    Raises RefusedMessageError for an append that contradicts what is committed here. Of two members
-    one is then wrong; this one keeps what it has.
+    Raises RefusedMessageError for an append that contradicts entries committed here. One of the two
+    members is then wrong; this member keeps its entries.
     """
     index, term, entries = append.prev_index, append.prev_term, append.entries
     if index < log.base_index:
@@ -89,13 +90,16 @@ def verified(log: RaftLog, append: Append) -> Append:
 
 
 def is_impossible(term: int, ours: int) -> bool:
-    """Whether so many elections cannot have passed unheard: a term that is believed is never given
-    up, and a group whose term reaches the end of the numbers elects nobody any more."""
+    """Whether `term` is too far above `ours` to be reached by elections.
+
+    A member never gives up a term that it believed, and a group at the largest term can elect
+    nobody.
+    """
     return term - ours > limits.term_jump_max
 
 
 def _held(log: RaftLog, prev_index: int, entries: list[list[int | bytes]]) -> int:
-    """How many of the entries after prev_index our log already has."""
+    """Return how many of the entries after prev_index our log already holds."""
     for position, (term, _command) in enumerate(entries):
         if log.term_at(prev_index + 1 + position) != term:
             return position
@@ -103,27 +107,27 @@ def _held(log: RaftLog, prev_index: int, entries: list[list[int | bytes]]) -> in
 
 
 def probe_as_append(probe: BaseProbe) -> Append:
-    """A base probe asks what an empty append at the leader's base would ask.
+    """Return the empty append at the leader's base that asks the same as the probe.
 
-    All up to the base is committed, which `verified` grants where the base itself is held.
+    All entries up to the base are committed. `verified` passes this on only if we hold the base.
     """
     return Append(probe.term, probe.epoch, probe.base_index, probe.base_term, probe.base_index, [])
 
 
 def rejection(term: int, epoch: int, commit_index: int, tail: Tail) -> Reject:
-    """The one answer to any gap (hole 4): up to our commit index the logs are surely equal.
+    """Return the answer to any gap (hole 4): the logs are surely equal up to our commit index.
 
-    The end of our log goes with it, since the leader may know it, and may no longer hold what
-    follows our commit index (x1).
+    The answer also names the end of our log. The leader may hold that entry, and may no longer hold
+    the entries after our commit index (x1).
     """
     return Reject(term, epoch, commit_index + 1, tail.last_index, tail.last_term)
 
 
 def next_after_rejection(log: RaftLog, reject: Reject, acked: int) -> int | None:
-    """The leader's next index for a peer that rejected; None: it needs a base.
+    """Return the leader's next index for a peer that rejected, or None if the peer needs a base.
 
-    Equal (index, term) means equal logs up to there. What a peer has acked it has for good, so
-    that a late rejection never takes it back behind that.
+    Equal (index, term) means equal logs up to there. A peer keeps the entries that it acked, so a
+    late rejection never moves the next index back below them.
     """
     if log.term_at(reject.last_index) == reject.last_term:
         return max(reject.last_index, acked) + 1
@@ -132,14 +136,14 @@ def next_after_rejection(log: RaftLog, reject: Reject, acked: int) -> int | None
 
 
 def up_to_date(tail: Tail, last_index: int, last_term: int) -> bool:
-    """Raft's election restriction: a log that ends there is not behind ours."""
+    """Whether a log ending at (last_index, last_term) is as new as ours (Raft's election rule)."""
     return (last_term, last_index) >= (tail.last_term, tail.last_index)
 
 
 def hold_until(log: RaftLog, index: int, closed: frozenset[int]) -> int:
-    """The WAL round that a message waits for which shows our term and our entries up to `index`.
+    """Return the WAL round that a message showing our term and entries up to `index` waits for.
 
-    By round, not by index: the sync of (10, T5) says nothing of (10, T6) (x2.1).
+    By round, not by index: the sync of (10, T5) says nothing about (10, T6) (x2.1). 0: no wait.
     """
     if 5 in closed and 6 in closed:
         return log.message_round(index)
@@ -151,5 +155,8 @@ def hold_until(log: RaftLog, index: int, closed: frozenset[int]) -> int:
 
 
 def credit(acked: int, durable_index: int, closed: frozenset[int]) -> int:
-    """Up to where a follower's ack counts: the leader votes with what it has on its own disk."""
+    """Return the index up to which a follower's ack counts.
+
+    The leader may commit only entries that are on its own disk.
+    """
     return min(acked, durable_index) if 5 in closed else acked

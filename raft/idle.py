@@ -1,18 +1,18 @@
-"""One group at rest: no heartbeats, no timers, until somebody wants something of it.
+"""A group at rest: no heartbeats and no timers until the group has work again.
 
-After a quiet second a leader whose members have everything offers to rest. A member that has the
-same log and the same commit index agrees, and from then on it is the pings of the leader's node
-that keep its election timer still (`liveness.py`). When all members but the missing ones have
-agreed, the leader ceases to beat. A missing member is caught up when its ping returns (x2.14).
+After a quiet second a leader whose members have everything offers to rest. A member with the same
+log and the same commit index agrees. From then on the pings of the leader's node keep the member's
+election timer still (`liveness.py`). When all members but the missing ones have agreed, the leader
+ceases to beat. A missing member is caught up when its ping returns (x2.14).
 
-The leader beats and offers anew until then. A heartbeat that brings nothing new ends no rest, and
-an answer to any of the offers counts. If only an answer that came within a heartbeat counted, nodes
-that are too busy to answer so fast would never rest, and their heartbeats would keep them busy.
+The leader sends heartbeats and new offers until then. A heartbeat that brings nothing new ends no
+rest, and an answer to any of the offers counts. If an answer counted only within a heartbeat, nodes
+too busy to answer so fast would never rest, and their heartbeats would keep them busy.
 
-The offer is a set that the leader's node announces: a group enters it with the first offer, so
-that no member can rest while its leader is not in it, and leaves it for whatever reason the leader
-stops resting. The leaving is announced with the pings, so that a member which hears nothing of the
-group still learns that nobody vouches for it (x20).
+The leader's node announces the set of groups that it offers to rest. A group enters the set with
+its first offer, so that no member can rest while its group is not in the set. A group leaves the
+set whenever its leader stops resting, for any reason. The pings announce each leaving, so that a
+member which hears nothing of the group still learns that nobody vouches for it (x20).
 """
 
 import math
@@ -23,7 +23,7 @@ from .types import GroupId, RaftOptions
 
 
 class Idle:
-    """What one member knows of its group's rest. Without `liveness` the group never rests."""
+    """One member's state of its group's rest. Without `liveness` the group never rests."""
 
     __slots__ = (
         "_active_at", "_clock", "_confirmed", "_first_round", "_gid", "_idle_after_s", "_liveness",
@@ -49,30 +49,33 @@ class Idle:
         self._active_at = -math.inf
         self._offered = False
         self._first_round = 0
-        """The first offer since the group entered the set."""
+        """The round of the first offer since the group entered the set."""
         self._confirmed: set[int] = set()
         self.round = 0
         self.at_rest = False
-        """As leader: all who are there have agreed, and nothing has happened since."""
+        """As leader: all present members have agreed, and nothing has happened since."""
         self.leader: int | None = None
-        """As follower: who vouches for the group; None: it does not rest here."""
+        """As follower: the leader whose node vouches for the group, or None if the group does not
+        rest here."""
 
     # The leader's side.
 
     def active(self) -> None:
-        """Something was asked of the group: the quiet time begins anew."""
+        """Note that the group has work: the quiet time begins anew."""
         self._active_at = self._clock()
 
     def may_rest(self, caught_up: frozenset[int]) -> bool:
-        """Whether it was quiet for long enough, and who is there has everything."""
+        """Return whether the quiet time is over and every present member has all entries."""
         if self._liveness is None or self._clock() - self._active_at < self._idle_after_s:
             return False
         present = self._present()
         return present <= caught_up and 1 + len(present) >= self._majority
 
     def offer(self) -> int:
-        """Ask all, also those who agreed: something may have woken them since. The version of
-        the set that the offer is made under."""
+        """Offer rest to all members, and return the version of the set that the offer belongs to.
+
+        Members that agreed are asked again: something may have woken them since.
+        """
         if self._liveness is None:
             return 0
         self.round += 1
@@ -83,13 +86,13 @@ class Idle:
         return self._liveness.version
 
     def confirmed(self, peer: int, offer: int) -> None:
-        """A member agrees to an offer. The last one that is there ends the heartbeats."""
+        """Note that a member agrees to an offer. The last present member ends the heartbeats."""
         if self._offered and self._first_round <= offer <= self.round:
             self._confirmed.add(peer)
             self.at_rest = self._present() <= self._confirmed
 
     def withdraw(self) -> frozenset[int]:
-        """Rest no longer. The members for which their node's pings speak: they had agreed."""
+        """Stop resting. Return the members that had agreed and whose nodes still ping."""
         if self._liveness is None or not self._offered:
             return frozenset()
         vouched = frozenset(peer for peer in self._confirmed if self._liveness.alive(peer))
@@ -101,8 +104,10 @@ class Idle:
         return vouched
 
     def pinged_at(self, peer: int) -> float:
-        """When the node of a member that agreed to the rest was last heard; minus infinity while
-        the group does not rest: pings say nothing of a group that is awake."""
+        """Return when the node of a member that agreed to the rest was last heard.
+
+        Minus infinity while the group does not rest: pings say nothing of a group that is awake.
+        """
         if self._liveness is None or not self.at_rest or peer not in self._confirmed:
             return -math.inf
         return self._liveness.heard_at(peer)
@@ -122,14 +127,14 @@ class Idle:
         return True
 
     def unvouch(self) -> None:
-        """Rest no longer; nothing if we do not."""
+        """Stop resting; do nothing if the group does not rest here."""
         leader, self.leader = self.leader, None
         if leader is not None and self._liveness is not None:
             self._liveness.unvouch(self._gid, leader)
             self._liveness.on_wake("follower")
 
     def leader_heard_at(self) -> float:
-        """When the node that vouches was last heard; minus infinity without one."""
+        """Return when the vouching node was last heard, or minus infinity without one."""
         if self.leader is None or self._liveness is None:
             return -math.inf
         return self._liveness.vouched_at(self._gid, self.leader)

@@ -1,9 +1,9 @@
 """The library's view of a group's log: its `Journal`, whose items are (command, index, term).
 
-Two things differ from the library's own journals. Slices are lazy, since one send slices the
-whole tail and one commit asks for a single term (x2.6). And nothing is cut at the back
-when the library asks for it: it asks at every append behind the end, matching or not (hole 2).
-The log truncates in `append`, where an entry of another term shows a real conflict.
+This journal differs from the library's own journals in two ways. Slices are lazy, since one send
+slices the whole tail and one commit asks for a single term (x2.6). And the journal ignores the
+library's truncations: the library truncates at every append before the end, matching or not (hole
+2). The log truncates in `append`, where an entry of another term shows a real conflict.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ Item = tuple[bytes, int, int]
 
 _PAGE_BYTES = 1 << 20
 _SLICE_ENTRIES_MAX = 1_024
-"""So that what msgpack adds to the entries of one append stays below 64 KiB (x23), and
-so that a follower can take them in one turn of its loop: in 4 ms."""
+"""This bound keeps msgpack's overhead for the entries of one append below 64 KiB (x23). A follower
+can take the entries of one append in one turn of its loop, in 4 ms."""
 
 
 class RaftLog(Protocol):
-    """What the group needs of its log; `GroupLog` is the real one."""
+    """The operations that a group needs of its log; `GroupLog` implements them."""
 
     @property
     def base_index(self) -> int: ...
@@ -52,12 +52,15 @@ class RaftLog(Protocol):
 
 
 class EngineJournal:
-    """Position 0 is the base; position i is the entry base_index + i. Never empty (x2.5)."""
+    """The log as a list: position 0 is the base, position i the entry base_index + i (x2.5).
+
+    The list is never empty.
+    """
 
     def __init__(self, log: RaftLog, *, cap_commit: bool = False, truncate: bool = False) -> None:
-        """`cap_commit`: the commit index stays at what is durable here; for a group of one.
+        """`cap_commit`: keep the commit index at the durable index; for a group of one.
 
-        `truncate` opens hole 2: the library's truncations are obeyed.
+        `truncate` opens hole 2: the journal obeys the library's truncations.
         """
         self.log = log
         self._cap_commit = cap_commit
@@ -82,7 +85,7 @@ class EngineJournal:
         return term or 0
 
     def _position(self, index: int) -> Item:
-        """(nothing, index, term): where the library looks at one item, it wants no command."""
+        """Return (b"", index, term): the library needs no command where it looks at one item."""
         term = self.log.term_at(index)
         return b"", index, self._term(index) if term is None else term
 
@@ -99,69 +102,69 @@ class EngineJournal:
             return self._position(base + item if item >= 0 else self.last_index + 1 + item)
         last = self.last_index
         start, stop, _ = item.indices(last - base + 1)
-        if item.stop == start + 1 == stop:  # one item is asked for, and looked at
+        if item.stop == start + 1 == stop:  # the library looks at a single item
             return [self._position(base + start)]
         return LazySlice(
             self, base + start, min(base + stop - 1, base + start + _SLICE_ENTRIES_MAX - 1)
         )
 
     def add(self, command: bytes, index: int, term: int) -> None:
-        """Append; truncates at a real conflict, does nothing for an entry already there."""
+        """Append an entry; truncate at a real conflict, do nothing for an entry already there."""
         invariant(index <= self.last_index + 1, "a gap in the log", index=index)
         self.log.append(index, term, bytes(command))
         if self._hidden_from is not None:
             self._hidden_from = index + 1 if index < self.log.last_index else None
 
     def setRaftCommitIndex(self, index: int) -> None:  # noqa: N802
-        """The engine's commit index; stored at once, or when durable in a group of one."""
+        """Store the engine's commit index at once, or in a group of one when it is durable."""
         self._wanted_commit = index
         self.settle()
 
     def settle(self) -> None:
-        """After a sync: a group of one commits what has become durable (hole 5)."""
+        """After a sync: in a group of one, commit the entries that have become durable (hole 5)."""
         ceiling = self.log.durable_index if self._cap_commit else self.log.last_index
         commit = min(self._wanted_commit, ceiling)
         if commit > self.log.commit_index:
             self.log.set_commit(commit)
 
     def getRaftCommitIndex(self) -> int:  # noqa: N802
-        """The log keeps it between base and last (hole 7)."""
+        """Return the commit index, which the log keeps between base and last (hole 7)."""
         return self.log.commit_index
 
     def setCurrentTerm(self, term: int, vote: int | None) -> None:  # noqa: N802
-        """Term and vote, an item of the WAL that messages showing them wait for (hole 6)."""
+        """Store term and vote in the WAL; messages that show them wait for that round (hole 6)."""
         self.log.set_hard_state(term, vote)
 
     def getCurrentTerm(self) -> int:  # noqa: N802
-        """The stored term. The engine takes the last entry's where that is larger."""
+        """Return the stored term. The engine takes the last entry's term where that is larger."""
         return self.log.term
 
     def getVotedForNodeId(self) -> int | None:  # noqa: N802
-        """The vote, unless it was cast in a term older than the last entry's."""
+        """Return the vote, unless its term is older than the last entry's."""
         return self.log.vote if self.log.term >= self.log.last_term else None
 
     def deleteEntriesFrom(self, position: int) -> None:  # noqa: N802
-        """Nothing, see above. With hole 2 open the engine no longer sees what it deleted."""
+        """Do nothing, see above. With hole 2 open the engine no longer sees the deleted entries."""
         if self._truncate and position < len(self):
             self._hidden_from = self.log.base_index + position
 
     def deleteEntriesTo(self, position: int) -> None:  # noqa: N802
-        """Never: the front is cut by checkpoints, in the log itself (holes 8, 9)."""
+        """Fail: checkpoints cut the front, in the log itself (holes 8, 9)."""
         invariant(False, "the engine compacts the log", position=position)
 
     def clear(self) -> None:
-        """Never: the engine loads no dumps (holes 1, 8)."""
+        """Fail: the engine loads no dumps (holes 1, 8)."""
         invariant(False, "the engine clears the log")
 
     def onOneSecondTimer(self) -> None:  # noqa: N802
-        """Nothing waits to be written here."""
+        """Do nothing: no write waits here."""
 
     def _destroy(self) -> None:
-        """The log outlives the engine."""
+        """Do nothing: the log outlives the engine."""
 
 
 class LazySlice:
-    """Entries first..last of the log, read when iterated, a page at a time."""
+    """Entries first..last of the log, read during iteration, a page at a time."""
 
     __slots__ = ("_count", "_first", "_journal", "_last", "_seen")
 
@@ -193,7 +196,7 @@ class LazySlice:
         return self._items(self._count)
 
     def _items(self, count: int) -> Iterator[Item]:
-        """The first `count` items; what was read once is kept for the slice that follows."""
+        """Yield the first `count` items. Items that were read are kept for the next slice."""
         position = 0
         while position < count:
             if position == len(self._seen):

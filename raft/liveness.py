@@ -1,14 +1,18 @@
-"""Which nodes are alive, told once per pair of nodes and not once per group.
+"""Which nodes are alive, tracked once per pair of nodes instead of once per group.
 
-Nodes ping each other. A group whose members have agreed to rest (`idle.py`) sends nothing: the
-pings of its leader's node stand in for heartbeats, and `Liveness` knows, per peer, the groups that
-it vouches for. What voids a vouch wakes the group: the peer has been missing for a randomized
-election timeout, it runs in a new incarnation, or it says that the group left the set of those it
-leads idle (x20). Every leaving has a number, the set's version. A ping carries the
-version and the groups that left since the one which the receiver is known to have; who finds that
-the list does not reach back far enough takes all vouches of that peer as void.
+Nodes ping each other. A group whose members have agreed to rest (`idle.py`) sends nothing. The
+pings of its leader's node replace the heartbeats, and `Liveness` knows, per peer, the groups that
+the peer vouches for. A group wakes when its vouch becomes void (x20):
 
-Nothing here affects commits, votes or reads: only when somebody looks at a timer.
+- the peer has been missing for a randomized election timeout,
+- the peer runs in a new incarnation, or
+- the peer says that the group left the set of groups that it leads idle.
+
+Every leaving has a number, the set's version. A ping carries the version, and the groups that left
+since the version that the receiver is known to have. A receiver whose version is older than the
+list reaches voids all vouches of that peer.
+
+`Liveness` affects only timers. It never affects commits, votes or reads.
 """
 
 import heapq
@@ -23,38 +27,40 @@ from ..client.protocol.errors import RemoteProtocolError
 from .types import GroupId, RaftOptions
 
 _LEFT_MAX: Final = 256
-"""Leavings kept for those who have not acknowledged them; beyond it their vouches are void."""
+"""The leavings kept for peers that have not acknowledged them; peers further behind void all
+vouches."""
 _SPREAD_PER_GROUP_S: Final = 0.003
 _SPREAD_MAX_S: Final = 1.0
-"""Elections of many groups begin spread out over so long: each costs a few milliseconds."""
+"""The time over which the elections of many groups are spread: each costs a few milliseconds."""
 _VERSION_BITS: Final = 32
-"""Of a version, those that count within an incarnation (see `limits.boot_max`)."""
+"""The low bits of a version, which count within an incarnation (see `limits.boot_max`)."""
 
 
 class Ping(NamedTuple):
-    """What goes with every frame from one node to another; a frame without messages is a ping."""
+    """The part of every frame that carries liveness; a frame without messages is a ping."""
 
     version: int
-    """How often groups left the set of those that the sender leads idle, above its incarnation."""
+    """The number of leavings from the set of groups that the sender leads idle, above its
+    incarnation."""
     seen: int
-    """The receiver's version as the sender knows it; 0: none."""
+    """The receiver's version as the sender knows it; 0: unknown."""
     left: list[GroupId]
-    """The last groups that left, the newest last, as far back as the receiver needs them."""
+    """The last groups that left, newest last, as far back as the receiver needs them."""
 
     @classmethod
     def from_wire(cls, told: Sequence[Any]) -> "Ping":
-        """From the array that it is on the wire, of which the table has checked the fields."""
+        """Return the ping of a wire array whose fields the table of messages has checked."""
         version, seen, left = told
         return cls(version, seen, [GroupId(*gid) for gid in left])
 
 
 class Wake(NamedTuple):
-    """A group that must no longer rest because of what is known of `peer`."""
+    """A group that must wake because of news about `peer`."""
 
     gid: GroupId
     peer: int
     campaign: bool
-    """The peer led it and is missing: whoever wakes first asks for the lead."""
+    """The peer led the group and is missing: the first member to wake asks for votes."""
 
 
 @dataclass(slots=True)
@@ -64,11 +70,11 @@ class _Peer:
     missing_at: float = math.inf
     missing: bool = False
     version: int = 0
-    """The newest version of it that we know; 0: none."""
+    """The peer's newest version that we know; 0: unknown."""
     seen: int = 0
-    """Our version as far as it has said to know it."""
+    """Our version as far as the peer has acknowledged it."""
     vouches: set[GroupId] = field(default_factory=set)
-    """Groups that rest here because it leads them."""
+    """Groups that rest here because the peer leads them."""
 
 
 @dataclass(slots=True)
@@ -78,11 +84,12 @@ class _Led:
 
 
 class Liveness:
-    """One per node. All calls on one thread; times are of the clock given, in seconds.
+    """A node's knowledge of its peers' liveness. All calls come from one thread.
 
-    The caller calls `tick` at `next_deadline`, sends a frame to every peer when it returns True,
-    gives each frame the `ping` of its receiver and each frame received to `heard`, and calls
-    `Group.disturb` for what `take_wakes` gives, after each of them.
+    Times are in seconds of the given clock. The caller calls `tick` at `next_deadline` and sends a
+    frame to every peer when it returns True. The caller gives each frame the `ping` of its
+    receiver, and passes each received frame to `heard`. After each of these calls, it calls
+    `Group.disturb` for each of `take_wakes`.
     """
 
     def __init__(
@@ -94,8 +101,11 @@ class Liveness:
         options: RaftOptions,
         on_wake: Callable[[str], None] = lambda role: None,
     ) -> None:
-        """`incarnation` is higher at each start of the node. `on_wake` is told of each group
-        that ceases to rest, with its role here, leader or follower, by the group's `Idle`."""
+        """Create the liveness of a node. `incarnation` is higher at each start of the node.
+
+        A group's `Idle` calls `on_wake` when the group ceases to rest, with the role of this
+        member, leader or follower.
+        """
         self._clock = clock
         self._rng = rng
         self._options = options
@@ -112,11 +122,11 @@ class Liveness:
 
     @property
     def version(self) -> int:
-        """Of the set of groups that this node leads idle; moves when one leaves it."""
+        """The version of the set of groups that this node leads idle; each leaving raises it."""
         return self._version
 
     def ping(self, peer: int) -> Ping:
-        """What to send with a frame to this peer now."""
+        """Return the ping to send with a frame to this peer now."""
         known = self._peers.get(peer)
         if known is None:
             return Ping(self._version, 0, list(self._left))
@@ -127,10 +137,10 @@ class Liveness:
         return Ping(self._version, known.version, left)
 
     def heard(self, peer: int, incarnation: int, ping: Ping) -> None:
-        """A frame of the peer has come. One of an older incarnation says nothing.
+        """Handle the ping of a peer's frame. A frame of an older incarnation is ignored.
 
-        Raises RemoteProtocolError for a version that is not of this incarnation: it would hold
-        against all later ones.
+        Raises RemoteProtocolError for a version of a later incarnation, since it would outrank all
+        later versions.
         """
         if ping.version >> _VERSION_BITS > incarnation:
             raise RemoteProtocolError("a ping whose version is of a later incarnation")
@@ -166,7 +176,10 @@ class Liveness:
                 self._wake_at(self._clock(), Wake(gid, peer, campaign=False))
 
     def _restarted(self, peer: int, known: _Peer) -> None:
-        """It has forgotten what it confirmed, and no longer leads what it led (x2.14)."""
+        """Void the peer's vouches and wake its groups.
+
+        The restarted peer has forgotten its confirmations and no longer leads its groups (x2.14).
+        """
         self._void(peer, known)
         self._wake_spread((g for g, led in self._led.items() if peer in led.peers), peer)
 
@@ -181,7 +194,7 @@ class Liveness:
         return min(self._ping_at, self._wakes[0][0]) if self._wakes else self._ping_at
 
     def tick(self) -> bool:
-        """Find out who is missing. True: send a frame to every peer now."""
+        """Find the missing peers. Return True when a frame must be sent to every peer now."""
         now = self._clock()
         if now < self._ping_at:
             return False
@@ -189,7 +202,7 @@ class Liveness:
         self._ping_at = now + self._options.ping_s
         for peer, known in self._peers.items():
             if late:
-                # It is we who were away: what the peers said meanwhile is still to be read.
+                # This node was away, not the peers: their messages of that time are still unread.
                 known.missing_at = max(known.missing_at, self._ping_at)
             if not known.missing and now >= known.missing_at:
                 known.missing = True
@@ -200,7 +213,10 @@ class Liveness:
         return True
 
     def take_wakes(self) -> list[Wake]:
-        """Groups to disturb now. Those of a missing peer that has returned in time rest on."""
+        """Take the groups to disturb now.
+
+        A group rests on if its missing peer has returned in time.
+        """
         now, due = self._clock(), []
         while self._wakes and self._wakes[0][0] <= now:
             wake = heapq.heappop(self._wakes)[2]
@@ -230,29 +246,32 @@ class Liveness:
         self._wake_count += 1
         heapq.heappush(self._wakes, (due, self._wake_count, wake))
 
-    # What is known of a node.
+    # The state of a node.
 
     def missing(self, peer: int) -> bool:
-        """Not heard of for its randomized election timeout, or never."""
+        """Whether the peer was never heard, or not within its randomized election timeout."""
         known = self._peers.get(peer)
         return known is None or known.missing
 
     def heard_at(self, peer: int) -> float:
-        """When the last frame of the peer came; minus infinity if none did."""
+        """When the last frame of the peer came; minus infinity if none came."""
         known = self._peers.get(peer)
         return -math.inf if known is None else known.heard_at
 
     def alive(self, peer: int) -> bool:
-        """Heard within the least election timeout, as of a leader that nobody may depose."""
+        """Whether the peer was heard within the least election timeout.
+
+        Nobody may depose a leader that was heard so lately.
+        """
         return self._clock() - self.heard_at(peer) < self._options.election_timeout_min_s
 
-    # What groups tell.
+    # Calls of groups.
 
     def vouch(self, gid: GroupId, leader: int, version: int) -> bool:
-        """The group here may rest while this leader's node pings. False: not on these terms.
+        """Let the group here rest while this leader's node pings. False: the group must not rest.
 
-        `version` is the one under which the leader asked. If we know a later one, the group may
-        have left the set since, and its number in the list has passed already.
+        `version` is the version under which the leader asked. If we know a later version, the group
+        may have left the set since, and its leaving may have been in an earlier ping.
         """
         known = self._peers.get(leader)
         if known is None or known.missing or known.version != version:
@@ -261,23 +280,25 @@ class Liveness:
         return True
 
     def unvouch(self, gid: GroupId, leader: int) -> None:
-        """The group here no longer rests."""
+        """Note that the group here no longer rests."""
         known = self._peers.get(leader)
         if known is not None:
             known.vouches.discard(gid)
 
     def vouched_at(self, gid: GroupId, leader: int) -> float:
-        """When the leader's node was last heard, if it vouches for the group; else -infinity."""
+        """Return when the leader's node was last heard, or -infinity if it does not vouch."""
         known = self._peers.get(leader)
         return known.heard_at if known is not None and gid in known.vouches else -math.inf
 
     def enter(self, gid: GroupId, peers: frozenset[int], confirmed: set[int]) -> None:
-        """This node asks the peers of a group that it leads to let it rest. `confirmed` is
-        the caller's, who adds to it those that have agreed."""
+        """Note that this node asks the peers of a group to let it rest; this node leads the group.
+
+        The caller owns `confirmed` and adds the peers that have agreed.
+        """
         self._led[gid] = _Led(peers, confirmed)
 
     def leave(self, gid: GroupId) -> None:
-        """The group that this node led rests no longer, or is no longer led here."""
+        """Note that the group rests no longer, or that this node no longer leads it."""
         if self._led.pop(gid, None) is not None:
             self._version += 1
             self._left.append(gid)

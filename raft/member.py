@@ -1,4 +1,4 @@
-"""What the leader's and the follower's side of one member share."""
+"""The parts of a member that its leader's side and its follower's side share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from .types import RaftOptions
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member's engine, its view of the log, and its way out. `closed`: see `guard.HOLES`."""
+    """A member's engine, its view of the log and its outbox. `closed`: see `guard.HOLES`."""
 
     engine: Engine
     journal: EngineJournal

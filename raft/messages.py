@@ -1,9 +1,9 @@
-"""What the members of a group say to each other: msgpack arrays `[kind, term, epoch, ...]`.
+"""The messages of a group's members: msgpack arrays `[kind, term, epoch, ...]`.
 
-`term` is the sender's when the message was made. `epoch` is that of the link: a request carries
-the epoch of its sender's link to the receiver, a reply echoes the request's, so that a reply to
-an older connection is known as such (hole 3). The group and the hash of its descriptor
-travel in the frame around it. The glossary is in this folder's `__init__`.
+`term` is the sender's term when the message was made. `epoch` belongs to the link: a request
+carries the epoch of its sender's link to the receiver. A reply echoes the epoch of the request, so
+that a reply to an older connection is recognized (hole 3). The frame around a message carries the
+group and the hash of its descriptor. The glossary is in this folder's `__init__`.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ class Append(NamedTuple):
     prev_term: int
     commit: int
     entries: list[list[int | bytes]]
-    """`[term, command]` each; the first has the index prev_index + 1."""
+    """`[term, command]` each; the first entry has the index prev_index + 1."""
 
     @property
     def reach(self) -> int:
-        """The last index that this message speaks of."""
+        """The last index that this message covers."""
         return self.prev_index + len(self.entries)
 
 
@@ -86,14 +86,14 @@ class PreVote(NamedTuple):
 
 
 class Term(NamedTuple):
-    """Your request was of an older term than mine (x19)."""
+    """Your request has an older term than mine (x19)."""
 
     term: int
     epoch: int
 
 
 class BaseProbe(NamedTuple):
-    """My log begins behind (base_index, base_term) and you may lack what it no longer holds."""
+    """My log begins after (base_index, base_term); you may lack entries before its start."""
 
     term: int
     epoch: int
@@ -102,7 +102,7 @@ class BaseProbe(NamedTuple):
 
 
 class Started(NamedTuple):
-    """I have started; ask me again what you asked before."""
+    """I have started; repeat your open requests to me."""
 
     term: int
     epoch: int
@@ -115,13 +115,13 @@ class Quiesce(NamedTuple):
     epoch: int
     round: int
     last_index: int
-    """Of my log, and committed."""
+    """The last index of my log, which is committed."""
     version: int
-    """Of the set of groups that my node leads idle; see `liveness`."""
+    """The version of the set of groups that my node leads idle; see `liveness`."""
 
 
 class Quiesced(NamedTuple):
-    """I have the same, and rest until your node is missing or says otherwise."""
+    """I have the same log, and rest until your node is missing or says otherwise."""
 
     term: int
     epoch: int
@@ -170,25 +170,27 @@ KINDS: Final[dict[int, type[Body]]] = {
 _NUMBERS: Final = {cls: number for number, cls in KINDS.items()}
 
 Reply = Ack | Reject | Vote | PreVote | Quiesced
-"""Kinds that count only in the term and on the link they were asked in. The others, but for Term
-itself, are requests: of an older term they are answered with Term."""
+"""Kinds that count only in the term and on the link of their request. All other kinds except Term
+are requests: a request of an older term is answered with Term."""
 REPLIES: Final = (Ack, Reject, Vote, PreVote, Quiesced)
-"""The same for isinstance, which is slow with unions."""
+"""The same kinds for isinstance, which is slow with unions."""
 
 REGULAR: Final = 0
 NO_OP: Final = 1
-"""The first byte of a command. The library's other two, membership and version, never travel
-(holes 17 and 18)."""
+"""The first byte of a command. The library's other two command kinds, membership and version, never
+travel (holes 17 and 18)."""
 
 
 def encode(body: Body) -> Message:
-    """The array to send."""
+    """Return the array to send."""
     return [_NUMBERS[type(body)], *body]
 
 
 def decode(message: Message) -> Body:
-    """The body of a received array, which the table of messages checks (`client.protocol`). Raises
-    RemoteProtocolError."""
+    """Return the body of a received array, which the table of messages checks (`client.protocol`).
+
+    Raises RemoteProtocolError for a malformed message.
+    """
     try:
         kind, *fields = MESSAGE.check(message, "message")
     except InvalidArgument as error:
@@ -200,8 +202,10 @@ def decode(message: Message) -> Body:
 
 
 def _are_in_order(prev_term: int, entries: Sequence[Sequence[Any]], term: int) -> bool:
-    """Whether no term falls along the log, nor rises above the leader's (Raft, 5.3): an entry that
-    breaks this would break the log that the entry is appended to."""
+    """Whether no term falls along the log or rises above the leader's (Raft, 5.3).
+
+    An entry that breaks this rule would break the log that it is appended to.
+    """
     if not entries:
         return True
     terms = [prev_term, *map(itemgetter(0), entries), term]

@@ -1,7 +1,7 @@
 """The `Disk` of a real node: one directory, some descriptors kept open, every call blocking.
 
-Of many files, which a small file size or a slow follower makes, only those used last stay open: a
-node has to get along with the descriptors that it is allowed.
+Small files or a slow follower make many files. Only the files used last stay open, since a node has
+a limit of descriptors.
 """
 
 import errno
@@ -23,9 +23,9 @@ _OPEN_MAX = 64
 class OsDisk(Disk):
     """Files directly in `directory`. Errors are OSError and name the file.
 
-    `readonly`: nothing can be changed through it. `open_max`: descriptors that stay open; beside
-    them one for each call that is going on, and one for each file that is written and not synced,
-    which are few. Two threads may call it, as long as no two change the same file.
+    `readonly`: the disk rejects all changes. `open_max`: the number of descriptors that stay open.
+    Beyond them, each call in progress and each file with unsynced writes keeps one; these are few.
+    Two threads may call this disk, as long as no two change the same file.
     """
 
     def __init__(
@@ -35,12 +35,13 @@ class OsDisk(Disk):
         self._flags = (os.O_RDONLY if readonly else os.O_RDWR) | os.O_CLOEXEC
         self._open_max = open_max
         self._lock = threading.Lock()
-        """Around the tables below and the opening of files, not around what waits for a disk."""
+        """Guards the tables below and the opening of files, not the calls that wait for a disk."""
         self._open: OrderedDict[str, int] = OrderedDict()
         self._lent: Counter[str] = Counter()
-        """Calls that are going on; their descriptors stay."""
+        """Calls in progress per file; the descriptors of these files stay open."""
         self._unsynced: set[str] = set()
-        """A failed write is told to a descriptor that was there: these stay, too."""
+        """Files with unsynced writes. Only a descriptor that was open reports a failed write, so
+        these stay open, too."""
 
     def names(self) -> list[str]:
         return sorted(entry.name for entry in os.scandir(self._directory) if entry.is_file())
@@ -56,7 +57,7 @@ class OsDisk(Disk):
             for offset in range(0, size, len(_ZEROS)):
                 self.write(name, offset, [_ZEROS[: size - offset]])
         except OSError:
-            with suppress(OSError):  # half of it would only keep the disk full
+            with suppress(OSError):  # half a file would only keep the disk full
                 self.delete(name)
             raise
 
@@ -82,7 +83,7 @@ class OsDisk(Disk):
                 chunk = list(buffers[first : first + _BUFFERS_MAX])
                 total = sum(map(len, chunk))
                 written = os.pwritev(fd, chunk, offset)
-                if written < total:  # a signal or a full disk; the rest in one piece
+                if written < total:  # a signal or a full disk; write the rest in one piece
                     _write_rest(fd, b"".join(chunk)[written:], offset + written)
                 offset += total
 
@@ -129,7 +130,7 @@ class OsDisk(Disk):
 
     @contextmanager
     def _descriptor(self, name: str, *, changes: bool = False) -> Iterator[int]:
-        """The file's descriptor, which stays open in here."""
+        """Keep the file's descriptor open inside the context, and return it."""
         with self._lock:
             fd = self._open.get(name)
             if fd is None:
@@ -160,7 +161,7 @@ class OsDisk(Disk):
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """A call on a descriptor fails without saying on which file."""
+    """Name the file in an OSError: a call on a descriptor fails without a file name."""
     try:
         yield
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Messages of a group on their way out: those that may leave, and those that wait for a sync.
+"""Outgoing messages of a group: some may leave, the others wait for a sync.
 
-A message that shows a term, a vote or entries is a promise to remember them, so it waits for the
-WAL round that makes them durable (holes 5 and 6). It is stamped when it is made, not when it
-leaves: what it said was true then, and all that this member did before it is durable when it goes
-(x2.1). A restart drops what is held.
+A message that shows a term, a vote or entries is a promise to remember them. So the message waits
+for the WAL round that makes them durable (holes 5 and 6). A message is stamped when it is made, not
+when it leaves: its statement was true then, and every earlier action of this member is durable when
+the message leaves (x2.1). A restart drops the held messages.
 """
 
 from . import guard, messages
@@ -12,7 +12,7 @@ from .types import Message
 
 
 class Outbox:
-    """One group's outgoing messages, in order except for those held."""
+    """The outgoing messages of one group, in order except for the held messages."""
 
     def __init__(self, log: RaftLog, closed: frozenset[int]) -> None:
         self._log = log
@@ -21,11 +21,11 @@ class Outbox:
         self._held: list[tuple[int, int, Message]] = []
 
     def send(self, peer: int, body: messages.Body) -> None:
-        """Nothing in it needs to be durable: entries may travel while they are synced here."""
+        """Send a message that promises nothing: entries may travel while they are synced here."""
         self._ready.append((peer, messages.encode(body)))
 
     def promise(self, peer: int, body: messages.Body, index: int | None = None) -> None:
-        """It shows term, vote and entries up to `index`: held until they are durable."""
+        """Hold a message that shows term, vote and entries up to `index` until they are durable."""
         shown = self._log.base_index if index is None else index
         until = guard.hold_until(self._log, shown, self._closed)
         if until:
@@ -34,17 +34,17 @@ class Outbox:
             self.send(peer, body)
 
     def release(self) -> None:
-        """A round was synced: what waited for it may leave."""
+        """Release the messages that waited for a synced round."""
         synced = self._log.synced_round
         self._ready.extend((peer, body) for until, peer, body in self._held if until <= synced)
         self._held = [held for held in self._held if held[0] > synced]
 
     def clear(self) -> None:
-        """Nothing of this leaves."""
+        """Drop all messages."""
         self._ready.clear()
         self._held.clear()
 
     def take(self) -> list[tuple[int, Message]]:
-        """What may leave now."""
+        """Take the (peer, message) pairs that may leave now."""
         ready, self._ready = self._ready, []
         return ready

@@ -1,11 +1,11 @@
-"""Elections: when this member asks for the lead, and what it answers to one that asks.
+"""Elections: when this member asks for votes, and how it answers a candidate.
 
 Pre-vote (Ongaro's thesis, 9.6; hole 21): a member whose leader fell silent first asks whether it
-would be elected, and only a majority of grants starts an election, so that one who was cut off
-and comes back raises no term and deposes nobody. The engine starts elections only while it sees a
-peer; the group hides all peers and shows them for the one tick of an election that was won here.
+would be elected. Only a majority of grants starts an election. So a member that was cut off and
+comes back raises no term and deposes no leader. The engine starts elections only while it sees a
+peer; the group hides all peers, and shows them for the one tick that starts an election.
 
-The timer is the group's own. Its randomness comes from the rng it was given.
+The timer belongs to the group. Its randomness comes from the given rng.
 """
 
 import math
@@ -38,7 +38,8 @@ class Elections:
         self._idle = idle
         self._grants: set[int] = set()
         self._leader_heard_at = -math.inf
-        """Minus infinity at start: else a new generation's first pre-vote waits (x2.13)."""
+        """Minus infinity at start: otherwise the first pre-vote of a new generation would wait
+        (x2.13)."""
         self._last_leader: int | None = None
         self._asked_at = -math.inf
         self.round = 0
@@ -55,29 +56,31 @@ class Elections:
         self.asking = False
 
     def ask_now(self) -> None:
-        """The next tick asks."""
+        """Ask for votes at the next tick."""
         self._idle.unvouch()
         self.deadline = self._clock()
 
     def heard_leader(self, leader: int, *, rests: bool = False) -> None:
-        """A live leader of the current term has spoken. `rests`: with nothing that ends the rest
-        of this member, whose timer stands still."""
+        """Note that a live leader of the current term has sent a message.
+
+        `rests`: the message does not end the rest of this member, whose timer stands still.
+        """
         self._leader_heard_at = self._clock()
         self._last_leader = leader
         if not rests:
             self.wait()
 
     def rest(self) -> None:
-        """The leader's node vouches for it: no timer runs until `wait` or `ask_now`."""
+        """Stop the timer until `wait` or `ask_now`: the leader's node vouches for the leader."""
         self.deadline = math.inf
 
     def leader_is_live(self) -> bool:
-        """A leader was heard within the minimum election timeout, or the node that vouches."""
+        """Whether the leader or its vouching node was heard within the minimum election timeout."""
         heard_at = max(self._leader_heard_at, self._idle.leader_heard_at())
         return self._clock() - heard_at < self._options.election_timeout_min_s
 
     def begin(self) -> bool:
-        """A new pre-vote round, our own grant included. True: that is a majority already."""
+        """Begin a pre-vote round with our own grant. Return True if that is already a majority."""
         self.wait()
         self.round += 1
         self.asking = True
@@ -86,7 +89,7 @@ class Elections:
         return len(self._grants) >= self._majority
 
     def granted(self, voter: int, asked_round: int) -> bool:
-        """Count a grant. True: it is the one that makes the majority; the round is over."""
+        """Count a grant. Return True if it completes the majority; the round is then over."""
         if not self.asking or asked_round != self.round:
             return False
         self._grants.add(voter)
@@ -100,10 +103,10 @@ class Elections:
     ) -> bool:
         """Whether we would vote for `candidate`. `leads`: we lead, and have heard a majority.
 
-        A leader that asks no longer leads, however lately it was heard (x20). Of two
-        that ask at once one must win, or both elections fail and a timeout is lost: for the time
-        of a heartbeat the one who asks yields only to a longer log or a larger id, and the one
-        who grants does not ask.
+        A leader that asks for votes no longer leads, however lately it was heard (x20). If two
+        members ask at once, one must win, or both elections fail and a timeout is lost. So for the
+        time of a heartbeat the member that asks yields only to a longer log or a larger id, and the
+        member that grants does not ask.
         """
         if leads or (self.leader_is_live() and candidate != self._last_leader):
             return False

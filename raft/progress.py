@@ -1,9 +1,9 @@
-"""One peer as the leader sees it: what it has, what is on its way, whether to send more.
+"""One peer as the leader sees it: its entries, the appends on their way, whether to send more.
 
-The engine sends whatever it can to every peer it sees, in one go. So the leader shows it a peer
-only while more may be sent, and speaks to a hidden one itself, once a heartbeat, so that nobody
-falls silent to a live peer (x2.15). The states are etcd's: a peer is replicated to
-optimistically, probed with one append at a time after a rejection, or waits for a base.
+The engine sends whatever it can to every peer it sees, in one go. So the leader shows a peer to the
+engine only while more may be sent. It sends heartbeats to hidden peers itself, so that no live peer
+is left in silence (x2.15). The states are etcd's: the leader replicates to a peer optimistically,
+probes it with one append at a time after a rejection, or waits for a base.
 """
 
 import math
@@ -18,46 +18,49 @@ class Flow(Enum):
     """How much the engine may send to a peer."""
 
     REPLICATE = "replicate"
-    """Up to a window of bytes that are not acked."""
+    """Send up to a window of unacked bytes."""
     PROBE = "probe"
-    """One append, then wait: a peer with a gap would answer each of a window with a rejection."""
+    """Send one append, then wait: a peer with a gap would reject each append of a window."""
     BASE = "base"
-    """Nothing: it needs entries that the log no longer holds, or may need them."""
+    """Send nothing: the peer needs, or may need, entries that the log no longer holds."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """Bytes are those of commands. `epoch` is that of our link to the peer; None without one."""
+    """The replication state of a peer.
+
+    Bytes are bytes of commands. `epoch` is None without a link.
+    """
 
     peer: int
     epoch: int | None = None
     flow: Flow = Flow.REPLICATE
     next_index: int = 1
-    """Mirror of the engine's: the first entry that was not sent yet."""
+    """The first entry that was not sent yet; a mirror of the engine's."""
     acked: int = 0
     """Highest index that the peer has durable in this term."""
     credited: int = 0
-    """Highest acked index that the engine was told."""
+    """The highest acked index that the engine was told."""
     heard_at: float = -math.inf
     needs_base: bool = False
-    """It said that it holds nothing that our log continues."""
+    """The peer said that it holds no entry that our log continues."""
     probed: bool = False
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
-    """(last index, bytes) of each append with entries that is not acked."""
+    """The (last index, bytes) of each unacked append with entries."""
     in_flight_bytes: int = 0
     window_full: bool = False
     paused: bool = False
-    """Our link to it has more to send than it should, of all groups together."""
+    """Our link to the peer has too much to send, over all groups."""
 
     def lead(self, next_index: int, now: float) -> None:
-        """We became leader: nothing is known of the peer, and it gets the benefit of the doubt."""
+        """Begin a leadership: the peer's log is unknown, and the peer counts as heard now."""
         self.acked = self.credited = 0
         self.heard_at = now
         self.needs_base = False
         self.rewind(next_index, Flow.REPLICATE)
 
     def rewind(self, next_index: int, flow: Flow) -> None:
-        """Send from here on; what was on its way is taken as lost."""
+        """Send from `next_index` on; the appends on their way count as lost."""
         self.next_index = next_index
         self.flow = flow
         self.probed = False
@@ -66,7 +69,7 @@ class Progress:
         self.window_full = False
 
     def sent(self, last_index: int, size: int) -> None:
-        """An append up to last_index has left, with commands of `size` bytes."""
+        """Note that an append up to last_index has left, with commands of `size` bytes."""
         self.next_index = max(self.next_index, last_index + 1)
         self.probed = True
         if size:
@@ -76,7 +79,10 @@ class Progress:
                 self.window_full = True
 
     def ack(self, last_index: int) -> None:
-        """The peer has all up to last_index; a full window opens again once half of it is."""
+        """Note that the peer has all up to last_index.
+
+        A full window reopens when half of it is acked.
+        """
         self.acked = max(self.acked, last_index)
         self.next_index = max(self.next_index, self.acked + 1)
         self.flow = Flow.REPLICATE

@@ -1,14 +1,14 @@
 """Read confirmations of all groups of a node, one round per pair of nodes.
 
-Many groups ask the same peer the same thing at the same time: are you at my term? So their
-questions to one peer travel in one list, and the peer answers the whole list at once, from what
-its groups are at that moment. At most one round is outstanding per pair; what is asked meanwhile
-joins the next, so that the more is asked, the more a round carries: up to `raft_round_reads_max`
-questions, which the peer answers in one turn of its loop. An answer counts whenever it comes: it
-was given after the round was sent, and thus after the reads arrived that it is for.
+Many groups ask the same peer the same question at the same time: are you at my term? So their
+questions to one peer travel in one list. The peer answers the whole list at once, from the state of
+its groups at that moment. At most one round is outstanding per pair; later questions join the next
+round. So a round carries more under more load, up to `raft_round_reads_max` questions, which the
+peer answers in one turn of its loop. An answer counts at any time: it was given after the round was
+sent, and thus after its reads arrived.
 
-Nothing here decides. Groups know what they ask and of whom (`readindex`), and which of them says
-yes is up to the driver: one of the same descriptor that takes part (x2.12).
+This module decides nothing. A group knows its question and its peers (`readindex`). The driver
+decides which group may answer yes: a group of the same descriptor that takes part (x2.12).
 """
 
 import math
@@ -22,11 +22,11 @@ from .readindex import ReadQuestion
 from .types import GroupId, Message
 
 Answerer = Callable[[GroupId, bytes, int, int], int | None]
-"""(group, fingerprint, asker, term): the group's `answer_read`, None if it is not here so."""
+"""(group, fingerprint, asker, term): the group's `answer_read`, or None if it is not here."""
 
 
 class Asker(Protocol):
-    """A group with reads to confirm; see `Group`. `fingerprint` is its descriptor's."""
+    """A group with reads to confirm; see `Group`. `fingerprint` belongs to its descriptor."""
 
     gid: GroupId
     fingerprint: bytes
@@ -38,19 +38,21 @@ class Asker(Protocol):
 
 @dataclass(slots=True)
 class _Pair:
-    """What is asked of one peer over one link."""
+    """The questions to one peer over one link."""
 
     epoch: int
     waiting: dict[GroupId, Asker] = field(default_factory=dict)
     asked: list[tuple[Asker, ReadQuestion]] = field(default_factory=list)
-    """The outstanding round's, in the order of its items."""
+    """The questions of the outstanding round, in the order of its items."""
     message: Message | None = None
     """The outstanding round."""
     sent_at: float = 0.0
 
     def forget_settled(self) -> None:
-        """Before it is sent again: nobody asks any more what others have answered, or what was
-        asked by a leader that leads no longer. Such a question would keep its followers quiet.
+        """Drop settled questions before the round is sent again.
+
+        A question is settled when others have answered it, or when its leader no longer leads. Such
+        a question would keep that leader's followers quiet.
         """
         if self.message is None:
             return
@@ -70,7 +72,10 @@ class ReadRounds:
     """
 
     def __init__(self, *, clock: Callable[[], float], retry_s: float, answerer: Answerer) -> None:
-        """What has no answer after `retry_s` seconds is asked again."""
+        """Create the rounds of a node.
+
+        A round without an answer after `retry_s` seconds is sent again.
+        """
         self._clock = clock
         self._retry_s = retry_s
         self._answerer = answerer
@@ -85,18 +90,18 @@ class ReadRounds:
     # Links.
 
     def connected(self, peer: int, epoch: int) -> None:
-        """Our link to a peer is up; what was asked over an older one is asked again."""
+        """Note that our link to a peer is up, and repeat the questions of an older link."""
         self._pairs[peer] = _Pair(epoch)
         self._ask_again()
 
     def disconnected(self, peer: int) -> None:
-        """Our link to a peer is gone, and with it what was on its way."""
+        """Note that our link to a peer is gone, along with the messages on their way."""
         self._pairs.pop(peer, None)
 
     # Asking.
 
     def ask(self, asker: Asker) -> None:
-        """A group has begun a round: it goes into the next round with each of its peers."""
+        """Put a group's question into the next round with each of its peers."""
         self._open[asker.gid] = asker
         self._look_at = min(self._look_at, self._clock() + self._retry_s)
         for peer in asker.read_peers():
@@ -106,7 +111,7 @@ class ReadRounds:
                 self._waits = True
 
     def take(self) -> list[tuple[int, Message]]:
-        """(peer, round) to be sent now."""
+        """Take the (peer, round) pairs to send now."""
         if not self._waits:
             return []
         rounds = [
@@ -137,11 +142,11 @@ class ReadRounds:
     # Time.
 
     def next_deadline(self) -> float:
-        """When to call `tick`; infinity: not before something is asked."""
+        """When to call `tick`; infinity: no call is due until a group asks."""
         return self._look_at
 
     def tick(self) -> list[tuple[int, Message]]:
-        """(peer, round) to be sent again, after which `take` may have more."""
+        """Return the (peer, round) pairs to send again. Afterwards `take` may have more."""
         now = self._clock()
         if now < self._look_at:
             return []
@@ -159,7 +164,7 @@ class ReadRounds:
         return lost
 
     def _ask_again(self) -> None:
-        """Whoever was not asked, or not answered with yes, goes into the next round."""
+        """Put every open question into the next round with the peers that did not answer yes."""
         for asker in list(self._open.values()):
             if asker.read_question() is None:
                 del self._open[asker.gid]
@@ -169,7 +174,7 @@ class ReadRounds:
     # The other side.
 
     def answer(self, sender: int, message: Message) -> Message:
-        """A peer's round, of which the table has checked the fields: the answer to it."""
+        """Answer a peer's round, whose fields the table of messages has checked."""
         epoch, number, items = message
         return [
             epoch,
@@ -183,8 +188,10 @@ class ReadRounds:
         ]
 
     def answered(self, sender: int, message: Message) -> None:
-        """A peer's answer to a round, of which the table has checked the fields. Raises
-        RemoteProtocolError where it does not meet the round."""
+        """Handle a peer's answer, whose fields the table of messages has checked.
+
+        Raises RemoteProtocolError for an answer that does not match the round.
+        """
         epoch, number, answers = message
         pair = self._pairs.get(sender)
         if pair is None or pair.message is None or pair.message[:2] != [epoch, number]:

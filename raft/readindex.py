@@ -1,11 +1,11 @@
 """Read index (Ongaro's thesis, 6.4): a linearizable read without an entry in the log.
 
-A member that is asked for a read asks the others whether they are still at its term. Once a
-majority has said so, itself included, nobody leads a later term yet, so that the commit index of
-this term's leader, noted after the read arrived, covers every append acknowledged before it. The
-leader knows the index itself, provided that it has committed an entry of its own term; a follower
-has it from the leader, whose answer tells it. One round is outstanding at a time, reads that
-arrive meanwhile join the next.
+A member with a read asks the others whether they are still at its term. A majority of yes, itself
+included, shows that no leader of a later term exists yet. So the commit index of this term's
+leader, noted after the read arrived, covers every append acknowledged before the read. The leader
+knows the index itself, provided that it has committed an entry of its own term. A follower learns
+the index from the leader's answer. One round is outstanding at a time; reads that arrive meanwhile
+join the next round.
 """
 
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class ReadQuestion(NamedTuple):
-    """Are you at this term? `round` is the asker's own and counts its rounds."""
+    """The question: are you at this term? `round` counts the rounds of the asker."""
 
     term: int
     round: int
@@ -36,24 +36,25 @@ class ReadIndex:
 
     @property
     def question(self) -> ReadQuestion | None:
-        """What the outstanding round asks; None without one."""
+        """The question of the outstanding round; None without a round."""
         return ReadQuestion(self._term, self._round) if self._asked else None
 
     @property
     def busy(self) -> bool:
-        """Some read is not settled."""
+        """Whether a read is not settled yet."""
         return bool(self._asked or self._waiting)
 
     def request(self) -> int:
-        """A new read; its ticket."""
+        """Add a read and return its ticket."""
         self._tickets += 1
         self._waiting.append(self._tickets)
         return self._tickets
 
     def begin(self, term: int, index: int | None) -> bool:
-        """Start a round for what waits, if none is outstanding. True: ask the members.
+        """Start a round for the waiting reads, unless one is outstanding.
 
-        `index`: the commit index of a leader that has committed in this term, None of a follower.
+        Returns True if the members must be asked. `index`: the commit index of a leader that has
+        committed in this term, None for a follower.
         """
         if self._asked or not self._waiting:
             return False
@@ -65,18 +66,18 @@ class ReadIndex:
         return bool(self._asked)
 
     def confirmed(self, peer: int, question: ReadQuestion, index: int) -> None:
-        """A member said yes. `index`: its commit index, if it leads and may tell it; else 0."""
+        """Count a member's yes. `index`: its commit index if it leads and may tell it, else 0."""
         if question == self.question:
             self._confirmed.add(peer)
             self._index = self._index or index or None
             self._settle()
 
     def targets(self, linked: Collection[int], leader: int | None) -> list[int]:
-        """Those of the linked peers that the outstanding round is still to be asked of."""
+        """Return the linked peers that have yet to be asked the outstanding round."""
         if not self._asked:
             return []
         if self._index is None and self._majority == 2:
-            linked = [peer for peer in linked if peer == leader]  # with us it is a majority
+            linked = [peer for peer in linked if peer == leader]  # these two are a majority
         return [
             peer
             for peer in linked
@@ -89,11 +90,11 @@ class ReadIndex:
             self._asked = []
 
     def fail(self) -> None:
-        """The term or its leader is over: nothing is known of any read that waits."""
+        """Fail all waiting reads: the term is over, or its leader is gone."""
         self._done.extend((ticket, None) for ticket in (*self._asked, *self._waiting))
         self._asked, self._waiting = [], []
 
     def take(self) -> list[tuple[int, int | None]]:
-        """(ticket, read index) of the reads that are settled; None: failed."""
+        """Take the settled reads as (ticket, read index); the index is None if the read failed."""
         done, self._done = self._done, []
         return done

@@ -1,8 +1,8 @@
 """The leader's side of replication: between the engine, which sends all it can, and the peers.
 
-Every append that the engine makes goes through `outgoing`, every answer of a peer through `on_ack`
-or `on_reject`. The engine is told of acks only up to what is durable here (hole 5), and of where
-to go on after a rejection in the one form it understands, a `next_node_idx`.
+Every append of the engine goes through `outgoing`, every answer of a peer through `on_ack` or
+`on_reject`. The engine learns of acks only up to the durable index of this member (hole 5). After a
+rejection the engine learns where to go on in the one form it understands, a `next_node_idx`.
 """
 
 import math
@@ -16,7 +16,7 @@ from .progress import Flow, Progress
 
 
 class Replicator:
-    """What one member knows of the others while it leads, and its links to them at all times."""
+    """One member's knowledge of its peers while it leads, and its links to them at all times."""
 
     def __init__(self, member: Member, peers: Iterable[int]) -> None:
         self._peers = {peer: Progress(peer) for peer in peers}
@@ -29,22 +29,22 @@ class Replicator:
         self._closed = member.closed
         self._durable_index = 0
         self._durable_at = 0.0
-        """When our own disk last moved, or had nothing to do, while leading."""
+        """When, while leading, our own disk last made progress or had nothing to do."""
 
-    # Links, whoever leads.
+    # Links, in any role.
 
     def epoch(self, peer: int) -> int | None:
-        """The epoch of our link to a peer; None: there is none."""
+        """Return the epoch of our link to a peer, or None without a link."""
         return self._peers[peer].epoch
 
     def linked(self) -> list[int]:
-        """Peers that we have a link to."""
+        """Return the peers that we have a link to."""
         return [progress.peer for progress in self._peers.values() if progress.epoch is not None]
 
     def connected(self, peer: int, epoch: int, *, at_rest: bool) -> None:
-        """A new link. What was sent on an older one may be lost, so send it again.
+        """Begin a new link and send again: messages on an older link may be lost.
 
-        Of a group at rest nothing was, and its engine must not look at its timers.
+        In a group at rest no message was on its way, and its engine must not look at its timers.
         """
         progress = self._peers[peer]
         progress.epoch = epoch
@@ -57,7 +57,7 @@ class Replicator:
                 self._engine.send_now()
 
     def disconnected(self, peer: int) -> None:
-        """The link is gone."""
+        """End the link to a peer."""
         progress = self._peers[peer]
         progress.epoch = None
         progress.paused = False
@@ -65,13 +65,13 @@ class Replicator:
         self._engine.hide(peer)
 
     def pause(self, peer: int) -> None:
-        """Our link to a peer is full: what is on its way stays on its way, no more is sent."""
+        """Send no more to a peer whose link is full. Messages on their way are not lost."""
         progress = self._peers[peer]
         progress.paused = True
         self._engine.hide(peer)
 
     def resume(self, peer: int, *, at_rest: bool) -> None:
-        """Our link to a peer has room again: go on where we were."""
+        """Go on sending to a peer, since the link has room again."""
         progress = self._peers[peer]
         progress.paused = False
         if self._engine.role == "leader" and self._show_or_hide(progress):
@@ -82,7 +82,7 @@ class Replicator:
     # Leadership.
 
     def lead(self) -> None:
-        """The engine has just become leader and is about to append its no-op."""
+        """Begin to lead: the engine has just become leader and is about to append its no-op."""
         now = self._clock()
         self._durable_index, self._durable_at = 0, now
         for progress in self._peers.values():
@@ -90,17 +90,20 @@ class Replicator:
             self._show_or_hide(progress)
 
     def resign(self) -> None:
-        """The engine leads no longer: it sees nobody, so that it starts no election (hole 21)."""
+        """Stop leading. The engine sees no peer, so that it starts no election (hole 21)."""
         for peer in self._peers:
             self._engine.hide(peer)
 
     def heard(self, peer: int) -> None:
-        """A peer confirmed that we lead."""
+        """Note that a peer confirmed our leadership."""
         self._peers[peer].heard_at = self._clock()
 
     def woken(self, vouched: Iterable[int]) -> None:
-        """The group ceases to rest. The pings of these peers' nodes are as good as answers: the
-        engine counts the time since the last one (x20)."""
+        """End the group's rest.
+
+        The engine counts the time since the last answer of a peer (x20), so the pings of the
+        `vouched` peers' nodes count as answers.
+        """
         self._durable_at = self._clock()
         for peer in vouched:
             progress = self._peers[peer]
@@ -108,14 +111,16 @@ class Replicator:
             self._alive(progress)
 
     def has_quorum(self) -> bool:
-        """A majority was heard within the minimum election timeout, ourselves included."""
+        """Return whether a majority with us was heard within the minimum election timeout."""
         since = self._clock() - self._options.election_timeout_min_s
         return self.majority_heard_at(lambda peer: -math.inf) >= since
 
     def majority_heard_at(self, pinged_at: Callable[[int], float]) -> float:
-        """Since when every member of some majority was heard, this member included: by an answer
-        to what it sent as leader, or by the ping of the peer's node at `pinged_at`. Now for a group
-        of one member."""
+        """Return since when every member of some majority was heard, this member included.
+
+        A member is heard by its answer to a message of the leader, or by a ping of its node at
+        `pinged_at`. For a group of one member the result is now.
+        """
         needed = guard.majority(1 + len(self._peers)) - 1
         if not needed:
             return self._clock()
@@ -123,25 +128,28 @@ class Replicator:
         return sorted(heard, reverse=True)[needed - 1]
 
     def caught_up(self) -> frozenset[int]:
-        """Linked peers that have all of our log durable."""
+        """Return the linked peers that have our whole log durable."""
         last = self._journal.last_index
         return frozenset(
             p.peer for p in self._peers.values() if p.epoch is not None and p.acked >= last
         )
 
     def followers(self) -> frozenset[int]:
-        """Peers that have acknowledged an entry in this term."""
+        """Return the peers that have acknowledged an entry in this term."""
         return frozenset(p.peer for p in self._peers.values() if p.acked)
 
     @property
     def needs_base(self) -> frozenset[int]:
-        """Peers that need entries which our log no longer holds."""
+        """The peers that need entries which our log no longer holds."""
         return frozenset(p.peer for p in self._peers.values() if p.needs_base)
 
     # From the engine.
 
     def outgoing(self, peer: int, packet: Packet) -> None:
-        """The engine sends an append, or would send a snapshot (hole 1)."""
+        """Send an append of the engine.
+
+        For a snapshot of the engine, probe the peer's base (hole 1).
+        """
         progress = self._peers[peer]
         if progress.epoch is None:
             return
@@ -167,7 +175,7 @@ class Replicator:
         self._probe_base(progress)
 
     def _probe_base(self, progress: Progress) -> None:
-        """Ask whether it holds our base, which also tells it that we are alive."""
+        """Ask whether the peer holds our base. The probe also shows the peer that we are alive."""
         if progress.epoch is None:
             return
         term, epoch = self._engine.term, progress.epoch
@@ -178,7 +186,10 @@ class Replicator:
             self._outbox.send(progress.peer, Snapshot(term, epoch, self._log.commit_index))
 
     def _show_or_hide(self, progress: Progress) -> bool:
-        """Let the engine see the peer exactly while it may send. True: it sees it again."""
+        """Show the peer to the engine exactly while it may send.
+
+        Return True if it is newly shown.
+        """
         may_send = progress.may_send(bounded=26 in self._closed)
         shown = self._engine.shown(progress.peer)
         if may_send and not shown:
@@ -190,17 +201,17 @@ class Replicator:
     # From the peers.
 
     def on_ack(self, peer: int, next_index: int) -> None:
-        """A peer has durably all below next_index."""
+        """Handle an ack: the peer has all entries below next_index durable."""
         progress = self._peers[peer]
         progress.heard_at = self._clock()
         if progress.flow is Flow.BASE and next_index <= self._log.base_index:
-            self._alive(progress)  # durable up to there, but that is not yet where our log begins
+            self._alive(progress)  # durable up to there, which is below the start of our log
             return
         waited = progress.flow is not Flow.REPLICATE
         progress.ack(next_index - 1)
         moved = self._credit(progress)
         if moved or waited:
-            # The engine goes back to what was acked and would send again what is on its way.
+            # The engine goes back to the acked index and would send again the entries on their way.
             self._set_next(progress)
         if self._show_or_hide(progress):
             self._engine.send_now()
@@ -208,7 +219,7 @@ class Replicator:
             self._engine.tick()
 
     def on_reject(self, peer: int, reject: Reject) -> None:
-        """A peer lacks what an append continues: go back to where the logs meet, or to a base."""
+        """Handle a rejection: go back to where the logs meet, or wait for a base."""
         progress = self._peers[peer]
         progress.heard_at = self._clock()
         self._alive(progress)
@@ -227,13 +238,13 @@ class Replicator:
         self._engine.send_now()
 
     def _reset_as_the_library_does(self, progress: Progress, next_index: int) -> None:
-        """Hole 4: each of many resets moves the next index, and the last before a send wins."""
+        """Hole 4: each of many resets moves the next index; the last reset before a send wins."""
         progress.rewind(next_index, Flow.REPLICATE)
         self._set_next(progress)
         self._show_or_hide(progress)
 
     def base_installed(self, peer: int) -> None:
-        """A base was installed there: ask it what it holds now."""
+        """Ask the peer for its position: a base was installed there."""
         progress = self._peers[peer]
         progress.needs_base = False
         if self._engine.role == "leader" and progress.flow is Flow.BASE:
@@ -242,21 +253,21 @@ class Replicator:
     # From time and the disk.
 
     def durable_moved(self) -> None:
-        """More is durable here: acks above it that waited count now."""
+        """Count waiting acks, since more entries are durable here."""
         for progress in self._peers.values():
             if progress.acked > progress.credited and self._credit(progress):
                 self._set_next(progress)
         self._engine.tick()
 
     def disk_stalled(self) -> bool:
-        """Our disk has stood still for long, with entries to sync, and others could lead."""
+        """Return whether our disk has stalled with entries to sync, and others could lead."""
         now, durable = self._clock(), self._log.durable_index
         if durable > self._durable_index or durable == self._log.last_index:
             self._durable_index, self._durable_at = durable, now
         return bool(self._peers) and now - self._durable_at > guard.stall_s(self._options)
 
     def pulse(self) -> None:
-        """Once a heartbeat: to all that may be sent to by the engine, to the others from here."""
+        """Send heartbeats: the engine to the peers it may send to, this object to the others."""
         self._engine.send_now()
         if self._engine.role != "leader":
             return
@@ -265,7 +276,7 @@ class Replicator:
                 self._keep_alive(progress, progress.epoch)
 
     def _keep_alive(self, progress: Progress, epoch: int) -> None:
-        """A heartbeat at what was sent last: should that be lost, the answer is a rejection."""
+        """Send a heartbeat at the last sent entry. If that entry was lost, the peer rejects."""
         previous = progress.next_index - 1
         term = self._log.term_at(previous)
         if progress.flow is Flow.BASE or term is None:
@@ -278,7 +289,10 @@ class Replicator:
     # To the engine.
 
     def _credit(self, progress: Progress) -> bool:
-        """Tell the engine what counts, and that the peer is alive. True: more counts now."""
+        """Tell the engine which acks count, and that the peer is alive.
+
+        Return True if more count now.
+        """
         credited = guard.credit(progress.acked, self._log.durable_index, self._closed)
         moved = credited > progress.credited
         progress.credited = credited
@@ -292,7 +306,7 @@ class Replicator:
         self._answered(progress, success=False, reset=True, next_index=progress.next_index)
 
     def _answered(self, progress: Progress, *, success: bool, reset: bool, next_index: int) -> None:
-        """The library's answer to an append; the engine notes the time of each."""
+        """Give the engine the library's answer to an append; the engine notes the time of each."""
         self._engine.deliver(
             progress.peer,
             {

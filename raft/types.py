@@ -21,7 +21,7 @@ class GroupId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One entry of a group's Raft log. `command[0]` is the engine's type byte: 0 ours, 1 no-op."""
+    """An entry of a group's Raft log. `command[0]` is the engine's type byte: 0 ours, 1 no-op."""
 
     index: int
     term: int
@@ -35,12 +35,13 @@ SENTINEL_TERM = 0
 
 @dataclass(frozen=True, slots=True)
 class RaftOptions:
-    """Times in seconds, sizes in bytes. Raises InvalidArgument for what cannot work.
+    """The options of a group: times in seconds, sizes in bytes.
 
-    A heartbeat fits three times into the least election timeout, so that two lost ones depose
-    nobody, and so does a ping of a node, which stands in for the heartbeats of groups that were
-    quiet for `idle_after_s`. The timeouts have room to differ. An append ends with the entry that
-    reaches `append_bytes_max`, and must fit a frame with it.
+    Three heartbeats fit into the least election timeout, so that two lost heartbeats depose no
+    leader. So do three pings of a node, which replace the heartbeats of groups that were quiet for
+    `idle_after_s`. The timeouts have room to differ. An append ends with the entry that reaches
+    `append_bytes_max`, and must fit a frame with it. Raises InvalidArgument for options that cannot
+    work.
     """
 
     election_timeout_min_s: float = 0.75
@@ -75,25 +76,27 @@ class RaftOptions:
 
 
 class RefusedMessageError(Exception):
-    """A message that no sound member sends: it contradicts what is committed here, or who leads.
-    The text is one word, for metrics. Nothing was changed by the message."""
+    """A message that no correct member sends: it contradicts committed entries here, or the leader.
+
+    The text is one word, for metrics. The message has changed nothing.
+    """
 
 
 class NotLeaderError(Exception):
-    """Proposed on a replica that does not lead; nothing was appended."""
+    """A proposal to a replica that does not lead; nothing was appended."""
 
 
 class Disk(Protocol):
-    """One flat directory of files, real or simulated. Calls block; errors are OSError.
+    """A flat directory of files, real or simulated. Calls block; errors are OSError.
 
-    Nothing written is durable before `sync` of the file returned; a created, deleted or renamed
-    name is durable after `sync_directory`.
+    A write is durable once `sync` of the file has returned. A created, deleted or renamed name is
+    durable after `sync_directory`.
     """
 
     def names(self) -> list[str]: ...
 
     def create(self, name: str, size: int) -> None:
-        """A new file of `size` zero bytes, written out, not synced."""
+        """Create a file of `size` zero bytes, written out but not synced."""
 
     def size(self, name: str) -> int: ...
 
@@ -108,6 +111,6 @@ class Disk(Protocol):
     def delete(self, name: str) -> None: ...
 
     def sync(self, name: str) -> None:
-        """fdatasync."""
+        """Call fdatasync on the file."""
 
     def sync_directory(self) -> None: ...

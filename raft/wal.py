@@ -1,10 +1,10 @@
 """The write-ahead log of a node, shared by all its groups: one write and one sync a round.
 
-Between two rounds every group queues what it wants written. `collect` takes all of it as one
-batch, `write` puts it on the disk and syncs it, on a thread that may block, and `complete` tells
-the groups. A file is used until the next batch does not fit; the next file is written only after
-the last round of this one is synced, so that what a power loss tears is always at the very end
-(x5). Files go oldest first, and are used again.
+Between two rounds every group queues its items. `collect` takes all items as one batch. `write`
+writes the batch to the disk and syncs it, on a thread that may block. `complete` tells the groups.
+A file is used until the next batch does not fit. The next file is written only after the last round
+of this file is synced, so that a power loss tears only the very end (x5). The oldest files are
+freed first, and are used again.
 """
 
 import itertools
@@ -23,9 +23,9 @@ from .wal_recovery import Recovery, recover
 from .wal_scan import file_name
 
 _REWRITTEN_MAX = 256
-"""Groups whose state one call of `reclaim` writes anew: a millisecond of the event loop."""
+"""The number of groups whose state one `reclaim` writes again: a millisecond of the event loop."""
 _LARGE_ROUND_BYTES = 64 << 10
-"""What needs no sync and waits for a round that does, at most."""
+"""The most bytes without need of a sync that wait for a round with a sync."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Rotation:
 
     header: Header
     last: list[bytes] | None
-    """The batch with NEXT that ends the file before, at `last_offset`; None: that is not ours to
-    write."""
+    """The batch with NEXT that ends the previous file, at `last_offset`; None if that file must not
+    be written."""
     last_offset: int
 
 
 @dataclass(slots=True)
 class Round:
-    """What one round writes: a batch in one file."""
+    """The content of one round: a batch in one file."""
 
     number: int
     must_sync: bool
@@ -54,7 +54,7 @@ class Round:
 
 
 class Wal:
-    """See the module. `open` recovers; `write` blocks; everything else is for one thread."""
+    """See the module. `open` recovers; `write` blocks; all other calls come from one thread."""
 
     def __init__(
         self, disk: Disk, *, entropy: Callable[[int], bytes], file_bytes: int, recovery: Recovery
@@ -84,11 +84,11 @@ class Wal:
         self._in_flight = False
         self._unsynced_write = False
         self._going: int | None = None
-        """The last of the files about to go, None between two times."""
+        """The last of the files that `reclaim` is about to free; None while it frees no files."""
         self._going_round: int | None = None
-        """The round that must be synced before they go."""
+        """The round that must be synced before these files are freed."""
         self.syncs = 0
-        """How often a file was synced."""
+        """The number of file syncs."""
         for gid, recovered in recovery.groups.items():
             log = GroupLog(gid, self, base_index=recovered.base_index,
                            base_term=recovered.base_term)  # fmt: skip
@@ -104,9 +104,9 @@ class Wal:
         entropy: Callable[[int], bytes],
         file_bytes: int = limits.wal_file_bytes,
     ) -> "Wal":
-        """Recover what the disk holds, make it durable (x4), and go on after it.
+        """Recover the content of the disk, make it durable (x4), and go on after it.
 
-        Raises DiskFailure, CorruptData when a file is not one of a WAL.
+        Raises DiskFailure, and CorruptData when a file is not a WAL file.
         """
         try:
             recovery = recover(disk)
@@ -119,7 +119,7 @@ class Wal:
     def create_group(
         self, gid: GroupId, *, index: int = SENTINEL_INDEX, term: int = SENTINEL_TERM
     ) -> GroupLog:
-        """A new group whose log begins after the sentinel (index, term)."""
+        """Create a group whose log begins after the sentinel (index, term)."""
         invariant(gid not in self.groups, "a group is created twice", gid=gid)
         invariant(gid not in self._retired, "a retired group is created again", gid=gid)
         log = GroupLog(gid, self, base_index=index, base_term=term)
@@ -128,14 +128,14 @@ class Wal:
         return log
 
     def retire_group(self, gid: GroupId) -> None:
-        """The group is no more; its entries may go and it can never be created again."""
+        """Retire the group: its entries may be freed, and it can never be created again."""
         if self.groups.pop(gid, None) is not None:
             self.queue(wal_format.encode_retired(gid), must_sync=True)
             self._retired[gid] = 0
             self._pending_retired.append(gid)
 
     def was_retired(self, gid: GroupId) -> bool:
-        """Whether the group was here and was retired, as far as the present files say."""
+        """Whether the group was here and was retired, according to the present files."""
         return gid in self._retired
 
     # Queueing, for GroupLog.
@@ -147,25 +147,28 @@ class Wal:
         self._must_sync |= must_sync
 
     def queue_entry(self, head: bytes, command: bytes, place: Place) -> None:
-        """Add an entry to the open round; its place is known when the round is collected."""
+        """Add an entry to the open round. `collect` sets its place."""
         self._pending_places.append((place, self._part_bytes + len(head)))
         self._parts += (head, command)
         self._part_bytes += len(head) + len(command)
         self._must_sync = True
 
     def queue_move(self, head: bytes, command: bytes, move: Move) -> None:
-        """Add an entry that is already written to the open round, to have it there as well."""
+        """Add an already written entry to the open round, so that it is there as well."""
         self._pending_moves.append(move)
         self.queue_entry(head, command, move.new)
 
     def touched(self, log: GroupLog, *, state: bool) -> None:
-        """The group has something in the open round; `state`: its STATE, which holds the newest."""
+        """Note that the group has an item in the open round.
+
+        `state`: the item is its newest STATE.
+        """
         self._touched[log.gid] = None
         if state:
             self._stated[log.gid] = None
 
     def read_place(self, place: Place) -> bytes:
-        """An entry's command, from the disk."""
+        """Read an entry's command from the disk."""
         invariant(place.file > 0, "an entry that was never written is read back")
         try:
             return self._disk.read(file_name(place.file), place.offset, place.size)
@@ -181,23 +184,26 @@ class Wal:
 
     @property
     def urgent(self) -> bool:
-        """Whether it should be written now: it must be durable, or has become large."""
+        """Whether to write the open round now: it must be durable, or has become large."""
         return self._must_sync or self._part_bytes > _LARGE_ROUND_BYTES
 
     @property
     def all_synced(self) -> bool:
-        """Whether all that was ever queued is on the disk."""
+        """Whether everything that was ever queued is on the disk."""
         return not self._parts and self.synced_round == self.open_round - 1
 
     def require_sync(self) -> int:
-        """The open round is to be synced, and with it all that was queued before: its number."""
+        """Make the open round sync, and with it everything queued before. Return its number."""
         if not self._parts:
             self.mark()
         self._must_sync = True
         return self.open_round
 
     def collect(self) -> Round | None:
-        """Close the open round and take it; None when it is empty. One at a time."""
+        """Close the open round and take it; None when it is empty.
+
+        Only one round is in flight at a time.
+        """
         invariant(not self._in_flight, "a WAL round begins while another is written")
         if not self._parts:
             return None
@@ -235,7 +241,7 @@ class Wal:
         return round_
 
     def _rotate(self, batch_bytes: int) -> Rotation:
-        """Go on in a file of its own number, behind the batch that says so."""
+        """Go on in the next file, after a batch with NEXT that names it."""
         number = self._file + 1
         last = None
         if self._size:
@@ -253,9 +259,9 @@ class Wal:
         return Rotation(header, last, last_offset)
 
     def write(self, round_: Round) -> None:
-        """Write the round, and sync it where it must be. Blocks.
+        """Write the round, and sync it if it must be synced. Blocks.
 
-        Raises DiskFailure, after which nothing may be written or said any more (hole 12).
+        Raises DiskFailure; after that the node may write and send nothing any more (hole 12).
         """
         name = file_name(round_.file)
         try:
@@ -269,7 +275,7 @@ class Wal:
             raise DiskFailure.of("writing", error, name) from error
 
     def complete(self, round_: Round) -> list[GroupId]:
-        """The round was written. Returns the groups that had something in it."""
+        """Note that the round was written. Return the groups that had an item in it."""
         self._in_flight = False
         if round_.must_sync:
             self.synced_round = round_.number
@@ -284,13 +290,13 @@ class Wal:
     # Files.
 
     def reclaim(self) -> list[int]:
-        """The oldest files that nothing needs any more, to be given to `let_go`.
+        """Return the oldest files that nothing needs any more, to be given to `let_go`.
 
-        What is still needed of a file that holds no live entry (the newest STATE of each group) is
-        queued again first, a bounded piece a call. A later call gives the file, once all that was
-        queued is synced: also what let its entries go (x3). A RETIRED goes with its
-        file: whatever there was of that group lies in this file and older ones, which go first.
-        That the generation is not begun again, the node's mark in meta says.
+        A file without a live entry may still hold the newest STATE of some groups. These STATE
+        items are queued again first, a bounded number a call. A later call returns the files, once
+        everything queued is synced, including the items that freed their entries (x3). A RETIRED
+        item goes with its file: everything of that group lies in this file and in older files,
+        which go first. The node's mark in meta ensures that the generation is not begun again.
         """
         if self._going is None:
             oldest_live = min(
@@ -315,14 +321,16 @@ class Wal:
         return going
 
     def _worth_it(self, last: int) -> bool:
-        """Whether files up to `last` hold more than what must be rewritten of them, twice: else
-        many groups over small files would be rewritten for ever."""
+        """Whether the files up to `last` have more than twice the bytes that must be rewritten.
+
+        Otherwise many groups over small files would be rewritten for ever.
+        """
         files = sum(1 for file in self._files if file <= last)
         states = sum(1 for log in self.groups.values() if log.state_file <= last)
         return files * self._file_bytes > 2 * wal_format.STATE_BYTES * states
 
     def _rewrite(self, last: int) -> bool:
-        """Queue again what files up to `last` hold of groups; whether there was anything."""
+        """Queue the STATE items of files up to `last` again. Return whether there was one."""
         states = (
             log for gid, log in self.groups.items()
             if log.state_file <= last and gid not in self._stated
@@ -335,7 +343,7 @@ class Wal:
     def let_go(self, files: list[int]) -> None:
         """Make these files spares or delete them, the oldest first. Blocks.
 
-        On the thread of `write`, never while that writes. Raises DiskFailure.
+        Call this on the thread of `write`, never while it writes. Raises DiskFailure.
         """
         for file in files:
             try:
@@ -344,10 +352,11 @@ class Wal:
                 raise DiskFailure.of("freeing", error, file_name(file)) from error
 
     def rewrite(self, gid: GroupId) -> bool:
-        """Write all entries of a group anew, so that it no longer keeps the oldest files: for one
-        that cannot be checkpointed. False: they are more than a round should carry.
+        """Write all entries of a group again, so that it no longer keeps the oldest files.
 
-        Raises CorruptData, and nothing is queued, when one of them cannot be read back.
+        This is for a group that cannot be checkpointed. Returns False for a group with more bytes
+        than a round should carry. Raises CorruptData, with nothing queued, when an entry cannot be
+        read back.
         """
         log = self.groups[gid]
         if log.held_bytes > limits.wal_rewrite_bytes_max:
@@ -356,7 +365,7 @@ class Wal:
         return True
 
     def oldest_pins(self) -> dict[GroupId, int]:
-        """Per group with live entries, the number of the oldest file that holds one."""
+        """Return, per group with live entries, the number of the oldest file that holds one."""
         found = ((gid, log.oldest_file) for gid, log in self.groups.items())
         return {gid: file for gid, file in found if file is not None}
 
@@ -371,17 +380,17 @@ class Wal:
         return self._on_disk.has_spare
 
     def make_spare(self, settle: Callable[[str], None]) -> None:
-        """Make a file ahead, unless there is one. Blocks; on any thread, one call at a time.
+        """Make a file ahead, unless a spare exists. Blocks; on any thread, one call at a time.
 
-        `settle` is called with the name of the file that was written, before it is synced: it may
-        write the file back at its own pace. Raises OSError, with nothing changed: a full disk is no
-        failure yet.
+        `settle` is called with the name of the written file, before the file is synced: `settle`
+        may write the file back at its own pace. Raises OSError, with nothing changed: a full disk
+        is no failure yet.
         """
         self._on_disk.make_spare(settle)
 
     @property
     def file_count(self) -> int:
-        """How many files there are."""
+        """The number of files."""
         return len(self._files)
 
     def _begin_file(self, rotation: Rotation) -> None:

@@ -1,13 +1,13 @@
-"""The files of a WAL on its disk: begun, let go, and used again.
+"""The files of a WAL on its disk: how they begin, end and are used again.
 
-A file that nothing needs becomes a spare, its bytes as they are, and a coming file takes a spare
-before it makes one: overwriting blocks that a file has costs no allocation and no zeros to write,
-which a round would wait for. The new header, with a signature of its own, is durable under the
-spare's name before the name of a WAL file is given to it. So a file of that name never holds
-old batches that could be taken for new ones, and never lacks a header but by damage.
+A file that nothing needs becomes a spare, with its bytes as they are. A new file takes a spare if
+there is one: overwriting the blocks of a file needs no allocation and no zeros to write, for which
+a round would wait. The new header, with a signature of its own, is durable under the spare's name
+before the file gets the name of a WAL file. So a WAL file never holds old batches that could pass
+for new ones, and lacks a header only when it is damaged.
 
-One spare is made ahead, as etcd does, while the disk has room for it: then a file can be begun on
-a disk that is full.
+One spare is made ahead, as etcd does, while the disk has room for it: then a new file can begin on
+a full disk.
 """
 
 from collections.abc import Callable
@@ -17,23 +17,25 @@ from .wal_format import Header, encode_header
 from .wal_scan import file_name, spare_name
 
 SPARES_MAX = 2
-"""Files kept ahead. Rounds use one while the next is let go; more would only hold room."""
+"""The number of spares. Rounds use one while the next is freed; more would only hold room."""
 
 
 _AHEAD = spare_name(0)
-"""The spare that is made ahead, which no file was before."""
+"""The name of the spare that is made ahead; it was never a WAL file."""
 
 
 class WalFiles:
-    """All calls block, raise OSError, and come from one thread at a time; but `make_spare`, which
-    may come from another one."""
+    """The files of a WAL. All calls block and raise OSError.
+
+    Calls come from one thread at a time; only `make_spare` may come from another thread.
+    """
 
     def __init__(self, disk: Disk, *, file_bytes: int, spares: list[str]) -> None:
         self._disk = disk
         self._file_bytes = file_bytes
         self._spares: list[str] = []
         for name in spares:
-            # Made by a run with another size, or not made to its end.
+            # A run with another file size made this spare, or it is incomplete.
             if disk.size(name) == file_bytes and len(self._spares) < SPARES_MAX:
                 self._spares.append(name)
             else:
@@ -45,8 +47,10 @@ class WalFiles:
         return bool(self._spares)
 
     def make_spare(self, settle: Callable[[str], None]) -> None:
-        """Make a spare, durable on return, unless there is one. What is half made is removed.
-        `settle` is called with its name before it is synced."""
+        """Make a spare, durable on return, unless one exists. A half made file is removed.
+
+        `settle` is called with the name of the spare before it is synced.
+        """
         if self._spares:
             return
         self._disk.create(_AHEAD, self._file_bytes)
@@ -60,12 +64,12 @@ class WalFiles:
         self._spares.append(_AHEAD)
 
     def begin(self, header: Header) -> None:
-        """Bring file `header.number` into being; durable, name and header, on return."""
+        """Create file `header.number`; its name and header are durable on return."""
         if header.size == self._file_bytes and self._spares:
             spare = self._spares.pop(0)
         else:
             spare = spare_name(header.number)
-            if spare in self._spares:  # made for the same number before a crash, of another size
+            if spare in self._spares:  # made for this number before a crash, of another size
                 self._spares.remove(spare)
                 self._disk.delete(spare)
             self._disk.create(spare, header.size)
@@ -75,7 +79,7 @@ class WalFiles:
         self._disk.sync_directory()
 
     def let_go(self, number: int) -> None:
-        """Nothing needs the file any more: durable on return, so that files go oldest first."""
+        """Free a file that nothing needs. Durable on return, so that the oldest files go first."""
         name, spare = file_name(number), spare_name(number)
         wanted = len(self._spares) < SPARES_MAX and spare not in self._spares
         if wanted and self._disk.size(name) == self._file_bytes:

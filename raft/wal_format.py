@@ -6,14 +6,14 @@
              synced_through u64, payload
 
 Both checksums of a batch begin with the file's random signature, so that the old bytes of a
-recycled file never pass for new ones; RocksDB mixes in the file's number for it, raft-engine a
-signature as here. A batch's header has a checksum of its own: where one begins is found behind a
-damaged place without hashing what users wrote. All integers are big-endian.
+recycled file never pass for new ones. (RocksDB mixes in the file's number instead; raft-engine uses
+a signature, too.) A batch's header has a checksum of its own: after a damaged place, recovery finds
+the next batch without hashing users' data. All integers are big-endian.
 
-`round` counts the node's write rounds without a gap, over all files; a file's header says which is
-its first, so that nothing can be missing at the end of the file before without being missed.
-`synced_through` is the last round whose sync had returned when the batch was made, which tells a
-torn tail from damage (x5).
+`round` counts the node's write rounds without a gap, over all files. A file's header states its
+first round, so that rounds missing at the end of the previous file are noticed. `synced_through` is
+the last round whose sync had returned when the batch was made. It tells a torn tail from damage
+(x5).
 
 An item begins with its kind and its group:
 
@@ -24,10 +24,10 @@ An item begins with its kind and its group:
     RETIRED
     NEXT     for the group the number of the file that follows, and 0: the last item of a file
 
-STATE carries everything of a group but its entries. One is written when the group is created,
-when its term, vote or commit index changes and when its front is cut. What comes before an entry
-is known by the term of the entry before it (Raft's log matching), so that recovery sees whether a
-lost batch held an entry, or a conflict that replaced one.
+STATE carries the whole state of a group except its entries. A group writes one when it is created,
+when its term, vote or commit index changes, and when its front is cut. An entry names the term of
+the entry before it (Raft's log matching). So recovery knows whether a lost batch held an entry, or
+a conflict that replaced an entry.
 """
 
 import struct
@@ -51,9 +51,9 @@ _BATCH_AFTER_CRC: Final = struct.Struct(">IQQ")
 BATCH_HEADER_BYTES: Final = _BATCH.size
 _VERSION_END: Final = len(MAGIC) + 4
 _VERSION_MAX: Final = 256
-"""Above it the field is not taken for a version."""
+"""The largest plausible version; a larger number is not taken for a version."""
 ROUND_AT: Final = 12
-"""Where in a batch's header its round stands."""
+"""The offset of the round in a batch's header."""
 
 ENTRY: Final = 1
 STATE: Final = 2
@@ -68,11 +68,11 @@ STATE_BYTES: Final = _STATE.size
 _RESET: Final = struct.Struct(">BQIQQ")
 _LAYOUTS: Final = {ENTRY: _ENTRY, STATE: _STATE, RESET: _RESET, RETIRED: _ITEM, NEXT: _ITEM}
 LAST_BATCH_BYTES: Final = BATCH_HEADER_BYTES + _ITEM.size
-"""Kept free at the end of a file for the batch with NEXT."""
+"""The room kept at the end of a file for the batch with NEXT."""
 
 
 class StateItem(NamedTuple):
-    """Everything of a group but its entries."""
+    """The whole state of a group except its entries."""
 
     gid: GroupId
     term: int
@@ -104,7 +104,7 @@ class ResetItem(NamedTuple):
 
 
 class RetiredItem(NamedTuple):
-    """The group is no more."""
+    """The group is retired."""
 
     gid: GroupId
 
@@ -131,7 +131,7 @@ class BatchHead:
 
 
 class Header(NamedTuple):
-    """Of a file: its number, its size, the round of its first batch, its random signature."""
+    """The header of a file: its number, its size, its first batch's round, its random signature."""
 
     number: int
     size: int
@@ -140,13 +140,13 @@ class Header(NamedTuple):
 
 
 def encode_header(header: Header) -> bytes:
-    """The first bytes of a file."""
+    """Return the first bytes of a file."""
     head = _HEADER.pack(MAGIC, VERSION, *header)
     return head + _CRC.pack(google_crc32c.value(head))
 
 
 def decode_header(data: bytes) -> Header | None:
-    """The header, or None where this is no sound one."""
+    """Return the header, or None if the data has no valid header."""
     if len(data) < HEADER_BYTES:
         return None
     head = data[: _HEADER.size]
@@ -158,9 +158,9 @@ def decode_header(data: bytes) -> Header | None:
 
 
 def other_version(data: bytes) -> int | None:
-    """The version of a header that another lognode wrote; None where this is none.
+    """Return the version of a header that another lognode wrote; None for any other data.
 
-    A header of this version in which only that field was changed is a damaged one.
+    A header of this version in which only the version field changed is damaged.
     """
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
         return None
@@ -171,34 +171,34 @@ def other_version(data: bytes) -> int | None:
 
 
 def encode_entry(gid: GroupId, index: int, term: int, previous_term: int, size: int) -> bytes:
-    """The head of an ENTRY item; the command follows it."""
+    """Return the head of an ENTRY item; the command follows it."""
     return _ENTRY.pack(ENTRY, gid.range_id, gid.generation, index, term, previous_term, size)
 
 
 def encode_state(state: StateItem) -> bytes:
-    """A STATE item."""
+    """Return a STATE item."""
     return _STATE.pack(STATE, *state.gid, *state[1:])
 
 
 def encode_reset(gid: GroupId, index: int, term: int) -> bytes:
-    """A RESET item."""
+    """Return a RESET item."""
     return _RESET.pack(RESET, gid.range_id, gid.generation, index, term)
 
 
 def encode_retired(gid: GroupId) -> bytes:
-    """A RETIRED item."""
+    """Return a RETIRED item."""
     return _ITEM.pack(RETIRED, gid.range_id, gid.generation)
 
 
 def encode_next(number: int) -> bytes:
-    """A NEXT item."""
+    """Return a NEXT item."""
     return _ITEM.pack(NEXT, number, 0)
 
 
 def encode_batch(
     signature: bytes, round_: int, synced_through: int, parts: list[bytes]
 ) -> list[bytes]:
-    """The buffers of one batch, the payload's parts as they are."""
+    """Return the buffers of one batch, with the payload's parts unchanged."""
     length = sum(map(len, parts))
     seed = checksum = google_crc32c.value(signature)
     for part in parts:
@@ -209,9 +209,9 @@ def encode_batch(
 
 
 def decode_head(data: bytes, offset: int, signature: bytes) -> BatchHead | None:
-    """The batch whose header stands at `offset` of a file's bytes; None where no sound one does.
+    """Return the batch whose valid header stands at `offset` of a file's bytes, or None.
 
-    Its payload may be anything, and may end behind the data.
+    The payload may be anything, and may end after the data.
     """
     payload_at = offset + BATCH_HEADER_BYTES
     if payload_at > len(data):
@@ -224,14 +224,17 @@ def decode_head(data: bytes, offset: int, signature: bytes) -> BatchHead | None:
 
 
 def payload_sound(data: bytes, head: BatchHead, signature: bytes) -> bool:
-    """Whether the payload is what was written."""
+    """Whether the payload is the one that was written."""
     payload = data[head.payload_at : head.end]
     seed = google_crc32c.value(signature)
     return head.end <= len(data) and google_crc32c.extend(seed, payload) == head.checksum
 
 
 def items(data: bytes, head: BatchHead) -> Iterator[Item]:
-    """The items of a sound batch. Raises ValueError for what this version would not write."""
+    """Yield the items of a sound batch.
+
+    Raises ValueError for items that this version does not write.
+    """
     at = head.payload_at
     while at < head.end:
         kind = data[at]

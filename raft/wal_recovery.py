@@ -1,9 +1,9 @@
 """Reading a WAL back: what is whole, what a crash tore off, and what is damaged.
 
-At the end of the newest file a round that is not sound is torn off by a crash when nothing sound
-says that it was synced; it is then cut, since nobody was ever told of it. Anything else is damage
-(x5): sound batches after it are still read, and every group that may have lost an
-entry, a term or a vote is reported, never silently shortened.
+An unsound round at the end of the newest file counts as torn off by a crash, unless a sound batch
+says that the round was synced. Recovery cuts such a round, since no one was ever told of it.
+Anything else is damage (x5): recovery still reads the sound batches after it, and reports every
+group that may have lost an entry, a term or a vote. It never shortens a group's log silently.
 """
 
 import itertools
@@ -25,10 +25,10 @@ GroupItem = EntryItem | StateItem | ResetItem | RetiredItem
 
 @dataclass(slots=True)
 class RecoveredGroup:
-    """What the files say of one group.
+    """The recovered state of one group.
 
-    The entries held follow (base_index, base_term) without a gap. That base lies above the one in
-    `state` when an entry between them is missing; at the end that is damage.
+    The held entries follow (base_index, base_term) without a gap. That base lies above the base in
+    `state` when an entry between them is missing; at the end of recovery that is damage.
     """
 
     base_index: int
@@ -47,7 +47,7 @@ class RecoveredGroup:
         return self.places[-1].term if self.places else self.base_term
 
     def term_at(self, index: int) -> int:
-        """The term of the base or of an entry that is held."""
+        """Return the term of the base or of a held entry."""
         if index == self.base_index:
             return self.base_term
         return self.places[index - self.base_index - 1].term
@@ -72,25 +72,29 @@ class RecoveredGroup:
 
 @dataclass(slots=True)
 class Recovery:
-    """The outcome. `damaged` gives the reason per group; `notes` are for the operator."""
+    """The result of a recovery.
+
+    `damaged` gives the reason per group; `notes` are for the operator.
+    """
 
     files: list[int] = field(default_factory=list)
     spares: list[str] = field(default_factory=list)
     signature: bytes = b""
-    """Of the newest file."""
+    """The signature of the newest file."""
     groups: dict[GroupId, RecoveredGroup] = field(default_factory=dict)
     retired: dict[GroupId, int] = field(default_factory=dict)
     damaged: dict[GroupId, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
-    """Each place that is damaged."""
+    """Every damaged place."""
     last_round: int = 0
     end_offset: int = 0
-    """Where the newest file goes on, and where it ends; 0 when it must not be written any more."""
+    """The offset at which the newest file goes on. `end_limit`: the file's end, 0 if it must not be
+    written any more."""
     end_limit: int = 0
     batches: int = 0
     torn: tuple[int, int, int] | None = None
-    """File, begin and end of what is left of rounds that were never synced."""
+    """The file, begin and end of the remains of rounds that were never synced."""
 
 
 def recover(disk: Disk) -> Recovery:
@@ -105,9 +109,9 @@ def recover(disk: Disk) -> Recovery:
 
 
 def read(disk: Disk) -> Recovery:
-    """What `recover` finds, and nothing is changed. Memory: one file and the groups' indexes.
+    """Find what `recover` finds, without any change. Memory: one file and the groups' indexes.
 
-    Raises OSError, and CorruptData when a file is missing that was there, or of another version.
+    Raises OSError, and CorruptData when a file is missing or has another version.
     """
     reader = _Reader(disk)
     numbers = reader.list_files()
@@ -118,22 +122,22 @@ def read(disk: Disk) -> Recovery:
 
 
 class _Reader:
-    """Takes the files in order; a place of damage is judged as soon as it is known."""
+    """Reads the files in order, and judges a damaged place as soon as it is known."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._recovery = Recovery()
         self._damage: list[tuple[str, int]] = []
-        """Where, and how many sound batches are before it."""
+        """The place, and the number of sound batches before it."""
         self._end: tuple[int, Gap] | None = None
-        """File and end of the one taken last, when its header was sound."""
+        """The number and end of the file taken last, if its header was sound."""
         self._base = 0
-        """How many sound batches are before the file at hand."""
+        """The number of sound batches before the present file."""
         self._last_round = 0
         self._next: int | None = None
 
     def list_files(self) -> list[int]:
-        """The numbers of the WAL's files. Raises CorruptData when one is missing."""
+        """Return the numbers of the WAL's files. Raises CorruptData when a file is missing."""
         numbers = []
         for name in self._disk.names():
             number = file_number(name)
@@ -152,7 +156,7 @@ class _Reader:
         return numbers
 
     def take(self, found: FileScan) -> None:
-        """The next file."""
+        """Take the next file."""
         recovery, number = self._recovery, found.number
         newest = number == recovery.files[-1]
         self._next = None
@@ -172,14 +176,14 @@ class _Reader:
             self._replay(found.data, head, number)
 
     def finish(self) -> Recovery:
-        """All files were taken."""
+        """Return the result after all files were taken."""
         recovery = self._recovery
         if self._next is not None:
             raise _missing(self._next, f"{file_name(recovery.files[-1])} ends with its number")
         recovery.last_round = self._last_round
         if recovery.files and not recovery.end_limit:
-            # Rounds may be lost of which nothing is left: the next one leaves a gap, so that
-            # every later start finds it again.
+            # Lost rounds may have left no trace: the next round leaves a gap in the numbers, so
+            # that every later start finds the damage again.
             recovery.last_round += 2
         for where, before in self._damage:
             recovery.notes.append(where)
@@ -196,19 +200,21 @@ class _Reader:
         return recovery
 
     def _follow(self, found: FileScan) -> None:
-        """Whether the file before is whole to its end, now that it is known which round follows."""
+        """Check that the previous file is whole to its end, now that the next round is known."""
         if self._end is None or found.header is None:
             return
         number, end = self._end
         if found.header.first_round < end.round:
             self._hit(found.number, 0, "its rounds are not those that follow")
         elif found.header.first_round > end.round + 1:
-            # One round more is that of NEXT, which holds nothing of any group.
+            # One round more is the round of NEXT, which holds no item of any group.
             self._hit(number, end.offset, "it is damaged")
 
     def _whole(self, found: FileScan) -> int:
-        """How many batches of a file count that is followed: a file is begun only when all before
-        it is synced, so that whatever lacks is damage."""
+        """Return how many batches count in a file that another file follows.
+
+        A file begins only when all earlier files are synced, so any missing batch is damage.
+        """
         for gap in found.gaps:
             self._hit(found.number, gap.offset, "it is damaged", gap.before)
         self._end = (found.number, found.end)
@@ -216,7 +222,7 @@ class _Reader:
         return len(found.batches)
 
     def _judge(self, found: FileScan) -> int:
-        """How many batches of the newest file count: without those that a crash tore off."""
+        """Return how many batches of the newest file count, without those that a crash tore off."""
         recovery, number = self._recovery, found.number
         for gap in (*found.gaps, found.end):
             behind = [*found.batches[gap.before :],
@@ -226,7 +232,7 @@ class _Reader:
                 self._hit(number, gap.offset, "it is cut" if found.short else "it is damaged",
                           gap.before)  # fmt: skip
                 continue
-            # Nobody was told of this round or of any after it.
+            # No one was told of this round or of any later round.
             if behind:
                 recovery.torn = (number, gap.offset, max(head.end for head in behind))
                 recovery.notes.append(f"{file_name(number)}: a round that was never synced is cut "
@@ -240,7 +246,7 @@ class _Reader:
         return len(found.batches)
 
     def _hit(self, number: int, offset: int, what: str, before: int = 0) -> None:
-        """A place of damage, behind `before` sound batches of its file."""
+        """Note a damaged place after `before` sound batches of its file."""
         where = f"{file_name(number)}: {what} at byte {offset}"
         self._damage.append((where, self._base + before))
 
@@ -283,7 +289,7 @@ def _apply(recovery: Recovery, data: bytes, item: GroupItem, file: int) -> None:
 
 
 def _before(item: EntryItem | StateItem | ResetItem) -> tuple[int, int]:
-    """Where the log stood before the first item of a group that the files hold."""
+    """Return the position of the log before the first item of a group in the files."""
     if isinstance(item, EntryItem):
         return item.position - 1, item.previous_term
     if isinstance(item, StateItem):
@@ -295,8 +301,8 @@ def _apply_entry(group: RecoveredGroup, data: bytes, item: EntryItem, file: int)
     before = item.position - 1
     group.cut_after(before)
     if (group.last_index, group.last_term) != (before, item.previous_term):
-        # What is held is not what the writer held: an item between is lost, or in a file that
-        # was let go since all of its entries were cut.
+        # The writer held other entries than this group: an item between is lost, or was in a file
+        # that was freed since all of its entries were cut.
         group.begin_after(before, item.previous_term)
     command = data[item.offset : item.offset + item.size]
     place = Place(item.term, item.size, google_crc32c.value(command))

@@ -1,9 +1,8 @@
-"""Finding what is sound in one WAL file, whatever stands between.
+"""Finding the sound parts of one WAL file, whatever stands between them.
 
-A file holds old bytes behind its end once it is recycled, and anything at all once it is damaged.
-What counts is what the file's own signature vouches for: headers of batches, each with a round.
-Rounds follow each other without a gap, so that a lost batch is missed even where nothing is left
-of it.
+A recycled file holds old bytes after its end; a damaged file may hold anything. Only headers of
+batches with the file's own signature count, each with a round. Rounds have consecutive numbers, so
+a lost batch is noticed even where nothing of it is left.
 """
 
 import re
@@ -22,30 +21,30 @@ _CHUNK: Final = 1 << 20
 
 
 def file_name(number: int) -> str:
-    """The name of file `number`."""
+    """Return the name of file `number`."""
     return f"{_PREFIX}{number:010d}"
 
 
 def spare_name(number: int) -> str:
-    """The name under which a file waits to be used: it was, or is to become, file `number`."""
+    """Return the name of a spare that was, or is to become, file `number`."""
     return f"{_SPARE}{number:010d}"
 
 
 def file_number(name: str) -> int | None:
-    """The number of a file of the WAL; None for any other name."""
+    """Return the number of a WAL file; None for any other name."""
     digits = name.removeprefix(_PREFIX)
     number = int(digits) if digits.isascii() and digits.isdecimal() else 0
     return number if file_name(number) == name else None
 
 
 def is_spare(name: str) -> bool:
-    """Whether the file waits to be used; what it holds is nothing."""
+    """Whether the file is a spare; its content does not count."""
     return name.startswith(_SPARE) and name.removeprefix(_SPARE).isdecimal()
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """From `offset` on there is no sound batch of `round`; `before` of the file's are before."""
+    """A gap: no sound batch of `round` from `offset` on, after `before` batches of the file."""
 
     offset: int
     round: int
@@ -54,25 +53,26 @@ class Gap:
 
 @dataclass(slots=True)
 class FileScan:
-    """What a file holds. Without a sound header nothing in it can be told from noise."""
+    """The content of a file. Without a sound header its content cannot be told from noise."""
 
     number: int
     header: Header | None = None
     short: bool = False
-    """It is shorter than it was made: no crash does that."""
+    """The file is shorter than it was made: no crash does that."""
     data: bytes = b""
     batches: list[BatchHead] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     torn: list[BatchHead] = field(default_factory=list)
-    """Sound headers whose payload is not: they tell what was synced when they were made."""
+    """Sound headers with an unsound payload: they tell which rounds were synced when they were
+    made."""
     end: Gap = field(default_factory=lambda: Gap(0, 0, 0))
-    """Behind the last sound batch."""
+    """The place after the last sound batch."""
 
 
 def read_header(disk: Disk, number: int) -> Header | None:
-    """The file's header; None where there is no sound one of this number.
+    """Return the file's header; None without a sound header of this number.
 
-    Raises OSError, and CorruptData for a file of another version: to take it for a damaged one
+    Raises OSError, and CorruptData for a file of another version: treating such a file as damaged
     would cost every replica of the node.
     """
     data = disk.read(file_name(number), 0, wal_format.HEADER_BYTES)
@@ -88,9 +88,9 @@ def read_header(disk: Disk, number: int) -> Header | None:
 
 
 def scan(disk: Disk, number: int, followed_by: int | None) -> FileScan:
-    """Read a file. `followed_by`: the first round of the file after it, where that is known.
+    """Read a file. `followed_by`: the first round of the next file, if known.
 
-    Raises OSError, CorruptData as `read_header`. Memory: the file's size as its header tells it.
+    Raises OSError, and CorruptData as `read_header` does. Memory: the file's size from its header.
     """
     header = read_header(disk, number)
     if header is None:
@@ -103,7 +103,7 @@ def scan(disk: Disk, number: int, followed_by: int | None) -> FileScan:
     while True:
         head = search.batch_at(offset, round_)
         if head is None:
-            # The batch with NEXT tells nothing that the file after it does not.
+            # The batch with NEXT tells nothing that the next file does not tell.
             if followed_by is not None and round_ >= followed_by - 1:
                 break
             head = search.next_batch(offset, round_)
@@ -118,7 +118,7 @@ def scan(disk: Disk, number: int, followed_by: int | None) -> FileScan:
 
 
 class _Search:
-    """Looks for batches of one signature; those whose payload is not sound go to `torn`."""
+    """Searches for batches of one signature; batches with an unsound payload go to `torn`."""
 
     def __init__(self, data: bytes, signature: bytes, torn: list[BatchHead]) -> None:
         self._data = data
@@ -127,17 +127,17 @@ class _Search:
         self._content_end: int | None = None
 
     def batch_at(self, offset: int, round_: int) -> BatchHead | None:
-        """The sound batch of that very round there."""
+        """Return the sound batch of exactly that round at the offset, or None."""
         head = wal_format.decode_head(self._data, offset, self._signature)
         if head is None or head.round != round_:
             return None
         return self._whole(head)
 
     def next_batch(self, offset: int, round_: int) -> BatchHead | None:
-        """The first sound batch of that round or a later one, there or behind.
+        """Return the first sound batch of that round or a later round, at the offset or after it.
 
-        Candidates are bytes that could be the round of one. What users write can look like that,
-        but passes no header's checksum.
+        Candidates are bytes that could be the round of a batch. Users may write such bytes, but
+        those pass no header's checksum.
         """
         if self._content_end is None:
             self._content_end = _content_end(self._data)
@@ -163,16 +163,16 @@ class _Search:
 
 
 def _rounds(first: int, last: int) -> "re.Pattern[bytes]":
-    """Where eight bytes may stand that are a round from `first` to `last`, not much above it."""
+    """Match eight bytes that may be a round from `first` to `last`, or not much above `last`."""
     patterns = []
     for prefix in sorted({(round_ >> 24).to_bytes(5, "big") for round_ in (first, last)}):
-        zeros = prefix == bytes(5)  # there is no round 0, and files are full of zeros
+        zeros = prefix == bytes(5)  # no round is 0, and files are full of zeros
         patterns.append(re.escape(prefix) + (rb"(?!\0\0\0)" if zeros else b""))
     return re.compile(b"(?=" + b"|".join(patterns) + b")", re.DOTALL)
 
 
 def _content_end(data: bytes) -> int:
-    """The offset behind the last byte that is not zero."""
+    """Return the offset after the last byte that is not zero."""
     end = len(data)
     while end:
         start = max(0, end - _CHUNK)

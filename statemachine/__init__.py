@@ -1,33 +1,39 @@
-"""statemachine: what a range's committed entries mean, and where they are kept.
+"""statemachine: the meaning of a range's committed entries, and their storage.
 
 `RangeState.apply` turns entries into replies, seqs and an index; it is deterministic and has no
-I/O. Applied entries live in a memtable (`memtable`), are frozen with the tables of exactly that
-index, built into an immutable segment by a process of its own (`builder`, `segment_writer`), and
-read through `reads`. The caller
+I/O. Applied entries live in a memtable (`memtable`). A memtable is frozen with the tables of
+exactly its last index. A process of its own builds it into an immutable segment (`builder`,
+`segment_writer`), and `reads` reads it. The caller
 
-1.  applies committed entries in order, once each, and sends each reply to whoever waits for it;
-2.  proposes FREEZE when the memtable is full or cold, or freezes itself, lets the builder write the
-    segment of the oldest frozen one (in steps that leave the disk to others: `write_back`), adds
-    the file to the store, commits the new base to meta in one transaction, and only then calls
-    `flushed`; a crash between two of these steps loses nothing and leaves at most a file that
-    nobody names;
+1.  applies committed entries in order, once each, and sends each reply to the waiting client;
+2.  proposes FREEZE when the memtable is full or cold, or freezes it itself. It lets the builder
+    write the segment of the oldest frozen memtable (in steps that leave the disk to others:
+    `write_back`), adds the file to the store, commits the new base to meta in one transaction, and
+    only then calls `flushed`. A crash between two of these steps loses nothing and leaves at most a
+    file that no manifest names;
 3.  at start restores from the base in meta and applies the log above it again, up to the
     recovered commit index and not beyond (x15);
 4.  calls everything of one replica from one thread.
 
-Modules: `commands` what an entry may say; `range_state` the state machine itself; `admission` what
-a leader checks before it proposes; `producers`, `producer_row`, `producer_capture`, `number_runs`,
-`late_numbers` idempotence; `received_base` what another node's base is checked for; `segment_pages`
-whether LMDB can be trusted with a file; `memtable`, `segments` the two homes of entries;
-`seq_chains`, `sorted_keys`, `column_cache` what a memtable consists of; `segment_format`,
-`segment_block`, `segment_order`, `segment_dictionary`, `bloom` what a segment file consists of,
-`segment_writer`, `segment_output`, `segment_reader` who writes and reads it, `block_cache` what is
-kept of it; `merge_plan`, `merge`, `merge_process` how segments become fewer; `background` how those
-processes run that do so; `removal_commands`, `removal`, `floors`, `span_map`, `leases`,
-`visibility` what is removed, and what that hides; `split_key` where to split; `spans`, `clip`,
-`shared_files` what a child of a split begins with, and how much that is; `unite`, `union_rows`,
-`chains` what comes of a merge, and what of it follows each other; `range_layers`, `span_reads`,
-`band_reads`, `reads` what can be asked; `page`, `block_slices` what is answered, `room` how much of
-that, `turn_limits` in how many steps; `meta` the small rows; `effects` a hash of what the entries
-did; `unknown` what stops a replica: a command of a newer program.
+Modules
+
+- Commands: `commands` encodes entries; `range_state` is the state machine itself; `admission` holds
+  the checks of a leader before it proposes; `effects` hashes the effects of entries; `unknown`
+  stops a replica at a command of a newer program.
+- Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `late_numbers`.
+- Memtables: `memtable`, made of `seq_chains`, `sorted_keys` and `column_cache`.
+- Segments: `segments` is the store. `segment_format`, `segment_block`, `segment_order`,
+  `segment_dictionary` and `bloom` are the parts of a file. `segment_writer` and `segment_output`
+  write a file, `segment_reader` reads it, `block_cache` caches its blocks, `segment_pages` checks
+  whether LMDB can trust a file.
+- Processes: `builder` builds segments; `merge_plan`, `merge` and `merge_process` merge them;
+  `background` sets how such processes run.
+- Removal: `removal_commands`, `removal`, `floors`, `span_map`, `leases`, `visibility` say which
+  entries are removed, and which entries that hides.
+- Split and merge of ranges: `split_key` finds where to split; `spans`, `clip` and `shared_files`
+  say which data a child of a split begins with, and how much; `unite`, `union_rows` and `chains`
+  make the state of a merged range, and order its entries.
+- Reads: `range_layers`, `span_reads`, `band_reads` and `reads` answer requests; `page` and
+  `block_slices` hold the answers; `room` limits their size, `turn_limits` their steps.
+- Bases: `meta` stores the small rows; `received_base` checks the base of another node.
 """

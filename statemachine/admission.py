@@ -1,4 +1,4 @@
-"""What the leader checks before a batch is proposed, so that apply never meets a bad one."""
+"""The checks of a leader before it proposes a batch, so that apply never meets a bad batch."""
 
 from collections.abc import Callable, Generator
 
@@ -20,9 +20,9 @@ def admit(
 ) -> Batch:
     """Decode every column and check every limit and the range's span (x22).
 
-    `check` raises Unauthorized for what the sender may not have in a batch; None: it may anything.
-    Raises LimitExceeded, InvalidArgument, CorruptData, GenerationMismatch or Unauthorized; nothing
-    happened, and their outcome is `not_applied`.
+    `check` raises Unauthorized if the batch is beyond the sender's rights; None: the sender may do
+    anything. Raises LimitExceeded, InvalidArgument, CorruptData, GenerationMismatch or
+    Unauthorized. Nothing was applied then, and the outcome is `not_applied`.
     """
     try:
         batch = decode_batch(data)

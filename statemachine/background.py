@@ -1,13 +1,13 @@
-"""Processes that work for the node behind its back, and give way to everybody else.
+"""Background processes of a node, which give way to all other work.
 
-A segment that is built a second later costs nobody anything, while an event loop that has to wait
-for a processor costs every call it serves: with three nodes and a client on two cores, the p90 of
-reads halved beside builders that gave way (docs/performance-notes.md#polls-what-was-in-the-way).
+A segment that is built a second later costs nothing, while an event loop that waits for a processor
+delays every call it serves. With three nodes and a client on two cores, the p90 of reads halved
+beside builders that gave way (docs/performance-notes.md#polls-what-was-in-the-way).
 
-The child has a session of its own, since Ctrl-C is the node's to handle. Where the kernel weighs
-sessions against each other before it looks at how nice a process is (autogroup; sched(7)), that
-session gives way too. How nice a thread is can only be raised, and the weight of a session can be
-lowered again: so a process that gives way sometimes has a thread for that (`CalmThread`).
+The child has a session of its own, since the node handles Ctrl-C. Where the kernel weighs sessions
+against each other before it looks at nice values (autogroup; sched(7)), that session gives way,
+too. A thread's nice value can only be raised, while a session's weight can be lowered again: so a
+process that gives way only sometimes has a thread for that (`CalmThread`).
 """
 
 import contextlib
@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 _NICE: Final = 10
-"""A tenth of another's share where both want a processor: enough to come to an end."""
+"""A tenth of another process's share when both want a processor: enough to finish."""
 Found = TypeVar("Found")
 
 
 def spawn(module: str, *arguments: str, gives_way: bool) -> "subprocess.Popen[bytes]":
-    """Run a module of ours in a child with pipes. Raises OSError."""
+    """Run a module of lognode in a child with pipes. Raises OSError."""
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         stdin=subprocess.PIPE,
@@ -39,14 +39,14 @@ def spawn(module: str, *arguments: str, gives_way: bool) -> "subprocess.Popen[by
 
 
 class CalmThread:
-    """For what gives way, in a child that does other things at the priority of the node."""
+    """A thread for work that gives way, in a child that does other work at the node's priority."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, initializer=_give_way)
         self._weighs: int | None = None
 
     def run(self, work: Callable[[], Found], *, gives_way: bool) -> Found:
-        """What `work` returns or raises, done on the thread where it gives way, else here."""
+        """Do `work` on the thread that gives way, or else here. Return its result."""
         weight = _NICE if gives_way else 0
         if weight != self._weighs and _weigh_session(os.getpid(), weight):
             self._weighs = weight
@@ -62,7 +62,7 @@ def _given_way() -> int:
 
 
 def _weigh_session(pid: int, weight: int) -> bool:
-    """Whether it was done: not where sessions are not weighed, nor twice within 0.1 s."""
+    """Return whether the weight was set. It fails without autogroup, and twice within 0.1 s."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text(str(weight), "ascii")
         return True

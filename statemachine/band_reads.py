@@ -1,13 +1,13 @@
-"""Reads of all entries of a span of keys, each block decoded once: by bands of seqs.
+"""Reads of all entries of a span of keys, by bands of seqs, with each block decoded once.
 
-A file has its blocks in the order of key. What is read in the order of seq comes from another block
-each time, and blocks are decoded again and again once they are more than the cache holds. Here the
-entries of one file, or of some seqs of a memtable, come in the order of (key, seq): a band. Then
-comes the next band, so that of each key entries come in the order of seq.
+A file has its blocks in the order of key. A read in the order of seq needs another block for each
+entry, and decodes blocks again and again once they exceed the cache. Here the entries of one file,
+or of some seqs of a memtable, come in the order of (key, seq): a band. Then comes the next band, so
+that the entries of each key come in the order of seq.
 
-A position names no file: by the time it is gone on from, files may have been merged, and another
-replica may have others. A band that lies in several homes there is cut where the first of them
-ends, and both parts go on from the same key.
+A position names no file: before the read goes on, files may have been merged, and another replica
+may have other files. A band that lies in several homes there is cut where the first of them ends;
+both parts go on from the same key.
 """
 
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ from .spans import Span, has
 from .turn_limits import ENTRIES_A_TURN, NotPrepared, TurnOver
 
 _STEPS: Final = 64
-"""Of one call: a block each, or some seqs of a memtable, whether they show anything or not."""
+"""The steps of one call: a block each, or some seqs of a memtable, visible or not."""
 _PLACE_COST: Final = 256
-"""Of finding a seq of a memtable its place among the others, 0.5 us."""
+"""The cost of finding a seq's place in a sorted memtable portion, 0.5 us."""
 
 
 class Band(NamedTuple):
@@ -38,19 +38,19 @@ class Band(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The rest of bands that are begun, then all seqs from `next` on."""
+    """The rest of the bands that have begun, then all seqs from `next` on."""
 
     bands: tuple[Band, ...] = ()
     next: int = 1
 
     @property
     def first(self) -> int:
-        """No entry below is still to come."""
+        """The lower bound of the entries that are still to come."""
         return self.bands[0].first if self.bands else self.next
 
 
 class BandReads(SpanReads):
-    """What a replica is asked for by those who want everything."""
+    """Reads of whole spans, for readers that want every entry."""
 
     def read_bands(
         self,
@@ -64,12 +64,12 @@ class BandReads(SpanReads):
         begun: bool = False,
         as_of: str | None = None,
     ) -> tuple[Portion, Position | None]:
-        """Some of the entries with keys in [start_key, end_key) and seqs below `end_seq`, maybe
-        none, and where to go on; None: there are no more.
+        """Return some of the entries of a span, maybe none, and the next position or None.
 
-        With an `end_key` in it it has the keys below it alone, as in `read_span`; the others
-        are read from the position of this call. `limit`, `bytes_max` and `begun` as in `Room`.
-        Raises NotFound.
+        The entries have keys in [start_key, end_key) and seqs below `end_seq`. The next position is
+        None when no entries are left. A portion with an `end_key` has only the keys below it, as in
+        `read_span`; the caller reads the other keys from the position of this call. `limit`,
+        `bytes_max` and `begun` as in `Room`. Raises NotFound.
         """
         view = self.view(start_key, end_key, as_of)
         start, end = self.within(start_key, end_key)
@@ -92,7 +92,7 @@ class BandReads(SpanReads):
 
 
 class _Reader:
-    """Puts what is visible into a page, step by step."""
+    """Puts the visible entries into a page, step by step."""
 
     def __init__(
         self, reads: BandReads, view: View, span: Span, end_seq: int | None, page: Portion
@@ -104,7 +104,10 @@ class _Reader:
         self._page = page
 
     def step(self, position: Position) -> Position | None:
-        """One block, some of a memtable, or nothing but a better position, which is returned."""
+        """Read one block or part of a memtable, or only find a better position.
+
+        Return the position.
+        """
         if not position.bands:
             fresh = self._band_from(position.next)
             return None if fresh is None else Position((fresh,), fresh.end)
@@ -125,7 +128,7 @@ class _Reader:
         return Position(tuple(behind), position.next)
 
     def _band_from(self, seq: int) -> Band | None:
-        """The seqs from there on that lie in one home; None when there are no more."""
+        """Return the band of seqs from `seq` on that lie in one home, or None at the end."""
         if self._end_seq is not None and seq >= self._end_seq:
             return None
         least = max(seq, least_trim(self._view, *self._span))
@@ -134,8 +137,10 @@ class _Reader:
         return None
 
     def _homes_of(self, band: Band) -> Iterator[tuple[int, str | Memtable]]:
-        """Where its entries may be: files by their ids, memtables in portions that one turn can
-        decode; each with the seq behind its last."""
+        """Yield the homes of a band's entries, each with the seq after its last.
+
+        A home is a file by its id, or a portion of a memtable that one turn can decode.
+        """
         for info in self._reads.manifest:
             overlaps = info.end_seq > band.first and info.first_seq < band.end
             if overlaps and info.within(self._span) is not None:
@@ -146,7 +151,10 @@ class _Reader:
                 yield memtable.portion_end(begin, ENTRIES_A_TURN), memtable
 
     def _put_some(self, memtable: Memtable, band: Band) -> tuple[bytes, int] | None:
-        """Of a memtable; the key and seq to go on from, None: that was all of the band."""
+        """Put entries of a memtable.
+
+        Return the key and seq to go on from; None: the band is done.
+        """
         sieve = Sieve(self._reads, self._view, self._span)
         begin = max(band.first, memtable.first_seq)
         self._reads.store.spend(_PLACE_COST * (band.end - begin))
@@ -163,7 +171,7 @@ class _Reader:
         return None
 
     def _put_block(self, segment: Segment, band: Band) -> tuple[bytes, int] | None:
-        """Of a file, one block; as `_put_some`."""
+        """Put entries of one block of a file. Return as `_put_some` does."""
         start, end = self._span
         key, seq = (band.key, band.seq) if band.key >= start else (start, 0)
         ordinal = segment.find(key, seq)
@@ -176,7 +184,7 @@ class _Reader:
             block, low = segment.block(following), 0
         stop = block.count if end is None or block.keys[-1] < end else block.span(end)[0]
         high = min(stop, low + self._page.entries_left)
-        # All of them, or none: what is looked up may have to wait for another turn.
+        # All runs are found before any is put: a lookup may have to wait for another turn.
         for begin, behind in list(self._visible(segment, block, low, high, band)):
             reached = self._take(block, begin, behind)
             if reached < behind:
@@ -189,7 +197,7 @@ class _Reader:
         return last, seq + 1
 
     def _take(self, block: Block, begin: int, end: int) -> int:
-        """Put entries of a block into the page; the position of the first without room."""
+        """Put entries of a block into the page. Return the position of the first without room."""
         page = self._page
         if page.take(block.chunk(begin, end)):
             return end
@@ -202,7 +210,7 @@ class _Reader:
     def _visible(
         self, segment: Segment, block: Block, low: int, high: int, band: Band
     ) -> Iterator[tuple[int, int]]:
-        """Runs of positions in [low, high) of what is of the band and to be seen."""
+        """Yield runs of positions in [low, high) of visible entries in the band."""
         footer, view = segment.footer, self._view
         if band.first <= footer.first_seq and footer.end_seq <= band.end and not view.hides:
             if low < high:

@@ -1,6 +1,6 @@
 """A cache of decoded parts of segments: blocks, Bloom filters, pieces of the order of seq.
 
-All segments of a node share one, bounded in bytes; what was used least recently goes first.
+All segments of a node share one cache, bounded in bytes. The least recently used part goes first.
 """
 
 from collections import OrderedDict
@@ -10,11 +10,11 @@ from .turn_limits import Part, Turns
 
 
 class Cached(Protocol):
-    """What the cache keeps."""
+    """A part that the cache keeps."""
 
     @property
     def size(self) -> int:
-        """Bytes of memory."""
+        """The bytes of memory of the part."""
 
 
 class BlockCache:
@@ -25,10 +25,13 @@ class BlockCache:
         self._bytes = 0
         self._blocks: OrderedDict[Part, Any] = OrderedDict()
         self.turns: Turns | None = None
-        """Of the read that is going on, where it must not decode as much as it likes."""
+        """The turns of the current read, if it is limited in what it may decode."""
 
     def get(self, segment: str, part: bytes, ordinal: int) -> Any | None:
-        """The part, if it is here. Raises TurnOver: it is not, and must not be decoded now."""
+        """Return the part, or None.
+
+        Raises TurnOver for a missing part that must not be decoded now.
+        """
         key = (segment, part, ordinal)
         found = self._blocks.get(key)
         if found is not None:
@@ -40,7 +43,7 @@ class BlockCache:
         return found
 
     def holds(self, segment: str, part: bytes, ordinal: int) -> bool:
-        """Whether the part need not be decoded."""
+        """Whether the part is here and need not be decoded."""
         key = (segment, part, ordinal)
         return key in self._blocks or (self.turns is not None and key in self.turns.kept)
 

@@ -1,4 +1,4 @@
-"""Portions: what a read of everything returns, as blocks have it, an object a block."""
+"""Portions: the answer of a read of everything, in the form of blocks, one object a block."""
 
 import sys
 from typing import Any
@@ -12,7 +12,7 @@ from .room import CHUNK_BYTES, Room, chunk_bytes, entry_bytes
 class Portion(Room):
     """Entries in the order in which they were added, within the limits of `Room`.
 
-    With an `end_key` it has the keys below it alone, as in `Page`.
+    A portion with an `end_key` has only the keys below it, as in `Page`.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class Portion(Room):
         self.end_key = end_key
         self._chunks: list[Chunk] = []
         self._rows = Page()
-        """Of what lies in no block, what was added since the last chunk."""
+        """The entries outside blocks that were added since the last chunk."""
 
     def add(self, entry: Entry) -> bool:
         """Append one entry; return False where the portion has no room for the entry."""
@@ -45,13 +45,13 @@ class Portion(Room):
         return True
 
     def extend(self, following: "Portion") -> None:
-        """Append a part, which was read next within what was left here."""
+        """Append a part, which was read next within the room left here."""
         self._end_rows()
         self._chunks += following.chunks()
         self.joined(following)
 
     def chunks(self) -> list[Chunk]:
-        """All entries."""
+        """Return all entries as chunks."""
         self._end_rows()
         return self._chunks
 

@@ -1,10 +1,10 @@
 """Bloom filters over keys: ten bits a key, four probes, 1.2 percent false positives.
 
-The probes are the halves of two CRCs of different polynomials: C functions of a key, which no
-keyed hash of the library is, and no arithmetic after them. So a filter has at most 2^16 bits, and
-a segment one for every few thousand keys, which also bounds what a reader holds. Seven probes
-would be the best that ten bits can do, 0.8 percent, at twice the cost of building. Whoever
-chooses keys to collide makes reads of absent keys slower, nothing else.
+The probes are the halves of two CRCs of different polynomials. These are C functions of a key,
+unlike any keyed hash of the library, and need no arithmetic afterwards. So a filter has at most
+2^16 bits, and a segment has a filter for every few thousand keys, which also bounds a reader's
+memory. Seven probes would be the best for ten bits, 0.8 percent, at twice the cost of building. A
+client that chooses colliding keys makes reads of absent keys slower, nothing else.
 """
 
 import zlib
@@ -20,14 +20,17 @@ import google_crc32c
 BITS_PER_KEY: Final = 10
 _BITS_MAX: Final = 1 << 16
 KEYS_MAX: Final = _BITS_MAX // BITS_PER_KEY
-"""Of one filter."""
+"""The most keys of one filter."""
 _BITS_MIN: Final = 64
 _one = google_crc32c.value
 _other = zlib.crc32
 
 
 def build(keys: Sequence[bytes]) -> bytes:
-    """The filter of these keys. All its loops are in C: it is built of every key of a segment."""
+    """Return the filter of these keys.
+
+    All loops are in C, since a filter is built of every key of a segment.
+    """
     size = _BITS_MIN
     while size < min(_BITS_MAX, len(keys) * BITS_PER_KEY):
         size *= 2
@@ -41,7 +44,7 @@ def build(keys: Sequence[bytes]) -> bytes:
 
 
 def may_contain(table: bytes, key: bytes) -> bool:
-    """False only when the key is surely not among those the filter was built of."""
+    """Return False only when the filter was surely not built of the key."""
     mask = len(table) * 8 - 1
     one, other = _one(key), _other(key)
     for half in (one, one >> 16, other, other >> 16):

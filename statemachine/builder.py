@@ -1,10 +1,10 @@
-"""The builder process: it makes segments so that the event loop's process does not have to.
+"""The builder process, which makes segments outside the event loop's process.
 
-py-lmdb takes the GIL per item, and sorting a million keys takes a second; in a thread either
-would stall every append (decision 5). The child is spawned by `python -m`, speaks
-length-prefixed msgpack on its pipes, opens no file of the node's but the one it writes, and ends
-when its standard input does, which is when the node ends, however it ends. It gives way to the
-node (`background`).
+py-lmdb takes the GIL per item, and sorting a million keys takes a second; in a thread either would
+stall every append (decision 5). The child is spawned by `python -m` and speaks length-prefixed
+msgpack on its pipes. It opens no file of the node except the one it writes. It ends when its
+standard input ends, which is when the node ends for any reason. It gives way to the node
+(`background`).
 
     request    [path, first seq, number of sources], then the sources, some at a time in an array:
                [data, selected, timestamp] each
@@ -39,23 +39,23 @@ _DOUBLINGS_MAX: Final = 4
 class Builder:
     """The parent's side. `build` blocks: call it from a thread, one at a time.
 
-    A process that takes nothing for `patience_s`, or has no answer after that and the time for
-    what it was given, hangs and is killed. The next one is given twice as long, up to 16 times:
-    one that is only slow must come to an end some day.
+    The parent kills a process that hangs: a process that takes no input for `patience_s`, or has no
+    answer after that and the time for its input. The next process gets twice the time, up to 16
+    times: a process that is only slow must finish some day.
     """
 
     def __init__(self, *, patience_s: float = limits.builder_patience_s) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._patience_s = patience_s
         self._hung = 0
-        """So often in a row."""
+        """The number of consecutive builds that hung."""
 
     def build(
         self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True
     ) -> SegmentInfo:
-        """A synced segment file at `path`, by a process that gives way to the node or does not.
+        """Build a synced segment file at `path`, in a process that may give way to the node.
 
-        Raises Unavailable, with the cause and no file left; the same call may be tried again.
+        Raises Unavailable, with the cause and no file left; the caller may repeat the call.
         """
         process = self._running()
         stdin, stdout = process.stdin, process.stdout
@@ -65,7 +65,7 @@ class Builder:
         patience_s = factor * self._patience_s
         given = 0
         try:
-            os.set_blocking(stdin.fileno(), False)  # else a write of much waits without a bound
+            os.set_blocking(stdin.fileno(), False)  # else a large write waits without a bound
             _give(stdin, [str(path), first_seq, len(sources), gives_way], patience_s)
             for some in _portions(sources):
                 given += _give(stdin, some, patience_s)
@@ -101,7 +101,7 @@ class Builder:
 
 
 def serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
-    """The child's side: build what is asked until standard input ends."""
+    """The child's side: build the requested segments until standard input ends."""
     calm = background.CalmThread()
     while True:
         try:
@@ -113,7 +113,7 @@ def serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
             sources += map(Source._make, _receive(stdin))
         try:
             info = calm.run(partial(build, Path(path), first_seq, sources), gives_way=gives_way)
-        except Exception as error:  # the parent decides what to do about it
+        except Exception as error:  # the parent decides how to react
             Path(path).unlink(missing_ok=True)
             _send(stdout, ["error", f"{type(error).__name__}: {error}"])
         else:
@@ -122,8 +122,11 @@ def serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
 
 
 def _portions(sources: Sequence[Source]) -> Iterator[list[Source]]:
-    """All of them, some at a time: packed one by one, hundreds of thousands of small ones would
-    keep the GIL from the event loop, and so would many large ones packed at once."""
+    """Yield all sources in portions.
+
+    Packing hundreds of thousands of small sources one by one would keep the GIL from the event
+    loop, and so would packing many large sources at once.
+    """
     at = 0
     while at < len(sources):
         some = list(sources[at : at + _PORTION_SOURCES])
@@ -134,9 +137,9 @@ def _portions(sources: Sequence[Source]) -> Iterator[list[Source]]:
 
 
 def _give(pipe: IO[bytes], message: Any, patience_s: float) -> int:
-    """Write to a pipe that does not block; returns how many bytes that were.
+    """Write to a non-blocking pipe. Return the number of bytes of the message.
 
-    Raises TimeoutError when nothing is taken for so long, OSError.
+    Raises OSError, and TimeoutError when the reader takes nothing for `patience_s`.
     """
     packed: bytes = msgpack.packb(message)
     left = memoryview(_LENGTH.pack(len(packed)) + packed)
@@ -148,7 +151,7 @@ def _give(pipe: IO[bytes], message: Any, patience_s: float) -> int:
 
 def _wait(pipe: IO[bytes], event: int, seconds: float) -> None:
     """Return when the pipe is ready, or has ended. Raises TimeoutError."""
-    poll = select.poll()  # takes any descriptor, where `select` ends at 1023
+    poll = select.poll()  # takes any descriptor; `select` ends at 1023
     poll.register(pipe, event)
     if not poll.poll(1000 * seconds):
         raise TimeoutError(f"it did nothing for {seconds:.4g} s, and was killed")

@@ -1,13 +1,13 @@
 """The chains of a manifest: rows that follow each other in seq, span by span.
 
-A range that never came of a merge is one chain. After a merge the rows of one parent have seqs that
-have nothing to do with the other's (x12): where their clips begin and end, a read in
-the order of seq, a seq for a timestamp and a floor of retention end too. Of every key the rows
-whose clips have it rise in seq, in the order of the manifest.
+A range that never was merged is one chain. After a merge the seqs of one parent's rows are
+unrelated to the other's (x12). A read in the order of seq, a seq for a timestamp and a floor of
+retention all end where the clips of these rows begin and end. The rows whose clips have a key rise
+in seq, in the order of the manifest.
 
-Nothing in here looks at the keys that a file begins and ends with. So while a replica serves one
-generation, whatever it flushes, merges and removes, of a span and of seqs from one on what can be
-read in one pass never becomes less: a flush brings no clip, and rows of one clip become one row.
+This module ignores the first and last keys of files. So while a replica serves one generation, the
+part of a span that one pass can read from a seq on never shrinks, whatever the replica flushes,
+merges and removes: a flush adds no clip, and rows of one clip become one row.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from .spans import EVERYTHING, Span, common
 
 
 class Chain(NamedTuple):
-    """The keys in [start, end), and the rows whose clips have them, all of them, oldest first."""
+    """The keys in [start, end), and all rows whose clips have them, oldest first."""
 
     start: bytes
     end: bytes | None
@@ -26,8 +26,10 @@ class Chain(NamedTuple):
 
 
 def chains(manifest: Sequence[SegmentInfo], span: Span) -> list[Chain]:
-    """Those of a range with that manifest and span, in the order of keys: together they have all of
-    its keys. One alone where no row has a clip."""
+    """Return the chains of a range, in the order of keys; together they have all of its keys.
+
+    The result is one chain when no row has a clip.
+    """
     if all(info.clip == EVERYTHING for info in manifest):
         return [Chain(*span, manifest)]
     edges = sorted(set(_edges(manifest, span)))
@@ -39,8 +41,10 @@ def chains(manifest: Sequence[SegmentInfo], span: Span) -> list[Chain]:
 
 
 def nearest_edge(rows: Iterable[SegmentInfo], span: Span) -> bytes | None:
-    """The first key of a span, but for its start, at which one of the rows that have keys of the
-    span begins or ends; None when all of them have all of it."""
+    """Return the first edge of a row inside the span, or None when every row has the whole span.
+
+    Only rows with keys of the span count. The start of the span is no edge.
+    """
     return min(_edges(rows, span), default=None)
 
 

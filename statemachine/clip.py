@@ -1,8 +1,8 @@
-"""What a child of a split begins with: of its parent's last base what concerns its keys.
+"""The base of a child of a split: the part of its parent's last base that concerns its keys.
 
 No entry is copied (docs/design/ranges.md#seal-decide-install). A child's manifest names the
-parent's files, so that they also hold keys of its neighbours: `Held` and whoever reads from it keep
-these out, and a merge of segments drops them. `unite` is the way back.
+parent's files, which also hold keys of its neighbours: `Held` and its readers leave these keys out,
+and a merge of segments drops them. `unite` reverses a split.
 """
 
 from collections.abc import Mapping
@@ -13,17 +13,17 @@ from .removal import Removal
 
 
 def clipped(base: Base, start: bytes, end: bytes | None) -> Base:
-    """The part of a base that concerns the keys in [start, end), at the same index and term.
+    """Return the part of a base that concerns the keys in [start, end), at the same index and term.
 
     The manifest keeps the rows of segments that may hold such keys, in their order. A clip that has
-    all of them says nothing any more, and goes; another is cut to them. Of the tables only the
-    removal state is cut: floors, marks and leases are of keys. All others are as the parent has
-    them, those too that this function has never heard of: what a child has too much of does no harm
-    (of producers docs/design/ranges.md#producers says so), what it has too little of is lost. A
-    table that is kept per key and is to be cut has to be named here.
+    all of the keys is dropped; any other clip is cut to them. Only the removal state of the tables
+    is cut: floors, marks and leases belong to keys. The child keeps all other tables of the parent,
+    including tables that this function does not know. Extra data in a child does no harm (for
+    producers see docs/design/ranges.md#producers); missing data is lost. A new table that is kept
+    per key and must be cut has to be named here.
 
     Pure, and the same on every replica for the same base. The parent's tables are shared, not
-    copied: nobody changes those of a base.
+    copied: nobody changes the tables of a base.
     """
     tables: dict[str, Any] = dict(base.tables)
     if tables.get("removal") is not None:

@@ -1,7 +1,7 @@
-"""Decoded batches of memtables: what reads need of them, kept in bounded memory.
+"""Decoded batches of memtables, for reads, in bounded memory.
 
-Within a turn of the loop (see `turns`) a read decodes a bounded number of bytes: a key's entries
-may lie in as many batches as the key has entries, each of a MiB.
+Within a turn of the loop (see `turns`) a read decodes a bounded number of bytes: each entry of a
+key may lie in another batch, of up to a MiB.
 """
 
 from collections import OrderedDict
@@ -13,11 +13,11 @@ from ..client.protocol.types import Headers
 from .turn_limits import Turns
 
 _BATCH_COST: Final = 2 * limits.KIB
-"""The least that decoding a batch counts for in a turn: 4 us."""
+"""The least cost of decoding a batch in a turn: 4 us."""
 _RECORD_BYTES: Final = 2 * (8 + 33)
-"""Memory of the key and the value of a record, beside their bytes."""
+"""The memory of a record's key and value objects, besides their bytes."""
 _HEADER_BYTES: Final = 100
-"""Memory of a header, or of the map of a record's headers, beside its bytes."""
+"""The memory of a header, or of the map of a record's headers, besides its bytes."""
 
 
 class Columns:
@@ -33,7 +33,7 @@ class Columns:
         self.headers: list[Headers | None] | None = batch.headers()
         self.snapshots: frozenset[int] = batch.snapshots
         self.size = len(data) + batch.values_size + _RECORD_BYTES * batch.count
-        """Bytes of memory, about."""
+        """The approximate bytes of memory."""
         if self.headers is not None:
             maps = list(filter(None, self.headers))
             self.size += len(batch.packed_headers or b"")
@@ -41,18 +41,18 @@ class Columns:
 
 
 class ColumnCache:
-    """Decoded batches of a node's memtables, least recently used out first, bounded in bytes."""
+    """Decoded batches of a node's memtables, bounded in bytes; the oldest use goes first."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self.bytes = 0
         self._columns: OrderedDict[int, Columns] = OrderedDict()
         self.turns: Turns | None = None
-        """Of the read that is going on, where it must not decode as much as it likes."""
+        """The turns of the current read, if it is limited in what it may decode."""
 
     def columns(self, data: bytes) -> Columns:
         """Return the batch's columns. Raises TurnOver: decode them in another turn."""
-        key = id(data)  # of no other object, for as long as its columns hold it
+        key = id(data)  # unique while its columns hold the data
         found = self._columns.get(key)
         if found is not None:
             self._columns.move_to_end(key)

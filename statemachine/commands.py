@@ -1,8 +1,8 @@
-"""What a Raft entry of a range may say: a type byte 0 for the engine, then a msgpack array.
+"""The commands of a range's Raft entries: a type byte 0 for the engine, then a msgpack array.
 
-`[kind, timestamp_ms, payload]`; the timestamp is the leader's clock, and apply takes the larger
-of it and the last one (x2.21). Everything that apply reads is in here or in the state
-that earlier entries left, never in configuration or in the metadata image (x2.22).
+`[kind, timestamp_ms, payload]`; the timestamp is the leader's clock, and apply takes the larger of
+the timestamp and the last one (x2.21). Apply reads only the command and the state of earlier
+entries, never configuration or the metadata image (x2.22).
 """
 
 import struct
@@ -21,38 +21,39 @@ APPEND: Final = 1
 SEAL: Final = 2
 """payload: the operation's id. The last entry of a generation."""
 RETIRE_PRODUCERS: Final = 3
-"""payload: array of producer ids whose rows may go: closed with all settled, or unused 24 h."""
+"""payload: array of producer ids whose rows may go: closed with all settled, or unused for 24 h."""
 FENCE: Final = 4
 """payload: [producer id, epoch, token]: a named producer was opened (x27)."""
 FREEZE: Final = 5
-"""payload: nil. Every member begins a new memtable at exactly this index, so that all build the
-same segments, byte for byte."""
+"""payload: nil. Every member begins a new memtable at exactly this index, so that all members build
+the same segments, byte for byte."""
 TRIM_SPANS: Final = 6
 """payload: array of [start, end or nil, before seq], at most `removal_keys_max`: retention, per
 lineage span (x12)."""
 TRIM_KEYS: Final = 7
 """payload: array of [key, before seq], at most `removal_keys_max`."""
 DELETE_KEYS: Final = 8
-"""payload: as of TRIM_KEYS; the seq is one that the whole key lies below."""
+"""payload: as TRIM_KEYS; all entries of the key lie below the seq."""
 COMPACT_TO: Final = 9
 """payload: [start, end or nil, before seq, mode, delete retention in ms]; see COMPACT, SNAPSHOT."""
 TAKE_LEASE: Final = 10
-"""payload: [lease, start, end or nil, through seq, expires ms]: what is visible now in the span up
-to that seq stays readable until then, by log time (x14). The same lease again renews it."""
+"""payload: [lease, start, end or nil, through seq, expires ms]. The entries that are now visible in
+the span up to that seq stay readable until then, by log time (x14). The same lease again renews it.
+"""
 RELEASE_LEASE: Final = 11
-"""payload: [lease]: on all of the range's keys, also where parents of a merge had it each."""
+"""payload: [lease]: on all keys of the range, including leases of several parents of a merge."""
 RENEW_LEASE: Final = 12
-"""payload: as of TAKE_LEASE; but a lease that has ended is not taken anew, since something that it
-held may have been removed."""
+"""payload: as TAKE_LEASE. A lease that has ended is not taken anew, since entries that it held may
+have been removed."""
 
 COMPACT: Final = 1
-"""Mode: of each key the last entry below the seq stays, and a tombstone among these goes once it
-is older than the delete retention by the log time of the command."""
+"""Mode: the last entry of each key below the seq stays. A tombstone among these goes once it is
+older than the delete retention, by the log time of the command."""
 SNAPSHOT: Final = 2
-"""Mode: what a key has before its newest logical snapshot below the seq goes."""
+"""Mode: a key's entries before its newest logical snapshot below the seq go."""
 
 _ARRAY_MAX: Final = limits.producers_per_range_max
-"""Elements of an array in a payload: all producers of a range may be retired at once."""
+"""The most elements of an array in a payload: all producers of a range may be retired at once."""
 _PREFIX: Final = b"\x00"
 _BIN_8, _BIN_16, _BIN_32 = (struct.Struct(form).pack for form in (">BB", ">BH", ">BI"))
 NO_OP: Final = b"\x01"
@@ -68,7 +69,7 @@ class Command:
 
 
 def encode(kind: int, timestamp_ms: int, payload: Any) -> bytes:
-    """The bytes to propose."""
+    """Return the bytes to propose."""
     if kind == APPEND:
         return _encode_append(timestamp_ms, payload)
     packed: bytes = msgpack.packb((kind, timestamp_ms, payload))
@@ -76,8 +77,11 @@ def encode(kind: int, timestamp_ms: int, payload: Any) -> bytes:
 
 
 def _encode_append(timestamp_ms: int, batches: Sequence[bytes]) -> bytes:
-    """The same bytes, made with one copy of the batches. `packb` copies them three times, which
-    took 1 ms of the event loop for 512 KiB: most of that is the system's, for fresh pages."""
+    """Return the bytes of an APPEND with one copy of the batches, as msgpack would pack them.
+
+    `packb` copies the batches three times, which took 1 ms of the event loop for 512 KiB: most of
+    that is the system's time, for fresh pages.
+    """
     packer = msgpack.Packer(buf_size=64)
     parts = [_PREFIX, packer.pack_array_header(3), packer.pack(APPEND), packer.pack(timestamp_ms)]
     parts.append(packer.pack_array_header(len(batches)))
@@ -87,14 +91,14 @@ def _encode_append(timestamp_ms: int, batches: Sequence[bytes]) -> bytes:
 
 
 def _bin_header(size: int) -> bytes:
-    """What msgpack puts before so many bytes (its specification, "bin format family")."""
+    """Return msgpack's header for `size` bytes (its specification, "bin format family")."""
     if size < 1 << 8:
         return _BIN_8(0xC4, size)
     return _BIN_16(0xC5, size) if size < 1 << 16 else _BIN_32(0xC6, size)
 
 
 def proposal(kind: int, timestamp_ms: int, payload: Any) -> bytes:
-    """As `encode`, of a command that a leader is about to propose.
+    """Return the bytes of a command that a leader is about to propose.
 
     Raises InvalidArgument for a command that `decode` would refuse on every member. The batches of
     an APPEND were checked when they came.
@@ -114,7 +118,7 @@ def proposal(kind: int, timestamp_ms: int, payload: Any) -> bytes:
 
 
 def decode(command: bytes) -> Command | None:
-    """The command, or None for the engine's no-op. Raises CorruptData."""
+    """Return the command, or None for the engine's no-op. Raises CorruptData."""
     if command[:1] == NO_OP:
         return None
     if command[:1] != _PREFIX:
@@ -133,7 +137,7 @@ def decode(command: bytes) -> Command | None:
 
 
 def _fits(kind: int, payload: Any) -> bool:
-    """Whether the payload is what the kind has; of an unknown kind, anything."""
+    """Whether the payload has the form of its kind. An unknown kind may have any payload."""
     fits = _FITS.get(kind)
     return fits is None or fits(payload)
 
@@ -199,7 +203,7 @@ def _lease(payload: Any) -> bool:
 
 
 NUMBER_MAX: Final = limits.number_max
-"""Of seqs and times in payloads: their sums and differences still pack."""
+"""The largest seq or time in a payload: sums and differences of such numbers still pack."""
 _FITS: Final[dict[int, Callable[[Any], bool]]] = {
     APPEND: lambda payload: _are(payload, bytes),
     SEAL: lambda payload: type(payload) is int,
@@ -218,5 +222,5 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
 }
 KINDS: Final = _FITS.keys()
 """The kinds that this program applies. A replica stops at a command of another kind. A new meaning
-takes a new kind, also a payload or a batch of another form: a program that does not know the form
+needs a new kind; so does a new form of a payload or a batch. A program that does not know the form
 would refuse the command and go on."""

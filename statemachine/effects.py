@@ -1,15 +1,15 @@
-"""The running hash of what entries did: the seqs and replies that apply gave, the rows it changed.
+"""The running hash of the effects of entries: the seqs and replies of apply, the changed rows.
 
-The state hash is one of commands: members that were given the same entries have the same, also
-where one of them applied an entry differently. This hash tells such members apart at the next seal.
-Members compare it only where it means the same on both sides:
+The state hash covers commands: members that were given the same entries have the same hash, even if
+one of them applied an entry differently. This hash tells such members apart at the next seal.
+Members compare it only where it has the same meaning on both sides:
 
-*   `VERSION` is that of the definition. A program that hashes anything else raises it.
-*   `since` is the entry behind which the hash begins: the first one of the generation, or the base
-    from which a program began that found none of its own version, so after an upgrade in the
-    middle of a generation.
+*   `VERSION` is the version of the definition. A program that hashes anything else raises it.
+*   `since` is the entry after which the hash begins: the first entry of the generation, or the base
+    from which a program began that found no hash of its version there. The latter happens after an
+    upgrade in the middle of a generation.
 
-Hashed are codes of refusals, not their texts, which a new version may word better.
+The hash covers the codes of refusals, not their texts, which a new version may word better.
 """
 
 import struct
@@ -27,36 +27,41 @@ _BYTES: Final = _HEAD.size + _DIGEST_BYTES
 
 
 class Effects:
-    """The hash of one replica, as far as its entries are applied."""
+    """The hash of one replica, over its applied entries."""
 
     __slots__ = ("_digest", "_head")
 
     def __init__(self, stored: bytes, index: int, *, begins: bool) -> None:
-        """Go on from what the tables of the base at `index` have. `begins`: the generation begins
-        there, and so does its hash, whatever the tables of its parents say."""
+        """Continue the hash in the tables of the base at `index`.
+
+        `begins`: the generation begins there, and so does its hash, whatever its parents' tables
+        contain.
+        """
         self._head, self._digest = _HEAD.pack(VERSION, index), bytes(_DIGEST_BYTES)
         if not begins and len(stored) == _BYTES and stored[0] == VERSION:
             self._head, self._digest = stored[: _HEAD.size], stored[_HEAD.size :]
 
     def add(self, effects: Sequence[Any]) -> None:
-        """An entry was applied: msgpack values that say what it did."""
+        """Add the effects of an applied entry, as msgpack values."""
         # `packb` takes twice as long: it begins with a buffer of 256 KiB.
         packed: bytes = msgpack.Packer(buf_size=_BUFFER_BYTES).pack(effects)
         self._digest = blake2b(self._digest + packed, digest_size=_DIGEST_BYTES).digest()
 
     def to_wire(self) -> bytes:
-        """As tables and reports have it."""
+        """Return the hash as tables and reports store it."""
         return self._head + self._digest
 
 
 def differ(one: bytes, other: bytes) -> bool:
-    """Whether these, of the same entries, show that the entries did different things. Not so where
-    they cannot be compared: b"" is what a program knows that keeps no such hash."""
+    """Whether two hashes of the same entries show that the entries had different effects.
+
+    False where the hashes cannot be compared: b"" comes from a program without such a hash.
+    """
     return one != other and one[: _HEAD.size] == other[: _HEAD.size] and bool(one and other)
 
 
 def of_reply(reply: Mapping[str, Any]) -> Any:
-    """What of a reply is hashed."""
+    """Return the part of a reply that is hashed."""
     if reply["status"] == "ok":
         return reply
     error = reply["error"]

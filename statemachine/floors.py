@@ -1,4 +1,4 @@
-"""How far a range's entries are removed: floors of keys, and marks of spans of keys.
+"""The bounds of removal in a range: floors of keys, and marks of spans of keys.
 
 A floor or mark never falls, and the seqs that it compares with are never renumbered (promise S6).
 """
@@ -12,14 +12,16 @@ from .spans import Span, has
 
 
 class Compaction(NamedTuple):
-    """Of each key the last entry below `before` stays; a tombstone among these goes when its
-    timestamp is below `cutoff_ms`."""
+    """A compaction mark: each key keeps its last entry below `before`.
+
+    If that entry is a tombstone, it goes once its timestamp is below `cutoff_ms`.
+    """
 
     before: int = 0
     cutoff_ms: int = 0
 
     def joined(self, other: "Compaction") -> "Compaction":
-        """What is removed by either: neither bound falls."""
+        """Return the mark that removes what either removes: no bound falls."""
         return Compaction(max(self.before, other.before), max(self.cutoff_ms, other.cutoff_ms))
 
 
@@ -28,30 +30,29 @@ _NONE: Final = Compaction()
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What is removed of spans of keys. Never changed, only replaced.
+    """The removal marks of spans of keys. Never changed, only replaced.
 
-    Kept per lineage span: the seqs of ranges that were merged have nothing to do with each other
-    (x12).
+    Kept per lineage span: the seqs of merged ranges are unrelated (x12).
     """
 
     trims: Steps[int] = field(default_factory=lambda: Steps([b""], [0]))
-    """Entries below go."""
+    """Entries below these seqs go."""
     compactions: Steps[Compaction] = field(default_factory=lambda: Steps([b""], [_NONE]))
     snapshots: Steps[int] = field(default_factory=lambda: Steps([b""], [0]))
-    """What a key has before its newest logical snapshot below goes."""
+    """A key's entries before its newest logical snapshot below these seqs go."""
 
     @property
     def compacts(self) -> bool:
-        """Whether any key has more than a trim."""
+        """Whether any key has a mark other than a trim."""
         return self.compactions.values != [_NONE] or self.snapshots.values != [0]
 
     @property
     def spans(self) -> int:
-        """The number of spans of the part that has the most of them."""
+        """The number of spans in the part with the most spans."""
         return max(map(len, (self.trims.starts, self.compactions.starts, self.snapshots.starts)))
 
     def clipped(self, start: bytes, end: bytes | None) -> "Marks":
-        """Those of the keys in [start, end)."""
+        """Return the marks of the keys in [start, end)."""
         return Marks(
             self.trims.clipped(start, end, 0),
             self.compactions.clipped(start, end, _NONE),
@@ -60,7 +61,7 @@ class Marks:
 
     @classmethod
     def united(cls, parts: "Iterable[tuple[Span, Marks]]") -> "Marks":
-        """Of spans in order, none of which meets another, each with its own marks."""
+        """Return the marks of disjoint spans in order, each with its own marks."""
         parts = list(parts)
         return cls(
             Steps.of((row for span, marks in parts for row in marks.trims.within(*span)), 0),
@@ -71,7 +72,7 @@ class Marks:
         )
 
     def to_wire(self) -> list[Any]:
-        """As tables have it."""
+        """Return the marks as tables store them."""
         return [self.trims.to_wire(), self.compactions.to_wire(), self.snapshots.to_wire()]
 
     @classmethod
@@ -84,48 +85,47 @@ class Marks:
 
 @dataclass(slots=True)
 class View:
-    """What some reader may see: the entries of a span of keys up to a seq that were not removed
-    when its view began.
+    """The view of a reader: entries of a span of keys up to a seq, not removed when the view began.
 
-    Of each key that is a run of entries to the end of the view. It follows from these rows and
-    from the key's own entries, never from which files a replica has merged (x13):
-    what decides where the run begins is never dropped while there is something below it.
+    The visible entries of a key are a run up to the end of the view. The run follows from these
+    rows and from the key's own entries, never from the files that a replica has merged (x13): an
+    entry that decides where the run begins is never dropped while there is an entry below it.
     """
 
     marks: Marks
     floors: Mapping[bytes, int]
-    """Of keys that were trimmed or deleted: entries below go. As they are now."""
+    """The present floors of keys that were trimmed or deleted: entries below go."""
     before: Mapping[bytes, int] = field(default_factory=dict)
-    """Floors as they were when the view began, where they have changed since."""
+    """The floors at the begin of the view, for keys whose floor has changed since."""
     start: bytes = b""
     end: bytes | None = None
     through: int | None = None
 
     def covers(self, start: bytes, end: bytes | None) -> bool:
-        """Whether it has all keys in [start, end)."""
+        """Whether the view has all keys in [start, end)."""
         return start >= self.start and (
             self.end is None or (end is not None and end <= self.end)
         )  # fmt: skip
 
     def has(self, key: bytes) -> bool:
-        """Whether it has the key."""
+        """Whether the view has the key."""
         return has((self.start, self.end), key)
 
     @property
     def hides(self) -> bool:
-        """Whether anything may be removed from it."""
+        """Whether anything may be removed from the view."""
         marks = self.marks
         return bool(self.floors) or marks.compacts or marks.trims.values != [0]
 
     def floor(self, key: bytes) -> int:
-        """No entry below is seen."""
+        """Return the seq below which no entry of the key is visible."""
         own = self.before.get(key) if self.before else None
         if own is None:
             own = self.floors.get(key, 0)
         return max(own, self.marks.trims.at(key))
 
     def ending(self, end: int | None) -> int | None:
-        """The end of a read that would go to `end`."""
+        """Return the end of a read up to `end`, limited by the view."""
         if self.through is None:
             return end
         return self.through + 1 if end is None else min(end, self.through + 1)

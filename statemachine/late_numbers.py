@@ -1,7 +1,7 @@
 """Numbers of a producer that came after higher ones, in any order.
 
-How many of them are below a number is asked at each batch, and there may be 65,536 of them. So they
-lie in groups by their size: one group is looked through, and the others count as a whole.
+Each batch asks how many of them are below a number, and there may be 65,536 of them. So they lie in
+groups by their size: one group is searched, and the others count as a whole.
 """
 
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ _GROUP_BITS: Final = 10
 
 
 class LateNumbers:
-    """A set of numbers, none of which is added twice. The numbers that are asked for rise."""
+    """A set of numbers, each added once. The bounds passed to `below` never fall."""
 
     __slots__ = ("_count", "_groups", "_passed")
 
     def __init__(self) -> None:
         self._count = 0
         self._groups: dict[int, list[int]] = {}
-        """Numbers of which some may be at or above the last `low`: 513 groups in a window."""
+        """Groups that may have numbers at or above the last `low`: 513 groups in a window."""
         self._passed: list[int] = []
-        """The others."""
+        """All other numbers."""
 
     def __len__(self) -> int:
         return self._count
@@ -30,7 +30,7 @@ class LateNumbers:
         return chain(self._passed, *self._groups.values())
 
     def copy(self) -> "LateNumbers":
-        """A set that does not change with this one."""
+        """Return a set that does not change with this one."""
         copy = LateNumbers()
         copy._count = self._count
         copy._groups = {group: numbers.copy() for group, numbers in self._groups.items()}
@@ -48,7 +48,7 @@ class LateNumbers:
             found.append(number)
 
     def below(self, low: int) -> int:
-        """How many are below `low`, which is not below the last one."""
+        """Return how many numbers are below `low`, which never falls."""
         if not self._count:
             return 0
         group = low >> _GROUP_BITS
@@ -57,7 +57,7 @@ class LateNumbers:
         return len(self._passed) + sum(map(low.__gt__, self._groups.get(group, ())))
 
     def clear(self) -> None:
-        """Have none."""
+        """Remove all numbers."""
         self._count = 0
         self._groups.clear()
         self._passed.clear()

@@ -1,10 +1,10 @@
-"""Leases: what a reader was promised stays readable for a while, whatever is removed meanwhile.
+"""Leases: they keep entries readable for a reader for a while, whatever is removed meanwhile.
 
-A lease is a replicated row (x14). Removal commands are recorded at once and show in
-every other read; what they hide from a lease's view stays in the files until the lease ends, by
-log time, on every replica at the same entry of the log.
+A lease is a replicated row (x14). Removal commands are recorded at once and show in every other
+read. Entries that they hide from a lease's view stay in the files until the lease ends, by log
+time, on every replica at the same entry of the log.
 
-A range that came of a merge may have several rows of one id: a reader's lease on each parent.
+A merged range may have several rows of one id: a reader's lease on each parent.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from .spans import Span, common, has, rows_in
 
 @dataclass(slots=True)
 class Lease:
-    """One lease: its view is that of the moment in which it was taken, up to `through_seq`."""
+    """A lease. Its view is that of the moment in which it was taken, up to `through_seq`."""
 
     lease_id: str
     start: bytes
@@ -26,23 +26,23 @@ class Lease:
     expires_ms: int
     marks: Marks
     floors: dict[bytes, int] = field(default_factory=dict)
-    """Of keys whose floor has changed since: what it was."""
+    """The former floors of keys whose floor has changed since."""
 
     @property
     def span(self) -> Span:
-        """The keys that it holds."""
+        """The keys that the lease holds."""
         return self.start, self.end
 
     def lives(self, log_ms: int) -> bool:
-        """Whether it holds at this log time."""
+        """Whether the lease holds at this log time."""
         return log_ms < self.expires_ms
 
     def covers(self, key: bytes) -> bool:
-        """Whether the key is in its span."""
+        """Whether the key is in the lease's span."""
         return has(self.span, key)
 
     def clipped(self, start: bytes, end: bytes | None) -> "Lease | None":
-        """What it has of the keys in [start, end); None when that is no key."""
+        """Return the lease's part of the keys in [start, end), or None if that has no key."""
         span = common(self.span, (start, end))
         if span is None:
             return None
@@ -50,8 +50,10 @@ class Lease:
         return replace(self, start=span[0], end=span[1], marks=marks, floors=floors)
 
     def united(self, right: "Lease") -> "Lease":
-        """It and the part of it that a split has cut off behind its end, as one. The later end
-        counts for both: a lease may hold more than was promised."""
+        """Return the lease joined with its right part, which a split had cut off.
+
+        The later end counts for both: a lease may hold more than was promised.
+        """
         return replace(
             self, end=right.end, expires_ms=max(self.expires_ms, right.expires_ms),
             marks=Marks.united((each.span, each.marks) for each in (self, right)),
@@ -59,11 +61,11 @@ class Lease:
         )  # fmt: skip
 
     def view(self, floors: dict[bytes, int]) -> View:
-        """What it shows, by the floors as they are now."""
+        """Return the lease's view, given the present floors."""
         return View(self.marks, floors, self.floors, self.start, self.end, self.through_seq)
 
     def to_wire(self) -> list[Any]:
-        """As tables have it."""
+        """Return the lease as tables store it."""
         return [self.lease_id, self.start, self.end, self.through_seq, self.expires_ms,
                 self.marks.to_wire(), dict(self.floors)]  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""Entries applied but not yet in a segment, kept in the batches in which they came.
+"""Applied entries that are not yet in a segment, kept in the batches in which they came.
 
 A position p holds the entry of seq first_seq + p. Keys and values stay packed in their batch until
-they are read; which positions are a key's says `seq_chains`.
+they are read. `seq_chains` finds the positions of a key.
 """
 
 from array import array
@@ -18,31 +18,32 @@ from .sorted_keys import SortedKeys
 
 _BYTES_BYTES: Final = 33
 _KEY_BYTES: Final = _BYTES_BYTES + 32
-"""Of a bytes object and an int beside what they hold, in CPython."""
+"""The overhead of a bytes object and an int in CPython."""
 _BATCH_BYTES: Final = 32
-"""Of a batch in the lists of batches."""
+"""The size of a batch's place in the lists of batches."""
 _PORTION_BYTES: Final = limits.MIB
-"""Keys, values and headers of the batches of a portion; one batch may have more."""
+"""The keys, values and headers of a portion's batches, in bytes; a single batch may have more."""
 
 
 class Memtable:
-    """See the module. Frozen by no longer adding to it."""
+    """See the module. A memtable is frozen when nothing more is added to it."""
 
     def __init__(self, first_seq: int, cache: ColumnCache) -> None:
         self.first_seq = first_seq
         self.unpacked_bytes = 0
-        """What keys and values take when nothing is compressed: what a builder has to hold."""
+        """The size of keys and values when nothing is compressed: the builder has to hold it."""
         self._cache = cache
-        # Batches as columns: with an object for each, a collection of garbage would look at
-        # hundreds of thousands of them, and take hundreds of milliseconds.
+        # Batches are kept as columns: with an object for each batch, a garbage collection would
+        # look at hundreds of thousands of objects, and take hundreds of milliseconds.
         self._data: list[bytes] = []
         self._selected: dict[int, list[int]] = {}
-        """Of the batches of which not all was new, the positions that were."""
+        """The new positions of batches that were not wholly new."""
         self._timestamps = array("q")
         self._starts = array("q")
         """The position of each batch's first entry."""
         self._weights = array("q", [0])
-        """Bytes of keys, values and headers before each batch, unpacked; at last, of all."""
+        """The unpacked bytes of keys, values and headers before each batch; the last element is the
+        total."""
         self._chains = SeqChains(first_seq, cache)
         self._keys = SortedKeys(self._chains.newest, cache)
         self._data_bytes = 0
@@ -53,7 +54,7 @@ class Memtable:
 
     @property
     def size(self) -> int:
-        """Bytes of memory held, to within a fifth."""
+        """The bytes of memory held, to within a fifth."""
         return (
             self._data_bytes
             + self._key_bytes
@@ -64,13 +65,13 @@ class Memtable:
 
     @property
     def end_seq(self) -> int:
-        """One above the last seq held."""
+        """One above the last held seq."""
         return self.first_seq + len(self._chains)
 
     def add(
         self, batch: Batch, data: bytes, selected: list[int] | None, timestamp_ms: int
     ) -> Sequence[bytes]:
-        """Append the batch's records, or those selected, and return their keys."""
+        """Append the batch's records, or the selected ones, and return their keys."""
         keys = batch.keys if selected is None else [batch.keys[i] for i in selected]
         position, distinct = len(self._chains), len(self._chains.newest)
         self._chains.add(keys)
@@ -89,30 +90,30 @@ class Memtable:
         return keys
 
     def last_seq(self, key: bytes) -> int:
-        """The key's last seq here, 0 when it has none."""
+        """Return the key's last seq here, or 0 without an entry of the key."""
         return self._chains.last(key)
 
     def seqs_reversed(self, key: bytes, start: int, end: int | None) -> Iterator[int]:
-        """The key's seqs in [start, end), descending."""
+        """Return the key's seqs in [start, end), descending."""
         if end is not None and end < self.end_seq:
             return reversed(self._chains.run(key, start, end))
         return self._chains.back(key, start)
 
     def seqs(self, key: bytes, start: int, end: int | None) -> Iterator[int]:
-        """The key's seqs in [start, end), ascending."""
+        """Return the key's seqs in [start, end), ascending."""
         return iter(self._chains.run(key, start, end))
 
     def count(self, key: bytes, start: int, end: int | None) -> int:
-        """How many entries of the key lie in [start, end)."""
+        """Return how many entries of the key lie in [start, end)."""
         return len(self._chains.run(key, start, end))
 
     def seq_from_end(self, key: bytes, n: int, end: int | None) -> int:
-        """The seq of the key's n-th entry below `end`, counted from there; it has so many."""
+        """Return the seq of the key's n-th entry below `end`, counted back; it must exist."""
         run = self._chains.run(key, self.first_seq, end)
         return run.seqs[run.high - n]
 
     def entry(self, seq: int) -> Entry:
-        """The entry of a seq that is held."""
+        """Return the entry of a held seq."""
         batch, at = self._place(seq)
         columns = self._cache.columns(self._data[batch])
         return Entry(
@@ -125,13 +126,16 @@ class Memtable:
         )
 
     def key_at(self, seq: int) -> bytes:
-        """The key of a seq that is held."""
+        """Return the key of a held seq."""
         batch, at = self._place(seq)
         return self._cache.columns(self._data[batch]).keys[at]
 
     def portion_end(self, seq: int, entries_max: int) -> int:
-        """Return the end of what is read together from a held `seq` on: at most `entries_max`
-        entries, of one batch or of batches that are not too large to be decoded together."""
+        """Return the end of the portion that is read together from a held `seq` on.
+
+        A portion has at most `entries_max` entries, of one batch or of batches small enough to be
+        decoded together.
+        """
         position, weights = seq - self.first_seq, self._weights
         batch = bisect_right(self._starts, position) - 1
         behind = bisect_right(weights, weights[batch] + _PORTION_BYTES) - 1
@@ -140,33 +144,35 @@ class Memtable:
         return self.first_seq + min(end, position + entries_max)
 
     def keys_after(self, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
-        """Keys with the prefix and above `after`, in order."""
+        """Return the keys with the prefix and above `after`, in order."""
         return self._keys.after(prefix, after)
 
     def first_seq_from(self, timestamp_ms: int) -> int | None:
-        """The first seq whose timestamp is not below, None when there is none."""
+        """Return the first seq whose timestamp is not below `timestamp_ms`, or None."""
         at = bisect_left(self._timestamps, timestamp_ms)
         return None if at == len(self._data) else self.first_seq + self._starts[at]
 
     @property
     def batch_count(self) -> int:
-        """How many batches are held."""
+        """The number of held batches."""
         return len(self._data)
 
     def batches(self, begin: int, end: int) -> list[tuple[bytes, list[int] | None, int]]:
-        """Some of the batches: bytes, positions that were new (None: all), timestamp."""
+        """Return some of the batches: bytes, positions that were new (None: all), timestamp."""
         selected = map(self._selected.get, range(begin, end))
         return list(zip(self._data[begin:end], selected, self._timestamps[begin:end], strict=False))
 
     def shrink(self, count: int) -> bool:
-        """Let go of so many keys and batches of a memtable that nobody reads any more; False once
-        it is empty. A million objects that went at once would hold the loop for 100 ms."""
+        """Free `count` keys and batches of a memtable without readers. False once it is empty.
+
+        Freeing a million objects at once would hold the loop for 100 ms.
+        """
         del self._data[-count:]
         has_keys, has_sorted = self._chains.forget(count), self._keys.forget(count)
         return bool(self._data or has_keys or has_sorted)
 
     def _place(self, seq: int) -> tuple[int, int]:
-        """The batch that holds a seq, and where in it."""
+        """Return the batch that holds a seq, and the position in the batch."""
         position = seq - self.first_seq
         batch = bisect_right(self._starts, position) - 1
         at = position - self._starts[batch]

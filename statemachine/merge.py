@@ -1,11 +1,11 @@
 """Joining neighbouring segments into one, in bounded memory.
 
-The inputs are read side by side, a block of each at a time. What lies below the least of their
-last keys is complete: it is joined, sorted by C code (stable, so that each key's entries stay in
-the order of seq) and handed on. The key at that bound may fill blocks without end, and is copied
-by itself, first its numbers and then its values. What nobody may see and what lies outside the
-range's span (x8) falls out; what stays keeps its seq (promise S6). The same inputs
-and rules give the same bytes, whoever merges.
+The inputs are read side by side, a block of each at a time. The entries below the least of their
+last keys are complete: they are joined, sorted by C code (stable, so that each key's entries stay
+in the order of seq) and handed on. The key at that bound may fill any number of blocks, and is
+copied by itself, first its numbers and then its values. Entries that no reader may see or that lie
+outside the range's span (x8) are dropped; all others keep their seq (promise S6). The same inputs
+and rules give the same bytes on every node.
 
 Memory: a few blocks of each input, and four bytes an entry for the order of seq.
 """
@@ -26,7 +26,7 @@ from .segment_output import SegmentOutput
 from .segment_reader import Segment
 
 Kept = Callable[[bytes, list[int], list[int], list[bool], list[bool]], Sequence[int]]
-"""Key, seqs, timestamps, which have no value, which are snapshots: the positions that stay."""
+"""(key, seqs, timestamps, which have no value, which are snapshots): the positions to keep."""
 _DROPPED: Final = 0xFFFFFFFF
 _CACHE_BYTES: Final = 32 * limits.MIB
 
@@ -40,10 +40,11 @@ def merge(
     kept: Kept | None,
     on_step: Callable[[], None] = lambda: None,
 ) -> SegmentInfo | None:
-    """Write to `path`, synced, what is to stay of these neighbours, oldest first; None when
-    nothing is. `kept` None: all within [start, end) stays. `on_step` is called now and then.
+    """Write the kept entries of these neighbours, oldest first, to `path`, synced.
 
-    The caller has hashed the inputs. Raises CorruptData, OSError; no file is left then.
+    Returns None when no entry is kept. `kept` None: all entries within [start, end) are kept.
+    `on_step` is called now and then. The caller has hashed the inputs. Raises CorruptData, OSError;
+    no file is left then.
     """
     infos = [info for _, info in inputs]
     bases = Bases.of(
@@ -77,7 +78,7 @@ def merge(
 
 
 def _data_bytes(segment: Segment, info: SegmentInfo) -> int:
-    """Of a file; the footers of earlier versions do not count headers."""
+    """Return the data bytes of a file; the footers of earlier versions do not count headers."""
     return max(segment.footer.data_bytes, info.size)
 
 
@@ -96,10 +97,10 @@ class _Input:
         self.block = segment.block(0)
         self.at = 0
         self.ranks = array("I")
-        """Per entry that was read, its rank in the output."""
+        """The rank in the output of each entry that was read."""
 
     def skip_to(self, key: bytes) -> None:
-        """Begin at the first entry whose key is not below."""
+        """Begin at the first entry whose key is not below `key`."""
         self.ordinal = self.segment.find(key, 0)
         self.block = self.segment.block(self.ordinal)
         self.at = self.block.span(key)[0]
@@ -107,11 +108,11 @@ class _Input:
         self._advance()
 
     def drop(self, count: int) -> None:
-        """So many entries do not go into the output."""
+        """Note that the next `count` entries do not go into the output."""
         self.ranks.extend(array("I", [_DROPPED]) * count)
 
     def take_to(self, at: int) -> Columns:
-        """The entries of this block from where it stands up to a position."""
+        """Take the entries of this block from the present position up to `at`."""
         begin, self.at = self.at, max(self.at, at)
         columns = self.block.columns(begin, self.at, self._bases)
         self._advance()
@@ -124,7 +125,7 @@ class _Input:
                 self.block, self.at = self.segment.block(self.ordinal), 0
 
     def ahead(self, key: bytes) -> Iterator[tuple[Block, int, int]]:
-        """Where the key's entries are, from where it stands on; takes nothing."""
+        """Yield where the key's entries are, from the present position on; take nothing."""
         ordinal, block = self.ordinal, self.block
         while ordinal is not None:
             low, high = block.span(key)
@@ -139,7 +140,7 @@ class _Input:
 
 
 class _Merge:
-    """The inputs on their way into the output."""
+    """The merge of the inputs into the output."""
 
     def __init__(
         self, inputs: Sequence[_Input], output: SegmentOutput, bases: Bases, kept: Kept | None
@@ -150,7 +151,7 @@ class _Merge:
         self._kept = kept
 
     def run(self, start: bytes, end: bytes | None, on_step: Callable[[], None]) -> None:
-        """All of it, and then the order of seq."""
+        """Merge all entries, and then write the order of seq."""
         for each in self._inputs:
             each.skip_to(start)
         while live := [each for each in self._inputs if each.ordinal is not None]:
@@ -166,7 +167,7 @@ class _Merge:
             on_step()
 
     def _join(self, live: Sequence[_Input], bound: bytes) -> None:
-        """What is below the bound, whose keys are all here."""
+        """Join the entries below the bound, whose keys are complete."""
         parts = [each.take_to(each.block.span(bound)[0]) for each in live]
         lengths = list(map(len, parts))
         joined = parts[0]
@@ -185,7 +186,7 @@ class _Merge:
             begin += length
 
     def _staying(self, kept: Kept, columns: Columns, order: Sequence[int]) -> list[int]:
-        """Those of the positions, which are sorted by (key, seq), that stay."""
+        """Return the positions to keep, from positions sorted by (key, seq)."""
         staying: list[int] = []
         first_seq, first_ms = self._bases.seq, self._bases.timestamp_ms
         begin = 0
@@ -203,7 +204,7 @@ class _Merge:
         return staying
 
     def _copy_key(self, live: Sequence[_Input], key: bytes) -> None:
-        """All entries of a key, input by input, a block at a time."""
+        """Copy all entries of a key, input by input, a block at a time."""
         mask = None if self._kept is None else self._mask(self._kept, live, key)
         begin = 0
         for each in live:
@@ -220,7 +221,7 @@ class _Merge:
                 self._output.add(columns.take(places))
 
     def _mask(self, kept: Kept, live: Sequence[_Input], key: bytes) -> bytearray:
-        """Which of the key's entries stay."""
+        """Return a mask of the key's entries to keep."""
         seqs: list[int] = []
         timestamps: list[int] = []
         absent: list[bool] = []
@@ -237,7 +238,7 @@ class _Merge:
         return mask
 
     def _tell_order(self, each: _Input) -> None:
-        """The new ranks of an input, in the order of seq."""
+        """Add the new ranks of an input to the output, in the order of seq."""
         segment = each.segment
         each.drop(segment.footer.entries - len(each.ranks))
         for ordinal in range(len(segment.footer.order_seqs)):

@@ -1,15 +1,15 @@
-"""Which neighbouring segments of a range are to be joined: a function of manifest and rules alone.
+"""Which neighbouring segments of a range to join: a function of manifest and rules alone.
 
-Eight neighbours of one size at a time, so that each byte is written again once for every eightfold
-growth. Small segments, which age makes of a range that gets little, are joined at once; full ones
-are left alone until there are more than fit the bound on a range's segments. Where marks of
-compaction let superseded entries go, the oldest segments are joined as soon as those behind the
-first have its size together: so at most about half of what a compacted range keeps on disk is
-superseded. Every member that has the same manifest and rules decides the same.
+The plan joins eight neighbours of one size at a time, so that each byte is written again once for
+every eightfold growth. Small segments, which a range with little traffic makes by age, are joined
+at once. Full segments are left alone until they exceed the bound on a range's segments. Where
+compaction marks let superseded entries go, the oldest segments are joined as soon as the later ones
+together have the size of the first: so at most about half of a compacted range's bytes on disk are
+superseded. Every member with the same manifest and rules decides the same.
 
-After a merge of ranges that goes for each run of rows with the same clip: rows of two parents may
-have the same seqs, which no file can have. What an older run has that is superseded stays until
-the whole of it is removed.
+After a merge of ranges the plan treats each run of rows with the same clip by itself: rows of two
+parents may have the same seqs, which one file cannot hold. Superseded entries of an older run stay
+until the whole run is removed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,18 +24,20 @@ from .visibility import Rules
 _CLIP: Final = attrgetter("clip")
 _JOINED: Final = 8
 _SMALLEST_BYTES: Final = limits.MIB
-"""Segments below are of one size."""
+"""Segments below this size count as one size."""
 _FULL_BYTES: Final = 32 * limits.MIB
-"""From here on a segment is what a memtable makes: it is joined only for the sake of the bound."""
+"""Segments from this size on are as large as a memtable makes them: only the bound joins them."""
 _SEGMENTS_MAX: Final = 32
-"""Above it full ones are joined too."""
+"""Above this number full segments are joined, too."""
 _SEGMENTS_HARD_MAX: Final = 40
-"""Above it the eight that are smallest together, whatever their sizes are."""
+"""Above this number the eight neighbours with the least bytes are joined, whatever their sizes."""
 
 
 def plan(manifest: Sequence[SegmentInfo], rules: Rules) -> tuple[int, int] | None:
-    """The slice of the manifest that is to become one segment, None where there is none. All of its
-    rows have the same clip."""
+    """Return the slice of the manifest to join into one segment, or None.
+
+    All of its rows have the same clip.
+    """
     begin = 0
     for _, rows in groupby(manifest, _CLIP):
         run = list(rows)
@@ -47,7 +49,7 @@ def plan(manifest: Sequence[SegmentInfo], rules: Rules) -> tuple[int, int] | Non
 
 
 def is_oldest(manifest: Sequence[SegmentInfo], begin: int) -> bool:
-    """Whether no row before that one has any key of its clip."""
+    """Whether no earlier row has a key of this row's clip."""
     clip = manifest[begin].clip
     return all(info.within(clip) is None for info in manifest[:begin])
 
@@ -67,7 +69,7 @@ def _plan_run(run: Sequence[SegmentInfo], rules: Rules) -> tuple[int, int] | Non
 
 
 def _tier(size: int) -> int:
-    """How often eight segments of the smallest size were joined."""
+    """Return how often eight segments of the smallest size were joined."""
     tier = 0
     while size >= _SMALLEST_BYTES:
         size //= _JOINED
@@ -76,7 +78,7 @@ def _tier(size: int) -> int:
 
 
 def _runs_of_small(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """`_runs` of each stretch of segments that are not full."""
+    """Yield the `_runs` of each stretch of segments that are not full."""
     begin = 0
     for full, stretch in groupby(sizes, key=_FULL_BYTES.__le__):
         tiers = list(map(_tier, stretch))
@@ -86,10 +88,11 @@ def _runs_of_small(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _runs(tiers: Sequence[int], offset: int) -> Iterator[tuple[int, int]]:
-    """Tier and begin, counted from `offset`, of eight neighbours of one tier, smaller among them.
+    """Yield (tier, begin) of eight neighbours of one tier, which may include smaller ones.
 
-    The largest of what is left begin each time, as in the log-structured merge policy of Lucene:
-    a large one with small ones behind it is not written again for their sake.
+    `begin` counts from `offset`. A run ends with the last of the largest remaining segments, as in
+    Lucene's log-structured merge policy: a large segment is not rewritten for the small ones after
+    it.
     """
     begin = 0
     while begin < len(tiers):

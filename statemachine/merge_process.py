@@ -1,6 +1,6 @@
-"""A process that merges once: started for it, gone with its answer. It gives way (`background`).
+"""A process for one merge: it starts for the merge, ends with its answer, and gives way.
 
-It is not the builder, which has memtables waiting for it. It ends when the node does.
+See `background`. It is not the builder, for which memtables wait. It ends when the node ends.
 
     standard input     a task
     standard output    ["ok", segment info or nil], ["damaged", segment, text] or ["error", text]
@@ -26,7 +26,7 @@ from .visibility import Rules, kept_of_key
 
 
 class Task(NamedTuple):
-    """What is to be merged, and what for."""
+    """A merge to be done: its inputs and its rules."""
 
     path: Path
     inputs: Sequence[tuple[Path, SegmentInfo]]
@@ -34,12 +34,12 @@ class Task(NamedTuple):
     start: bytes
     end: bytes | None
     rules: Rules
-    """Of the durable base whose manifest names the inputs."""
+    """The rules of the durable base whose manifest names the inputs."""
     oldest: bool
-    """Whether no older segment with keys of that clip is named beside the inputs."""
+    """Whether the manifest names no older segment with keys of that clip besides the inputs."""
 
     def to_wire(self) -> list[Any]:
-        """As it is sent."""
+        """Return the task as it is sent."""
         inputs = [[str(source), info.to_wire()] for source, info in self.inputs]
         return [str(self.path), inputs, self.start, self.end, self.rules.wire, self.oldest]
 
@@ -59,10 +59,10 @@ class Merger:
         self._stopped = False
 
     def merge(self, task: Task) -> SegmentInfo | None:
-        """A synced file at the task's path of what is to stay of the inputs; None when nothing is.
+        """Write the kept entries of the inputs to the task's path, synced; None if all are dropped.
 
-        Raises CorruptData, which names the input in `segment`, or Unavailable, with the cause;
-        then no file is left, and the same call may be tried again.
+        Raises CorruptData, which names the input in `segment`, or Unavailable, with the cause; then
+        no file is left, and the caller may repeat the call.
         """
         process = self._process = background.spawn(__name__, str(os.getpid()), gives_way=True)
         if self._stopped:
@@ -80,7 +80,7 @@ class Merger:
         return None if fields[0] is None else SegmentInfo.from_wire(fields[0])
 
     def stop(self) -> None:
-        """End the process, if there is one, and any that would begin."""
+        """End the process, if there is one, and any later process."""
         self._stopped = True
         process = self._process
         if process is not None:
@@ -88,10 +88,12 @@ class Merger:
 
 
 def run(task: Task, node: int | None = None) -> SegmentInfo | None:
-    """What the process does for the node of that process number, whose child it is; also for those
-    who want it done in their own."""
+    """Merge for the node with process number `node`, the parent of this process.
+
+    Without `node`, the caller merges in its own process.
+    """
     for source, info in task.inputs:
-        # LMDB trusts its pages: a file is opened only when its bytes are those of its name.
+        # LMDB trusts its pages: a file is opened only when its bytes fit its name.
         found = hash_file(source) if source.exists() else None
         if found != info.content_id:
             what = f"is damaged: its SHA-256 is {found}" if found else "is missing"
@@ -112,8 +114,10 @@ def run(task: Task, node: int | None = None) -> SegmentInfo | None:
 
 
 def _check_parent(node: int | None) -> None:
-    """Raises Unavailable when the node has ended: nobody waits for the answer. It may have before
-    this process has done anything: its number then is that of whoever took over its children."""
+    """Raise Unavailable when the node has ended, since nobody waits for the answer.
+
+    The node may end before this process has done anything: the parent's number is then another one.
+    """
     if node is not None and os.getppid() != node:
         raise Unavailable("the node has ended")
 
@@ -126,7 +130,7 @@ def main() -> None:
         answer = ["ok", run(Task.from_wire(request), int(sys.argv[1]))]
     except CorruptData as error:
         answer = ["damaged", error.fields.get("segment"), error.message]
-    except Exception as error:  # the parent decides what to do about it
+    except Exception as error:  # the parent decides how to react
         answer = ["error", f"{type(error).__name__}: {error}"]
     sys.stdout.buffer.write(msgpack.packb(answer))
     sys.stdout.buffer.flush()

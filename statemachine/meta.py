@@ -1,8 +1,8 @@
 """The meta store: small mutable rows, each with a checksum, changed in synced transactions.
 
-Identity, descriptors, manifests, applied indexes and tables live here. A transaction is atomic
-and durable when `commit` returns; every row carries a crc32c over its key and its value, so that
-a flipped bit is found and not believed (promise S12, x28).
+Identity, descriptors, manifests, applied indexes and tables live here. A transaction is atomic, and
+durable when `commit` returns. Every row carries a crc32c over its key and its value, so that a
+flipped bit is found and not believed (promise S12, x28).
 """
 
 import os
@@ -22,37 +22,37 @@ from ..client.protocol.invariants import DiskFailure
 
 _CRC: Final = struct.Struct(">I")
 _RESERVED_BYTES: Final = 4 << 20
-"""Pages that a new environment has free: rows are committed to them on a disk that is full."""
+"""Free pages of a new environment: rows can be committed to them on a full disk."""
 _RESERVE: Final = b"reserve"
 _LOCK_FILE_BYTES: Final = 8192
-"""More than LMDB wants; it uses what there is."""
+"""More than LMDB needs; LMDB uses what is there."""
 
 
 class MetaStore(Protocol):
-    """Rows by text key; values are anything msgpack packs.
+    """Rows by text key; values are anything that msgpack packs.
 
-    `get` and `items` are for one thread and `commit` for one thread, maybe another.
+    One thread calls `get` and `items`. One thread, maybe another, calls `commit`.
     """
 
     def get(self, key: str) -> Any | None:
-        """The row's value, or None. Raises CorruptData."""
+        """Return the row's value, or None. Raises CorruptData."""
 
     def items(self, prefix: str) -> list[tuple[str, Any]]:
-        """Rows whose key begins with the prefix, sorted by key. Raises CorruptData."""
+        """Return the rows whose key begins with the prefix, sorted by key. Raises CorruptData."""
 
     def commit(
         self, puts: Mapping[str, Any], deletes: Iterable[str] = (), prefixes: Iterable[str] = ()
     ) -> None:
-        """One transaction; what is deleted goes before the puts. Blocks until it is durable.
+        """Commit one transaction: first the deletes, then the puts. Blocks until it is durable.
 
-        `deletes` are keys; with `prefixes` go all rows whose key begins with one of them.
+        `deletes` are keys. `prefixes` delete all rows whose key begins with one of them.
 
-        Raises DiskFailure, after which the process must end: the rows are the old or the new.
+        Raises DiskFailure, after which the process must end: the rows are the old or the new ones.
         """
 
 
 class LmdbMeta(MetaStore):
-    """Meta in one LMDB environment, a single file at `path`. Raises CorruptData, DiskFailure."""
+    """A meta store in one LMDB environment, a file at `path`. Raises CorruptData, DiskFailure."""
 
     def __init__(self, path: Path, *, map_bytes: int = limits.meta_map_bytes) -> None:
         self._path = path
@@ -103,7 +103,7 @@ class LmdbMeta(MetaStore):
             raise DiskFailure(f"writing {self._path} failed: {error}") from error
 
     def sync(self) -> None:
-        """Make durable what a killed predecessor may have left in the page cache."""
+        """Make durable what a killed process may have left in the page cache."""
         try:
             self._environment.sync(True)
         except lmdb.Error as error:
@@ -117,8 +117,8 @@ class LmdbMeta(MetaStore):
 def _make(path: Path, map_bytes: int) -> None:
     """Make an environment whose pages are free for later transactions.
 
-    It gets its name once it is durable: LMDB writes its first pages without a sync, and what a loss
-    of power leaves of them is no environment.
+    The file gets its name once it is durable: LMDB writes its first pages without a sync, and a
+    loss of power may leave an invalid environment.
     """
     new, lock = Path(f"{path}.new"), Path(f"{path}.new-lock")
     try:
@@ -159,7 +159,10 @@ def _delete_all(transaction: lmdb.Transaction, prefix: bytes) -> None:
 
 
 def _reserve_lock_file(path: Path) -> None:
-    """LMDB writes its lock file through a map: without blocks, on a full disk, that is SIGBUS."""
+    """Allocate LMDB's lock file.
+
+    LMDB writes it through a map: on a full disk that would be SIGBUS.
+    """
     lock = Path(f"{path}-lock")
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -172,7 +175,10 @@ def _reserve_lock_file(path: Path) -> None:
 
 
 class MemoryMeta(MetaStore):
-    """Meta in memory, for simulation and tests: atomic, durable at commit, bytes as on disk."""
+    """A meta store in memory, for simulation and tests. Its bytes are as on disk.
+
+    A commit is atomic and counts as durable.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[str, bytes] = {}
@@ -206,7 +212,7 @@ def _encode(key: bytes, value: Any) -> bytes:
 
 
 def decode_row(key: bytes, data: bytes) -> Any:
-    """A row's value. Raises CorruptData when its checksum is not that of key and value."""
+    """Return a row's value. Raises CorruptData when the checksum does not fit the key and value."""
     if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != google_crc32c.value(key + data[4:]):
         raise CorruptData(f"meta row {key.decode(errors='replace')} has a wrong checksum")
     return msgpack.unpackb(data[4:], strict_map_key=False)

@@ -1,10 +1,10 @@
-"""Numbers of a producer with their seqs, in little room: runs of both that rise by one together.
+"""Numbers of a producer with their seqs, in little room: runs in which both rise by one.
 
-What a base holds of a producer is kept so. Each child of a split has all of its parent's numbers,
-of which few will ever be asked for: half a million of them in a dict take 50 MB a range; where a
-producer wrote them in a row they are one run, of 24 bytes.
+A base stores a producer's numbers so. Each child of a split has all of its parent's numbers, of
+which few will ever be asked for. Half a million of them in a dict take 50 MB a range; numbers that
+a producer wrote in sequence are one run, of 24 bytes.
 
-There may be half a million numbers, so that loops are in C, and runs are made and stored in steps.
+There may be half a million numbers, so the loops are in C, and runs are made and stored in steps.
 """
 
 from array import array
@@ -16,11 +16,11 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 STEP_NUMBERS: Final = 4_096
-"""Numbers of one step: 2 ms."""
+"""The numbers of one step: 2 ms."""
 
 
 class RunsMaker:
-    """Makes runs of numbers that are given some at a time, ascending, with their seqs."""
+    """Makes runs of ascending numbers and their seqs, which are given some at a time."""
 
     __slots__ = ("_count", "_firsts", "_last", "_ranks", "_seqs")
 
@@ -30,10 +30,10 @@ class RunsMaker:
         self._seqs: list[int] = []
         self._ranks: list[int] = []
         self._last: tuple[int, int] | None = None
-        """What the last number and its seq have in common with the next ones of their run."""
+        """The offsets of the last number and its seq, which all numbers of a run share."""
 
     def add(self, numbers: Sequence[int], seqs: Sequence[int]) -> None:
-        """These come next."""
+        """Append numbers with their seqs."""
         at = self._count
         places = zip(map(sub, numbers, count(at)), map(sub, seqs, count(at)), strict=True)
         offsets = list(places)
@@ -45,35 +45,38 @@ class RunsMaker:
         self._last = offsets[-1] if offsets else self._last
 
     def to_wire(self) -> list[list[int]]:
-        """All of them, as tables have it: the first numbers and seqs of runs, and where each begins
-        and the last one ends, counted in numbers. Nothing can be added any more."""
+        """Return all runs as tables store them. Nothing can be added afterwards.
+
+        The columns are the first numbers and seqs of the runs, and where each run begins and the
+        last ends, counted in numbers.
+        """
         self._ranks.append(self._count)
         return [self._firsts, self._seqs, self._ranks]
 
 
 class NumberRuns:
-    """Immutable but for `settle`. Numbers and seqs are below 2**63."""
+    """Runs of numbers, immutable but for `settle`. Numbers and seqs are below 2**63."""
 
     __slots__ = ("_firsts", "_ranks", "_seqs")
 
     def __init__(self, numbers: Sequence[int], seqs: Sequence[int]) -> None:
-        """Of numbers, ascending, with their seqs."""
+        """Make the runs of ascending numbers with their seqs."""
         maker = RunsMaker()
         maker.add(numbers, seqs)
         self._firsts, self._seqs, self._ranks = (array("Q", each) for each in maker.to_wire())
 
     def copy(self) -> "NumberRuns":
-        """Runs that do not change with these."""
+        """Return runs that do not change with these."""
         runs = NumberRuns((), ())
         runs._firsts, runs._seqs, runs._ranks = self._firsts[:], self._seqs[:], self._ranks[:]
         return runs
 
     def to_wire(self) -> list[list[int]]:
-        """As tables have it, see `RunsMaker.to_wire`."""
+        """Return the runs as tables store them, see `RunsMaker.to_wire`."""
         return done(self.wire_steps())
 
     def wire_steps(self) -> Generator[None, None, list[list[int]]]:
-        """The same in steps, of runs that do not change meanwhile."""
+        """Do the same in steps; the runs must not change meanwhile."""
         before = self._ranks[0]
         columns: list[list[int]] = []
         for source in (self._firsts, self._seqs, self._ranks):
@@ -99,24 +102,24 @@ class NumberRuns:
 
     @property
     def count(self) -> int:
-        """How many numbers there are."""
+        """The count of numbers."""
         return self._ranks[-1] - self._ranks[0]
 
     def get(self, number: int) -> int | None:
-        """The seq of a number, None where it is not among them."""
+        """Return the seq of a number, or None for an unknown number."""
         at = bisect_right(self._firsts, number) - 1
         if at < 0 or number - self._firsts[at] >= self._length(at):
             return None
         return self._seqs[at] + number - self._firsts[at]
 
     def items(self) -> Iterator[tuple[int, int]]:
-        """Numbers, ascending, with their seqs."""
+        """Yield the numbers, ascending, with their seqs."""
         for at, (first, seq) in enumerate(zip(self._firsts, self._seqs, strict=True)):
             length = self._length(at)
             yield from zip(range(first, first + length), range(seq, seq + length), strict=True)
 
     def below(self, low: int) -> int:
-        """How many numbers are below it."""
+        """Return how many numbers are below `low`."""
         at = bisect_right(self._firsts, low - 1) - 1
         if at < 0:
             return 0
@@ -124,7 +127,7 @@ class NumberRuns:
         return self._ranks[at] - self._ranks[0] + passed
 
     def settle(self, low: int) -> None:
-        """Forget the numbers below."""
+        """Forget the numbers below `low`."""
         gone = bisect_right(self._firsts, low - 1)
         if gone and low - self._firsts[gone - 1] < self._length(gone - 1):
             gone -= 1
@@ -139,13 +142,15 @@ class NumberRuns:
 
 
 def united_runs(one: list[list[int]], other: list[list[int]]) -> list[list[int]]:
-    """The numbers of two tables, as these have them, with their seqs: a number that both have,
-    since a split, has the same seq in both."""
+    """Return the numbers of two tables with their seqs, in the form of tables.
+
+    A number in both tables, since a split, has the same seq in both.
+    """
     if one == other or not other[0]:
         return one
     if not one[0]:
         return other
-    # No dict: a client may have chosen the numbers so that a dict takes seconds (`producers`).
+    # No dict: a client may choose numbers with which a dict takes seconds (`producers`).
     pairs = (*NumberRuns.from_wire(one).items(), *NumberRuns.from_wire(other).items())
     by_number = groupby(sorted(pairs, key=itemgetter(0)), itemgetter(0))
     known = [list(same)[-1] for _, same in by_number]

@@ -1,4 +1,4 @@
-"""Pages: what a read returns, as columns, and where the next read goes on."""
+"""Pages: the answer of a read, as columns, and where the next read goes on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from .room import Room, entry_bytes
 class Page(Room):
     """Entries as columns of equal length, within the limits of `Room`.
 
-    `next` is the position after the last entry. `more` says whether the read stopped before the
-    end of what was asked for: the page is full, or its turn was over.
+    `next` is the position after the last entry. `more` says whether the read stopped before its
+    end: the page is full, or its turn was over.
     """
 
     keys: list[bytes] = field(default_factory=list)
@@ -21,14 +21,14 @@ class Page(Room):
     timestamps: list[int] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
     headers: dict[int, Headers] = field(default_factory=dict)
-    """By position in the page: most records have none."""
+    """Headers by position in the page: most records have no headers."""
     snapshots: list[int] = field(default_factory=list)
     """Positions of records marked snapshot=True."""
     next: int = 1
     more: bool = False
     end_key: bytes | None = None
-    """Of a read in the order of seq: it has the keys below alone; the others are read by
-    themselves, from where this read began. None: it has all that were asked for."""
+    """The end of the keys of this page, in a read in the order of seq. The caller reads the other
+    keys separately, from where this read began. None: the page covers all requested keys."""
 
     def add(self, entry: Entry) -> bool:
         """Append one entry; return False where the page has no room for the entry."""
@@ -38,7 +38,7 @@ class Page(Room):
         return True
 
     def put(self, entry: Entry) -> None:
-        """Append one entry that was counted in."""
+        """Append one entry that was already counted."""
         position = len(self.seqs)
         self.keys.append(entry.key)
         self.seqs.append(entry.seq)
@@ -50,7 +50,7 @@ class Page(Room):
             self.snapshots.append(position)
 
     def extend(self, following: "Page") -> None:
-        """Append a part, which was read next within what was left here."""
+        """Append a part, which was read next within the room left here."""
         begin = len(self.seqs)
         self.keys += following.keys
         self.seqs += following.seqs

@@ -1,8 +1,8 @@
-"""The table of producers as it was at one moment, made into rows as meta stores them, in steps.
+"""The table of producers at one moment, made in steps into rows as meta stores them.
 
-A base holds the table of exactly its index (x16). A row of 118,000 scattered numbers
-takes 135 ms to be made, and 100,000 rows take as long, while entries are applied. So a capture only
-notes which rows there are. A row that is about to change is copied first, in C.
+A base holds the table of exactly its index (x16). Making a row of 118,000 scattered numbers takes
+135 ms, and 100,000 rows take as long, while entries are applied. So a capture only notes which rows
+exist. A row that is about to change is copied first, in C.
 """
 
 from collections.abc import Generator, Mapping
@@ -12,11 +12,14 @@ from .number_runs import done
 from .producer_row import Row
 
 _LARGE: Final = 1_024
-"""A row of more numbers takes several steps, and must not change between two of them."""
+"""The numbers above which a row takes several steps, and must not change between two of them."""
 
 
 class Capture:
-    """All calls on one thread. Whoever changes the table calls `keep` before the change."""
+    """A capture of the table. All calls come from one thread.
+
+    A change of the table must call `keep` before.
+    """
 
     def __init__(self, rows: Mapping[int, Row]) -> None:
         self.rows: dict[int, Any] = dict(rows)
@@ -26,14 +29,14 @@ class Capture:
         """Producers whose row is a copy."""
 
     def keep(self, producer: int) -> None:
-        """The row of the producer is about to change, or to be made in several steps."""
+        """Copy a producer's row that is about to change, or to be made in several steps."""
         row = self.rows.get(producer)
         if isinstance(row, Row) and producer not in self._own:
             self.rows[producer] = row.copy()
             self._own.add(producer)
 
     def steps(self) -> Generator[None, None, None]:
-        """Make the rows. It may be broken off, and begun again: what is made stays."""
+        """Make the rows. The steps may be stopped and begun again: finished rows stay."""
         if self.is_done:
             return
         for producer in list(self.rows):

@@ -1,4 +1,4 @@
-"""What a range remembers of one producer: its row in the table of `producers`.
+"""A range's row for one producer, in the table of `producers`.
 
 A row may have half a million numbers, so it is copied in C, and stored in steps.
 """
@@ -16,29 +16,35 @@ from .number_runs import STEP_NUMBERS, NumberRuns, RunsMaker, done
 from .spans import has
 
 SETTLED_KEPT: Final = 64
-"""Settled numbers beyond what `settle` needs to be cheap; nobody asks for them any more."""
+"""Settled numbers that are kept so that `settle` is cheap; nobody asks for them any more."""
 _LATE_MIN: Final = 256
 _LATE_PART: Final = 8
-"""Late numbers are sorted in once they are so large a part of the others."""
+"""Late numbers are sorted in once their count exceeds this fraction of the others."""
 SECRET: Final = hash("where record numbers lie in a table") & ((1 << 59) - 1)
-"""What is added to a number before it is a key of a hash table. Python hashes an integer to itself,
-so a client could choose numbers that share places: 110,000 of them in one producer's window, and
-8,000 more took 1.5 s of every member whenever they were sent again. Text has a secret hash in each
-process. Consecutive numbers still lie side by side."""
+"""An offset that is added to a number before it is a key of a hash table. Python hashes an integer
+to itself, so a client could choose numbers that share places: with 110,000 of them in one
+producer's window, 8,000 more took 1.5 s of every member whenever they were sent again. The hash of
+a text is secret in each process. Consecutive numbers still lie side by side.
+"""
 
 
 def _keys(numbers: Sequence[int]) -> Sequence[int]:
-    """Numbers as keys of a hash table; nearly always a range, for which no Python runs."""
+    """Return numbers as keys of a hash table.
+
+    A range, the usual case, needs no Python per number.
+    """
     if isinstance(numbers, range):
         return range(numbers.start + SECRET, numbers.stop + SECRET, numbers.step)
     return [number + SECRET for number in numbers]
 
 
 class Elder(NamedTuple):
-    """What a range knew of a producer under an older epoch than its neighbour when the two were
-    merged. It holds for its own keys alone, as it would if the range had learned of the newer epoch
-    before: a record of these keys that it knows is a duplicate (x10), and of the
-    others nothing is below its `low` (x9)."""
+    """A range's knowledge of a producer at a merge, when its neighbour knew a newer epoch.
+
+    It holds for the range's own keys alone, as if the range had learned of the newer epoch before
+    the merge. A known record of these keys is a duplicate (x10). No unknown record of these keys is
+    below `low` (x9).
+    """
 
     start: bytes
     end: bytes | None
@@ -53,7 +59,7 @@ class Elder(NamedTuple):
         )
 
     def wire_steps(self) -> Generator[None, None, list[Any]]:
-        """As a row has it, in steps."""
+        """Return the elder in the form of a row, in steps."""
         numbers = yield from self.numbers.wire_steps()
         return [self.start, self.end, self.low, self.highest, numbers]
 
@@ -72,22 +78,22 @@ class Row:
     low: int = 1
     highest: int = 0
     applied: dict[int, int] = field(default_factory=dict)
-    """Number, plus `SECRET`, to seq: for numbers at or above `low` and some below, as far as they
-    are not in `inherited`."""
+    """Maps number plus `SECRET` to seq, for numbers at or above `low` and some below that are not
+    in `inherited`."""
     last_ms: int = 0
     fence_token: int = 0
     inherited: NumberRuns = field(default_factory=lambda: NumberRuns((), ()))
-    """Those that the base had with which this replica began."""
+    """The numbers in the base with which this replica began."""
     ordered: list[int] = field(default_factory=list)
     """The numbers in `applied`, ascending, without those in `late`."""
     late: LateNumbers = field(default_factory=LateNumbers)
-    """Numbers that came after higher ones: to sort them in costs as much as all that is remembered,
+    """Numbers that came after higher ones. Sorting them in costs as much as all remembered numbers,
     so they wait until they are many."""
     elders: list[Elder] = field(default_factory=list)
-    """Of older epochs: nearly always none. `highest` is not below theirs."""
+    """The states of older epochs, nearly always empty. `highest` is not below theirs."""
 
     def seq_of(self, number: int) -> int | None:
-        """The seq that a number was given, None where it was not applied or is forgotten."""
+        """Return the seq of a number; None if the number was not applied or is forgotten."""
         seq = self.applied.get(number + SECRET)
         if seq is None:
             seq = self.inherited.get(number)
@@ -105,11 +111,11 @@ class Row:
 
     @property
     def count(self) -> int:
-        """How many numbers it remembers, without those of its elders."""
+        """The count of remembered numbers, without those of its elders."""
         return len(self.applied) + self.inherited.count
 
     def numbers(self) -> list[tuple[int, int]]:
-        """All numbers that it remembers, ascending, each with its seq."""
+        """Return all remembered numbers, ascending, each with its seq."""
         return list(self._known())
 
     def _known(self) -> Iterator[tuple[int, int]]:
@@ -124,18 +130,21 @@ class Row:
         return parts[0] if len(parts) == 1 else merge(*parts)
 
     def copy(self) -> "Row":
-        """A row that does not change with this one. Half a million numbers take some 5 ms."""
+        """Return a row that does not change with this one.
+
+        Half a million numbers take some 5 ms.
+        """
         return replace(
             self, applied=self.applied.copy(), inherited=self.inherited.copy(),
             ordered=self.ordered.copy(), late=self.late.copy(), elders=self.elders.copy(),
         )  # fmt: skip
 
     def to_wire(self) -> list[Any]:
-        """The row as meta stores it."""
+        """Return the row as meta stores it."""
         return done(self.wire_steps())
 
     def wire_steps(self) -> Generator[None, None, list[Any]]:
-        """The same in steps of a few milliseconds, of a row that does not change meanwhile."""
+        """Do the same in steps of a few milliseconds; the row must not change meanwhile."""
         runs = yield from self._runs_steps()
         elders = []
         for elder in self.elders:
@@ -162,11 +171,11 @@ class Row:
         return row
 
     def settle(self, low: int) -> None:
-        """Nothing below `low` is ever sent again; what is remembered of it goes in bulk.
+        """Note that no number below `low` is ever sent again, and forget such numbers in bulk.
 
-        Only when it is more than half of all, so that what is kept follows from what is under way
-        in this range, however many ranges there are. That depends on the row alone, so that tables
-        are the same on every replica.
+        Numbers are forgotten only when they are more than half of all. So the remembered count
+        follows from the records in progress in this range, however many ranges there are. The
+        decision depends on the row alone, so that tables are the same on every replica.
         """
         self.low = max(self.low, low)
         if self.elders:
@@ -181,7 +190,7 @@ class Row:
             del self.ordered[:settled]
 
     def add(self, numbers: Sequence[int], first_seq: int) -> None:
-        """These, ascending and none of them known, were applied, at seqs from `first_seq` on."""
+        """Add ascending new numbers, applied at seqs from `first_seq` on."""
         seqs = range(first_seq, first_seq + len(numbers))
         self.applied.update(zip(_keys(numbers), seqs, strict=True))
         if numbers[0] > self.highest:

@@ -1,10 +1,10 @@
-"""Idempotence: what a range remembers of the producers that wrote to it.
+"""Idempotence: a range's memory of the producers that wrote to it.
 
 The rules are those of docs/design/ranges.md#producers.
 
-A producer numbers its records 1, 2, 3... over all ranges. A range keeps the numbers that it
-applied at or above `low`, the producer's smallest number not settled, since anything below can
-never be sent again. Numbers run over all ranges, so the applied ones are a set, not an interval.
+A producer numbers its records 1, 2, 3... over all ranges. A range keeps the numbers that it applied
+at or above `low`, the producer's smallest unsettled number: smaller numbers can never be sent
+again. Numbers run over all ranges, so the applied numbers are a set, not an interval.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -21,25 +21,25 @@ from .spans import Span
 
 _SHARES: Final = 64
 _FEW: Final = 2 * SETTLED_KEPT
-"""Numbers that every producer may have remembered, however full the table is."""
+"""The numbers that every producer may have remembered, however full the table is."""
 _ROW_FIELDS: Final = 6
-"""Of a row as meta stores it, those before its elders."""
+"""The fields of a stored row before its elders."""
 
 
 class Table(NamedTuple):
-    """Of a range with that span: rows as meta stores them."""
+    """The table of a range with that span: rows as meta stores them."""
 
     span: Span
     rows: Mapping[int, list[Any]]
 
 
 def united_rows(left: Table, right: Table) -> Table:
-    """The tables of two neighbours that are merged, as one.
+    """Return the tables of two merging neighbours as one.
 
-    Of a producer that both know under one epoch, what either applied was applied, and what is
-    settled in one is settled. Else the row of the higher epoch stays (x9), and what the
-    other range knew holds on for its own keys: an opening that raises the epoch range by range may
-    have come to one of the two alone.
+    If both know a producer under one epoch, a number applied in either counts as applied, and a
+    number settled in one counts as settled. Otherwise the row of the higher epoch stays (x9), and
+    the other range's knowledge stays valid for its own keys: an opening raises the epoch range by
+    range, and may have reached only one of the two.
     """
     rows = dict(left.rows)
     for producer, row in right.rows.items():
@@ -70,14 +70,15 @@ class Producers:
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
         self.remembered = 0
-        """Numbers of all rows."""
+        """The count of numbers in all rows."""
         self._captures: list[Capture] = []
 
     def check(self, batch: Batch) -> "list[int] | LognodeError | None":
-        """What is new in the batch.
+        """Find the new records of the batch.
 
-        None: all of it, in order (the fast path). A list: the positions of the new records, the
-        others are duplicates. An error: nothing of it may be applied.
+        Returns None if all are new and in order (the fast path), or the positions of the new
+        records if the others are duplicates. Returns an error if nothing of the batch may be
+        applied.
         """
         fresh = self._fresh(batch)
         if self.remembered > limits.remembered_numbers_max and (fresh is None or fresh):
@@ -85,8 +86,11 @@ class Producers:
         return fresh
 
     def _hoarded(self, batch: Batch) -> LognodeError | None:
-        """The refusal of a producer that has too large a part of what the range remembers: the
-        fuller it is, the smaller a part (the dynamic thresholds of Choudhury and Hahne, 1998)."""
+        """Return the refusal of a producer with too large a part of the range's memory, if it has.
+
+        The allowed part shrinks as the memory fills (the dynamic thresholds of Choudhury and Hahne,
+        1998).
+        """
         row = self.rows.get(batch.producer)
         own = 0 if row is None else row.count
         left = 2 * limits.remembered_numbers_max - self.remembered
@@ -107,7 +111,7 @@ class Producers:
         return self._check_order(row, batch)
 
     def _full(self) -> LognodeError | None:
-        """The refusal of one more producer; live ones are never evicted for it."""
+        """Return the refusal of one more producer if the table is full; no live row is evicted."""
         if len(self.rows) < limits.producers_per_range_max:
             return None
         return Overloaded(
@@ -127,10 +131,10 @@ class Producers:
         prevs = batch.prevs
         applied = row.applied
         if numbers[0] > row.highest and numbers[0] >= low:
-            # All new, as nearly always: few records follow one of their key that is not settled.
+            # All new, as nearly always: few records follow an unsettled record of their key.
             end = low + limits.producer_window_max
             wanted = {prev + SECRET for prev in prevs or () if low <= prev < end}
-            # Each is looked up: to subtract `applied` would go through all that is applied.
+            # Each is looked up: subtracting `applied` would go through everything that is applied.
             missing = (key - SECRET for key in filterfalse(applied.__contains__, wanted))
             if max(prevs or (0,)) < end and None not in map(row.seq_of, missing):
                 return None
@@ -150,7 +154,7 @@ class Producers:
         return None if len(fresh) == len(numbers) else fresh
 
     def duplicate_seqs(self, batch: Batch) -> list[int | None]:
-        """Per record, the seq it was given, None where that is no longer known."""
+        """Return the seq of each record, or None if it is no longer known."""
         row = self.rows.get(batch.producer)
         if row is None:
             return [None] * batch.count
@@ -159,13 +163,13 @@ class Producers:
     def record(
         self, batch: Batch, numbers: Sequence[int], first_seq: int, timestamp_ms: int
     ) -> None:
-        """The records with these numbers were applied, at seqs from `first_seq` on."""
+        """Note that the records with these numbers were applied, at seqs from `first_seq` on."""
         row = self.rows.get(batch.producer)
         if row is None:
             row = self.rows[batch.producer] = Row()
         before = row.count
         self._about_to_change(batch.producer)
-        row.epoch = batch.epoch  # not below the row's: `check` has seen to that
+        row.epoch = batch.epoch  # not below the row's epoch, which `check` ensures
         row.settle(batch.low)
         row.last_ms = timestamp_ms
         if numbers:
@@ -175,10 +179,10 @@ class Producers:
     def fence(
         self, producer: int, epoch: int, token: int, timestamp_ms: int
     ) -> LognodeError | None:
-        """A named producer was opened: older epochs are refused from now on.
+        """Open a named producer: its older epochs are refused from now on.
 
-        The row's numbers stay: a resumed import goes on in the same numbering (x10).
-        An error: the table is full.
+        The row's numbers stay: a resumed import goes on in the same numbering (x10). Returns an
+        error if the table is full.
         """
         full = None if producer in self.rows else self._full()
         if full is not None:
@@ -191,13 +195,13 @@ class Producers:
         return None
 
     def retire(self, producers: Sequence[int]) -> None:
-        """Rows of producers that closed, or were unused for 24 h, by replicated command."""
+        """Drop the rows of producers that closed or were unused for 24 h (a replicated command)."""
         for producer in producers:
             row = self.rows.pop(producer, None)
             self.remembered -= 0 if row is None else row.count
 
     def capture(self) -> Capture:
-        """The table of this very moment (x16), to be made into rows in steps."""
+        """Capture the present table (x16), to be made into rows in steps."""
         self._captures = [capture for capture in self._captures if not capture.is_done]
         self._captures.append(Capture(self.rows))
         return self._captures[-1]
@@ -207,13 +211,15 @@ class Producers:
             capture.keep(producer)
 
     def told(self, producer: int) -> tuple[int, ...]:
-        """What the hash of effects covers of a producer's row: its numbers are covered as they
-        come, by the replies."""
+        """Return the part of a producer's row that the hash of effects covers.
+
+        The replies cover its numbers when they are applied.
+        """
         row = self.rows.get(producer)
         return () if row is None else (row.epoch, row.low, row.highest, row.fence_token, row.count)
 
     def to_wire(self) -> dict[int, list[Any]]:
-        """The table as meta stores it: a copy, of this very moment."""
+        """Return a copy of the present table, as meta stores it."""
         capture = Capture(self.rows)
         capture.finish()
         return capture.rows
@@ -227,7 +233,10 @@ class Producers:
     def from_wire_steps(
         cls, body: Mapping[int, Sequence[Any]]
     ) -> "Generator[None, None, Producers]":
-        """The same in steps: 100,000 rows take half a second. Nobody changes the body meanwhile."""
+        """Do the same in steps: 100,000 rows take half a second.
+
+        The body must not change meanwhile.
+        """
         table = cls()
         for producer, told in body.items():
             row = table.rows[producer] = Row.from_wire(told)

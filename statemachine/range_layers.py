@@ -1,12 +1,13 @@
-"""What a replica holds of a range: segments oldest first, then frozen memtables, then the live one.
+"""The layers of a replica's entries: segments, then frozen memtables, then the live one.
 
-Of every key the seqs of those that have it do not overlap and rise in that order, so its history is
-the concatenation; of all keys alike only where the range never came of a merge (`chains`). All of
-it is here, removed or not: what may be seen of it is for `reads`.
+Segments and frozen memtables are in order, oldest first. The layers that have a key do not overlap
+in seq and rise in that order, so the key's history is their concatenation. This holds for all keys
+together only in a range that never was merged (`chains`). The layers hold all entries, removed or
+not; `reads` decides which are visible.
 
-A segment may be shared with neighbours since a split, and hold keys outside the range's span, or
-outside its row's clip: these are not the row's, and no read finds them there. A memtable never has
-any.
+A segment may be shared with neighbours since a split, and hold keys outside the range's span or
+outside its row's clip. Such keys are not the row's, and no read finds them there. A memtable never
+has such keys.
 """
 
 from collections.abc import Iterator
@@ -22,8 +23,10 @@ Home = Segment | Memtable
 
 
 class Held:
-    """The homes of the entries of a range of keys [start, end). The rows of the manifest that have
-    a key are sorted by seq."""
+    """The homes of the entries of a range of keys [start, end).
+
+    The rows of the manifest that have a key are sorted by seq.
+    """
 
     def __init__(
         self,
@@ -42,29 +45,29 @@ class Held:
         self.memtable = Memtable(first_seq, store.columns)
 
     def within(self, start: bytes, end: bytes | None) -> Span:
-        """The part of a span that is the range's; an empty one when there is none."""
+        """Return the range's part of a span; an empty span if there is none."""
         return common((start, end), (self.start, self.end)) or (self.start, self.start)
 
     def memtables(self) -> tuple[Memtable, ...]:
-        """Oldest first."""
+        """Return the memtables, oldest first."""
         return (*self.frozen, self.memtable)
 
     def homes_of(self, key: bytes, start: int, end: int | None) -> Iterator[Home]:
-        """Where entries of the key with seq in [start, end) may be, oldest first."""
+        """Yield the homes that may have entries of the key in [start, end), oldest first."""
         for info in self._segments_of(key):
             if info.end_seq > start and (end is None or info.first_seq < end):
                 yield self.store.segment(info.content_id)
         yield from self.memtables()
 
     def homes_back(self, key: bytes, start: int, end: int | None) -> Iterator[Home]:
-        """The same, newest first."""
+        """Yield the same homes, newest first."""
         yield from reversed(self.memtables())
         for info in reversed(self._segments_of(key)):
             if info.end_seq > start and (end is None or info.first_seq < end):
                 yield self.store.segment(info.content_id)
 
     def backwards(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
-        """The key's entries with seq in [start, end), from the last to the first."""
+        """Yield the key's entries with seq in [start, end), from the last to the first."""
         for home in self.homes_back(key, start, end):
             if isinstance(home, Memtable):
                 yield from map(home.entry, home.seqs_reversed(key, start, end))
@@ -72,12 +75,12 @@ class Held:
                 yield from home.entries_reversed(key, start, end)
 
     def forwards(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
-        """The key's entries with seq in [start, end), in their order."""
+        """Yield the key's entries with seq in [start, end), in their order."""
         for home in self.homes_of(key, start, end):
             yield from entries_in(home, key, start, end)
 
     def last_held(self, key: bytes) -> int:
-        """The last seq of the key that is here, 0 when there is none."""
+        """Return the last seq of the key that is here, or 0 without one."""
         for memtable in reversed(self.memtables()):
             seq = memtable.last_seq(key)
             if seq:
@@ -89,7 +92,7 @@ class Held:
         return 0
 
     def _segments_of(self, key: bytes) -> list[SegmentInfo]:
-        """Those that may hold the key, oldest first."""
+        """Return the rows that may hold the key, oldest first."""
         if not has((self.start, self.end), key):
             return []
         return [
@@ -99,7 +102,7 @@ class Held:
 
 
 def entries_in(home: Home, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
-    """The key's entries of one home with seq in [start, end), in their order."""
+    """Return the key's entries of one home with seq in [start, end), in their order."""
     if isinstance(home, Memtable):
         return map(home.entry, home.seqs(key, start, end))
     return home.entries(key, start, end)

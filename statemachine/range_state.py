@@ -1,8 +1,8 @@
 """The state machine of a range: committed entries in, replies and an index out.
 
 `apply` is deterministic: the same entries give the same state, seqs and replies on every replica,
-whatever its files, clock or configuration (x2.22). A batch that cannot be applied is
-refused in the same way everywhere, and never stops a replica (x22).
+whatever its files, clock or configuration (x2.22). Every replica refuses an invalid batch in the
+same way; such a batch never stops a replica (x22).
 """
 
 from collections import deque
@@ -38,9 +38,9 @@ from .unknown import UnknownCommandError
 Reply = dict[str, Any]
 _HASH_BYTES = 16
 _FIRST_INDEX = 1
-"""Where each generation begins."""
+"""The first index of each generation."""
 _POSITIONS = tuple(range(limits.batch_records_max))
-"""Replies share these numbers: each number by itself takes 32 bytes."""
+"""Replies share these integer objects: each takes 32 bytes."""
 
 
 class Seal(NamedTuple):
@@ -53,7 +53,7 @@ class Seal(NamedTuple):
 
 @dataclass(slots=True)
 class Applied:
-    """What an entry did: a reply per client batch, and the keys that got entries."""
+    """The effect of an entry: a reply per client batch, and the keys that got entries."""
 
     replies: Sequence[Reply] | None = ()
     keys: Sequence[bytes] = ()
@@ -67,7 +67,7 @@ class Ahead(NamedTuple):
 
     @classmethod
     def of(cls, command: bytes) -> "Ahead":
-        """It is refused when it is applied, if it is none."""
+        """Decode a command. A malformed command becomes an error, and `apply` refuses it."""
         try:
             decoded = commands.decode(command)
         except CorruptData as error:
@@ -78,8 +78,11 @@ class Ahead(NamedTuple):
 
 
 class Sources(Sequence[Source]):
-    """The batches of a frozen memtable, made into sources as they are taken: there may be hundreds
-    of thousands. A slice is made in C; any thread may take them."""
+    """The batches of a frozen memtable, made into sources only when taken.
+
+    There may be hundreds of thousands of batches. A slice is made in C; any thread may take
+    sources.
+    """
 
     def __init__(self, memtable: Memtable) -> None:
         self._memtable = memtable
@@ -109,21 +112,23 @@ class Frozen:
     applied_term: int
     tables: dict[str, Any]
     producers: Capture
-    """What makes the rows of producers in the tables."""
+    """Makes the rows of producers in the tables."""
 
     def sources(self) -> "Sources":
-        """The batches, for the builder."""
+        """Return the batches for the builder."""
         return Sources(self.memtable)
 
     def steps(self) -> Generator[None, None, None]:
-        """Make the tables complete, in steps of a few milliseconds; `RangeState.base_with` does
-        what is left of it. May be broken off and begun again."""
+        """Complete the tables in steps of a few milliseconds.
+
+        `RangeState.base_with` does the remaining steps. The steps may be stopped and begun again.
+        """
         return self.producers.steps()
 
 
 @dataclass(slots=True)
 class Base:
-    """Durable state at one index: what a member installs, and what meta stores."""
+    """The durable state at one index: a member installs it, and meta stores it."""
 
     applied_index: int = _FIRST_INDEX
     applied_term: int = 0
@@ -131,7 +136,7 @@ class Base:
     tables: dict[str, Any] = field(default_factory=dict)
 
     def to_wire(self) -> dict[str, Any]:
-        """As it is stored and sent."""
+        """Return the base as it is stored and sent."""
         return {
             "applied": [self.applied_index, self.applied_term],
             "manifest": [info.to_wire() for info in self.manifest],
@@ -140,7 +145,7 @@ class Base:
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> "Base":
-        """Undo `to_wire`. Raises CorruptData."""
+        """Return the base of a wire map. Raises CorruptData."""
         try:
             index, term = body["applied"]
             if type(index) is not int or type(term) is not int:
@@ -152,13 +157,16 @@ class Base:
 
 
 class RangeState(BandReads):
-    """One replica's state. All calls on one thread; reads are in `BandReads`."""
+    """The state of one replica. All calls come from one thread; reads are in `BandReads`."""
 
     def __init__(
         self, *, start: bytes, end: bytes | None, store: SegmentStore, base: Base | None = None,
         producers: Producers | None = None,
     ) -> None:  # fmt: skip
-        """`producers`: the table of the base, made of its rows already; it is this state's now."""
+        """Create the state of a base. `producers`: the base's table, already made of its rows.
+
+        This state owns `producers` from now on.
+        """
         base = base or Base()
         tables = base.tables
         super().__init__(
@@ -175,25 +183,25 @@ class RangeState(BandReads):
         self.state_hash: bytes = tables.get("hash", bytes(_HASH_BYTES))
         begins = base.applied_index == _FIRST_INDEX
         self.effects = Effects(tables.get("effects", b""), base.applied_index, begins=begins)
-        """The running hash of what entries did."""
+        """The running hash of the effects of entries."""
         sealed = tables.get("sealed")
         self.sealed: Seal | None = Seal(*sealed) if sealed else None
         self.producers = producers or Producers.from_wire(tables.get("producers", {}))
         self.durable_base = base
-        """What meta says, as far as this process knows."""
+        """The base in meta, as far as this process knows."""
         self._last_seqs: dict[bytes, int] = {}
-        """Of keys in the next entry: looked up before it is applied."""
+        """The last seqs of keys in the next entry, looked up before the entry is applied."""
         self.queue: deque[Frozen] = deque()
-        """Frozen and not yet in meta, oldest first: they become durable in this order."""
+        """Frozen memtables that are not yet in meta, oldest first: they become durable in this
+        order."""
 
     # Applying.
 
     def look_up(self, ahead: Ahead) -> None:
-        """Find what the conditions in the next entry are about, as far as files have to be read
-        for it: applying it then reads none.
+        """Look up the conditions of the next entry in the files, so that applying it reads none.
 
-        In a turn that is bounded (see `SegmentStore.on_hand`) this raises NotPrepared and TurnOver;
-        the same call gets further, until an entry is applied.
+        In a bounded turn (see `SegmentStore.on_hand`) this raises NotPrepared and TurnOver.
+        Repeating the call makes progress, until an entry is applied.
         """
         known = self._last_seqs
         for batch in ahead.batches:
@@ -206,10 +214,10 @@ class RangeState(BandReads):
                     self.store.moved_on()
 
     def apply(self, index: int, term: int, command: bytes, ahead: Ahead | None = None) -> Applied:
-        """Apply the committed entry at `index`, which follows the last one applied. `ahead`: the
-        same command, decoded and looked up already.
+        """Apply the committed entry at `index`, which follows the last applied entry.
 
-        Raises UnknownCommandError for a command of a newer program: nothing was changed.
+        `ahead`: the same command, already decoded and looked up. Raises UnknownCommandError for a
+        command of a newer program, with nothing changed.
         """
         if ahead is None:
             ahead = Ahead.of(command)
@@ -241,12 +249,14 @@ class RangeState(BandReads):
         reply: Reply = {"status": "ok"} if refused is None else _refusal(refused)
         self._note((of_reply(reply), changed))
         if decoded.kind == commands.FREEZE:
-            self.freeze()  # with tables that have all of this entry
+            self.freeze()  # the tables include the whole entry
         return Applied((reply,))
 
     def _apply_other(self, command: commands.Command) -> tuple[LognodeError | None, object]:
-        """Apply what is no append. What it was refused for, and the rows as they are now that it
-        may have changed."""
+        """Apply a command that is not an append.
+
+        Returns the error that refused it, and the rows that it may have changed, as they are now.
+        """
         if command.kind in (commands.SEAL, commands.FREEZE):
             return None, None
         if command.kind == commands.RETIRE_PRODUCERS:
@@ -263,7 +273,7 @@ class RangeState(BandReads):
         return refused, removal_commands.told(self.removal, command)
 
     def _note(self, effects: Sequence[Any]) -> None:
-        """Hash what an entry did, with what follows from all entries."""
+        """Hash the effects of an entry, along with values that follow from all entries."""
         producers = self.producers
         self.effects.add(
             (*effects, self.next_seq, self.last_timestamp_ms, len(producers.rows),
@@ -310,15 +320,15 @@ class RangeState(BandReads):
     def _apply_batch(self, batch: Batch, data: bytes, touched: list[bytes]) -> Reply:
         least, greatest = min(batch.keys, default=b""), max(batch.keys, default=b"")
         if not least or max(map(len, batch.keys)) > limits.key_bytes_max:
-            # A leader takes neither, and no segment could be built of them (x22).
+            # A leader accepts no such batch, and no segment could be built of it (x22).
             return _refusal(CorruptData("a batch without records, or with a key of a bad length"))
         if least < self.start or (self.end is not None and greatest >= self.end):
             return _refusal(GenerationMismatch("a key outside the range's span", ranges=[]))
         selected = self.producers.check(batch) if batch.producer else None
         if isinstance(selected, LognodeError):
             return _refusal(selected)
-        # Conditions of what is new, all of them before anything is appended; a duplicate's
-        # condition held when it was applied.
+        # Check the conditions of all new records before anything is appended. The condition of a
+        # duplicate held when the duplicate was applied.
         refused: Mapping[int, int] = {}
         if batch.expects is not None:
             refused = self._refused(batch, selected)
@@ -343,7 +353,7 @@ class RangeState(BandReads):
     def _mixed_reply(
         self, batch: Batch, selected: list[int], refused: Mapping[int, int], first_seq: int
     ) -> Reply:
-        """The reply for a batch of which not all was appended: `selected` was, from `first_seq`."""
+        """Return the reply for a batch appended in part: `selected`, from `first_seq` on."""
         seqs = self.producers.duplicate_seqs(batch)
         for seq, position in enumerate(selected, first_seq):
             seqs[position] = seq
@@ -359,8 +369,11 @@ class RangeState(BandReads):
         return reply
 
     def _refused(self, batch: Batch, selected: list[int] | None) -> dict[int, int]:
-        """The positions whose conditions do not hold, with the key's last seq then: only the first
-        where the batch has one fate; else all, each after what is appended before it."""
+        """Return the positions whose conditions fail, with the key's last seq at that position.
+
+        For a batch with one fate: only the first such position. Otherwise all of them; each
+        condition counts the records that are appended before it.
+        """
         refused: dict[int, int] = {}
         given: dict[bytes, int] = {}
         keys, expects = batch.keys, batch.expects or ()
@@ -379,7 +392,7 @@ class RangeState(BandReads):
         return refused
 
     def _last_seq_now(self, key: bytes) -> int:
-        """The key's last seq, batches before this one in the same entry included."""
+        """Return the key's last seq, including earlier batches of the same entry."""
         known = None if self.memtable.last_seq(key) else self._last_seqs.get(key)
         return self.last_seq(key) if known is None else known
 
@@ -387,41 +400,43 @@ class RangeState(BandReads):
 
     @property
     def memtable_bytes(self) -> int:
-        """Bytes of all that is applied and not yet in a segment, frozen or not."""
+        """The bytes of everything applied and not yet in a segment, frozen or not."""
         return self.memtable.size + self.frozen_bytes
 
     @property
     def frozen_bytes(self) -> int:
-        """Bytes of the frozen memtables, which wait for the builder or are with it."""
+        """The bytes of the frozen memtables, which wait for the builder or are being built."""
         return sum(memtable.size for memtable in self.frozen)
 
     @property
     def segment_bytes(self) -> int | None:
-        """Bytes of the segments, of shared ones what is the range's; None while one is unknown."""
+        """The bytes of the segments, only the range's share of shared ones; None while unknown."""
         shares = list(map(self.shares.of, self.manifest))
         return None if None in shares else sum(share.size for share in shares if share)
 
     @property
     def entries_held(self) -> int | None:
-        """Entries in segments and memory, also those that nobody sees; None while unknown."""
+        """The entries in segments and memory, including invisible ones; None while unknown."""
         shares = list(map(self.shares.of, self.manifest))
         held = sum(map(len, self.memtables()))
         return None if None in shares else held + sum(share.entries for share in shares if share)
 
     def measure(self) -> bool:
-        """A step towards the range's share of its segments; whether all are known. In a turn that
-        is bounded (see `SegmentStore.on_hand`) this raises NotPrepared and TurnOver; the same call
-        gets further. Raises CorruptData."""
+        """Take a step in measuring the range's share of its segments. Return whether all are known.
+
+        In a bounded turn (see `SegmentStore.on_hand`) this raises NotPrepared and TurnOver;
+        repeating the call makes progress. Raises CorruptData.
+        """
         return self.shares.look(self.manifest, self.store.segment)
 
     @property
     def unpacked_bytes(self) -> int:
-        """What segments of all that is in memory would take at most, nearly."""
+        """About the largest size of the segments of everything in memory."""
         return sum(memtable.unpacked_bytes for memtable in self.memtables())
 
     @property
     def memtable_full(self) -> bool:
-        """Whether it is time to freeze: by what it takes here, or would take in the builder."""
+        """Whether to freeze now: the memtable is large here, or would be large in the builder."""
         return (
             self.memtable.size >= limits.memtable_bytes_max
             or self.memtable.unpacked_bytes >= limits.segment_unpacked_bytes_max
@@ -429,23 +444,25 @@ class RangeState(BandReads):
 
     @property
     def effective(self) -> tuple[int, int]:
-        """Index and term of the last entry that counts: what comes after the seal is void, so
-        that every base of an ended generation is one at exactly its end (x8, x2.16)."""
+        """The index and term of the last entry that counts. Entries after the seal are void.
+
+        So every base of an ended generation is a base at exactly its end (x8, x2.16).
+        """
         if self.sealed is not None:
             return self.sealed.final_index, self.sealed.final_term
         return self.applied_index, self.applied_term
 
     @property
     def unflushed(self) -> bool:
-        """Whether anything is applied that meta does not know."""
+        """Whether an applied entry is not in meta yet."""
         return self.durable_base.applied_index < self.effective[0]
 
     def freeze(self) -> Frozen | None:
-        """Begin a new memtable; the old one, with today's tables, goes to the end of the queue.
+        """Begin a new memtable. The old memtable, with the present tables, joins the queue.
 
-        None when nothing was applied since the last time. Nobody waits for the builder: reads find
-        the frozen in memory until meta knows their segments, and a build that failed is begun again
-        with the same entries.
+        Returns None when nothing was applied since the last freeze. No call waits for the builder:
+        reads find the frozen memtables in memory until meta knows their segments, and a failed
+        build begins again with the same entries.
         """
         frozen_to = self.queue[-1] if self.queue else self.durable_base
         if self.effective[0] <= frozen_to.applied_index:
@@ -454,14 +471,14 @@ class RangeState(BandReads):
         if len(self.memtable):
             memtable, self.memtable = self.memtable, memtable
             self.frozen = [*self.frozen, memtable]
-        # Else an empty one is frozen, not the live one, which would go on taking entries.
+        # An empty memtable is frozen instead of the live one, which would go on taking entries.
         producers = self.producers.capture()
         frozen = Frozen(memtable, *self.effective, self._tables(producers), producers)
         self.queue.append(frozen)
         return frozen
 
     def base_with(self, frozen: Frozen, info: SegmentInfo | None) -> Base:
-        """The durable state once the segment of the oldest frozen memtable is in the manifest."""
+        """Return the durable state that includes the segment of the oldest frozen memtable."""
         invariant(
             frozen is self.queue[0], "a memtable is made durable before an older one",
             index=frozen.applied_index, oldest=self.queue[0].applied_index,
@@ -473,16 +490,19 @@ class RangeState(BandReads):
         return Base(frozen.applied_index, frozen.applied_term, manifest, frozen.tables)
 
     def flushed(self, base: Base) -> None:
-        """Meta has the base of the oldest frozen memtable: read from its segment, forget it."""
+        """Note that meta has the base of the oldest frozen memtable; now read its segment."""
         self.queue.popleft()
         self.durable_base = base
         self.manifest = base.manifest
         self.frozen = [frozen.memtable for frozen in self.queue if len(frozen.memtable)]
 
     def base_merged(self, inputs: Sequence[SegmentInfo], merged: SegmentInfo | None) -> Base:
-        """The durable state with these rows of the manifest, neighbours with the same clip if there
-        is a merged segment, replaced by it; what can be seen is the same, at the same index. The
-        clip stays: it says where the spans of merged ranges meet (see `chains`)."""
+        """Return the durable state after `inputs` were replaced by `merged`, if there is one.
+
+        The inputs are rows of the manifest. If there is a merged segment, they are neighbours with
+        the same clip. The visible entries and the index stay the same. The clip stays: it says
+        where the spans of merged ranges meet (see `chains`).
+        """
         base = self.durable_base
         begin, end = base.manifest.index(inputs[0]), base.manifest.index(inputs[-1]) + 1
         manifest = [info for info in base.manifest if info not in inputs]
@@ -499,12 +519,12 @@ class RangeState(BandReads):
         return Base(base.applied_index, base.applied_term, manifest, base.tables)
 
     def merged(self, base: Base) -> None:
-        """Meta has the base that `base_merged` made: read from its segments."""
+        """Note that meta has the base that `base_merged` made: read from its segments."""
         self.durable_base = base
         self.manifest = base.manifest
 
     def _tables(self, producers: Capture) -> dict[str, Any]:
-        """As they are now; but the rows of producers, which `producers` is still to make."""
+        """Return the present tables; `producers` still has to make the rows of producers."""
         return {
             "next_seq": self.next_seq,
             "last_timestamp_ms": self.last_timestamp_ms,
@@ -526,7 +546,7 @@ def _mismatch(batch: Batch, refused: Mapping[int, int]) -> SequenceMismatch:
 
 
 def _positions(count: int) -> Sequence[int]:
-    """The positions in a batch of so many records."""
+    """Return the positions in a batch of `count` records."""
     return _POSITIONS[:count] if count <= len(_POSITIONS) else range(count)
 
 

@@ -1,13 +1,13 @@
-"""Reads of a key. What was removed is not seen, wherever it still lies.
+"""Reads of a key. A removed entry is not visible, wherever it still lies.
 
-What is not visible is not there: to `last_seq` and so to `expect`, to counts, pages and lists of
-keys alike. A key without a visible entry is as one that never was (its last seq is 0), but that
-seqs are never given twice: an append that revives it gets a higher one (promise S6).
+An invisible entry does not exist for `last_seq` and so for `expect`, for counts, pages and lists of
+keys. A key without a visible entry is like a key that never existed (its last seq is 0). But seqs
+are never reused: an append that revives the key gets a higher seq (promise S6).
 
-`as_of` names a lease, and asks for what it keeps readable: the entries up to its seq that were
-visible when it was taken. It raises NotFound where no live lease of that name holds all of the keys
-that are asked for. Every page is bounded by entries and bytes, and shows what is applied when it is
-read (S5).
+`as_of` names a lease, and reads the entries that it keeps readable: entries up to its seq that were
+visible when it was taken. It raises NotFound where no live lease of that name holds all requested
+keys. Every page is bounded by entries and bytes, and shows the entries applied when it is read
+(S5).
 """
 
 from ..client.protocol.types import Entry
@@ -21,7 +21,7 @@ from .turn_limits import LOOKUP_COST, NotPrepared, TurnOver
 
 
 class Reads(Held):
-    """What a replica can be asked about a key."""
+    """The reads of one key on a replica."""
 
     def __init__(
         self,
@@ -37,11 +37,10 @@ class Reads(Held):
         super().__init__(store, manifest, start=start, end=end, first_seq=first_seq)
         self.removal = removal
         self.last_timestamp_ms = last_timestamp_ms
-        """Log time: that of the last entry applied."""
+        """Log time: the timestamp of the last applied entry."""
 
     def view(self, start: bytes, end: bytes | None, as_of: str | None) -> View:
-        """What a reader of those keys in [start, end) that are the range's may see. Raises
-        NotFound."""
+        """Return the view of a reader on the range's keys in [start, end). Raises NotFound."""
         if as_of is None:
             return self.removal.view
         return self.removal.leased(as_of, self.last_timestamp_ms, *self.within(start, end))
@@ -58,9 +57,9 @@ class Reads(Held):
         reverse: bool = False,
         as_of: str | None = None,
     ) -> Page:
-        """A page of the key's entries with seq in [start, end).
+        """Return a page of the key's entries with seq in [start, end).
 
-        `next` is the start of the following page; when reading in reverse, its end. `limit`,
+        `next` is the start of the following page, or its end when reading in reverse. `limit`,
         `bytes_max` and `begun` as in `Room`.
         """
         view = self._view_of(key, as_of)
@@ -83,14 +82,14 @@ class Reads(Held):
         return page
 
     def latest(self, key: bytes, *, as_of: str | None = None) -> Entry | None:
-        """The key's last entry."""
+        """Return the key's last visible entry, or None."""
         view = self._view_of(key, as_of)
         for entry in self.backwards(key, self.first_visible(key, view), view.ending(None)):
             return entry
         return None
 
     def last_seq(self, key: bytes) -> int:
-        """The key's last seq, 0 when it has none: what `expect` is checked against."""
+        """Return the key's last seq, or 0 without an entry: `expect` is checked against it."""
         seq = self.last_held(key)
         view = self.removal.view
         if not seq or not view.hides:
@@ -113,15 +112,17 @@ class Reads(Held):
     def count(
         self, key: bytes, start: int = 1, end: int | None = None, *, as_of: str | None = None
     ) -> int:
-        """How many entries of the key lie in [start, end)."""
+        """Return how many entries of the key lie in [start, end)."""
         view = self._view_of(key, as_of)
         low, high = self.first_visible(key, view, start), view.ending(end)
         return sum(home.count(key, low, high) for home in self.homes_of(key, low, high))
 
     def tail(self, key: bytes, n: int, *, as_of: str | None = None) -> int:
-        """The seq of the key's n-th entry from its end; its first when it has fewer; behind its
-        last for n = 0, which is 1 for a key without entries. Nothing is read of the entries that
-        it passes: they are counted."""
+        """Return the seq of the key's n-th entry from its end, or of its first if it has fewer.
+
+        n = 0 gives the seq after the last entry, which is 1 for a key without entries. Passed
+        entries are counted without being read.
+        """
         view = self._view_of(key, as_of)
         low, high = self.first_visible(key, view), view.ending(None)
         if not n:
@@ -136,8 +137,10 @@ class Reads(Held):
         return 1 if first is None else first.seq
 
     def first_visible(self, key: bytes, view: View, start: int = 1) -> int:
-        """Where what is visible of the key at or above `start` begins: all that the key has from
-        there on, up to the end of the view, is visible, and nothing below."""
+        """Return where the key's visible entries at or above `start` begin.
+
+        All of the key's entries from there to the end of the view are visible, and no entry below.
+        """
         low = max(start, view.floor(key))
         if not view.marks.compacts:
             return low

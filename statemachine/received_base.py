@@ -1,8 +1,8 @@
-"""Bases that another node sent: checked before they are stored.
+"""Bases from another node: checked before they are stored.
 
-A base goes to meta first and is read afterwards, at this start and at every later one. So whatever
-it holds is looked at here: the files that its manifest names are verified by their hashes, and of
-its tables each field has the type that the state of a range reads.
+A base goes to meta first and is read afterwards, at this start and at every later one. So this
+module checks all of it: the files that its manifest names are verified by their hashes, and each
+field of its tables has the type that the state of a range reads.
 """
 
 from array import array
@@ -21,9 +21,9 @@ _LEASE_FIELDS = 7
 
 
 def received(body: object) -> Base:
-    """The base of a body from another node. Raises CorruptData for what is none.
+    """Return the base of a body from another node. Raises CorruptData for an invalid body.
 
-    It takes some tenths of a second where 100,000 producers have written: too long for a loop.
+    This takes some tenths of a second where 100,000 producers have written: too long for a loop.
     """
     if not isinstance(body, Mapping):
         raise CorruptData("a base that is none: it is no map")
@@ -46,13 +46,16 @@ def received(body: object) -> Base:
 
 
 def _are_numbers(values: Iterable[Any]) -> bool:
-    """Integers that msgpack can carry: an older version took an epoch or a clock of any size."""
+    """Whether these are integers that msgpack can carry.
+
+    An older version accepted an epoch or a clock of any size.
+    """
     found = list(values)
     return not found or (set(map(type, found)) == {int} and min(found) >= 0)
 
 
 def _are_small(values: Iterable[Any]) -> bool:
-    """Integers that something is added to."""
+    """Whether these are integers small enough for additions."""
     found = list(values)
     return _are_numbers(found) and max(found) <= limits.number_max
 
@@ -98,7 +101,10 @@ def _is_elder(row: Any) -> bool:
 
 
 def _are_runs(columns: Any) -> bool:
-    """First numbers, first seqs, and how many numbers come before each run and before the end."""
+    """Whether the columns are runs: first numbers, first seqs and ranks.
+
+    The ranks count the numbers before each run and before the end.
+    """
     if not isinstance(columns, list | tuple) or [type(column) for column in columns] != [list] * 3:
         return False
     firsts, seqs, ranks = columns
@@ -138,7 +144,7 @@ def _are_marks(steps: Any) -> bool:
 
 
 def _are_steps(rows: Any) -> bool:
-    """Where values begin, the first of them at the first key, and the values."""
+    """Whether the rows are steps: where values begin, the first at the first key, and values."""
     if not isinstance(rows, list | tuple) or [type(part) for part in rows] != [list, list]:
         return False
     starts, values = rows

@@ -1,13 +1,13 @@
 """The removal state of a range: floors, marks and leases, changed by commands alone.
 
-Everything in here is part of the tables of a base, so of freezes, transfers and lineage, and is
-the same on every replica at the same index.
+The whole state is part of the tables of a base, so of freezes, transfers and lineage, and is the
+same on every replica at the same index.
 
-Memory: a floor is a row in memory for each key that was trimmed or deleted, until a span trim has
-passed it. Each command looks at some rows, those longest not looked at first, and drops what has
-been passed; the order of the rows is part of the state. A log without retention keeps its floors:
-they are all that hides what a replica has not merged yet. `floors_max` bounds them: at it, further
-keys are refused.
+Memory: each trimmed or deleted key has a floor, a row in memory, until a span trim has passed it.
+Each command looks at some rows, beginning with the rows not looked at for longest, and drops those
+that were passed; the order of the rows is part of the state. A log without retention keeps its
+floors: only they hide entries that a replica has not merged yet. `floors_max` bounds them: at the
+bound, further keys are refused.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,28 +22,31 @@ from .spans import common, rows_in
 
 _SWEPT_BY_KEYS: Final = 4 * limits.removal_keys_max
 _SWEPT_BY_SPANS: Final = 4_096
-"""Rows that one command looks at, about a millisecond."""
+"""The rows that one command looks at, about a millisecond."""
 
 
 class Removal:
-    """One range's state of removal. Methods that return an error have changed nothing."""
+    """The removal state of one range. A method that returns an error has changed nothing."""
 
     def __init__(self) -> None:
         self.floors: dict[bytes, int] = {}
         self.leases: dict[tuple[str, bytes], Lease] = {}
-        """By id and start: parents of a merge may each have had one of the same id."""
+        """Leases by id and start: each parent of a merge may have had one of the same id."""
         self.view = View(Marks(), self.floors)
-        """What a reader without a lease may see."""
+        """The view of a reader without a lease."""
         self.changes = 0
-        """Commands that may have hidden something, since this process has the state."""
+        """The number of commands that may have hidden entries, since this process has the state."""
 
     @property
     def marks(self) -> Marks:
-        """The marks of spans, as they are now."""
+        """The present marks of spans."""
         return self.view.marks
 
     def leased(self, lease_id: str, log_ms: int, start: bytes, end: bytes | None) -> View:
-        """The view of a live lease, which must have all keys in [start, end). Raises NotFound."""
+        """Return the view of a live lease, which must have all keys in [start, end).
+
+        Raises NotFound.
+        """
         for lease in self.leases.values():
             view = lease.view(self.floors)
             if lease.lease_id == lease_id and lease.lives(log_ms) and view.covers(start, end):
@@ -98,7 +101,10 @@ class Removal:
         return None
 
     def take_lease(self, lease: Lease, log_ms: int) -> LognodeError | None:
-        """Begin a lease, or renew it. The error: it is over, another one, or one too many."""
+        """Begin or renew a lease.
+
+        The error: it is over, holds other entries, or there are too many.
+        """
         if not lease.lives(log_ms):
             return InvalidArgument(f"lease {lease.lease_id} would be over", what="expires_ms")
         lease.expires_ms = min(lease.expires_ms, log_ms + limits.lease_ms_max)
@@ -113,7 +119,10 @@ class Removal:
         return None
 
     def renew_lease(self, lease: Lease, log_ms: int) -> LognodeError | None:
-        """Have a lease end later, if it is to. The error: it has ended, or never was."""
+        """Move the end of a lease to a later time, if later.
+
+        The error: it has ended, or never was.
+        """
         held = self._held(lease)
         if not held:
             return NotFound(f"lease {lease.lease_id} has ended, or never was")
@@ -123,8 +132,10 @@ class Removal:
         return None
 
     def _held(self, lease: Lease) -> list[Lease] | None:
-        """The rows of its id that hold all that it asks for, none where nothing is held of its
-        keys; None: they hold other entries, or not all."""
+        """Return the rows of the lease's id that hold all of its keys; empty if no row has any.
+
+        None: the rows hold other entries, or not all keys.
+        """
         held = [
             row for row in self.leases.values()
             if row.lease_id == lease.lease_id and common(row.span, lease.span) is not None
@@ -141,7 +152,7 @@ class Removal:
         return held if reached or not held else None
 
     def release_lease(self, lease_id: str) -> None:
-        """End a lease, on all of the range's keys; what is not there has ended."""
+        """End a lease on all of the range's keys. An unknown lease has already ended."""
         for name in [name for name in self.leases if name[0] == lease_id]:
             del self.leases[name]
 
@@ -152,7 +163,7 @@ class Removal:
 
     @property
     def rows(self) -> int:
-        """Rows that floors and leases have in memory."""
+        """The rows of floors and leases in memory."""
         return len(self.floors) + sum(len(lease.floors) for lease in self.leases.values())
 
     def _change(self, marks: Marks) -> LognodeError | None:
@@ -164,13 +175,13 @@ class Removal:
         return None
 
     def _remember(self, key: bytes) -> None:
-        """The key's floor is about to change: leases keep what it was."""
+        """Keep the key's present floor in the leases: it is about to change."""
         for lease in self.leases.values():
             if lease.covers(key):
                 lease.floors.setdefault(key, self.floors.get(key, 0))
 
     def _sweep(self, count: int) -> None:
-        """Look at the first rows: those that a span trim has passed go, others go to the end."""
+        """Drop rows that a span trim has passed, among the first `count`; move the others back."""
         trims = self.marks.trims
         for key in list(islice(self.floors, count)):
             if self.floors[key] <= trims.at(key):
@@ -182,7 +193,7 @@ class Removal:
     # In tables.
 
     def to_wire(self, log_ms: int) -> dict[str, Any]:
-        """As tables at this log time have it: a copy, of this very moment (x16)."""
+        """Return a copy of the present state as tables at this log time store it (x16)."""
         leases = [lease.to_wire() for lease in self.leases.values() if lease.lives(log_ms)]
         return {"floors": dict(self.floors), "marks": self.marks.to_wire(), "leases": leases}
 
@@ -190,7 +201,7 @@ class Removal:
     def from_wire(
         cls, body: Mapping[str, Any] | None, start: bytes, end: bytes | None
     ) -> "Removal":
-        """Undo `to_wire`, of the keys in [start, end); None: nothing was removed."""
+        """Return the state of the keys in [start, end) in a table; None: nothing was removed."""
         removal = cls()
         view = removal.view = View(Marks(), removal.floors, start=start, end=end)
         if body is not None:

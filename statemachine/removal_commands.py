@@ -1,8 +1,8 @@
-"""Applying the commands that remove, and those that keep what is removed readable.
+"""Applying commands that remove entries, and commands that keep removed entries readable.
 
-Bounds come with the commands, and are held by apply too: no seq beyond the range's end is removed,
-so that what comes later is never hidden, and no key or span beyond the range's own. Log time is
-that of the log, whose clock never goes back (x2.21).
+Commands carry their bounds, and apply limits them again. No seq beyond the range's end is removed,
+so that later entries are never hidden, and no key or span beyond the range's own. Log time is the
+time of the log, whose clock never goes back (x2.21).
 """
 
 from typing import Any, Final
@@ -32,7 +32,7 @@ def apply(
     removal: Removal, command: Command, *, start: bytes, end: bytes | None, next_seq: int,
     log_ms: int,
 ) -> LognodeError | None:  # fmt: skip
-    """Apply one of KINDS to a range of keys [start, end). The error: nothing was changed."""
+    """Apply one of KINDS to a range of keys [start, end). An error has changed nothing."""
     removal.end_leases(log_ms)
     payload = command.payload
     if command.kind == commands.RELEASE_LEASE:
@@ -58,7 +58,7 @@ def apply(
 
 
 def told(removal: Removal, command: Command) -> Any:
-    """What the hash of effects covers of the rows that the command may have changed."""
+    """Return the rows that the command may have changed, for the hash of effects."""
     if command.kind in (commands.TRIM_KEYS, commands.DELETE_KEYS):
         floors = [removal.floors.get(key) for key, _ in command.payload]
         return [len(removal.floors), removal.rows, floors]

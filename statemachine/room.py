@@ -1,13 +1,13 @@
-"""How much one page may hold: the rule of every answer that carries entries.
+"""The size limits of a page: the rule of every answer that carries entries.
 
 The asker of a page names a limit of entries and a limit of bytes. A page holds at least one entry,
 whatever the size of that entry. A page takes another entry only while both limits allow the entry.
-The bytes are those in a frame: keys, values and headers, and what msgpack or a chunk adds to each
-entry.
+The bytes are those in a frame: keys, values and headers, and the overhead of msgpack or a chunk for
+each entry.
 
 The limit of bytes is at most `page_bytes_max`. So a page at its limit fits `frame_bytes_max`, even
-with one largest entry more, and no read fails because of what was appended. Pages of keys follow
-the same rule (`node/reads.keys`).
+with one largest entry more, and no read fails because of large entries. Pages of keys follow the
+same rule (`node/reads.keys`).
 
 A node makes a page in several parts, one a turn of the loop. All parts share the limits of the
 page: `begun` tells a part that the page has an entry already.
@@ -21,11 +21,11 @@ from ..client.protocol.chunks import Chunk
 from ..client.protocol.types import Entry, Headers
 
 ENTRY_BYTES: Final = 32
-"""What a frame holds for an entry beside its key, value and headers, at most. In a page: seq and
+"""The most bytes of an entry in a frame, besides its key, value and headers. In a page: seq and
 timestamp, 9 each; the heads of key and value, 3 and 5; a snapshot mark, 3. In a chunk: seq and
 timestamp, 8 each; the lengths of key and value, 2 and 4; the repeats of the key, 4; the mark, 3."""
 CHUNK_BYTES: Final = 96
-"""What a frame holds for a chunk beside its entries, at most: the heads of 13 columns."""
+"""The most bytes of a chunk in a frame, besides its entries: the heads of 13 columns."""
 _HEADERS_BYTES: Final = 6
 """The position of an entry that has headers, and the head of their map."""
 _HEADER_BYTES: Final = 6
@@ -56,18 +56,18 @@ def chunk_bytes(chunk: Chunk) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Room:
-    """The limits of one page, or of a part of a page, and what the page holds (see the module)."""
+    """The limits of a page, or of a part of a page, and the size of its content."""
 
     limit: int = sys.maxsize
-    """Entries, at most."""
+    """The most entries."""
     bytes_max: int = sys.maxsize
     begun: bool = False
     """Whether the page has an entry, in this part or an earlier one."""
     count: int = 0
     size: int = 0
-    """Bytes in a frame, at most."""
+    """The most bytes of the content in a frame."""
     refused: bool = False
-    """Whether an entry had too many bytes for what was left."""
+    """Whether an entry had too many bytes for the remaining room."""
 
     def __len__(self) -> int:
         return self.count
@@ -88,7 +88,7 @@ class Room:
         return self.refused or self.count >= self.limit
 
     def takes(self, size: int, count: int = 1) -> bool:
-        """Count entries of so many bytes in, or return False and count none of them."""
+        """Count `count` entries of `size` bytes together, or return False and count nothing."""
         if self.count + count > self.limit:
             return False
         if self.size + size > self.bytes_max and (self.begun or count > 1):
@@ -100,7 +100,7 @@ class Room:
         return True
 
     def joined(self, part: "Room") -> None:
-        """Count in what the part took of what was left here."""
+        """Count the content of the part, which used the room left here."""
         self.count += part.count
         self.size += part.size
         self.begun = part.begun

@@ -7,9 +7,9 @@
             block or nil, headers or nil, positions of snapshots or nil]
     values  joined; zstandard with or without the segment's dictionary, or as they are
 
-The first key of the next block brackets what the block may be asked for, with its own first key,
-so that an index page that lies is found out (x28). A key's prefix is left to
-zstandard: keys that share one lie side by side.
+The block's own first key and the first key of the next block bracket the keys of the block, so that
+a wrong index page is detected (x28). Zstandard compresses shared prefixes of keys: such keys lie
+side by side.
 """
 
 import struct
@@ -36,20 +36,20 @@ LEVEL: Final = 1
 RAW, PLAIN, WITH_DICTIONARY = range(3)
 """How the values of a block are kept."""
 _HEAD: Final = struct.Struct("<BBIIQQIIII")
-"""How values are kept, wide columns, entries, keys, first seq and timestamp, then the bytes of
-the key column, of the unpacked head, of the packed head, and of the unpacked values."""
+"""How values are kept, wide columns, entries, keys, first seq and timestamp, then the bytes of the
+key column, of the unpacked head, of the packed head, and of the unpacked values."""
 _WIDE_SEQS, _WIDE_TIMESTAMPS = 1, 2
 _BYTES_MAX: Final = 32 << 20
 """Blocks of earlier versions, which did not count headers, have up to 17 MB."""
 _HEADER_OVERHEAD_BYTES: Final = 100
-"""Of the Python objects of one header, and of the map of an entry's headers."""
+"""The size of the Python objects of one header, and of the map of an entry's headers."""
 _KEY_OVERHEAD_BYTES: Final = 120
 _ENTRY_OVERHEAD_BYTES: Final = 28
-"""Of the Python objects of a decoded block, beside its bytes."""
+"""The size of the Python objects of a key and an entry of a decoded block, besides its bytes."""
 
 
 class Codec:
-    """Compresses and decompresses the blocks of one segment, on the one thread that does so."""
+    """Compresses and decompresses the blocks of one segment, always on one thread."""
 
     def __init__(self, mode: int, dictionary: bytes | None) -> None:
         self.mode = mode
@@ -57,15 +57,15 @@ class Codec:
         shared = zstandard.ZstdCompressionDict(dictionary) if dictionary else None
         self._plain = zstandard.ZstdCompressor(level=LEVEL)
         self._values = zstandard.ZstdCompressor(level=LEVEL, dict_data=shared)
-        # Frames without a dictionary are the same to it. Once used it takes 50 KB, with one 60.
+        # Frames without a dictionary decode with it, too. Once used it takes 50 KB, or 60 with one.
         self._decompressor = zstandard.ZstdDecompressor(dict_data=shared)
 
     def pack_head(self, head: bytes) -> bytes:
-        """Compress what is beside the values."""
+        """Compress the part of a block besides the values."""
         return self._plain.compress(head)
 
     def pack_values(self, values: bytes) -> tuple[int, bytes]:
-        """Compress values where it pays; how they are kept, and what is to be kept."""
+        """Compress values where it pays. Return how they are kept, and the bytes to keep."""
         if self.mode != RAW:
             packed = self._values.compress(values)
             if len(packed) < len(values) - (len(values) >> 4):
@@ -73,7 +73,7 @@ class Codec:
         return RAW, values
 
     def unpack(self, data: bytes, mode: int, size: int) -> bytes:
-        """Undo either. Raises ValueError."""
+        """Undo `pack_head` or `pack_values`. Raises ValueError."""
         if mode != RAW:
             return decompress(data, size, self._decompressor)
         if len(data) != size:
@@ -87,9 +87,9 @@ class Columns:
 
     keys: list[bytes]
     seqs: "array[int]"
-    """Less the segment's first."""
+    """Seqs less the segment's first."""
     timestamps: "array[int]"
-    """Less the segment's first."""
+    """Timestamps less the segment's first."""
     values: list[bytes | None]
     headers: dict[int, Any]
     snapshots: set[int]
@@ -98,7 +98,7 @@ class Columns:
         return len(self.keys)
 
     def slice(self, begin: int, end: int) -> "Columns":
-        """The entries at these positions, counted anew."""
+        """Return the entries at these positions, with positions counted anew."""
         headers, snapshots = self.headers, self.snapshots
         if headers or snapshots:
             headers = {at - begin: self.headers[at] for at in headers if begin <= at < end}
@@ -109,7 +109,10 @@ class Columns:
         )  # fmt: skip
 
     def take(self, places: Sequence[int], seqs: "array[int] | None" = None) -> "Columns":
-        """The entries at these positions, in this order; `seqs` where the caller knows theirs."""
+        """Return the entries at these positions, in this order.
+
+        `seqs` are their seqs, if the caller knows them.
+        """
         if not places:
             return self.slice(0, 0)
         headers: dict[int, Any] = {}
@@ -122,7 +125,7 @@ class Columns:
                     snapshots.add(at)
         if seqs is None:
             seqs = array(self.seqs.typecode, map(self.seqs.__getitem__, places))
-        pick = itemgetter(*places, 0)  # of one place alone it would return no tuple
+        pick = itemgetter(*places, 0)  # with a single place it would return no tuple
         return Columns(
             list(pick(self.keys)[:-1]), seqs,
             array(self.timestamps.typecode, map(self.timestamps.__getitem__, places)),
@@ -144,7 +147,7 @@ class Columns:
 def encode_block(
     columns: Columns, next_first_key: bytes | None, codec: Codec, bases: Bases, ordinal: int
 ) -> tuple[bytes, list[bytes]]:
-    """The bytes of a block of these entries, and its keys, each once."""
+    """Return the bytes of a block of these entries, and its distinct keys."""
     keys = columns.keys
     found = Counter(keys)
     distinct, counts = list(found), b""
@@ -153,7 +156,7 @@ def encode_block(
     values = columns.values
     try:
         lengths, joined = array("I", map(len, values)), b"".join(values)  # type: ignore[arg-type]
-    except TypeError:  # some have none
+    except TypeError:  # some have no value
         lengths = array("I", [ABSENT if value is None else len(value) for value in values])
         joined = b"".join(filter(None, values))
     key_data = b"".join(distinct)
@@ -183,7 +186,7 @@ class Block:
     )  # fmt: skip
 
     def __init__(self, data: bytes, codec: Codec, ordinal: int) -> None:
-        """Decode. Raises CorruptData."""
+        """Decode the block. Raises CorruptData."""
         body = unseal(data, BLOCK, ordinal)
         try:
             (
@@ -242,28 +245,28 @@ class Block:
         self.headers: dict[int, Headers] = tail[1] or {}
         self.snapshots: frozenset[int] = frozenset(tail[2] or ())
 
-    # Where things are.
+    # Positions.
 
     @property
     def first(self) -> tuple[bytes, int]:
-        """Key and seq of the first entry."""
+        """The key and seq of the first entry."""
         return self.keys[0], self.seq(0)
 
     @property
     def last(self) -> tuple[bytes, int]:
-        """Key and seq of the last entry."""
+        """The key and seq of the last entry."""
         return self.keys[-1], self.seq(self.count - 1)
 
     def seq(self, at: int) -> int:
-        """The seq of the entry at a position."""
+        """Return the seq of the entry at a position."""
         return int(self._first_seq + self._seqs[at])
 
     def timestamp(self, at: int) -> int:
-        """The timestamp of the entry at a position."""
+        """Return the timestamp of the entry at a position."""
         return int(self._first_ms + self._timestamps[at])
 
     def span(self, key: bytes) -> tuple[int, int]:
-        """The positions, half-open, of the key's entries; where they would be if it has none."""
+        """Return the half-open positions of the key's entries, or where they would be."""
         at = bisect_left(self.keys, key)
         begin = self._starts[at]
         if at < len(self.keys) and self.keys[at] == key:
@@ -271,30 +274,30 @@ class Block:
         return begin, begin
 
     def slice(self, key: bytes, start: int, end: int | None) -> tuple[int, int]:
-        """The positions, half-open, of the key's entries with seq in [start, end)."""
+        """Return the half-open positions of the key's entries with seq in [start, end)."""
         low, high = self.span(key)
         low = bisect_left(self._seqs, start - self._first_seq, low, high)
         if end is not None:
             high = bisect_left(self._seqs, end - self._first_seq, low, high)
         return low, high
 
-    # What is there.
+    # Content.
 
     def value(self, at: int) -> bytes | None:
-        """The value at a position."""
+        """Return the value at a position."""
         if at in self._absent:
             return None
         return self._data[self._ends[at] : self._ends[at + 1]]
 
     def sizes(self, begin: int, end: int) -> list[tuple[bytes, int]]:
-        """The keys of the entries at these positions, and the bytes of each with its values."""
+        """Return the keys at these positions, each with the bytes of its keys and values there."""
         return [
             (key, (high - low) * len(key) + self._ends[high] - self._ends[low])
             for key, low, high in self.runs(begin, end)
         ]
 
     def runs(self, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-        """The keys of the entries at these positions, and where of these each has its own."""
+        """Yield the keys of the entries at these positions, each with its own positions."""
         for at in range(bisect_right(self._starts, begin) - 1, len(self.keys)):
             low, high = max(begin, self._starts[at]), min(end, self._starts[at + 1])
             if low >= high:
@@ -302,18 +305,18 @@ class Block:
             yield self.keys[at], low, high
 
     def key_at(self, at: int) -> bytes:
-        """The key of the entry at a position."""
+        """Return the key of the entry at a position."""
         return self.keys[bisect_right(self._starts, at) - 1]
 
     def entry(self, at: int) -> Entry:
-        """The entry at a position of the block."""
+        """Return the entry at a position."""
         return Entry(
             self.key_at(at), self.seq(at), self.timestamp(at),
             self.headers.get(at), self.value(at), at in self.snapshots,
         )  # fmt: skip
 
     def chunk(self, begin: int, end: int) -> Chunk:
-        """The entries at these positions, at least one, as the block has them."""
+        """Return the entries at these positions, at least one, in the form of the block."""
         keys, repeats = self.keys[begin:end], None
         if not isinstance(self._starts, range):
             low = bisect_right(self._starts, begin) - 1
@@ -331,7 +334,7 @@ class Block:
         )  # fmt: skip
 
     def fitting(self, begin: int, end: int, bytes_max: int) -> int:
-        """Return the position up to `end` where a chunk from `begin` on reaches so many bytes."""
+        """Return the position up to `end` where a chunk from `begin` on reaches `bytes_max`."""
         sizes = [
             ENTRY_BYTES + len(key)
             for key, low, high in self.runs(begin, end)
@@ -345,7 +348,7 @@ class Block:
         return begin + max(0, bisect_right(ends, bytes_max) - 1)
 
     def columns(self, begin: int, end: int, bases: Bases) -> Columns:
-        """The entries at these positions, for a segment with these bases."""
+        """Return the entries at these positions, for a segment with these bases."""
         keys: list[bytes] = []
         if isinstance(self._starts, range):
             keys = self.keys[begin:end]
@@ -375,7 +378,7 @@ class Block:
         return values
 
     def numbers(self, begin: int, end: int) -> tuple[list[int], list[int], list[bool], list[bool]]:
-        """Seqs, timestamps, which have no value, and which are snapshots."""
+        """Return seqs, timestamps, which entries have no value, and which are snapshots."""
         places = range(begin, end)
         return (
             list(map(self.seq, places)),

@@ -40,7 +40,7 @@ _CRC: Final = struct.Struct(">I")
 
 
 class Bases(NamedTuple):
-    """What seqs and timestamps of a segment are counted from, and in how many bytes."""
+    """The bases from which a segment counts seqs and timestamps, and the widths of columns."""
 
     seq: int
     timestamp_ms: int
@@ -49,22 +49,22 @@ class Bases(NamedTuple):
 
     @classmethod
     def of(cls, first_seq: int, end_seq: int, min_ms: int, max_ms: int) -> "Bases":
-        """Four bytes where they are enough."""
+        """Return the bases of these bounds, with four bytes a number where they are enough."""
         seqs = "I" if end_seq - first_seq <= 1 << 32 else "Q"
         return cls(first_seq, min_ms, seqs, "I" if max_ms - min_ms < 1 << 32 else "Q")
 
 
 _FILE_FIELDS: Final = 9
-"""Of a row of a manifest, those before its clip."""
+"""The fields of a manifest row before its clip."""
 
 
 class SegmentInfo(NamedTuple):
     """A row of a manifest. The content id of a finished file is the SHA-256 of its bytes, in hex.
 
-    Of the file only the keys in [start, end) are the range's, its clip: all of them, unless the
-    range came of a merge of ranges. Their entries have seqs in [first_seq, end_seq), which no other
-    row of the same keys covers; after a merge of segments not every one of them is there. Rows
-    whose clips have no key in common may have the same seqs, and may name the same file.
+    Only the keys of the file in [start, end), its clip, are the range's: all keys, unless the range
+    was merged. Their entries have seqs in [first_seq, end_seq), which no other row of the same keys
+    covers. After a merge of segments some of these seqs are absent. Rows whose clips share no key
+    may have the same seqs, and may name the same file.
     """
 
     content_id: str
@@ -80,7 +80,7 @@ class SegmentInfo(NamedTuple):
     end: bytes | None = None
 
     def to_wire(self) -> list[Any]:
-        """As it is stored and sent: without a clip it is as it was before there were any."""
+        """Return the row as it is stored and sent; a row without a clip has no fields for it."""
         return list(self.file if self.clip == EVERYTHING else self)
 
     @classmethod
@@ -103,31 +103,33 @@ class SegmentInfo(NamedTuple):
 
     @property
     def file(self) -> tuple[Any, ...]:
-        """What is the same in every manifest that names the file."""
+        """The part of the row that is the same in every manifest that names the file."""
         return self[:_FILE_FIELDS]
 
     @property
     def clip(self) -> Span:
-        """The keys that are the range's, as far as the range has them."""
+        """The keys that are the range's, limited by the range's own span."""
         return self.start, self.end
 
     def within(self, span: Span) -> Span | None:
-        """The keys of the span that may be here and are the range's, None when there is none; the
-        file may end before the last of them."""
+        """Return the keys of the span that may be here and are the range's, or None without any.
+
+        The file may end before the last of them.
+        """
         own = common(self.clip, span)
         if own is None or self.max_key < own[0] or (own[1] is not None and self.min_key >= own[1]):
             return None
         return max(own[0], self.min_key), own[1]
 
     def clipped(self, span: Span) -> "SegmentInfo | None":
-        """The row of the keys in a span; None when it has none of them."""
+        """Return the row of the keys in a span, or None if it has none of them."""
         own = common(self.clip, span)
         if own is None or self.within(span) is None:
             return None
         return self._replace(start=own[0], end=own[1])
 
     def of_range(self, span: Span) -> "SegmentInfo":
-        """The row as a range of that span has it: a clip that has all of its keys says nothing."""
+        """Return the row as a range of that span stores it: a clip of the whole span is dropped."""
         if not covers(self.clip, span):
             return self
         return self._replace(start=EVERYTHING[0], end=EVERYTHING[1])
@@ -135,7 +137,7 @@ class SegmentInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What is known of a segment without reading its blocks."""
+    """The facts about a segment that need no reading of its blocks."""
 
     entries: int
     keys: int
@@ -146,38 +148,38 @@ class Footer:
     min_timestamp_ms: int
     max_timestamp_ms: int
     data_bytes: int
-    """Of all keys, values and headers, uncompressed."""
+    """The bytes of all keys, values and headers, uncompressed."""
     ranks: "array[int]"
-    """Per block, the number of entries before it."""
+    """The number of entries before each block."""
     sizes: "array[int]"
-    """Per block, its bytes in the file."""
+    """The bytes of each block in the file."""
     order_seqs: "array[int]"
-    """Per piece of the order, its first seq."""
+    """The first seq of each piece of the order."""
     bloom_keys: list[bytes]
-    """Per filter, its first key."""
+    """The first key of each filter."""
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return len(self.ranks)
 
     def length(self, ordinal: int) -> int:
-        """How many entries the block has."""
+        """Return how many entries the block has."""
         end = self.ranks[ordinal + 1] if ordinal + 1 < self.blocks else self.entries
         return end - self.ranks[ordinal]
 
     def block_of(self, rank: int) -> int:
-        """The ordinal of the block in which the entry of this rank is."""
+        """Return the ordinal of the block with the entry of this rank."""
         return bisect_right(self.ranks, rank) - 1
 
     def blocks_of(self, ranks: range) -> range:
-        """The ordinals of the blocks in which the entries of these ranks are."""
+        """Return the ordinals of the blocks with the entries of these ranks."""
         if not ranks:
             return range(0)
         return range(self.block_of(ranks[0]), self.block_of(ranks[-1]) + 1)
 
     def pack(self) -> bytes:
-        """The bytes of the footer, with their checksum."""
+        """Return the bytes of the footer, with their checksum."""
         packed: bytes = msgpack.packb(
             (
                 VERSION, self.entries, self.keys, self.first_seq, self.end_seq, self.min_key,
@@ -190,11 +192,11 @@ class Footer:
 
     @classmethod
     def unpack(cls, data: bytes) -> "Footer":
-        """Raises CorruptData, and for a file of another format says which."""
+        """Undo `pack`. Raises CorruptData, which names the format of a file of another format."""
         packed = unseal(data, FOOTER)
         try:
             body = msgpack.unpackb(packed)
-            version = body["version"] if isinstance(body, dict) else body[0]  # 1 was a map
+            version = body["version"] if isinstance(body, dict) else body[0]  # version 1 was a map
         except Exception as error:  # msgpack raises half a dozen unrelated classes
             raise CorruptData(f"segment footer: {error}") from None
         if version != VERSION:
@@ -213,13 +215,15 @@ class Footer:
 
 
 def seal(data: bytes, name: bytes, ordinal: int = 0) -> bytes:
-    """Bytes with their checksum in front, which is one of what they are, too: a page that lies
-    may lead to another part of the file."""
+    """Return the bytes after a checksum of the bytes and their place.
+
+    The place is included since a damaged page may lead to another part of the file.
+    """
     return _CRC.pack(_checksum(data, name, ordinal)) + data
 
 
 def unseal(data: bytes, name: bytes, ordinal: int = 0) -> bytes:
-    """The bytes that were sealed. Raises CorruptData."""
+    """Return the bytes that were sealed. Raises CorruptData."""
     body = data[_CRC.size :]
     if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != _checksum(body, name, ordinal):
         raise CorruptData(f"{name.decode()} has a wrong checksum")

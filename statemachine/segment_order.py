@@ -19,7 +19,7 @@ from .segment_format import ORDER, seal, unseal
 
 PIECE: Final = 8_192
 _HEAD: Final = struct.Struct("<QIB")
-"""First seq, entries, and how seqs are kept."""
+"""The first seq, the number of entries, and the form of the seqs."""
 _SIZE: Final = struct.Struct("<I")
 _DENSE, _NARROW, _WIDE = range(3)
 _ENTRY_BYTES: Final = 4 + 8
@@ -36,7 +36,7 @@ class Piece:
         self.size = _ENTRY_BYTES * len(ranks)
 
     def encode(self, ordinal: int) -> bytes:
-        """The bytes that are stored."""
+        """Return the bytes that are stored."""
         first, last = self.seqs[0], self.seqs[-1]
         if last - first + 1 == len(self.seqs):
             kept, column = _DENSE, b""
@@ -50,7 +50,7 @@ class Piece:
 
     @classmethod
     def decode(cls, data: bytes, ordinal: int) -> "Piece":
-        """Raises CorruptData."""
+        """Undo `encode`. Raises CorruptData."""
         packed = unseal(data, ORDER, ordinal)
         try:
             (size,) = _SIZE.unpack_from(packed)
@@ -73,7 +73,7 @@ class Piece:
 
 
 class OrderOutput:
-    """Cuts seqs and ranks, given in the order of seq, into pieces and hands each over."""
+    """Cuts seqs and ranks, given in the order of seq, into pieces and passes each on to `put`."""
 
     def __init__(self, put: Callable[[int, bytes], None]) -> None:
         self._put = put
@@ -83,14 +83,14 @@ class OrderOutput:
         self.entries = 0
 
     def add(self, seqs: Sequence[int], ranks: Sequence[int]) -> None:
-        """Append."""
+        """Append seqs and their ranks."""
         self._seqs.extend(seqs)
         self._ranks.extend(ranks)
         self.entries += len(seqs)
         self._cut(len(self._seqs) // PIECE * PIECE)
 
     def finish(self) -> None:
-        """Hand over the rest."""
+        """Pass on the remaining entries."""
         self._cut(len(self._seqs))
 
     def _cut(self, end: int) -> None:

@@ -1,7 +1,7 @@
 """Writing a segment file from entries that come sorted by (key, seq), in pieces of any size.
 
-Every put appends (MDB_APPEND), which fills pages completely and never looks anything up; each
-result is an invariant, since an append out of order returns False without an exception.
+Every put appends (MDB_APPEND), which fills pages completely and looks nothing up. Each result is
+checked by an invariant, since an append out of order returns False without an exception.
 """
 
 import hashlib
@@ -40,19 +40,19 @@ from .segment_order import OrderOutput
 from .write_back import write_back
 
 _ENTRY_BYTES: Final = 10
-"""Of an entry in a block beside its key, value and headers."""
+"""The bytes of an entry in a block besides its key, value and headers."""
 _PAGE_BYTES: Final = 4096
 _PAGE_HEADER_BYTES: Final = 16
-"""Of the first of the pages that a large value takes in LMDB."""
+"""The header of the first page of a large value in LMDB."""
 _INLINE_BYTES: Final = 2_000
-"""A value up to here lies in a leaf page beside others."""
+"""The largest value that lies in a leaf page beside others."""
 
 
 class SegmentOutput:
-    """Use as a context manager: a file that is not finished is removed. Raises OSError.
+    """The output of one segment, a context manager: it removes an unfinished file. Raises OSError.
 
-    `sample` is what some of the values are, from which it is decided how they are compressed.
-    `data_bytes`: keys, values and headers, about; the file has no more than twice as many.
+    `sample` has some of the values; it decides how values are compressed. `data_bytes`: about the
+    bytes of keys, values and headers; the file has at most twice as many.
     """
 
     def __init__(
@@ -73,19 +73,19 @@ class SegmentOutput:
         self._block_bytes = limits.segment_block_bytes
         self._ranks = array("I")
         self._sizes = array("I")
-        """Per block, the number of entries before it."""
+        """The bytes of each block. `_ranks`: the number of entries before each block."""
         self._written = 0
         self._entries = 0
         self._keys = 0
         self._data_bytes = 0
         self._filter: list[bytes] = []
-        """Keys of the filter that is not complete."""
+        """The keys of the unfinished filter."""
         self._bloom_keys: list[bytes] = []
         self._last_key = b""
         self._least_ms, self._greatest_ms = 1 << 64, 0
-        """Less the base."""
+        """The range of timestamps, less the base."""
         self._finished = False
-        path.unlink(missing_ok=True)  # of a build that did not end
+        path.unlink(missing_ok=True)  # left by an unfinished build
         try:
             self._environment: Any = lmdb.open(
                 str(path), subdir=False, map_size=2 * data_bytes + 128 * entries + (64 << 20),
@@ -101,7 +101,7 @@ class SegmentOutput:
         except lmdb.Error as error:
             raise OSError(f"{path}: {error}") from error
         self.order = OrderOutput(lambda at, data: self._put(order, ORDINAL.pack(at), data))
-        """To be told the seq and the rank of every entry, in the order of seq."""
+        """The caller adds the seq and the rank of every entry here, in the order of seq."""
 
     def __enter__(self) -> "SegmentOutput":
         return self
@@ -114,11 +114,11 @@ class SegmentOutput:
 
     @property
     def entries(self) -> int:
-        """How many entries were added: the rank of the next one."""
+        """The number of added entries: the rank of the next entry."""
         return self._entries
 
     def add(self, columns: Columns) -> None:
-        """Append entries that follow what was added before."""
+        """Append entries that follow the entries added before."""
         if len(columns):
             self._entries += len(columns)
             self._least_ms = min(self._least_ms, min(columns.timestamps))
@@ -129,7 +129,7 @@ class SegmentOutput:
             self._pending = self._cut(columns, last=False)
 
     def finish(self, first_seq: int, end_seq: int) -> SegmentInfo:
-        """Write what is left, sync, and close. The file covers the seqs in [first_seq, end_seq)."""
+        """Write the rest, sync, and close. The file covers the seqs in [first_seq, end_seq)."""
         invariant(self._entries > 0, "a segment without entries is built")
         self._cut(self._pending, last=True)
         if self._filter:
@@ -173,12 +173,15 @@ class SegmentOutput:
     # Blocks.
 
     def _cut(self, columns: Columns, *, last: bool) -> Columns:
-        """Write whole blocks; what is left may grow into one, unless it is the last."""
+        """Write whole blocks and return the remaining entries, which may grow into a block.
+
+        `last`: write all entries.
+        """
         ends = _ends(columns)
         count, begin, before = len(columns), 0, 0
         while begin < count:
             end = bisect_right(ends, before + self._block_bytes, begin)
-            end = max(end, begin + 1)  # one that is larger than a block has one of its own
+            end = max(end, begin + 1)  # a larger entry has a block of its own
             if end == count and not last:
                 break
             following = columns.keys[end] if end < count else None
@@ -226,9 +229,9 @@ class SegmentOutput:
 
 
 def _ends(columns: Columns) -> list[int]:
-    """Where each entry would end if their bytes stood one behind the other.
+    """Return where each entry would end if the entries stood one after the other.
 
-    Headers count: a block of entries with hardly anything else would else be decoded to 12 MB.
+    Headers count: otherwise a block of entries with little else would be decoded to 12 MB.
     """
     try:
         sizes = _added(columns.keys, columns.values)  # type: ignore[arg-type]
@@ -245,8 +248,11 @@ def _added(keys: list[bytes], values: list[bytes]) -> list[int]:
 
 
 def _fitting(size: int, stored: int) -> int:
-    """How many bytes of entries a block is to have, after one of `size` took `stored`: about the
-    limit, and such that it fills its pages, but for what compression varies."""
+    """Return the bytes of entries for the next block, after a block of `size` bytes took `stored`.
+
+    The result is about the limit, and lets the block fill its pages, apart from variations of the
+    compression.
+    """
     target = limits.segment_block_bytes
     if stored * target <= _INLINE_BYTES * size:
         return target
@@ -257,6 +263,6 @@ def _fitting(size: int, stored: int) -> int:
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file, in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,12 +1,12 @@
-"""Whether the LMDB pages of a segment file are such that LMDB can be trusted with them.
+"""Whether LMDB can be trusted with the pages of a segment file.
 
-LMDB believes its pages: one that is not what it should be ends the process, by an assertion or by
-a read beyond the map. So before a file is opened its pages are walked from the first to the last:
-each says its own number and what it is, the pages of large values follow their head, and every
-node of a tree lies in its page and points into the file. What rots while the file is open is not
-found here: then the process may end, and the next open finds it.
+LMDB believes its pages: a wrong page ends the process, by an assertion or by a read beyond the map.
+So before a file is opened, its pages are walked from the first to the last. Each page states its
+own number and kind, the pages of large values follow their head, and every node of a tree lies in
+its page and points into the file. Damage while the file is open is not found here: the process may
+end then, and the next open finds the damage.
 
-It takes 0.1 to 0.4 ms a MiB, all of it in Python: a node has it done by a thread that lets the
+The walk takes 0.1 to 0.4 ms a MiB, all of it in Python: a node runs it on a thread that lets the
 loop have the interpreter after every step.
 """
 
@@ -20,26 +20,29 @@ from ..client.protocol.errors import CorruptData
 
 _PAGE: Final = 4096
 _HEADER: Final = struct.Struct("=QHHHH")
-"""Page number, padding, flags, and the bounds of its free space."""
+"""The page number, padding, flags, and the bounds of the page's free space."""
 _COUNT: Final = struct.Struct("=I")
 _NODE: Final = struct.Struct("=HHHH")
-"""Low and high half of a value's size, or of a child's page, then flags and the key's size."""
+"""The low and high half of a value's size, or of a child's page, then flags and the key's size."""
 _NUMBER: Final = struct.Struct("=Q")
 _BRANCH, _LEAF, _OVERFLOW, _META = 1, 2, 4, 8
 _BIG, _SUBTREE, _DUPLICATES = 1, 2, 4
 _HEADER_BYTES: Final = 16
 _METAS: Final = 2
 _META_ROW: Final = struct.Struct("=16x8x8xQI4x40xI4x32xQQ")
-"""Map size and page size; of the main tree its padding and root; the last page used."""
+"""The map size and page size; the padding and root of the main tree; the last page used."""
 _TREE_ROOT: Final = 40
-"""Where in the row of a tree its root is."""
+"""The offset of the root in the row of a tree."""
 _EMPTY: Final = (1 << 64) - 1
 _LOOKED_A_STEP: Final = 500
-"""Pages and nodes: about 0.5 ms."""
+"""Pages and nodes a step: about 0.5 ms."""
 
 
 def check_pages(path: Path, on_step: Callable[[], None] = lambda: None) -> int:
-    """The size of the file. `on_step` is called between steps. Raises CorruptData, OSError."""
+    """Check all pages and return the size of the file. Raises CorruptData, OSError.
+
+    `on_step` is called between steps.
+    """
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages:
         size = len(pages)
         if size % _PAGE or size <= _METAS * _PAGE:
@@ -58,16 +61,16 @@ def check_pages(path: Path, on_step: Callable[[], None] = lambda: None) -> int:
 
 
 class _Walk:
-    """Over the pages of one file."""
+    """A walk over the pages of one file."""
 
     def __init__(self, pages: mmap.mmap) -> None:
         self._pages = pages
         self.count = len(pages) // _PAGE
         self.looked = 0
-        """Pages and nodes since the last step."""
+        """Pages and nodes checked since the last step."""
 
     def check_page(self, at: int) -> int:
-        """How many pages it stands for."""
+        """Check a page. Return how many pages it covers."""
         begin = at * _PAGE
         self.looked += 1
         number, _, flags, lower, upper = _HEADER.unpack_from(self._pages, begin)
@@ -94,7 +97,7 @@ class _Walk:
             raise CorruptData(f"page {at} leads out of the file")
 
     def _length(self, at: int) -> int:
-        """The pages of the large value that begins at a page."""
+        """Return the pages of the large value that begins at a page."""
         length: int
         (length,) = _COUNT.unpack_from(self._pages, at * _PAGE + _HEADER_BYTES - _COUNT.size)
         if not 0 < length <= self.count - at:
@@ -104,7 +107,7 @@ class _Walk:
     def _check_nodes(
         self, at: int, begin: int, lower: int, upper: int, room: int, *, branch: bool
     ) -> None:
-        """Of the page, or of the page within a page, that has `room` bytes from `begin` on."""
+        """Check the nodes of a page, or of a page in a page: `room` bytes from `begin` on."""
         if not _HEADER_BYTES <= lower <= upper <= room or lower % 2:
             raise CorruptData(f"page {at} has no bounds")
         nodes = struct.unpack_from(

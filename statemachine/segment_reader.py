@@ -41,7 +41,7 @@ from .turn_limits import TurnOver
 _BLOCKS_A_STEP: Final = 16
 """Blocks that one call decodes for a read by seq: a few milliseconds."""
 _PIECES_A_STEP: Final = 2
-"""Pieces of the order of seq that one call looks through for some of the keys: about 2 ms."""
+"""Pieces of the order of seq that one call searches for some of the keys: about 2 ms."""
 _SEQ_MAX: Final = (1 << 64) - 1
 
 
@@ -56,8 +56,10 @@ class _Filter:
 
 
 def check_lack(error: Exception) -> None:
-    """Raise Overloaded when the file could not be opened since this process, or the machine, has
-    too many open: that says nothing of the file."""
+    """Raise Overloaded when the process or the machine has too many files open.
+
+    Such an error is no sign of damage in the file.
+    """
     number = error.errno if isinstance(error, OSError) else getattr(error, "code", None)
     if number in (errno.EMFILE, errno.ENFILE):
         raise Overloaded(
@@ -67,16 +69,16 @@ def check_lack(error: Exception) -> None:
 
 
 class Segment:
-    """An open segment. Raises CorruptData wherever the file is not what it should be.
+    """An open segment. Raises CorruptData wherever the file is damaged.
 
-    Every lookup is checked against what the blocks say of themselves and of the block after them:
-    the index and the pages of LMDB have no checksum of their own (x28).
+    Every lookup is checked against the keys of the block found and of the block after it: the index
+    and the pages of LMDB have no checksum of their own (x28).
     """
 
     def __init__(
         self, path: Path, content_id: str, cache: BlockCache, size: int | None = None
     ) -> None:
-        """`size`: that of the file, whose pages were walked just before."""
+        """Open the file. `size`: the size of a file whose pages were walked just before."""
         self.content_id = content_id
         self._path = path
         self._cache = cache
@@ -122,7 +124,7 @@ class Segment:
     # By key.
 
     def may_hold(self, key: bytes) -> bool:
-        """False only when the key is surely not here."""
+        """Return False only when the key is surely not here."""
         footer = self.footer
         if not footer.min_key <= key <= footer.max_key:
             return False
@@ -136,7 +138,7 @@ class Segment:
         return bloom.may_contain(found.table, key)
 
     def entries(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
-        """The key's entries with seq in [start, end), ascending."""
+        """Yield the key's entries with seq in [start, end), ascending."""
         if not self.may_hold(key):
             return
         for block, low, high in self.runs(key, start, end):
@@ -144,7 +146,7 @@ class Segment:
                 yield block.entry(at)
 
     def entries_reversed(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
-        """The same, descending."""
+        """Yield the same entries, descending."""
         if not self.may_hold(key):
             return
         for block, low, high in self._runs_reversed(key, start, end):
@@ -152,27 +154,32 @@ class Segment:
                 yield block.entry(at)
 
     def count(self, key: bytes, start: int, end: int | None) -> int:
-        """How many entries of the key lie in [start, end); decodes the blocks at both ends."""
+        """Return how many entries of the key lie in [start, end).
+
+        Decodes the blocks at both ends.
+        """
         if not self.may_hold(key):
             return 0
         return max(0, self._rank(key, end or _SEQ_MAX) - self._rank(key, start))
 
     def seq_from_end(self, key: bytes, n: int, end: int | None) -> int:
-        """The seq of the key's n-th entry below `end`, counted from there; it has so many."""
+        """Return the seq of the key's n-th entry below `end`, counted back; it must exist."""
         rank = self._rank(key, end or _SEQ_MAX) - n
         ordinal = self.footer.block_of(rank)
         return self.block(ordinal).seq(rank - self.footer.ranks[ordinal])
 
     def last_seq(self, key: bytes) -> int:
-        """The key's last seq here, 0 when it has none."""
+        """Return the key's last seq here, or 0 without an entry."""
         if self.may_hold(key):
             for block, _, high in self._runs_reversed(key, 1, None):
                 return block.seq(high - 1)
         return 0
 
     def keys_after(self, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
-        """Keys with the prefix and above `after`, in order, each once. Of a key's blocks at most
-        the first and the last are decoded, however many lie between."""
+        """Yield the keys with the prefix and above `after`, in order, each once.
+
+        At most the first and the last of a key's blocks are decoded, however many lie between.
+        """
         if after is None or after < prefix:
             ordinal: int | None = self.find(prefix, 0)
         else:
@@ -189,7 +196,7 @@ class Segment:
             ordinal = self.find(after, _SEQ_MAX) if goes_on else self.following(ordinal)
 
     def runs(self, key: bytes, start: int, end: int | None) -> Iterator[tuple[Block, int, int]]:
-        """Blocks with entries of the key in [start, end), and where in the block they are."""
+        """Yield blocks with entries of the key in [start, end), and the positions in each."""
         ordinal: int | None = self.find(key, start)
         while ordinal is not None:
             block = self.block(ordinal)
@@ -203,7 +210,7 @@ class Segment:
     def _runs_reversed(
         self, key: bytes, start: int, end: int | None
     ) -> Iterator[tuple[Block, int, int]]:
-        """The same, from the last to the first."""
+        """Yield the same, from the last block to the first."""
         ordinal = self.find(key, _SEQ_MAX if end is None else end)
         while True:
             block = self.block(ordinal)
@@ -216,13 +223,13 @@ class Segment:
             self.following(ordinal)
 
     def _rank(self, key: bytes, seq: int) -> int:
-        """How many entries are below (key, seq)."""
+        """Return how many entries are below (key, seq)."""
         ordinal = self.find(key, seq)
         low, _ = self.block(ordinal).slice(key, seq, None)
         return self.footer.ranks[ordinal] + low
 
     def find(self, key: bytes, seq: int) -> int:
-        """The last block that begins at or below (key, seq), or the first block of all."""
+        """Return the last block that begins at or below (key, seq), or the first block of all."""
         ordinal = self._locate(key, seq)
         block = self.block(ordinal)
         if ordinal and block.first > (key, seq):
@@ -235,11 +242,11 @@ class Segment:
         return ordinal
 
     def _locate(self, key: bytes, seq: int) -> int:
-        """What the index says: to be believed only once it is checked."""
+        """Return the block that the index names, which is not checked yet."""
         if not key:
             return 0
         if len(key) > limits.key_bytes_max:
-            key, seq = key[: limits.key_bytes_max], _SEQ_MAX  # LMDB takes no longer ones
+            key, seq = key[: limits.key_bytes_max], _SEQ_MAX  # LMDB takes no longer keys
         probe = POSITION.pack(seq, 0xFFFFFFFF)
         self._check_size()
         with (
@@ -263,7 +270,10 @@ class Segment:
         return ordinal
 
     def following(self, ordinal: int) -> int | None:
-        """The ordinal of the next block, None behind the last; the two must fit."""
+        """Return the ordinal of the next block, or None after the last.
+
+        Raises CorruptData if the two blocks do not fit.
+        """
         block = self.block(ordinal)
         if block.next_first_key is None:
             if ordinal + 1 != self.footer.blocks:
@@ -275,21 +285,25 @@ class Segment:
         return ordinal + 1
 
     def ranks_of(self, start: bytes, end: bytes | None) -> range:
-        """The ranks of the entries with keys in [start, end); decodes the blocks at both ends."""
+        """Return the ranks of the entries with keys in [start, end).
+
+        Decodes the blocks at both ends.
+        """
         footer = self.footer
         low = 0 if start <= footer.min_key else self._rank(start, 0)
         high = footer.entries if end is None or end > footer.max_key else self._rank(end, 0)
         return range(low, high)
 
     def key_at(self, rank: int) -> bytes:
-        """The key of the entry with this rank."""
+        """Return the key of the entry with this rank."""
         ordinal = self.footer.block_of(rank)
         return self.block(ordinal).entry(rank - self.footer.ranks[ordinal]).key
 
     def stored(self, ordinals: range, ranks: range) -> list[tuple[bytes, int]]:
-        """First key of each of these blocks, and its bytes in the file as far as its entries have
-        these ranks. Of the blocks only the first is read: the index has the keys side by side and
-        the footer the sizes, while the pages of blocks may have to come from the disk one by one.
+        """Return the first key of each of these blocks, and its stored bytes for these ranks.
+
+        Only the first block is read. The index has the keys side by side, and the footer the sizes,
+        while the pages of blocks may have to come from the disk one by one.
         """
         if not ordinals:
             return []
@@ -319,10 +333,11 @@ class Segment:
     def seqs_within(
         self, start_key: bytes, end_key: bytes | None, start: int, limit: int
     ) -> tuple[Sequence[int], int | None]:
-        """Seqs, not below `start`, of entries with keys in [start_key, end_key), ascending: some,
-        at most `limit`, maybe none; and where to go on, None when there are no more.
+        """Return some seqs from `start` on of entries with keys in a span, and where to go on.
 
-        One call looks at a bounded number of entries, however few of them have such keys.
+        The seqs are ascending, at most `limit`, maybe none; the keys lie in [start_key, end_key).
+        The next seq is None at the end. One call looks at a bounded number of entries, however few
+        have such keys.
         """
         ranks = self.ranks_of(start_key, end_key)
         pieces = range(self._piece_of(start), len(self.footer.order_seqs))
@@ -344,7 +359,7 @@ class Segment:
     def _seqs_from(
         self, pieces: Iterable[int], start: int, limit: int
     ) -> tuple[Sequence[int], int | None]:
-        """The same where all keys are wanted."""
+        """Return the same where all keys are wanted."""
         for ordinal in pieces:
             seqs = self.piece(ordinal).seqs
             at = bisect_left(seqs, start)
@@ -354,7 +369,7 @@ class Segment:
         return (), None
 
     def entry_at_seq(self, seq: int) -> Entry:
-        """The entry of a seq that is held."""
+        """Return the entry of a held seq."""
         ordinal, at = self._place(seq)
         block = self.block(ordinal)
         if block.seq(at) != seq:
@@ -362,10 +377,12 @@ class Segment:
         return block.entry(at)
 
     def first_seq_from(self, timestamp_ms: int) -> int:
-        """The first seq that is held and whose timestamp is not below; the end of those covered
-        when there is none."""
+        """Return the first held seq whose timestamp is not below `timestamp_ms`.
+
+        Returns the end of the covered seqs when there is none.
+        """
         starts = self.footer.order_seqs
-        low, high = 0, len(starts)  # the last piece that begins below, by bisection
+        low, high = 0, len(starts)  # bisect to the last piece that begins below
         while high - low > 1:
             middle = (low + high) // 2
             if self.entry_at_seq(starts[middle]).timestamp_ms < timestamp_ms:
@@ -379,11 +396,12 @@ class Segment:
         return starts[low + 1] if low + 1 < len(starts) else self.footer.end_seq
 
     def warm(self, seqs: Sequence[int]) -> int:
-        """Decode some of the blocks that these seqs are in; of how many seqs, counted from the
-        first, the block is decoded: at least one.
+        """Decode some of the blocks of these seqs.
 
-        A read in the order of seq touches blocks in any order; this lets the caller spread the
-        decoding over several turns of its loop, and go on even when the cache cannot hold them.
+        Returns for how many of the seqs, from the first on, the block is decoded: at least one. A
+        read in the order of seq touches blocks in any order. This method lets the caller spread the
+        decoding over several turns of its loop, and go on even when the cache cannot hold the
+        blocks.
         """
         seen: set[int] = set()
         cold = 0
@@ -405,7 +423,7 @@ class Segment:
         return len(seqs)
 
     def piece(self, ordinal: int) -> Piece:
-        """A piece of the order of seq."""
+        """Return a piece of the order of seq."""
         found: Piece | None = self._cache.get(self.content_id, ORDER, ordinal)
         if found is None:
             data = self._part(ORDER, ordinal)
@@ -433,7 +451,7 @@ class Segment:
     # Blocks.
 
     def block(self, ordinal: int) -> Block:
-        """A decoded block."""
+        """Return a decoded block."""
         block: Block | None = self._cache.get(self.content_id, BLOCK, ordinal)
         if block is None:
             data = self._part(BLOCK, ordinal)
@@ -445,10 +463,10 @@ class Segment:
         return block
 
     def check(self) -> None:
-        """Read everything, a block at a time: each follows the one before it, is where the index
-        leads, and its entries are where their seqs say. Memory: eight bytes an entry.
+        """Read and check everything, a block at a time. Raises CorruptData.
 
-        Raises CorruptData.
+        Each block must follow the one before it and be where the index leads, and its entries must
+        be where their seqs say. Memory: eight bytes an entry.
         """
         footer, seqs = self.footer, self._seqs_by_rank()
         ordinal: int | None = 0
@@ -491,11 +509,11 @@ class Segment:
         return data
 
     def _check_size(self) -> None:
-        """A file that was cut ends the process when LMDB reads what is gone (SIGBUS)."""
+        """Check the size: LMDB's read beyond the end of a cut file ends the process (SIGBUS)."""
         try:
             size = os.stat(self._path).st_size
         except FileNotFoundError:
-            return  # let go, and kept by being open
+            return  # deleted, and kept by being open
         if size != self._size:
             raise self._damage(f"it has {size} of {self._size} bytes")
 

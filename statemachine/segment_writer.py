@@ -1,7 +1,7 @@
-"""Building a segment from the batches of a memtable: sort by (key, seq), hand over to the output.
+"""Building a segment from the batches of a memtable: sort by (key, seq), pass on to the output.
 
-Runs in the builder process. Nothing here is done in Python per record that a function of C can do
-per column.
+This runs in the builder process. It does nothing in Python per record that a C function can do per
+column.
 """
 
 from array import array
@@ -21,11 +21,11 @@ from .segment_output import SegmentOutput, hash_file
 __all__ = ["SegmentInfo", "Source", "build", "hash_file"]
 
 _STEP: Final = 16_384
-"""Entries that are brought into order at a time."""
+"""The number of entries that are put in order at a time."""
 
 
 class Source(NamedTuple):
-    """A batch to be built in: its bytes, the positions that were new or None, its timestamp."""
+    """A batch to build: its bytes, the positions that were new or None, its timestamp."""
 
     data: bytes
     selected: list[int] | None
@@ -37,7 +37,7 @@ def build(path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
     rows = Columns([], array("I"), array("I"), [], {}, set())
     lengths = []
     for source in sources:
-        # One batch after the other: all of them decoded take as much memory as their records.
+        # One batch at a time: all of them decoded take as much memory as their records.
         lengths.append(_add(rows, decode_batch(source.data), source.selected))
     count = len(rows)
     invariant(count > 0, "a segment without entries is built")
@@ -64,7 +64,7 @@ def build(path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
 
 
 def _add(rows: Columns, batch: Batch, chosen: list[int] | None) -> int:
-    """Append a batch's records, or those chosen, but for seqs and timestamps; how many."""
+    """Append a batch's chosen records, or all, without seqs and timestamps. Return how many."""
     keys, values, headers = batch.keys, batch.values(), batch.headers()
     begin = len(rows)
     if chosen is not None:

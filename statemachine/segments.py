@@ -1,4 +1,7 @@
-"""The store of segment files: `files/` by content id, opened once, removed when nobody names it."""
+"""The store of segment files: `files/` by content id.
+
+A file is opened once, and removed when no manifest names it.
+"""
 
 import os
 from collections import Counter, OrderedDict
@@ -23,23 +26,23 @@ _READ_BYTES = 256 * limits.KIB
 
 
 class Removed(NamedTuple):
-    """A file that is to go, and the segment of it that was open."""
+    """A file to be deleted, and its segment if that was open."""
 
     content_id: str
     segment: Segment | None
 
 
 class SegmentStore:
-    """Immutable files in one directory, and the caches that reads of a node share.
+    """Immutable files in one directory, and the caches that the reads of a node share.
 
-    An environment may be open once in a process, so everybody shares the one handle. LMDB trusts
-    its pages: a damaged one can end the process. So no file is opened that this process has not
-    hashed once, or made (x28), nor any whose pages were not walked just before. The
-    first open does that, 0.7 s a GB; on the event loop `on_hand` has it say so instead, and a
-    thread calls `prepare`.
+    A process may open an LMDB environment only once, so all readers share one handle. LMDB trusts
+    its pages: a damaged page can end the process. So the store opens only files that this process
+    has hashed or made (x28), and whose pages were walked just before. The first open does both, 0.7
+    s a GB. On the event loop, `on_hand` makes the open raise NotPrepared instead, and a thread
+    calls `prepare`.
 
-    `open_max` stay open. Those that are pushed out by others are open as long as a read holds them,
-    at most as many again.
+    `open_max` segments stay open. A segment that others push out stays open as long as a read holds
+    it; at most as many again are open so.
     """
 
     def __init__(self, directory: Path, *, open_max: int = _OPEN_MAX) -> None:
@@ -47,20 +50,20 @@ class SegmentStore:
         self._open_max = open_max
         self._open: OrderedDict[str, Segment] = OrderedDict()
         self._alive: WeakSet[Segment] = WeakSet()
-        """Those that are open, and those that a read still holds."""
+        """Open segments, and segments that a read still holds."""
         self._verified: set[str] = set()
         self._suspended: set[str] = set()
         self._only_prepared = False
         self._walked: dict[str, int] = {}
-        """Prepared and not opened since: their sizes."""
+        """The sizes of files that were prepared and not opened since."""
         self._files = {file.stem for file in directory.glob("*.seg")}
-        """Content ids of the files in the directory: listing it takes long."""
+        """Content ids of the files in the directory: listing the directory takes long."""
         self._held: Counter[str] = Counter()
         self._blocks = BlockCache(limits.block_cache_bytes_max)
         self.columns = ColumnCache(limits.column_cache_bytes_max)
 
     def path(self, content_id: str) -> Path:
-        """Where the file is, or would be."""
+        """Return the path of the file, whether it exists or not."""
         return self._directory / f"{content_id}.seg"
 
     def has(self, content_id: str) -> bool:
@@ -69,13 +72,16 @@ class SegmentStore:
 
     @property
     def content_ids(self) -> frozenset[str]:
-        """Of all files here."""
+        """The content ids of all files here."""
         return frozenset(self._files)
 
     @contextmanager
     def on_hand(self, turns: Turns) -> Iterator[None]:
-        """One turn of a read: within it a file that is not open raises NotPrepared unless it was
-        prepared, and TurnOver ends it when it has decoded its share."""
+        """Bound one turn of a read.
+
+        Within it, a file that is neither open nor prepared raises NotPrepared. TurnOver ends the
+        turn when it has decoded its share.
+        """
         self._only_prepared = True
         turns.begin()
         self._blocks.turns = self.columns.turns = turns
@@ -86,26 +92,28 @@ class SegmentStore:
             self._blocks.turns = self.columns.turns = None
 
     def spend(self, cost: int) -> None:
-        """So much is about to be done, in bytes decoded. Raises TurnOver."""
+        """Charge `cost` for coming work to the turn, in bytes decoded. Raises TurnOver."""
         if self._blocks.turns is not None:
             self._blocks.turns.check()
             self._blocks.turns.spend(cost)
 
     def moved_on(self) -> None:
-        """Something is done that is not begun again: what was decoded for it need not be kept."""
+        """Note that a piece of work is done for good: its decoded data need not be kept."""
         if self._blocks.turns is not None:
             self._blocks.turns.kept.clear()
 
     def prepare(self, content_id: str, on_step: Callable[[], None]) -> None:
-        """All that opening a file takes but opening it: for any thread. It lets others have the
-        interpreter when it reads, and in `on_step`. Raises CorruptData, Overloaded."""
+        """Do everything that opening a file takes except opening it, on any thread.
+
+        It releases the interpreter when it reads, and in `on_step`. Raises CorruptData, Overloaded.
+        """
         if content_id in self._open or content_id in self._walked:
             return
         path = self.path(content_id)
         if content_id not in self._verified:
             self.verify(content_id)
         try:
-            _read_through(path)  # else a walk over pages that are on the disk holds everybody up
+            _read_through(path)  # otherwise walking pages that are only on disk stalls all threads
             self._walked[content_id] = check_pages(path, on_step)
         except CorruptData as error:
             raise _damaged(content_id, f"is damaged: {error.message}") from None
@@ -120,16 +128,16 @@ class SegmentStore:
         self._held[content_id] += 1
 
     def release(self, content_id: str) -> None:
-        """The end of a `hold`."""
+        """End a `hold`."""
         self._held[content_id] -= 1
         if not self._held[content_id]:
             del self._held[content_id]
 
     def add(self, source: Path, content_id: str) -> None:
-        """Take a finished, synced file over: rename it into place and sync the directory.
+        """Take over a finished, synced file: rename it into place and sync the directory.
 
-        The caller has just hashed it. It may take the place of a damaged one, whose readers
-        keep what they have open. Raises DiskFailure.
+        The caller has just hashed the file. It may replace a damaged file, whose readers keep what
+        they have open. Raises DiskFailure.
         """
         try:
             os.replace(source, self.path(content_id))
@@ -149,8 +157,11 @@ class SegmentStore:
         self._verified.add(content_id)
 
     def segment(self, content_id: str) -> Segment:
-        """The open segment. Raises CorruptData when it is missing, no segment, or suspended, and
-        Overloaded when there is no descriptor for it."""
+        """Return the open segment.
+
+        Raises CorruptData when the file is missing, not a segment, or suspended, and Overloaded
+        when there is no descriptor for it.
+        """
         if content_id in self._suspended:
             raise _damaged(content_id, "is damaged and fetched again")
         segment = self._open.get(content_id)
@@ -171,15 +182,17 @@ class SegmentStore:
         self._alive.add(segment)
         self._open[content_id] = segment
         while len(self._open) > self._open_max:
-            # Not closed here: a read over many segments may hold it, and closes it by letting go.
+            # Not closed here: a read over many segments may hold it. It closes when the last holder
+            # lets go.
             self._open.popitem(last=False)
         return segment
 
     def verify(self, content_id: str, *, from_disk: bool = False) -> None:
-        """Hash the file: 0.7 s a GB. Raises CorruptData when it is not what its name says, and
-        Overloaded when this process has no descriptor for it.
+        """Hash the file: 0.7 s a GB.
 
-        `from_disk`: what the disk has, not what is still in memory of having been written.
+        Raises CorruptData when the content does not fit the name, and Overloaded when this process
+        has no descriptor for it. `from_disk`: read the disk, not pages that are still in memory
+        from writing.
         """
         try:
             if from_disk:
@@ -195,38 +208,37 @@ class SegmentStore:
         self._verified.add(content_id)
 
     def is_verified(self, content_id: str) -> bool:
-        """Whether this process has hashed the file, or made it, and nothing spoke against it."""
+        """Whether this process has hashed or made the file, and has found no damage since."""
         return content_id in self._verified
 
     def doubt(self, content_ids: Iterable[str]) -> None:
-        """A read found one of these damaged: none is opened again before it is hashed anew."""
+        """Note that a read found one of these damaged: hash each again before it is opened."""
         for content_id in content_ids:
             self._verified.discard(content_id)
             self._walked.pop(content_id, None)
-            self._open.pop(content_id, None)  # a read may hold it, and closes it by letting go
+            self._open.pop(content_id, None)  # closes when the last read lets go
 
     def suspend(self, content_id: str) -> None:
-        """Serve nothing of the file until `add` puts a sound one in its place, or `resume`."""
+        """Serve nothing of the file until `add` replaces it with a sound one, or `resume`."""
         self._suspended.add(content_id)
         self.doubt([content_id])
 
     def resume(self, content_id: str) -> None:
-        """The file was suspended for nothing."""
+        """Serve the file again: it was suspended without need."""
         self._suspended.discard(content_id)
 
     def is_suspended(self, content_id: str) -> bool:
-        """Whether nothing of the file is served now."""
+        """Whether the file is suspended now."""
         return content_id in self._suspended
 
     def discard(self, content_id: str) -> None:
-        """Delete a file that is not what its name says, so that a sound one can take its place."""
+        """Delete a file whose content does not fit its name, so that a sound one can replace it."""
         self.doubt([content_id])
         self._files.discard(content_id)
         self.path(content_id).unlink(missing_ok=True)
 
     def forget_except(self, named: Iterable[str]) -> list[Removed]:
-        """From now on the files are not here that no manifest names and nobody holds; `remove`
-        deletes each of them."""
+        """Forget the files that no manifest names and nobody holds. Return them for `remove`."""
         gone = []
         for content_id in sorted(self._files.difference(named, self._held)):
             gone.append(Removed(content_id, self._open.get(content_id)))
@@ -236,8 +248,11 @@ class SegmentStore:
         return gone
 
     def remove(self, removed: Removed) -> None:
-        """Delete a file that was forgotten, 10 ms for 60 MiB: for the thread that calls `add`, in
-        the order of calls. Nothing, if another of that name was added since."""
+        """Delete a forgotten file, 10 ms for 60 MiB.
+
+        Do nothing if a file of that name was added since. Call this on the thread that calls `add`,
+        in the order of calls.
+        """
         if removed.segment is not None:
             removed.segment.close()
         if removed.content_id not in self._files:
@@ -251,7 +266,7 @@ class SegmentStore:
 
 
 def _read_through(path: Path) -> None:
-    """Have the kernel hold the file."""
+    """Read the file, so that the kernel has it in memory."""
     buffer = bytearray(_READ_BYTES)
     with open(path, "rb", buffering=0) as file:
         while file.readinto(buffer):
@@ -259,7 +274,7 @@ def _read_through(path: Path) -> None:
 
 
 def _forget_pages(path: Path) -> None:
-    """Write out what the kernel holds of the file, and let it go, so that it is read again."""
+    """Write the kernel's pages of the file out and drop them, so that the disk is read."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,9 +1,9 @@
 """The seqs of each key in a memtable.
 
-Per position the position of the key's entry before it, per key the newest position. So an append
-costs two dict operations a record, all of it in C, and a read follows the chain. Of keys with many
-entries that are read again and again, the chain is kept as an array, which goes on where it ended:
-else a page from the beginning of a hot key would pass all that the key has, at 0.1 us an entry.
+Each position stores the position of the key's previous entry, and each key its newest position. So
+an append costs two dict operations a record, all of it in C, and a read follows the chain. For keys
+with many entries and repeated reads, the chain is kept as an array, and extended later. Otherwise a
+page from the beginning of a hot key would pass all entries of the key, at 0.1 us an entry.
 
 A chain of a million entries takes 100 ms. Within a turn of the loop (see `turns`) a read follows a
 bounded part of the chain, and goes on from there in the next turn.
@@ -24,18 +24,18 @@ from .column_cache import ColumnCache
 _NONE: Final = -1
 _first = itemgetter(0)
 _CHAIN_MIN: Final = 64
-"""Entries of a chain that is kept: a shorter one is followed as quickly."""
+"""The least length of a chain that is kept: a shorter one is followed as quickly."""
 _CHAINED_MAX: Final = 1 << 17
-"""Entries of all chains that a memtable keeps: 1 MiB. One alone may be longer."""
+"""The entries of all kept chains of a memtable: 1 MiB. A single chain may be longer."""
 _STEP: Final = 2_048
-"""Entries of a chain that are followed before it is asked whether the turn is over."""
+"""The entries of a chain that are followed between two checks of the turn."""
 _ENTRY_COST: Final = 64
-"""Of following a chain by one entry, 0.1 us."""
+"""The cost of following a chain by one entry, 0.1 us."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Some seqs of a key, ascending: those of an array at [low, high)."""
+    """Some seqs of a key, ascending: the elements of an array at [low, high)."""
 
     seqs: "array[int]"
     low: int
@@ -52,25 +52,28 @@ class Run:
 
 
 class _Walk(NamedTuple):
-    """How far a read has followed a chain: its seqs descending from its newest entry on, or
-    ascending once all of them are there."""
+    """The part of a chain that a read has followed.
+
+    Its seqs descend from the newest entry on, or ascend once all of them are there.
+    """
 
     chains: "SeqChains"
     seqs: "array[int]"
 
 
 class SeqChains:
-    """See the module. `cache` knows in which turn a read goes on."""
+    """See the module. `cache` knows the present turn of a read."""
 
     def __init__(self, first_seq: int, cache: ColumnCache) -> None:
         self.newest: dict[bytes, int] = {}
-        """Per key its newest position: a seq less the first. The keys are in the order in which
-        they came."""
+        """The newest position of each key: a seq less the first. The keys are in the order of
+        arrival."""
         self._first_seq = first_seq
         self._cache = cache
         self._previous = array("i")
         self._kept: OrderedDict[bytes, array[int]] = OrderedDict()
-        """Of some keys the seqs from their first one on, ascending; least recently used first."""
+        """The seqs of some keys from their first on, ascending; the least recently used is first.
+        """
         self._kept_entries = 0
 
     def __len__(self) -> int:
@@ -78,24 +81,24 @@ class SeqChains:
 
     @property
     def size(self) -> int:
-        """Bytes of memory, but for the keys and for what is kept."""
+        """The bytes of memory, without the keys and the kept chains."""
         return sys.getsizeof(self.newest) + sys.getsizeof(self._previous)
 
     def add(self, keys: Sequence[bytes]) -> None:
         """Append an entry of each of the keys."""
         position, newest = len(self._previous), self.newest
-        # One pass in C: for each record first what was the key's newest, then that it is this.
+        # One pass in C: for each record, read the key's newest position, then replace it.
         replace = map(newest.__setitem__, keys, range(position, position + len(keys)))
         read = map(newest.get, keys, repeat(_NONE))
         self._previous.extend(map(_first, zip(read, replace)))  # noqa: B905  of equal length
 
     def last(self, key: bytes) -> int:
-        """Return the key's last seq, 0 when the key has none."""
+        """Return the key's last seq, or 0 without an entry."""
         position = self.newest.get(key)
         return 0 if position is None else self._first_seq + position
 
     def back(self, key: bytes, least: int) -> Iterator[int]:
-        """Return the key's seqs from its last one down to `least`."""
+        """Yield the key's seqs from the last down to `least`."""
         first, previous = self._first_seq, self._previous
         position, lowest = self.newest.get(key, _NONE), max(0, least - first)
         while position >= lowest:
@@ -103,8 +106,10 @@ class SeqChains:
             position = previous[position]
 
     def run(self, key: bytes, start: int, end: int | None) -> Run:
-        """Return the key's seqs in [start, end). Raises TurnOver: follow the chain further in
-        another turn."""
+        """Return the key's seqs in [start, end).
+
+        Raises TurnOver: follow the chain further in another turn.
+        """
         chain = self._kept.get(key)
         if chain is None:
             few = array("q", islice(self.back(key, start), _CHAIN_MIN))
@@ -124,14 +129,14 @@ class SeqChains:
         return _within(chain, start, end)
 
     def forget(self, count: int) -> bool:
-        """Let go of so many keys; return whether some are left."""
+        """Free `count` keys. Return whether some are left."""
         self._kept.clear()
         for _ in repeat(None, min(count, len(self.newest))):
             self.newest.popitem()
         return bool(self.newest)
 
     def _walked(self, key: bytes) -> "array[int]":
-        """All of the key's seqs, ascending, of when a read began to follow the chain."""
+        """Return all seqs of the key, ascending, as of when a read began to follow the chain."""
         turns = self._cache.turns
         if turns is None:
             found = array("q", self.back(key, 0))
@@ -143,7 +148,7 @@ class SeqChains:
             walk = turns.kept[part] = _Walk(self, array("q", [self.last(key)]))
         found, first, previous = walk.seqs, self._first_seq, self._previous
         if found[0] < found[-1]:
-            return found  # whole since an earlier turn; others have had it let go of here
+            return found  # complete since an earlier turn, and dropped here for others
         while (position := previous[found[-1] - first]) >= 0:
             turns.check()
             before = len(found)
@@ -160,6 +165,6 @@ class SeqChains:
 
 
 def _within(seqs: "array[int]", start: int, end: int | None) -> Run:
-    """Those of ascending seqs that are in [start, end)."""
+    """Return the part of ascending seqs in [start, end)."""
     high = len(seqs) if end is None else bisect_left(seqs, end)
     return Run(seqs, bisect_left(seqs, start, 0, high), high)

@@ -1,8 +1,8 @@
-"""How much of each segment is a range's own, where a file is shared since a split.
+"""The range's own part of each segment, where a file is shared since a split.
 
-Of such a file a range counts the bytes of the blocks that have the keys of its row. They are found
-once for a file and a span, from the index of the file, step by step; until then they are unknown,
-which is neither nothing nor the whole file.
+A range counts the bytes of those blocks of a shared file that have the keys of its row. The blocks
+are found once for a file and a span, from the index of the file, step by step. Until then the share
+is unknown, which is neither nothing nor the whole file.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -16,36 +16,36 @@ _BLOCKS_A_STEP: Final = 256
 
 
 class Share(NamedTuple):
-    """What a range has of a segment."""
+    """A range's share of a segment."""
 
     size: int
-    """Bytes: of the file, or where that is shared, of its blocks as far as they are the range's."""
+    """The bytes of the file, or the range's part of its blocks where the file is shared."""
     entries: int
 
 
 class Shares:
-    """Of the files of one range of keys [start, end)."""
+    """The shares of the files of one range of keys [start, end)."""
 
     def __init__(self, start: bytes, end: bytes | None) -> None:
         self._span = (start, end)
         self._found: dict[Hashable, Share] = {}
-        """By file and clip."""
+        """Shares by file and clip."""
         self._begun: dict[Hashable, tuple[int, int]] = {}
-        """Of those of which some blocks are added up: their bytes, and how many blocks."""
+        """Unfinished sums by file and clip: the bytes so far, and the number of blocks."""
         self._complete: Sequence[SegmentInfo] | None = None
-        """A manifest of which nothing is unknown."""
+        """A manifest whose shares are all known."""
 
     def of(self, info: SegmentInfo) -> Share | None:
-        """None while it is unknown."""
+        """Return the share of a row, or None while it is unknown."""
         own = common(info.clip, self._span)
         if own is not None and has(own, info.min_key) and has(own, info.max_key):
             return Share(info.size, info.entries)
         return self._found.get(_name(info))
 
     def look(self, manifest: Sequence[SegmentInfo], segment: Callable[[str], Segment]) -> bool:
-        """Do a piece of the work, of a few milliseconds; whether nothing is unknown any more.
+        """Do a step of a few milliseconds. Return whether all shares are known.
 
-        `segment` opens a file. What it and the file raise leaves the work where it was.
+        `segment` opens a file. An exception of `segment` or of the file loses no work.
         """
         if manifest is self._complete:
             return True

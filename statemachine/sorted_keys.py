@@ -1,8 +1,8 @@
-"""The keys of a memtable in order, for those who list keys.
+"""The keys of a memtable in order, for listing keys.
 
-A memtable has up to 300,000 keys, in the order in which they came. To sort them takes 150 ms.
-Within a turn of the loop (see `turns`) a read sorts a bounded number of keys, and goes on in the
-next turn. So the keys are held as runs, each sorted by itself, which are merged as they are read.
+A memtable has up to 300,000 keys, in the order of arrival. Sorting them takes 150 ms. Within a turn
+of the loop (see `turns`) a read sorts a bounded number of keys, and goes on in the next turn. So
+the keys are held as sorted runs, which are merged as they are read.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,15 +14,15 @@ from typing import Any, Final
 from .column_cache import ColumnCache
 
 _RUN: Final = 8_192
-"""Keys of a run, at most: sorting them takes 2 ms."""
+"""The most keys of a run: sorting them takes 2 ms."""
 _SORT_COST: Final = 128
-"""Of sorting a key into its run, 0.25 us."""
+"""The cost of sorting a key into its run, 0.25 us."""
 _KEY_BYTES: Final = 8
-"""Memory of a key in a run, beside the key itself."""
+"""The memory of a key in a run, besides the key itself."""
 
 
 class SortedKeys:
-    """The keys of a mapping that only grows; `cache` knows in which turn a read goes on."""
+    """The keys of a mapping that only grows. `cache` knows the present turn of a read."""
 
     def __init__(self, keys: Mapping[bytes, Any], cache: ColumnCache) -> None:
         self._keys = keys
@@ -33,12 +33,14 @@ class SortedKeys:
 
     @property
     def size(self) -> int:
-        """Bytes of memory."""
+        """The bytes of memory."""
         return _KEY_BYTES * self._taken
 
     def after(self, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
-        """Return the keys with the prefix and above `after`, in order. Raises TurnOver, now or
-        when the first key is asked for: sort more of them in another turn."""
+        """Yield the keys with the prefix and above `after`, in order.
+
+        Raises TurnOver before the first key: sort more of them in another turn.
+        """
         self._sort()
         for key in merge(*(_from(run, prefix, after) for run in self._runs)):
             if not key.startswith(prefix):
@@ -46,7 +48,7 @@ class SortedKeys:
             yield key
 
     def forget(self, count: int) -> bool:
-        """Let go of so many keys; return whether some are left."""
+        """Free `count` keys. Return whether some are left."""
         del self._unsorted[-count:]
         if self._runs:
             del self._runs[-1][-count:]

@@ -9,10 +9,10 @@ Value = TypeVar("Value")
 
 
 class Steps(Generic[Value]):
-    """Immutable: from each of `starts` on, up to the next one, every key has that value.
+    """An immutable map: from each of `starts` up to the next, every key has one value.
 
-    The first start is the empty key. Neighbours differ, so the same function is always the same
-    rows, in whatever order it was put together.
+    The first start is the empty key. Neighbours differ, so the same map always has the same rows,
+    in whatever order it was put together.
     """
 
     __slots__ = ("starts", "values")
@@ -25,8 +25,10 @@ class Steps(Generic[Value]):
     def of(
         cls, spans: Iterable[tuple[bytes, bytes | None, Value]], outside: Value
     ) -> "Steps[Value]":
-        """Of spans in order, none of which meets another, and their values; all other keys have
-        `outside`."""
+        """Return the steps of disjoint spans in order, with their values.
+
+        All other keys have `outside`.
+        """
         rows = {b"": outside}
         for start, end, value in spans:
             rows[start] = value
@@ -37,21 +39,23 @@ class Steps(Generic[Value]):
         return cls(list(compress(rows, differs)), list(compress(values, differs)))
 
     def at(self, key: bytes) -> Value:
-        """The key's value."""
+        """Return the key's value."""
         if len(self.values) == 1:
             return self.values[0]
         return self.values[bisect_right(self.starts, key) - 1]
 
     def over(self, first: bytes, last: bytes, end: bytes | None = None) -> Sequence[Value]:
-        """The values of the keys from `first` to `last`, both included, as far as they are below
-        `end`, which is above `first`."""
+        """Return the values of the keys from `first` to `last`, both included.
+
+        Keys from `end` on do not count; `end` is above `first`.
+        """
         begin = bisect_right(self.starts, first) - 1
         if end is not None and end <= last:
             return self.values[begin : bisect_left(self.starts, end)]
         return self.values[begin : bisect_right(self.starts, last)]
 
     def clipped(self, start: bytes, end: bytes | None, outside: Value) -> "Steps[Value]":
-        """The same within [start, end), and `outside` everywhere else."""
+        """Return the same map within [start, end), and `outside` everywhere else."""
         if not start and end is None:
             return self
         return Steps.of(self.within(start, end), outside)
@@ -59,7 +63,7 @@ class Steps(Generic[Value]):
     def raised(
         self, start: bytes, end: bytes | None, to: Value, join: Callable[[Value, Value], Value]
     ) -> "Steps[Value]":
-        """The same, but that keys in [start, end) have `join(value, to)`."""
+        """Return the same map, except that keys in [start, end) have `join(value, to)`."""
         begin = bisect_left(self.starts, start)
         until = len(self.starts) if end is None else bisect_left(self.starts, end)
         starts, values = list(self.starts[begin:until]), list(self.values[begin:until])
@@ -85,7 +89,7 @@ class Steps(Generic[Value]):
     def within(
         self, start: bytes, end: bytes | None
     ) -> Iterator[tuple[bytes, bytes | None, Value]]:
-        """The spans of one value within [start, end), and their values, in order."""
+        """Yield the spans of one value within [start, end), and their values, in order."""
         first = bisect_right(self.starts, start) - 1
         last = len(self.starts) if end is None else bisect_left(self.starts, end)
         for at in range(first, last):
@@ -94,5 +98,5 @@ class Steps(Generic[Value]):
             yield max(start, self.starts[at]), until, self.values[at]
 
     def to_wire(self) -> list[Any]:
-        """As tables have it."""
+        """Return the steps as tables store them."""
         return [list(self.starts), list(self.values)]

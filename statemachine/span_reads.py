@@ -1,15 +1,14 @@
-"""Reads of a span of keys: which keys there are, and entries in the order of seq.
+"""Reads of a span of keys: the list of keys, and entries in the order of seq.
 
-Of a span that goes beyond the range's own, what is beyond is not there, though a segment that is
-shared since a split may hold it; nor is what a segment holds beyond its row's clip.
+Only the range's own part of a span is read. A segment may hold other keys since a split, and keys
+beyond its row's clip; such keys are not visible.
 
-The seqs of ranges that were merged have nothing to do with each other. A read in the order of seq
-has as many of the keys asked for, from the first on, as can be read in one pass, and says up to
-which; the caller then asks for the others. From the merged range's first next_seq on there is
-nothing to be told apart (x2.20).
+The seqs of merged ranges are unrelated. So a read in the order of seq covers as many of the
+requested keys, from the first on, as one pass can read, and returns where they end. The caller then
+reads the other keys. From the merged range's first next_seq on, one pass reads all keys (x2.20).
 
-A page may be short or empty with `more` set: the caller comes back after it has let others run,
-since blocks have to be decoded, and the beginnings of keys' histories found, first.
+A page may be short or empty with `more` set. The caller comes back after others have run, since
+blocks have to be decoded, and the beginnings of keys' histories found, first.
 """
 
 import heapq
@@ -28,15 +27,15 @@ from .spans import Span, common, has
 from .turn_limits import ENTRIES_A_TURN, NotPrepared, TurnOver
 
 _LOOKUPS_A_STEP = 64
-"""Keys of which one call finds out where their visible entries begin."""
+"""The keys whose first visible entry one call looks up."""
 _KEYS_A_STEP = 512
 _SEQS_A_STEP = 384
-"""Entries of a segment that are looked for by their seqs."""
+"""The entries of a segment that one call looks up by seq."""
 _first = itemgetter(0)
 
 
 class SpanReads(Reads):
-    """What a replica can be asked about many keys."""
+    """The reads of many keys on a replica."""
 
     def keys(
         self,
@@ -46,7 +45,7 @@ class SpanReads(Reads):
         limit: int,
         as_of: str | None = None,
     ) -> list[bytes]:
-        """Keys that have entries, with the prefix and above `start_after`, in order."""
+        """Return the keys with entries, with the prefix and above `start_after`, in order."""
         found: list[bytes] = []
         while len(found) < limit:
             some, start_after = self.keys_page(
@@ -65,7 +64,7 @@ class SpanReads(Reads):
         limit: int,
         as_of: str | None = None,
     ) -> tuple[list[bytes], bytes | None]:
-        """Some of the keys, maybe none, and after which key to go on; None: there are no more."""
+        """Return some of the keys, maybe none, and the key to go on after; None: no more keys."""
         view = self.view(prefix, _after(prefix), as_of)
         span = self.within(prefix, _after(prefix))
         least = least_trim(view, *span)
@@ -105,13 +104,12 @@ class SpanReads(Reads):
         begun: bool = False,
         as_of: str | None = None,
     ) -> Page:
-        """A page of the entries with keys in [start_key, end_key), in the order of seq, from
-        `from_seq` on and below `end_seq`.
+        """Return a page of entries with keys in [start_key, end_key), in the order of seq.
 
-        `next` is where to go on. With an `end_key` the page has the keys below it alone
-        (`readable_to`): what is said of `next` and `more` is said of them, and the next page is
-        asked for with that end; the keys from there on are read with the `from_seq` of this one.
-        `limit`, `bytes_max` and `begun` as in `Room`.
+        The page has entries from `from_seq` on and below `end_seq`. `next` is where to go on. A
+        page with an `end_key` covers only the keys below it (`readable_to`), and so do its `next`
+        and `more`. Read the next page with that end, and the keys from there on with the `from_seq`
+        of this page. `limit`, `bytes_max` and `begun` as in `Room`.
         """
         view = self.view(start_key, end_key, as_of)
         start, end = self.within(start_key, end_key)
@@ -128,7 +126,7 @@ class SpanReads(Reads):
         return page
 
     def _fill(self, page: Page, view: View, span: Span, from_seq: int, end_seq: int | None) -> None:
-        """Put what one call may read into a page of `read_span`; `page.next` is always right."""
+        """Put the entries that one call may read into a page; `page.next` is always right."""
         sieve = Sieve(self, view, span)
         from_seq = max(from_seq, least_trim(view, *span))
         end_seq = view.ending(end_seq)
@@ -143,7 +141,7 @@ class SpanReads(Reads):
             segment = self.store.segment(info.content_id)
             room = min(page.limit, _SEQS_A_STEP)
             seqs, following = segment.seqs_within(*span, from_seq, room)
-            if not seqs and following is None:  # the last ones have other keys, or were merged away
+            if not seqs and following is None:  # the rest has other keys or was merged away
                 page.next = from_seq = info.end_seq
                 continue
             for seq in seqs[: segment.warm(seqs)]:
@@ -170,16 +168,21 @@ class SpanReads(Reads):
                 page.next = seq + 1
 
     def readable_to(self, start_key: bytes, end_key: bytes | None, from_seq: int) -> bytes | None:
-        """The key up to which entries with keys from `start_key` on, and below `end_key`, can be
-        read in one pass in the order of seq, from `from_seq` on. None: all of them. As the range
-        goes on it never becomes less (see `chains`)."""
+        """Return the key up to which one pass in the order of seq can read from `from_seq` on.
+
+        The keys go from `start_key` up to `end_key`. None: one pass reads all of them. The result
+        never falls while the range goes on (see `chains`).
+        """
         active = (info for info in self.manifest if info.end_seq > from_seq)
         return nearest_edge(active, self.within(start_key, end_key))
 
     def earliest(self, start_key: bytes, end_key: bytes | None) -> tuple[int, bytes | None]:
-        """Of the keys in [start_key, end_key) retention has removed what is below this seq, and
-        nothing from it on. And the key up to which that holds and all can be read in one pass, None
-        where it does for all of them: the others are asked for by themselves."""
+        """Return the seq below which retention has removed entries, and the end of its keys.
+
+        Retention has removed nothing from that seq on. The answer holds for keys from `start_key`
+        on up to the returned key, which one pass can read; None: up to `end_key`. The caller asks
+        for the other keys separately.
+        """
         span = start, end = self.within(start_key, end_key)
         edge = nearest_edge(self.manifest, span)
         _, until, trim = next(self.removal.marks.trims.within(start, edge or end))
@@ -188,14 +191,15 @@ class SpanReads(Reads):
     def seq_at_timestamp(
         self, ms: int, start_key: bytes = b"", end_key: bytes | None = None
     ) -> tuple[int, bytes | None]:
-        """A position to read from: of the keys in [start_key, end_key) no entry below it has a
-        timestamp that is not below `ms`, and none from it on one that is. The end when there is
-        none. And the key up to which that holds, None where it does for all of them: the others
-        are asked for by themselves.
+        """Return the seq from which to read entries with timestamps from `ms` on, and a key.
 
-        Timestamps never decrease within a chain, so the answer holds for every key of it
-        (x2.21). Of what is removed a replica may have more or less left, so that replicas
-        may name different seqs, between which there is nothing to be seen.
+        For every key in [start_key, end_key): entries below the seq have timestamps below `ms`,
+        entries from the seq on do not. Without such entries the seq is the end. The answer holds up
+        to the returned key; None: for all keys. The caller asks for the other keys separately.
+
+        Timestamps never decrease within a chain, so the answer holds for every key of it (x2.21).
+        Replicas may still hold different removed entries, and so name different seqs; no visible
+        entry lies between these seqs.
         """
         start, end = self.within(start_key, end_key)
         late = [info for info in self.manifest if info.max_timestamp_ms >= ms]
@@ -211,16 +215,19 @@ class SpanReads(Reads):
         return self.memtable.end_seq, end_key
 
     def _is_visible(self, key: bytes, view: View) -> bool:
-        """Whether anything of the key is."""
+        """Whether any entry of the key is visible."""
         low = self.first_visible(key, view)
         return next(self.backwards(key, low, view.ending(None)), None) is not None
 
     def _keys_in(
         self, info: SegmentInfo, prefix: bytes, after: bytes | None, *, surely: bool = True
     ) -> Iterator[tuple[bytes, bool]]:
-        """The keys of a row that are the range's, with the prefix and above `after`, in order, each
-        with `surely`; before them maybe one that is not there, with False. The file is opened once
-        the first is passed: of many chains most are read later, or never."""
+        """Yield the row's keys with the prefix and above `after` that are the range's, in order.
+
+        Each key comes with `surely`. The first key may be absent; it then comes with False. The
+        file is opened once the first key is passed: in a merged range most files are read later, or
+        never.
+        """
         own = info.within((self.start, self.end))
         if own is None:
             return
@@ -237,7 +244,7 @@ class SpanReads(Reads):
 
 
 class Sieve:
-    """Puts what is visible of a span into a page, with a bounded number of lookups."""
+    """Puts the visible entries of a span into a page, with a bounded number of lookups."""
 
     def __init__(self, reads: Reads, view: View, span: Span) -> None:
         self._reads = reads
@@ -250,8 +257,10 @@ class Sieve:
         return has(self._span, key)
 
     def pass_on(self, entry: Entry, page: Page | Portion) -> bool:
-        """Add the entry to the page if it is to be seen. False: the page has no room for it, or
-        this takes a lookup too many."""
+        """Add the entry to the page if it is visible.
+
+        Returns False if the page has no room for it, or if this takes a lookup too many.
+        """
         key, seq, view = entry.key, entry.seq, self._view
         if not self.wants(key) or seq < view.floor(key):
             return True
@@ -268,7 +277,7 @@ class Sieve:
 
 
 def _all_visible(info: SegmentInfo, view: View) -> bool:
-    """Whether every key that a segment has surely has a visible entry."""
+    """Whether every key of a segment surely has a visible entry."""
     own = info.within((view.start, view.end))
     if view.through is not None or view.floors or own is None:
         return False
@@ -280,11 +289,11 @@ def _all_visible(info: SegmentInfo, view: View) -> bool:
 
 
 def least_trim(view: View, start: bytes, end: bytes | None) -> int:
-    """No entry below it is to be seen, of any key in [start, end)."""
+    """Return a seq below which no entry of any key in [start, end) is visible."""
     return min((trim for *_, trim in view.marks.trims.within(start, end)), default=0)
 
 
 def _after(prefix: bytes) -> bytes | None:
-    """The first key above all with the prefix; None when there is none."""
+    """Return the first key above all keys with the prefix, or None without one."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

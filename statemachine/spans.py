@@ -1,4 +1,4 @@
-"""Spans of keys: half-open; without an end where that is None."""
+"""Half-open spans of keys; an end of None means that the span has no end."""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar
@@ -10,19 +10,19 @@ NOTHING: Final[Span] = (b"", b"")
 
 
 def common(one: Span, other: Span) -> Span | None:
-    """The keys that are in both spans; None when there is none."""
+    """Return the keys in both spans, or None without a common key."""
     start = max(one[0], other[0])
     end = min((end for end in (one[1], other[1]) if end is not None), default=None)
     return None if end is not None and start >= end else (start, end)
 
 
 def covers(outer: Span, inner: Span) -> bool:
-    """Whether the outer one has all keys of the inner one."""
+    """Whether the outer span has all keys of the inner span."""
     return common(outer, inner) == inner
 
 
 def rows_in(rows: Mapping[bytes, Value], span: Span) -> dict[bytes, Value]:
-    """A copy of the rows whose keys are in the span, in their order: there may be 100,000."""
+    """Return the rows whose keys are in the span, in their order: there may be 100,000."""
     start, end = span
     if end is not None:
         return {key: row for key, row in rows.items() if start <= key < end}

@@ -1,11 +1,11 @@
-"""Where a range is to be split by size: a key that has about half of the bytes on either side.
+"""Where to split a range by size: a key with about half of the bytes on either side.
 
-And for readers that share a range: about how many bytes lie where.
+Readers that share a range also learn here about how many bytes lie where.
 
-A large segment is weighed by its index: each block by its bytes in the file, all of which count for
-the block's first key, but for those that go on with the same key. A small one is decoded, and a
-memtable is sampled. So the key is right to within a few hundredths of the range, what a key alone
-has is told from what lies behind it, and memory is bounded however large the range is.
+A large segment is weighed by its index. The bytes of each block in the file count for the block's
+first key, unless the block goes on with the same key. A small segment is decoded, and a memtable is
+sampled. So the key is right to within a few hundredths of the range. The bytes of a single key are
+told apart from the bytes after it. Memory is bounded however large the range is.
 """
 
 from bisect import bisect_left
@@ -22,18 +22,18 @@ from .segment_format import SegmentInfo
 from .spans import NOTHING, common, has
 
 _DECODED_BLOCKS: Final = 16
-"""A segment that has no more of the range is decoded."""
+"""The most blocks of the range in a segment that is decoded."""
 _BLOCKS_A_STEP: Final = 256
 _SAMPLES: Final = 512
-"""Entries of a memtable that are looked at."""
+"""The entries of a memtable that are sampled."""
 _PARTS: Final = 1_024
 """Neighbouring keys are weighed together while they have less than this part of the range."""
 _SHOWN_PARTS: Final = 256
-"""The same, of what a layout shows."""
+"""Neighbouring keys of a layout are joined while they have less than this part of it."""
 
 
 class Weight(NamedTuple):
-    """So many bytes from a key on. `alone`: all of them are the key's own."""
+    """The bytes from a key on. `alone`: all of them are the key's own."""
 
     key: bytes
     size: int
@@ -41,22 +41,22 @@ class Weight(NamedTuple):
 
 
 class SplitKey:
-    """The search of one range, step by step.
+    """The search in one range, step by step.
 
-    `step` until it returns True (`in_turns(replica, search.step)` of a node, again and again); then
-    `key` is a key inside the range's span, not its start, with entries of the range on both sides,
-    or None: there is one key alone, or nothing. What is in files when a step runs counts, though
-    it may be hidden.
+    Call `step` until it returns True (`in_turns(replica, search.step)` of a node, again and again).
+    Then `key` is a key inside the range's span, not its start, with entries of the range on both
+    sides. It is None if the range has one key or none. The contents of files count when a step
+    runs, even if they are hidden.
 
     A step is a few milliseconds of work within `SegmentStore.on_hand`. When it raises NotPrepared
-    or TurnOver, the same call gets further. It raises CorruptData. Between steps anything may
-    happen to the range: where its files change the search begins again.
+    or TurnOver, repeating the call makes progress. It raises CorruptData. Between steps anything
+    may happen to the range: when its files change, the search begins again.
     """
 
     def __init__(self, state: RangeState) -> None:
         self.key: bytes | None = None
         self.size = 0
-        """The bytes that the key halves, about: of files, and of what memtables would make."""
+        """About the bytes that the key halves: the bytes of files, and of memtables as files."""
         self._state = state
         self._begin()
 
@@ -65,7 +65,7 @@ class SplitKey:
         self._files = state.manifest
         self._weights: list[Weight] = []
         self._keys: list[bytes] = []
-        """Some that surely have entries, the first and the last of each file among them."""
+        """Some keys that surely have entries, including the first and the last of each file."""
         self._grain = max(1, sum(info.size for info in state.manifest) // _PARTS)
         self._jobs: deque[Callable[[], None]] = deque()
         for info in state.manifest:
@@ -78,14 +78,16 @@ class SplitKey:
                 self._jobs.append(partial(self._sample, memtable, seq, size))
 
     def layout(self, start: bytes, end: bytes | None) -> list[tuple[bytes, int]]:
-        """Once it is done: keys in [start, end), ascending, with about the bytes that lie from each
-        on, below the next. What a row that begins before `start` has of the span is not in it."""
+        """Return keys in [start, end), ascending, each with about the bytes up to the next key.
+
+        Call this when the search is done. A row that begins before `start` is left out.
+        """
         rows = sorted(row for row in self._weights if has((start, end), row.key))
         grain = max(1, sum(row.size for row in rows) // _SHOWN_PARTS)
         return [(row.key, row.size) for row in _joined(rows, grain)]
 
     def step(self) -> bool:
-        """Do a piece of the work; whether that was the last one."""
+        """Do a step of the work. Return whether it was the last."""
         if self._files is not self._state.manifest:
             self._begin()
         if self._jobs:
@@ -112,7 +114,7 @@ class SplitKey:
         self._keys += keys
 
     def _decode(self, info: SegmentInfo, ordinals: range, ranks: range) -> None:
-        """One block, key by key; its bytes in the file go to the keys by what they have."""
+        """Weigh one block, key by key; its bytes in the file are shared out by the keys' sizes."""
         segment = self._state.store.segment(info.content_id)
         ((_, stored),) = segment.stored(ordinals, ranks)
         block, begin = segment.block(ordinals[0]), segment.footer.ranks[ordinals[0]]
@@ -121,7 +123,7 @@ class SplitKey:
         self._add(Weight(key, 1 + size * stored // whole, True) for key, size in own)
 
     def _walk(self, info: SegmentInfo, ordinals: range, ranks: range) -> None:
-        """Some blocks, none of which is decoded but the first."""
+        """Weigh some blocks; only the first of them is decoded."""
         rows = self._state.store.segment(info.content_id).stored(ordinals, ranks)
         followed = [*(key for key, _ in rows[1:]), None]
         self._add(
@@ -139,7 +141,7 @@ class SplitKey:
 
 
 def _joined(weights: Iterable[Weight], grain: int) -> Iterator[Weight]:
-    """Weights, in the order of key, with the small ones joined to what is before them."""
+    """Yield weights in the order of key, with small ones joined to the weight before them."""
     held: Weight | None = None
     for weight in weights:
         if held is None:
@@ -156,8 +158,7 @@ def _joined(weights: Iterable[Weight], grain: int) -> Iterator[Weight]:
 
 
 def _halving(weights: Iterable[Weight], held: Sequence[bytes]) -> bytes | None:
-    """The key with the nearest to half of the weight below it, and keys that are held on both
-    sides."""
+    """Return the key nearest to half of the weight, with held keys on both sides, or None."""
     first, last = min(held, default=b""), max(held, default=b"")
     places = {last, _next(first)}
     ends: list[tuple[bytes, int]] = []
@@ -175,8 +176,10 @@ def _halving(weights: Iterable[Weight], held: Sequence[bytes]) -> bytes | None:
 
 
 def _next(key: bytes) -> bytes:
-    """The key that follows at once; the longest are followed by shorter ones, the last by none,
-    for which it stands itself."""
+    """Return the next possible key; the last possible key is its own successor.
+
+    A key of the largest length is followed by a shorter key.
+    """
     if len(key) < limits.key_bytes_max:
         return key + b"\0"
     stripped = key.rstrip(b"\xff")

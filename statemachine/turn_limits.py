@@ -1,8 +1,8 @@
-"""How much is done in one turn of the caller's loop before others run.
+"""How much one turn of the caller's loop does before others run.
 
-A read that meets what has to be made ready first ends with one of these exceptions, having changed
-nothing. It is begun again, in a later turn, against what the range holds then: no transaction, no
-file and no manifest is held meanwhile, and its answer is that of one moment (S5, S7).
+A read that needs something to be made ready first ends with one of these exceptions, having changed
+nothing. It begins again in a later turn, on the range's state of that time: it holds no
+transaction, file or manifest meanwhile, and its answer is that of one moment (S5, S7).
 """
 
 from typing import Any, Final
@@ -10,23 +10,26 @@ from typing import Any, Final
 from ..client.protocol import limits
 
 ENTRIES_A_TURN: Final = 1_024
-"""Entries or keys that one call puts into a page."""
+"""The entries or keys that one call puts into a page."""
 LOOKUP_COST: Final = 8 * limits.KIB
-"""Of finding a key whose blocks are in memory, about 20 us."""
+"""The cost of finding a key whose blocks are in memory, about 20 us."""
 _BYTES_A_TURN: Final = limits.MIB
-"""Decoded: about 2 ms."""
+"""The bytes decoded in a turn: about 2 ms."""
 _PART_COST: Final = 64 * limits.KIB
-"""The least that decoding a part counts for."""
+"""The least cost of decoding a part."""
 Part = tuple[str, bytes, int]
-"""Segment, kind and ordinal; of a memtable, no segment."""
+"""Segment, kind and ordinal; the parts of a memtable have no segment."""
 
 
 class TurnOver(Exception):
-    """Enough was decoded in this turn. What was is kept, so that the next one gets further."""
+    """This turn has decoded enough.
+
+    The decoded parts are kept, so that the next turn gets further.
+    """
 
 
 class NotPrepared(Exception):
-    """A file has to be read as a whole before it is opened: something for a thread."""
+    """A file must be read as a whole before it is opened, on a thread."""
 
     def __init__(self, content_id: str) -> None:
         super().__init__(content_id)
@@ -34,10 +37,10 @@ class NotPrepared(Exception):
 
 
 class Turns:
-    """Of one read, over all the turns that it takes.
+    """The turns of one read.
 
-    What it decoded is held here until it gets somewhere, whatever room the cache has: it comes to
-    an end however many others read.
+    It keeps decoded parts until the read makes progress, whatever room the cache has: the read
+    finishes however many others read.
     """
 
     def __init__(self) -> None:
@@ -45,19 +48,19 @@ class Turns:
         self._left = 0
 
     def begin(self) -> None:
-        """Another turn."""
+        """Begin another turn."""
         self._left = _BYTES_A_TURN
 
     def check(self) -> None:
-        """Something is about to be decoded or looked up. Raises TurnOver."""
+        """Check before decoding or looking up. Raises TurnOver."""
         if self._left <= 0:
             raise TurnOver
 
     def decoded(self, part: Part, found: Any, *, cost_min: int = _PART_COST) -> None:
-        """Keep what was decoded, which counts for its size and at least for `cost_min`."""
+        """Keep a decoded part, which costs its size and at least `cost_min`."""
         self.kept[part] = found
         self.spend(max(found.size, cost_min))
 
     def spend(self, cost: int) -> None:
-        """So much was done, in bytes decoded."""
+        """Charge `cost` to the turn, in bytes decoded."""
         self._left -= cost

@@ -1,10 +1,11 @@
-"""The rows of the manifests of two neighbours that are merged, as one manifest.
+"""The rows of the manifests of two merging neighbours, as one manifest.
 
 A row keeps the clip of its parent's span, since the other parent may have given the same seqs to
-other keys. Two kinds of rows need none, so that a split and a merge after it leave the manifest as
-it was, and neither fragments what segment merges join. What both have of one file, on either side
-of their border, is one row. And a file that has keys of one parent alone, with seqs and timestamps
-that no row of the other has, follows and precedes all others as it did, clipped or not.
+other keys. Two kinds of rows need no clip. Dropping their clips lets a split and a later merge
+leave the manifest as it was, and keeps the runs that segment merges join. First: rows of both
+parents for one file, on either side of their border, become one row. Second: a file with keys of
+one parent alone, whose seqs and timestamps no row of the other parent has, keeps its place before
+and after all others, clipped or not.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -19,7 +20,7 @@ from .spans import Span, has
 
 
 class Rows(NamedTuple):
-    """Of a range with that span: all clipped to it."""
+    """The rows of a range with that span, all clipped to it."""
 
     span: Span
     rows: Sequence[SegmentInfo]
@@ -35,7 +36,7 @@ _Placed = tuple[_Side, SegmentInfo]
 
 
 def beside(left: Rows, right: Rows) -> Rows:
-    """The rows of both, each in its own order: of every key the rows that have it rise in seq."""
+    """Return the rows of both, each in its own order: the rows that have a key rise in seq."""
     span = left.span[0], right.span[1]
     placed = list(_interleaved(left.rows, right.rows))
     spans = {_Side.LEFT: left.span, _Side.RIGHT: right.span, _Side.BOTH: span}
@@ -56,7 +57,10 @@ def beside(left: Rows, right: Rows) -> Rows:
 
 
 def common_places(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Where both have the same, in an order that is that of both. In each all are different."""
+    """Return the places of common elements, in an order that both sequences share.
+
+    The elements of each sequence are distinct.
+    """
     places = {name: at for at, name in enumerate(left)}
     found: list[tuple[int, int]] = []
     begin = 0
@@ -69,7 +73,7 @@ def common_places(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[t
 
 
 def _interleaved(left: Sequence[SegmentInfo], right: Sequence[SegmentInfo]) -> Iterator[_Placed]:
-    """All rows, those that both have as one, and between two of these by seq."""
+    """Yield all rows: rows of both sides as one, and the rows between two of these by seq."""
     shared = common_places(
         [(info.content_id, info.end) for info in left],
         [(info.content_id, info.start) for info in right],
@@ -87,8 +91,10 @@ def _interleaved(left: Sequence[SegmentInfo], right: Sequence[SegmentInfo]) -> I
 
 
 def _apart(placed: Sequence[_Placed]) -> list[bool]:
-    """Of each row, whether all before it end, in seqs and in time, before it begins, and all behind
-    it begin behind its end."""
+    """Return for each row whether it lies apart from all others in seqs and in time.
+
+    Such a row begins after all earlier rows end, and ends before all later rows begin.
+    """
     rows = [info for _, info in placed]
     back = rows[:0:-1]
     ends = accumulate((info.end_seq for info in rows), max, initial=0)

@@ -1,8 +1,8 @@
-"""What the range begins with that comes of a merge of neighbours: their last bases, made one.
+"""The base of a merged range: the last bases of its neighbours, made one.
 
-No entry is copied or numbered anew (docs/design/ranges.md#seal-decide-install, promise S6). The
-parents' seqs have nothing to do with each other, so that each parent's rows of the manifest keep
-its span (`chains`). It undoes what `clip` does.
+No entry is copied or renumbered (docs/design/ranges.md#seal-decide-install, promise S6). The
+parents' seqs are unrelated, so each parent's rows of the manifest keep its span (`chains`). This
+reverses `clip`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,22 +36,22 @@ class Parent(NamedTuple):
 
 
 def united(parents: Sequence[Parent], index: int, term: int) -> Base:
-    """The base, at this index and term, of one range with all keys of two or more neighbours, given
-    in the order of keys.
+    """Return the base, at this index and term, of one range with all keys of its parents.
 
-    The manifest has all their rows, clipped to their spans. What both sides of a border have of one
-    file since a split is one row again, so that a merge undoes a split. Seqs go on behind the
-    largest, log time behind the latest. Floors, marks and leases stay those of each parent's keys
-    (x12, x14), and of producers the row is as x9 and x10 want it. What
-    comes of it may be beyond a limit, of producers or spans, say: nothing is dropped for that, the
-    range only takes no more of it.
+    The parents are two or more neighbours in the order of keys. The manifest has all their rows,
+    clipped to their spans. Rows on both sides of a border for one file, since a split, become one
+    row again, so that a merge undoes a split. Seqs go on after the largest, log time after the
+    latest. Floors, marks and leases stay those of each parent's keys (x12, x14), and the rows of
+    producers follow x9 and x10. The result may exceed a limit, of producers or spans, say: nothing
+    is dropped for that, but the range accepts no more.
 
-    Of a table that this function has never heard of the first parent's is kept, and the others'
-    lost: whoever adds one has to say in here how it is united.
+    A table that this function does not know is taken from the first parent, and the others' are
+    lost: a new table needs a rule here.
 
     Pure, and the same on every replica for the same bases, whose tables are shared, not copied:
-    nobody changes those of a base. It takes some tenths of a second where both have written for
-    100,000 producers, and a second where one has its whole window in both: too long for a loop.
+    nobody changes the tables of a base. This takes some tenths of a second where both parents have
+    rows of 100,000 producers, and a second where one producer has its whole window in both: too
+    long for a loop.
     """
     invariant(
         len(parents) > 1 and all(left.end == right.start for left, right in pairwise(parents)),
@@ -77,7 +77,7 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
 
 
 def united_hash(hashes: Iterable[bytes]) -> bytes:
-    """The running hash with which a range begins, of its parents' in the order of keys."""
+    """Return the first running hash of a range, from its parents' hashes in the order of keys."""
     return blake2b(b"".join(hashes), digest_size=_HASH_BYTES).digest()
 
 
@@ -91,7 +91,7 @@ def _producers(parent: Parent) -> Table:
 
 
 def _removal(parents: Sequence[Parent]) -> dict[str, Any] | None:
-    """Floors, marks and leases side by side: each parent's are of its own keys."""
+    """Return floors, marks and leases side by side: each parent's belong to its own keys."""
     bodies = [parent.base.tables.get("removal") for parent in parents]
     if not any(bodies):
         return None
@@ -111,8 +111,10 @@ def _removal(parents: Sequence[Parent]) -> dict[str, Any] | None:
 
 
 def _leases(left: list[Lease], right: list[Lease]) -> list[Lease]:
-    """Those of both, each in its own order, in which of two views of one seq the first is asked;
-    both parts of one that a split has cut as one."""
+    """Return the leases of both, each in its own order, with both parts of a split lease joined.
+
+    The order decides which of two views of one seq is asked first.
+    """
     shared = common_places(
         [(lease.lease_id, lease.through_seq, lease.end) for lease in left],
         [(lease.lease_id, lease.through_seq, lease.start) for lease in right],

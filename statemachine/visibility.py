@@ -1,12 +1,13 @@
-"""What of a segment somebody may still see: the rules by which merges and unlinks drop entries.
+"""Which entries of a segment a reader may still see: the rules for dropping entries.
 
-The rules are those of a durable base, and apply to the files that its manifest names. A restart
-begins there: it replays the commands after it, whose conditions need what was visible then.
+Merges and unlinks follow the rules of a durable base, for the files that its manifest names. A
+restart begins at that base: it replays the later commands, whose conditions need the entries that
+were visible then.
 
-A key's visible entries are a run to its end. Where the run begins may be decided by an entry: the
-last one below a compaction mark, or the newest logical snapshot below another. Files merged apart
-from those that hold older entries of the key must keep that entry even where nobody sees it, an
-expired tombstone say: else the older ones would show again (x13).
+A key's visible entries are a run up to its end. An entry may decide where the run begins: the last
+entry below a compaction mark, or the newest logical snapshot below another mark. A merge of files
+apart from the files with the key's older entries must keep that entry even if nobody sees it, for
+example an expired tombstone. Otherwise the older entries would show again (x13).
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,7 +21,7 @@ from .spans import Span
 
 
 class _Covered(Protocol):
-    """What is asked of a segment's info."""
+    """The part of a segment's info that the rules need."""
 
     @property
     def first_seq(self) -> int: ...
@@ -38,20 +39,23 @@ class Rules:
     """The removal state of one durable base; immutable."""
 
     views: tuple[View, ...]
-    """What each reader may see: those without a lease, then the leases."""
+    """The views of all readers: first without a lease, then the leases."""
     wire: Sequence[Any]
-    """For a process of its own: see `from_wire`."""
+    """The form for another process: see `from_wire`."""
 
     @classmethod
     def of(cls, tables: Mapping[str, Any], start: bytes = b"", end: bytes | None = None) -> "Rules":
-        """The rules in the tables of a base of the keys in [start, end)."""
+        """Return the rules in the tables of a base of the keys in [start, end)."""
         wire = [tables.get("removal"), tables.get("last_timestamp_ms", 0), start, end]
         return cls.from_wire(wire)
 
     @classmethod
     def from_wire(cls, wire: Sequence[Any]) -> "Rules":
-        """The rules of `wire`, which msgpack packs. They share its floors, of which there may be
-        100,000: copying them held the loop for 40 ms at each new base."""
+        """Return the rules of `wire`, which msgpack packs.
+
+        They share its floors, of which there may be 100,000: copying them held the loop for 40 ms
+        at each new base.
+        """
         body, log_ms, start, end = wire
         if body is None:
             return cls((View(Marks(), {}, start=start, end=end),), wire)
@@ -62,11 +66,11 @@ class Rules:
 
     @property
     def hides(self) -> bool:
-        """Whether anything may be hidden from anybody."""
+        """Whether anything may be hidden from any reader."""
         return self.views[0].hides
 
     def compacts(self, info: _Covered) -> bool:
-        """Whether all of a segment lies below marks, so that what is superseded in it may go."""
+        """Whether the whole segment lies below marks, so that its superseded entries may go."""
         view = self.views[0]
         keys = _keys_of(view, info)
         if keys is None:
@@ -77,8 +81,10 @@ class Rules:
         )
 
     def unneeded(self, info: _Covered) -> bool:
-        """Whether nothing of a segment is visible to anybody, or in the range's span (x8) and in
-        the row's clip, so that the row may go."""
+        """Whether no reader sees any entry of the row, so that the row may go.
+
+        Only keys in the range's span (x8) and in the row's clip count.
+        """
         return not any(_needs(view, info) for view in self.views)
 
 
@@ -92,11 +98,11 @@ def kept_of_key(
     *,
     oldest: bool = False,
 ) -> list[int]:
-    """The positions, ascending, of those of the key's entries that a merge must keep.
+    """Return the positions, ascending, of the key's entries that a merge must keep.
 
     The columns are the key's entries of neighbouring segments, ascending by seq; `tombstones` says
-    which have no value. `oldest`: no older segment is named beside these, so that an expired
-    tombstone may go with what it hid.
+    which entries have no value. `oldest`: the manifest names no older segment besides these, so
+    that an expired tombstone may go together with the entries that it hid.
     """
     kept: set[int] = set()
     expired: set[int] = set()
@@ -126,7 +132,7 @@ def kept_of_key(
 
 
 def _keys_of(view: View, info: _Covered) -> tuple[bytes, bytes, bytes | None] | None:
-    """The keys of a segment that a view may have, as `Steps.over` takes them; None: no key."""
+    """Return the keys of a segment that a view may have, as `Steps.over` takes them, or None."""
     span = info.within((view.start, view.end))
     return None if span is None else (span[0], info.max_key, span[1])
 
@@ -141,7 +147,8 @@ def _needs(view: View, info: _Covered) -> bool:
         return False
     if view.through is None or info.first_seq <= view.through:
         return True
-    # Beyond what the lease sees; but an entry here may decide where its view of a key begins.
+    # The segment is beyond the lease's end, but an entry here may decide where its view of a key
+    # begins.
     decides = max(
         *(mark.before for mark in view.marks.compactions.over(*keys)),
         *view.marks.snapshots.over(*keys),

@@ -1,9 +1,9 @@
 """Writing a large fresh file back in small steps, so that its fsync leaves nothing to write.
 
-The kernel takes a whole file's pages to the disk at its fsync, as fast as it can, and the next
-fdatasync of the WAL waits behind them. Here each MiB is written and waited for, and then the disk
-is left alone for four times as long: a sync of the WAL then seldom meets a step, and waits for one
-at most (docs/performance-notes.md#segments-and-the-wal-on-one-disk).
+At a file's fsync the kernel writes all of its pages as fast as it can, and the next fdatasync of
+the WAL waits behind them. This module writes each MiB and waits for it, and then leaves the disk
+alone for four times as long. A sync of the WAL then seldom meets a step, and waits for one at most
+(docs/performance-notes.md#segments-and-the-wal-on-one-disk).
 """
 
 import ctypes
@@ -17,16 +17,16 @@ _STEP_BYTES: Final = 1 << 20
 _ALL: Final = 7
 """SYNC_FILE_RANGE_WAIT_BEFORE, _WRITE and _WAIT_AFTER of Linux."""
 _PAUSE: Final = 4
-"""Times what the step took."""
+"""The pause, as a multiple of the step's time."""
 _PAUSE_MAX_S: Final = 0.1
 _UNKNOWN_HERE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE})
 
 
 def write_back(path: Path) -> None:
-    """Write the file's pages to the disk; makes nothing durable, an fsync has to follow.
+    """Write the file's pages to the disk. This makes nothing durable; an fsync has to follow.
 
-    Takes about five times as long as the disk needs: call it where nobody waits. Nothing where the
-    system has no such call. Raises OSError when a page cannot be written.
+    It takes about five times as long as the disk needs: call it where nobody waits. It does nothing
+    where the system has no such call. Raises OSError when a page cannot be written.
     """
     call = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
     if call is None:
