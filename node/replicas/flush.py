@@ -102,7 +102,7 @@ class Flusher:
             if info is not None:
                 self._store.release(info.content_id)
         self._cut(replica, frozen.applied_index)
-        while frozen.memtable.shrink(_SHRINK):  # noqa: ASYNC110  waits for nobody
+        while frozen.memtable.shrink(_SHRINK):  # noqa: ASYNC110  works, and does not poll
             await asyncio.sleep(0)
         if info is not None:
             self._metrics.segments_built.inc()
