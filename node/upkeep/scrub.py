@@ -58,9 +58,7 @@ class Scrub:
         """Run until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            if (
-                self._bytes_per_s and self._room.may_fetch
-            ):  # without room a damaged file cannot be repaired
+            if self._bytes_per_s and self._room.may_fetch:  # else repair would be impossible
                 await self.look(time.monotonic() - _PASS_S)
 
     async def look(self, before: float) -> None:
