@@ -42,46 +42,49 @@ ATTEMPT = "attempt"
 
 
 def replica_key(gid: GroupId) -> str:
-    """The row of a range replica."""
+    """Return the key of a range replica's row."""
     return f"{REPLICA}{gid.range_id:012d}/{gid.generation:08d}"
 
 
 def controller_key(generation: int) -> str:
-    """The row of a controller replica."""
+    """Return the key of a controller replica's row."""
     return f"{CONTROLLER}{generation:08d}"
 
 
 def controller_buckets(generation: int) -> str:
-    """The prefix of the rows that hold the metadata of a controller replica."""
+    """Return the prefix of the rows that hold a controller replica's metadata."""
     return f"{CONTROLLER_BUCKETS}{generation:08d}/"
 
 
 def mark_key(range_id: int) -> str:
-    """The row of a range's highest generation here."""
+    """Return the key of the row with a range's highest generation here."""
     return f"{MARK}{range_id:012d}"
 
 
 def sound_key(content_id: str) -> str:
-    """The row of a file that was read back."""
+    """Return the key of the row of a file that was read back."""
     return f"{SOUND}{content_id}"
 
 
 def prepared_key(operation_id: int, range_id: int) -> str:
-    """The row of what was prepared of a range for an operation."""
+    """Return the key of the row with a range's prepared state for an operation."""
     return f"{PREPARED}{operation_id:012d}/{range_id:012d}"
 
 
 def prepared_operation(key: str) -> int:
-    """The operation for which the row of that key was prepared."""
+    """Return the operation for which the row of that key was prepared."""
     return int(key.removeprefix(PREPARED).partition("/")[0])
 
 
 def begun(gid: GroupId, puts: dict[str, Any]) -> dict[str, Any]:
-    """Return all that one transaction stores when a generation begins here: the rows of the replica
-    and the mark, without which the generation could begin a second time (x3)."""
+    """Return all rows that one transaction stores when a generation begins here.
+
+    These are the rows of the replica and the mark. Without the mark the generation could begin
+    twice (x3).
+    """
     return {**puts, mark_key(gid.range_id): gid.generation}
 
 
 def replica_row(descriptor: Descriptor, base: Base, damaged: str | None = None) -> dict[str, Any]:
-    """A replica's row."""
+    """Return a replica's row."""
     return {"descriptor": descriptor.to_wire(), "base": base.to_wire(), "damaged": damaged}
