@@ -3,11 +3,11 @@
 wal/        the shared write-ahead log
 meta.mdb    one LMDB environment: identity, replicas, manifests, tables
 files/      immutable segments, named by content
-tmp/        what is being built, emptied at start; parts of files that are being fetched stay
+tmp/        files being built, emptied at start; partial files that are being fetched stay
 lock        held by the one process that owns the directory
-admin.token the first token of the cluster, where this node founded it with --auth
+admin.token the first token of the cluster, if this node founded the cluster with --auth
 admin.recovery
-            a request for another one, from `lognode token recover` until the next start
+            a request for another token, from `lognode token recover` to the next start
 """
 
 import contextlib

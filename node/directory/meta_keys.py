@@ -1,4 +1,4 @@
-"""The keys of the meta rows and what they hold.
+"""The keys of the rows of meta, and what each row holds.
 
 identity                        cluster, node, incarnation, boot
 replica/<range>/<generation>    descriptor, base, damaged: a replica that was started here;
@@ -6,16 +6,16 @@ replica/<range>/<generation>    descriptor, base, damaged: a replica that was st
 mark/<range>                    the highest generation ever started here (x3)
 controller/<generation>         descriptor, applied, damaged, installed: as for a range; version
                                 and number of the rows that hold its metadata
-metadata/<generation>/...       those rows: a bucket of records each (`image_rows`)
+metadata/<generation>/...       the rows of that metadata: each is a bucket of records
 image                           version and number of the rows that hold the newest metadata image
                                 this node has acted on
-image/...                       those rows
+image/...                       the rows of that image (`image_rows`)
 clean                           true after an orderly stop, until the next start
-auth                            true: clients need tokens here, for ever
-refused                         why the cluster refuses this directory, for good
-joins                           the cluster that this directory, of none yet, is about to join
-attempt                         who this directory, of no cluster yet, says that it is when it asks
-                                to join: incarnation, process, id of the invitation
+auth                            true: clients always need tokens here
+refused                         why the cluster refuses this directory for ever
+joins                           the cluster that this new directory is about to join
+attempt                         the identity that this new directory gives when it asks to join:
+                                incarnation, process, id of the invitation
 sound/<content id>              true: the segment file was read from the disk, and was sound
 prepared/<operation>            range, generation, base: a parent's state at its final index
 """

@@ -19,7 +19,7 @@ _MARGIN_S: Final = 0.02
 
 
 class Contact(Protocol):
-    """What the watch needs of a `raft.group.Group`."""
+    """The methods of a `raft.group.Group` that the watch needs."""
 
     @property
     def in_contact(self) -> bool: ...

@@ -50,7 +50,7 @@ class Aside:
     files: dict[str, SegmentInfo]
     """The files of its base, by content id."""
     bad: dict[str, str]
-    """What is wrong with each damaged file, by content id."""
+    """The damage of each damaged file, by content id."""
 
 
 class Host:

@@ -215,8 +215,7 @@ class RangeReplica(Replica):
         """Propose one Raft entry of light principals' batches when a light WAL round begins.
 
         A principal is light when it brings little; light rounds exist while a heavy principal
-        appends to this node. Return whether there were such batches. What the heavy principal has
-        under way does not keep light batches back.
+        appends to this node. Return whether there were such batches. The heavy principal's proposals do not keep light batches back.
         """
         brought = self.services.memory.brought
         if self.resigning or self.stopped or not self._gathered or not brought.has_heavy:

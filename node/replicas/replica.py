@@ -178,7 +178,7 @@ class Replica:
                                   "generation": self.gid.generation, "reason": reason}},
             )  # fmt: skip
 
-    # What the node calls.
+    # Called by the node.
 
     def start(self, *, campaign: bool = False) -> None:
         """Take part from now on. `campaign`: stand for election at once."""
@@ -393,7 +393,7 @@ class Replica:
                 raise Unavailable("this replica has stopped", outcome="unknown")
             await self._applied_waiters.wait(index)
 
-    # What subclasses define.
+    # Defined by subclasses.
 
     def has_room(self) -> Callable[[], bool]:
         """Return a function that tells whether this node has room for entries of the group."""

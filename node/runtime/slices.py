@@ -1,4 +1,4 @@
-"""Long work in slices: the event loop goes on in between."""
+"""Runs long work in slices: the event loop runs in between."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ SLICE_S: Final = 0.0005
 
 
 async def in_slices(items: Iterable[T]) -> list[T]:
-    """All that the iterator yields. What it goes over may change between two of them."""
+    """Return all items of the iterator. Its source may change between two items."""
     found: list[T] = []
     until = time.perf_counter() + SLICE_S
     for item in items:
@@ -22,8 +22,10 @@ async def in_slices(items: Iterable[T]) -> list[T]:
 
 
 async def stepped(steps: Generator[None, None, T]) -> T:
-    """Do the work that comes in steps and return its result. Work of less than one slice is done
-    without suspending."""
+    """Do the work that comes in steps and return its result.
+
+    Work of less than one slice does not suspend.
+    """
     until = time.perf_counter() + SLICE_S
     while True:
         try:
