@@ -351,8 +351,8 @@ class Duties:
     async def _flush_ahead(self, replica: RangeReplica) -> None:
         """Leave little in memory for the seal, at which appends wait for the flush.
 
-        Each flush leaves what came while it was built. That is less each time while building is
-        faster than appending. Otherwise the flushes end all the same.
+        Each flush leaves the entries that came while it was built. These are fewer each time, as
+        long as building is faster than appending. Otherwise the flushes end all the same.
         """
         until = time.monotonic() + _FLUSHES_S
         await self._flusher.flush(replica)

@@ -23,8 +23,8 @@ from ..runtime import fields
 _ASK_S: Final = 1.0
 """How long to wait for the members' answers."""
 _HELD: Final = ("last_term", "last_index", "applied", "last_seq", "last_timestamp_ms")
-"""What a member says of its replica: the last entry of its log, the last entry that it knows to be
-committed and has applied, and the last record in what is applied."""
+"""Fields of a member's answer on its replica: the last entry of its log, the last entry that it
+knows to be committed and has applied, and the last applied record."""
 
 Body = dict[str, Any]
 

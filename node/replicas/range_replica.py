@@ -214,8 +214,9 @@ class RangeReplica(Replica):
     def propose_light(self) -> bool:
         """Propose one Raft entry of light principals' batches when a light WAL round begins.
 
-        A principal is light when it brings little; light rounds exist while a heavy principal
-        appends to this node. Return whether there were such batches. The heavy principal's proposals do not keep light batches back.
+        A principal is light when it appends little; light rounds exist while a heavy principal
+        appends to this node. The heavy principal's proposals do not keep light batches back.
+        Return whether there were light batches.
         """
         brought = self.services.memory.brought
         if self.resigning or self.stopped or not self._gathered or not brought.has_heavy:

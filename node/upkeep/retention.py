@@ -1,4 +1,4 @@
-"""What a log's policy asks to be removed: pure decisions, which a leader proposes.
+"""Decides which entries a log's policy asks to be removed: pure functions for a range's leader.
 
 Replicas agree on what is visible because every removal is a command of the range's own log
 (docs/design.md#removal). The leader decides from what it holds. It removes whole segments, so that
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a range holds of one lineage span. `segments` are sorted by seq."""
+    """The entries that a range holds of one lineage span. `segments` are sorted by seq."""
 
     start: bytes
     end: bytes | None
