@@ -45,7 +45,7 @@ class Config:
     invitation: Path | None = None
     """The file of the invitation with which an empty node joins."""
     bootstrap_expect: int = 0
-    """Number of empty nodes, those of `join`, that agree on a founder. 0: a node without `join`
+    """Number of empty nodes, named by `join`, that agree on a founder. 0: a node without `join`
     founds the cluster."""
     zone: str = ""
     secret_file: Path | None = None
@@ -64,8 +64,7 @@ class Config:
     dial_map: Path | None = None
     log_level: str = "INFO"
     wal_file_bytes: int = limits.wal_file_bytes
-    """Above a few WAL files, memtables that hold back the oldest file are flushed, and it is
-    removed."""
+    """Size of a WAL file. Above a few files, memtables that need the oldest file are flushed."""
     transfer_bytes_per_s: int = limits.transfer_bytes_per_s
     """Limit for transferred files; 0: no limit."""
     scrub_bytes_per_s: int = limits.scrub_bytes_per_s

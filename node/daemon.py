@@ -663,8 +663,8 @@ class Node:
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Handle an error of a callback or of a task without a waiting caller.
 
-        A broken invariant ends the node wherever it is found. Any other error concerns one
-        connection and is logged.
+        A broken invariant always ends the node. Any other error concerns one connection and is
+        logged.
         """
         loop.default_exception_handler(context)
         error = context.get("exception")

@@ -8,7 +8,7 @@ since no other node may hold it. Its own replica is removed when the node hears 
 later generation. The same push repairs a member whose log no longer continues the leader's log.
 
 A push is one request for each page of the metadata. The last request says at which entry the
-metadata was read. It is answered when the member has begun.
+metadata was read. The member answers the last request when it has begun.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Heartbeats: every node asks the controller's leader for news, which shows that it is alive.
+"""Heartbeats: every node asks the controller's leader for news, and so shows that it is alive.
 
 The request names the image that the node has. It waits at the leader until there is a newer image,
 at most half a second. The answer carries the first page of the changes since then, and the table of
@@ -127,7 +127,7 @@ class Heartbeat:
         return time.monotonic() - self._confirmed_at
 
     def _own_news(self) -> Body:
-        """Return what the leader is told of this node, apart from the table of leaders."""
+        """Return what this node reports of itself, apart from the table of leaders."""
         return {
             "damaged": _told(self._host.damaged)[:_ROWS],
             "halted": _told(self._host.halted)[:_ROWS],
@@ -189,7 +189,7 @@ class Heartbeat:
         await in_slices(self._view.learning(answer["leaders"]))
         self._seen = answer["seen"]
         generation, term, _ = self._seen
-        # The answer names no leader again that it named before this node forgot it.
+        # The answer does not repeat a leader that it named before this node forgot it.
         self._view.learn_leaders([(CONTROLLER_RANGE, generation, term, node)])
         # A leader of another term began with an empty table: the next heartbeat sends everything.
         knows = (told_node, told_term) == (node, [generation, term])

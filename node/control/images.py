@@ -33,10 +33,10 @@ class Images:
     async def pull(
         self, connection: Connection, source: Source, *, first: Body | None = None
     ) -> None:
-        """Bring this node's image up to that of the other node.
+        """Bring this node's image up to date with the other node's image.
 
-        `first` is a page that was received already. Raises what the other node answers,
-        CorruptData, Timeout.
+        `first` is a page that was received already. Raises the other node's error, CorruptData,
+        Timeout.
         """
         since = self._view.known
         image = await ask(connection, source, since, first=first)
@@ -44,7 +44,7 @@ class Images:
             await self._view.take(image)
 
     async def serve(self, _: int, body: Body) -> Body:
-        """Answer a page. Raises NotLeader where the newest image is asked of another node."""
+        """Answer a page. Raises NotLeader when the newest is asked of another node."""
         generation, version = body["since"]
         if body["source"] == NEWEST:
             replica = self._host.controller

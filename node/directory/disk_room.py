@@ -46,9 +46,9 @@ _LOOK_MAX_S = 5.0
 
 
 def reserve_bytes(wanted: int, wal_file_bytes: int) -> int:
-    """Return the reserve of a node whose operator wants so many bytes.
+    """Return the reserve of a node, given the bytes that its operator wants.
 
-    It is at least two WAL files, and a WAL file is at least as large as the largest entry.
+    The reserve is at least two WAL files, and each is at least as large as the largest entry.
     """
     return max(wanted, 2 * max(wal_file_bytes, limits.entry_bytes_max))
 

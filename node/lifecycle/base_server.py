@@ -38,8 +38,8 @@ Lease = tuple[str, int, GroupId]
 class BaseServer:
     """Serves bases and files to peers.
 
-    `bucket` limits the bytes of files that this node sends to all peers together. `doubt` is told
-    of a replica's file that turned out to be damaged.
+    `bucket` limits the bytes of files that this node sends to all peers together. `doubt` is called
+    with a replica's file that is damaged.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Carries out what `partitions.duties` says that the metadata asks of this node.
+"""Carries out the duties of this node, which `partitions.duties` derives from the metadata.
 
 `run` looks for duties after every change, and every half second while there are any. It begins the
 duties that are not under way yet. Reports go to the controller's leader again and again until the
@@ -42,7 +42,7 @@ _LOOKING_SHARE = 4
 as the look took."""
 _SEALED_POLL_S = 0.02
 _OWN_END_S = 1.0
-"""How long a member whose peers ended the generation without it may need to catch up itself."""
+"""How long to wait until this member reaches the end that its peers decided without it."""
 _SEALED_WAIT_S = 2.0
 """How long a new member waits for its peers to flush the end of a generation; appends wait."""
 _FLUSHES_S = 10.0

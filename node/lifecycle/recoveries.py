@@ -1,9 +1,9 @@
 """Reports what an operator must know before unsafe recovery. It changes nothing.
 
-The report says what each member has of the range, from which member to continue, and why that is
-refused now. Every member that answers says how far its log reaches on its disk. A majority of the
-members has each acknowledged entry. An acknowledged entry that is missing in the longest log, by
-term and index of the last entry, exists only on members that do not answer.
+The report says what each member has of the range, from which member to continue, and why the
+controller would refuse that now. Every member that answers says how far its log reaches on its
+disk. A majority of the members has each acknowledged entry. An acknowledged entry that is missing
+in the longest log, by term and index of the last entry, exists only on members that do not answer.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ class Recoveries:
         return {"held": self._here(fields.group(body))}
 
     async def report(self, body: Body) -> Body:
-        """Report what the members of the range have, and which one is `proposed` to continue from.
+        """Report what the members of the range have, and which member is `proposed` to survive.
 
-        `refused` says why recovery from that member is refused now; nil when it is not. Raises
+        `refused` says why recovery from that member is refused now; nil: it is allowed. Raises
         NotFound.
         """
         metadata = self._view.metadata

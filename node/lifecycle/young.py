@@ -1,7 +1,7 @@
 """Replicas of new ranges that are not settled yet: their number at one time is limited.
 
-A new range costs an election. Thousands at once delay each other's messages until elections time
-out and begin anew, and they delay older ranges as well. All members begin the ranges of a log in
+A new range costs an election. Thousands of elections at once delay each other's messages until they
+time out and begin again, and they delay older ranges too. All members begin the ranges of a log in
 the same order, so that members are mostly busy with the same ranges.
 
 A leader sends heartbeats to members that have not begun the range yet, and its group cannot rest

@@ -96,7 +96,7 @@ class HotRanges:
     def _may_split(self, replica: RangeReplica) -> bool:
         """Whether the range has rested since its last operation and has little in memory.
 
-        While much is in memory, it is flushed first, as often as needed. Where builders fall behind
+        A large memtable is flushed first, as often as needed. Where builders fall behind
         the appends, a split would stop the range for longer than it is worth.
         """
         metadata, gid, state = self._view.metadata, replica.gid, replica.state

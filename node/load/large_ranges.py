@@ -32,7 +32,7 @@ log = logging.getLogger("lognode.large")
 
 
 class LargeRanges:
-    """Runs on every node. `on_damaged` is told of damage that a check found."""
+    """Runs on every node. `on_damaged` is called with damage that a check found."""
 
     def __init__(
         self,

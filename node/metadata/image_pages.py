@@ -31,7 +31,7 @@ START: Final = (0, 0)
 
 
 class Image(NamedTuple):
-    """All pages together: the state of a version, or what differs from an earlier version."""
+    """All pages together: the state of a version, or the changes from an earlier version."""
 
     generation: int
     version: int
@@ -160,7 +160,7 @@ async def packed(
 
 
 async def changed(state: Metadata, image: Image) -> None:
-    """Change the state, which is not shared yet, to that of the image."""
+    """Apply the image to the state, which nothing else uses yet."""
     until = time.perf_counter() + SLICE_S
     for part in image.parts:
         buckets.put(state, part, image.version)

@@ -36,7 +36,7 @@ class Leaders:
         return None if row is None else row[1]
 
     def learn(self, range_id: int, told: Told) -> None:
-        """Take a statement in, if it is news."""
+        """Store the statement if it has a higher rank than the known statement."""
         known = self[range_id]
         if known is not None and told.rank <= known.rank:
             return
@@ -55,7 +55,7 @@ class Leaders:
     def since(self, number: int) -> list[list[int]]:
         """Return rows [range, generation, term, node] of later changes than `number`, newest first.
 
-        The cost is that of the returned rows.
+        The cost is proportional to the returned rows.
         """
         found = []
         for range_id, (changed, told) in reversed(self._rows.items()):

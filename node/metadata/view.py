@@ -1,10 +1,11 @@
 """The cluster as this node knows it: the newest metadata image, and the table of leaders.
 
-On a controller member the image is the replica's own; on other nodes it comes with heartbeats. An
-image older than one that was acted on is never taken (x3).
+On a controller member the image is the replica's own; on other nodes it comes with heartbeats. A
+node never takes an image that is older than one it acted on (x3).
 
-A received image has what has changed since the version that this node had. It is stored before it
-is acted on: its own buckets, and the buckets that have changed since the last image was stored.
+A received image holds the changes since the version that this node had. The node stores the image
+before it acts on it: the image's own buckets, and the buckets that have changed since the last
+image was stored.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ class View:
     ) -> None:
         self.metadata = Metadata()
         self._announced = (0, 0)
-        """Generation and version of the image that watchers were last told of."""
+        """Generation and version of the last image that was announced to watchers."""
         self.damaged: dict[int, list[Damage]] = {}
         """Damaged replicas per node, as last heard."""
         self.halted: dict[int, list[Damage]] = {}
@@ -178,7 +179,7 @@ class View:
         self._on_change()
 
     def _forget_leaders(self) -> None:
-        """Forget the leaders of ranges that are over, and keep those of ranges not known yet."""
+        """Forget the leaders of ranges that are over; keep leaders of ranges not known yet."""
         metadata = self.metadata
         for range_id in self.leaders.range_ids() - metadata.ranges.keys() - {CONTROLLER_RANGE}:
             told = self.leaders[range_id]

@@ -1,9 +1,8 @@
 """Wall clocks of the cluster: which timestamp a leader gives when its own clock may be wrong.
 
-Raft messages carry their sender's wall clock. A leader whose clock is far from the median of the
-clocks it hears uses that median for its timestamps, so that a clock that jumped two days expires
-nothing (x11). Order never depends on clocks: apply takes the larger of a timestamp and the last
-one.
+Raft messages carry their sender's wall clock. A leader whose clock is far from the median of all
+clocks uses the median for its timestamps. So a clock that jumped two days expires nothing (x11).
+Order never depends on clocks: apply takes the larger of a timestamp and the last one.
 """
 
 import time

@@ -1,7 +1,7 @@
 """Tells followers that this member is cut off and may get no more entries.
 
 A member that is cut off from the others applies nothing. A follow there would wait in silence while
-the others acknowledge entries. As long as somebody follows, a timer checks whether the member is
+the others acknowledge entries. While there are followers, a timer checks whether the member is
 still in contact, at no other cost. The timer fires when the contact would end if nothing were
 heard. A timer that fires late shows that the node itself was paused: messages of the others may
 still be unread, so the timer checks again.
@@ -51,7 +51,7 @@ class ContactWatch:
     def begin(self) -> None:
         """Watch until the contact is lost or `end` is called.
 
-        Do nothing if it is watched already.
+        Do nothing if the watch runs already.
         """
         if self._timer is None:
             self._arm(self._left_s())

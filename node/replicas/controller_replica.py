@@ -106,7 +106,7 @@ class ControllerReplica(Replica):
     def _rehearsed(self, command: dict[str, Any]) -> dict[str, Any] | None:
         """Return the answer to a command that would change nothing, or None.
 
-        The command is packed and unpacked first, so that it is what an entry of the log would hold.
+        The command is packed and unpacked first, to be exactly as in an entry of the log.
         """
         decoded = commands.decode(commands.encode(command))
         if decoded is None or self.is_sealed:

@@ -34,7 +34,7 @@ class ControllerStore:
         installed: bool = False,
         begins: bool = False,
     ) -> ImageRows:
-        """Store a metadata that no longer changes, replacing what is stored of its generation.
+        """Store a metadata that no longer changes, instead of the stored rows of its generation.
 
         `begins`: also store that this generation was started here.
         """

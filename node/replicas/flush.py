@@ -1,7 +1,7 @@
 """From memtable to segment: freeze, build in the builder process, commit, cut the log.
 
 The order makes crashes harmless. The segment file is durable before the one meta transaction that
-names it. The Raft log is cut only behind what that transaction says is applied. A crash between two
+names it. The Raft log is cut only up to the applied index of that transaction. A crash between two
 steps leaves a file that nothing names, which the next start removes, or a log that is longer than
 needed.
 """
@@ -60,9 +60,9 @@ class Flusher:
         self._files = 0
 
     async def flush(self, replica: RangeReplica, *, hurried: bool = False) -> None:
-        """Bring what is applied now into segments; return when meta says so durably.
+        """Flush all entries applied now into segments; return when meta names these durably.
 
-        `hurried`: the builder does not give way. It is for a range that is sealed, whose appends
+        `hurried`: the builder does not give way. Sealed ranges need this, because their appends
         wait. Raises LognodeError when the builder failed or the replica ended meanwhile: nothing
         was lost, and the next flush builds the same segment again. Raises DiskFailure.
         """

@@ -311,7 +311,7 @@ class Host:
         It continues from its last durable base and its log, as after a start.
         """
         await self._rounds.durable()
-        await self._sync.run(lambda: None)  # what was being stored of the replica
+        await self._sync.run(lambda: None)  # earlier writes about the replica
         aside, raft_log = self.aside.get(gid), self._wal.groups.get(gid)
         row = self.meta.get(meta_keys.replica_key(gid))
         if aside is None or raft_log is None or row is None or gid in self.damaged:
@@ -473,11 +473,11 @@ class Host:
 
         The replica keeps its log and base, leads at once in order to seal, and serves no client.
         Its row is written first: from then on it shares no descriptor with the other members, so
-        that neither side takes a message of the other, not even after a restart (x2.24). Nothing is
-        committed alone before that. Raises Unavailable when the replica has ended.
+        that neither side takes messages of the other side, not even after a restart (x2.24).
+        Nothing is committed alone before that. Raises Unavailable when the replica has ended.
         """
         gid, key, raft_log = replica.gid, meta_keys.replica_key(replica.gid), replica.raft_log
-        async with replica.base_turn:  # what is being stored names the former members
+        async with replica.base_turn:  # a base being stored now names the former members
             self._end_to_go_on(replica)
             members = (self._services.node_id,)
             descriptor = replace(replica.descriptor, members=members, state="SEALING")
@@ -504,7 +504,7 @@ class Host:
         del self.groups[replica.gid]
 
     def _check_not_retired(self, replica: Replica) -> None:
-        """Raise Unavailable for a retired group: what is written of it would bring it back."""
+        """Raise Unavailable for a retired group: a new row would bring the group back."""
         gone = self._wal.groups.get(replica.gid) is not replica.raft_log
         if gone or replica.gid in self._retiring:
             raise Unavailable(f"{replica.gid} was retired meanwhile")
@@ -583,7 +583,7 @@ class Host:
             replica.disconnected(peer)
 
     def send_no_entries(self, peers: set[int]) -> None:
-        """Send no entries to exactly these peers, whose disks are full."""
+        """Set the peers whose disks are full: no entries are sent to them."""
         before, self._full_peers = self._full_peers, peers
         for peer in peers - before:
             self.pause(peer)

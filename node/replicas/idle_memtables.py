@@ -1,8 +1,8 @@
 """Memtables that are no longer written, or hardly, are flushed early.
 
-A start applies again what is in memory, and a split, merge or move must flush it before the seal.
-Little of that memory is in use unless the load is high: only then is a memtable nearly full.
-InfluxDB calls such a cache cold (`cache-snapshot-write-cold-duration`).
+A start applies the entries of memtables again, and a split, merge or move must flush them before
+the seal. Little of that memory is in use unless the load is high: only then is a memtable nearly
+full. InfluxDB calls such a cache cold (`cache-snapshot-write-cold-duration`).
 
 Under a steady load nothing is flushed early: a memtable would exceed its maximum age before it grew
 by so small a part. The only cost is one file, of 4 MiB or more, each time that writing stops.

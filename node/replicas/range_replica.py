@@ -161,7 +161,7 @@ class RangeReplica(Replica):
         return future
 
     def _check_takes(self, payer: Payer | None) -> None:
-        """Raise the reason why this replica takes no append now, if there is one."""
+        """Raise an error if this replica takes no append now."""
         principal = _name(payer)
         if not self.leads and not self.resigning:
             raise self.not_leader()
@@ -299,8 +299,8 @@ class RangeReplica(Replica):
     def freeze(self) -> None:
         """Begin a new memtable on this member alone.
 
-        Its segment differs from those of other members in content and name, so that nobody can
-        fetch a copy instead of building one.
+        Its segment differs from the segments of other members in content and name, so that no
+        member can fetch it instead of building its own.
         """
         if self.state.freeze() is not None:
             self.memtable_since = time.monotonic()
@@ -517,7 +517,7 @@ def brim(hard_bytes: int) -> int:
 
 
 def _name(payer: Payer | None) -> str:
-    """Return the principal who appends; the empty name stands for nobody."""
+    """Return the principal who appends; the empty name: no principal."""
     return "" if payer is None else payer.principal.name
 
 

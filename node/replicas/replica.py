@@ -250,7 +250,7 @@ class Replica:
         return self._resignation
 
     def end_resigning(self, resignation: object) -> None:
-        """Propose what was kept, or refuse it with the name of the leader.
+        """Propose the kept commands, or refuse them with the name of the leader.
 
         Do nothing when this hand-over has ended by itself; another may be under way.
         """
@@ -429,7 +429,7 @@ class Replica:
     # The pump.
 
     def pump(self) -> None:
-        """Pass on what the group has produced."""
+        """Pass on the group's messages, entries, answers and deadlines."""
         self._pumping = False
         if self.stopped:
             return

@@ -1,4 +1,4 @@
-"""WAL rounds: collect what all groups want written, write and sync it once, tell the groups.
+"""WAL rounds: collect the writes of all groups, write and sync them once, tell the groups.
 
 At most one round is on the disk at a time. Meanwhile replicas gather the appends that arrive. They
 propose them as one Raft entry each when the next round begins. This is the group commit of Gray and
@@ -75,7 +75,7 @@ class Rounds:
         self._syncs = wal.syncs
         self._idle_mark: asyncio.TimerHandle | None = None
         self._late: asyncio.TimerHandle | None = None
-        """Writes what needs no sync at the latest then."""
+        """Timer for writes that need no sync, if no synced round comes before."""
         self._overdue = False
         self._stopped = False
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []

@@ -4,7 +4,7 @@ A heartbeat, a plan or a load report reads data of other nodes and old versions.
 checked where it arrives. If such a part still meets a value that its author did not expect, it is
 begun again after a pause, and the node continues: every other node may have read the same value,
 and one record would end the whole cluster. A broken invariant and a failed disk still end the node.
-So does a bug in a part that holds data of the disk: it is not safe to continue there.
+So does a bug in a part that holds data of the disk: the node must not continue then.
 """
 
 import asyncio

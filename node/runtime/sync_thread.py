@@ -57,7 +57,7 @@ class SyncThread:
             call, loop, done = job
             try:
                 result = call()
-            except BaseException as error:  # passed on to the loop, whatever it is
+            except BaseException as error:  # passed on to the loop, of any kind
                 if self._on_failure is not None and isinstance(error, DiskFailure):
                     loop.call_soon_threadsafe(self._on_failure, error)
                 loop.call_soon_threadsafe(done, None, error)

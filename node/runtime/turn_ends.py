@@ -52,7 +52,7 @@ class TurnEnds:
             asyncio.get_running_loop().call_soon(guarded(self._end, self._on_broken))
 
     def turn(self, call: Callable[[], None]) -> None:
-        """Run the call as a whole turn: what it wakes is not put off to the next turn."""
+        """Run the call as a whole turn: replicas that it wakes are pumped in the same turn."""
         self._scheduled = True
         call()
         guarded(self._end, self._on_broken)()

@@ -1,8 +1,8 @@
 """An event loop that measures the processor time of its turns.
 
 The elapsed time of a turn depends on other processes. The processor time of the loop's thread is
-what the node itself spends. It delays every connection, so no message of a client or of another
-node may cause much of it.
+the node's own work. It delays every connection, so no message of a client or of another node may
+cause much of it.
 """
 
 import asyncio

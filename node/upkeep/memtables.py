@@ -110,7 +110,7 @@ class Memtables:
                 replica.freeze()
 
     def _next(self, now: float) -> RangeReplica | None:
-        """Return the replica with the most frozen bytes of those whose files fit on the disk."""
+        """Return the replica with the most frozen bytes whose next file fits on the disk."""
         may_build = self._room.may_build
         waiting = [
             replica

@@ -3,7 +3,7 @@
 The plan follows from a replica's durable base: its manifest and its removal state. Removals since
 then do not count, because a restart applies them once more. So members with the same files reach
 the same files. Files without visible entries are just removed. The order makes crashes harmless, as
-in `flush`: the new file is durable before the one meta transaction that replaces its inputs by it.
+in `flush`: the new file is durable before one meta transaction puts it in place of its inputs.
 Only then are the inputs removed, unless something else names or fetches them. A crash between two
 steps leaves a file that nothing names. Nothing that a reader can see changes (x13).
 """

@@ -3,7 +3,7 @@
 Replicas agree on what is visible because every removal is a command of the range's own log
 (docs/design.md#removal). The leader decides from what it holds. It removes whole segments, so that
 their files can go. It decides per lineage span, since the seqs of merged spans are not related
-(x12). A limit on bytes is one of the whole range: the oldest segment by time goes first, from any
+(x12). A limit on bytes applies to the whole range: the oldest segment by time goes first, from any
 span. Deciding twice, or by an old manifest, is harmless: a floor never falls.
 """
 

@@ -31,7 +31,7 @@ log = logging.getLogger("lognode.scrub")
 class Scrub:
     """Runs on every node.
 
-    `bytes_per_s` 0: never scrub. `doubt` is told of a replica's damaged file.
+    `bytes_per_s` 0: never scrub. `doubt` gets a replica's damaged file.
     """
 
     def __init__(

@@ -95,7 +95,7 @@ class SegmentRepair:
         self.doubt(replica.gid, content_id, error)
 
     def doubt(self, gid: GroupId, content_id: str | None, error: CorruptData) -> None:
-        """Check and repair a file of the replica; None: an unknown one of its files is damaged."""
+        """Check and repair a file of the replica; None: it is not known which file is damaged."""
         if content_id is None:
             self._begin(gid, self._search(gid, error))
         elif content_id not in self._tasks:
