@@ -18,7 +18,7 @@ class DialMap:
     """
 
     def __init__(self, path: Path | None) -> None:
-        """Raises InvalidArgument."""
+        """Read the map from the file; None: an empty map. Raises InvalidArgument."""
         self._path = path
         self._targets = _dial_map(path)
 

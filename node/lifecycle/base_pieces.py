@@ -23,7 +23,7 @@ _ITEMS_A_TURN: Final = 2_048
 
 
 async def pack(base: Base) -> bytes:
-    """Return the base as bytes. Nobody changes a base, so packing may take many turns."""
+    """Return the base as bytes. A base never changes, so packing may take many turns."""
     parts: list[bytes] = []
     items = _packed(msgpack.Packer(), base.to_wire())
     while some := list(islice(items, _ITEMS_A_TURN)):

@@ -1,4 +1,4 @@
-"""The table of leaders, whose changes are numbered, so that only changes are sent.
+"""The table of leaders; its changes are numbered, so that only changes are sent.
 
 The statement with the higher (generation, term) on a range counts. Within a term, "has stepped
 down" counts more than any leader, since a node that stepped down never leads again in that term.

@@ -39,8 +39,11 @@ class ContactWatch:
         on_lost: Callable[[], None],
         on_broken: OnBroken,
     ) -> None:
-        """`on_lost` is called once after each `begin`, when the contact is older than `timeout_s`
-        seconds; `on_broken` after a bug."""
+        """Make a watch that does not run yet.
+
+        `on_lost` is called once after each `begin`, when the contact is older than `timeout_s`
+        seconds. `on_broken` is called after a bug.
+        """
         self._contact = contact
         self._timeout_s = timeout_s
         self._on_lost = on_lost

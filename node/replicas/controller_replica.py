@@ -60,7 +60,7 @@ class ControllerReplica(Replica):
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the log since the last checkpoint is worth replacing by an image."""
+        """Whether the log since the last checkpoint is long enough for another checkpoint."""
         return self.applied_index - self.checkpointed_index >= _CHECKPOINT_ENTRIES
 
     async def command(self, command: dict[str, Any], *, timeout_s: float = 5.0) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from .controller_replica import ControllerReplica
 
 
 class ControllerStore:
-    """All calls on the loop's thread. Raises DiskFailure, after which the node ends."""
+    """Stores metadata. All calls on the loop's thread. Raises DiskFailure, which ends the node."""
 
     def __init__(self, meta: MetaStore, sync: SyncThread) -> None:
         self._meta = meta

@@ -70,7 +70,7 @@ class Garbage:
         self._rests_until = 0.0
         """When the next collection for ended connections may come."""
         self._left = 0
-        """Containers that the last collection of the old left alive."""
+        """Old containers that the last collection left alive."""
         self._look_at = _LOOK_EVERY
         self._due_since: float | None = None
 

@@ -39,9 +39,9 @@ async def stepped(steps: Generator[None, None, T]) -> T:
 
 
 class InOrder:
-    """Does the pieces of work of one key one after another, in the order of the calls.
+    """Does the work of each key in the order of the calls, one piece after another.
 
-    A piece of work that takes less than one slice, and has no other before it, does not suspend.
+    A piece that takes less than one slice, and waits for no earlier piece, does not suspend.
     """
 
     def __init__(self) -> None:

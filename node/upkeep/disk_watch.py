@@ -32,7 +32,7 @@ log = logging.getLogger("lognode.disk")
 
 
 class DiskWatch:
-    """Runs on every node. `on_change` is called when the level has changed."""
+    """Watches the disk. Runs on every node. `on_change` is called when the level has changed."""
 
     def __init__(
         self,

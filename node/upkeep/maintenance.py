@@ -56,7 +56,7 @@ class _Largest:
 
 
 class Maintenance:
-    """Runs on every node."""
+    """Does the periodic work. Runs on every node."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ _PATIENCE = 2
 
 
 class Memtables:
-    """Runs on every node."""
+    """Freezes memtables and builds their segments. Runs on every node."""
 
     def __init__(
         self, *, host: Host, wal: Wal, flusher: Flusher, memory: Memory, room: DiskRoom

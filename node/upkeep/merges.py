@@ -40,7 +40,7 @@ log = logging.getLogger("lognode.merge")
 
 
 class Merges:
-    """Runs on every node."""
+    """Merges segments. Runs on every node."""
 
     def __init__(
         self,
