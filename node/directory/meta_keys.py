@@ -77,11 +77,8 @@ def prepared_operation(key: str) -> int:
 
 
 def begun(gid: GroupId, puts: dict[str, Any]) -> dict[str, Any]:
-    """Return all rows that one transaction stores when a generation begins here.
-
-    These are the rows of the replica and the mark. Without the mark the generation could begin
-    twice (x3).
-    """
+    """Return all that one transaction stores when a generation begins here: the rows of the replica
+    and the mark, without which the generation could begin a second time (x3)."""
     return {**puts, mark_key(gid.range_id): gid.generation}
 
 
