@@ -129,10 +129,8 @@ class Node:
         self._process = new_incarnation()
 
     async def run(self) -> int:
-        """Run the node; return exit code 0 after an orderly stop, 1 after a failure.
-
-        Raises LognodeError when the node cannot start.
-        """
+        """Run the node; return exit code 0 after an orderly stop, 1 after a failure. Raises
+        LognodeError when the node cannot start."""
         self._directory.open()
         try:
             try:
@@ -270,10 +268,7 @@ class Node:
             self._tls.bind(self.identity)
 
     async def _agree(self) -> Config:
-        """Return the configuration with the nodes to join, as the nodes started together agreed.
-
-        With no nodes to join, this node founds the cluster.
-        """
+        """Return the configuration with the agreed nodes to join; none: found the cluster."""
 
         async def store(cluster: str) -> None:
             await self._store_rows({meta_keys.JOINS: cluster})
@@ -661,11 +656,8 @@ class Node:
         self._stopping.set()
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Handle an error of a callback or of a task without a waiting caller.
-
-        A broken invariant always ends the node. Any other error concerns one connection and is
-        logged.
-        """
+        """Handle an error of a callback or of a task without a waiting caller. A broken invariant
+        always ends the node. Any other error concerns one connection and is logged."""
         loop.default_exception_handler(context)
         error = context.get("exception")
         if isinstance(error, InvariantError):
@@ -703,6 +695,6 @@ def _end(code: int) -> None:
 
 def main(config: Config) -> int:
     """Run a node until it is stopped; return the exit code."""
-    os.umask(0o077)  # no other user may read its data
+    os.umask(0o077)  # no other user may read the node's data
     logs.set_up(config.log_level)
     return run(Node(config).run())

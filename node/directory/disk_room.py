@@ -157,7 +157,7 @@ class DiskRoom:
 
     @property
     def short(self) -> dict[int, int]:
-        """All nodes known to have less than their reserve, with this node."""
+        """All nodes known to have less than their reserve, this node included."""
         own = {self.node_id: self.free} if self.level else {}
         return {**self.others, **own}
 

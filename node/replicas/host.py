@@ -235,11 +235,8 @@ class Host:
     # Damage.
 
     def damage(self, replica: Replica, error: CorruptData) -> None:
-        """Stop a replica whose own data is damaged.
-
-        It never serves or votes again in this generation, not even after a restart (S12, x2). The
-        other replicas continue.
-        """
+        """Stop a replica whose own data is damaged. It never serves or votes again in this
+        generation, not even after a restart (S12, x2). The other replicas continue."""
         gid = replica.gid
         replica.stop()
         if self.groups.get(gid) is not replica:
@@ -264,10 +261,8 @@ class Host:
         self._on_change()
 
     def halt(self, replica: Replica, error: UnknownCommandError) -> None:
-        """Stop a replica whose log holds a command of a newer program.
-
-        It takes no part until the node runs such a program, whose start continues with that entry.
-        """
+        """Stop a replica whose log holds a command of a newer program. It takes no part until the
+        node runs such a program, whose start continues with that entry."""
         gid = replica.gid
         replica.stop()
         if self.groups.get(gid) is not replica:
@@ -306,10 +301,8 @@ class Host:
         )  # fmt: skip
 
     async def bring_back(self, gid: GroupId) -> None:
-        """Restart a replica that was set aside and whose files are sound again.
-
-        It continues from its last durable base and its log, as after a start.
-        """
+        """Restart a replica that was set aside and whose files are sound again. It continues from
+        its last durable base and its log, as after a start."""
         await self._rounds.durable()
         await self._sync.run(lambda: None)  # earlier writes about the replica
         aside, raft_log = self.aside.get(gid), self._wal.groups.get(gid)
@@ -497,7 +490,7 @@ class Host:
             self._begin_range(descriptor, raft_log, base, campaign=True)
 
     def _end_to_go_on(self, replica: Replica) -> None:
-        """Stop the replica. Raises Unavailable when it has ended while the base was fetched."""
+        """Stop the replica and forget it. Raises Unavailable when it has ended meanwhile."""
         if self.groups.get(replica.gid) is not replica:
             raise Unavailable(f"the replica of {replica.gid} has ended meanwhile")
         replica.stop()
