@@ -118,7 +118,7 @@ class Duties:
                 task.cancel()
 
     def _look(self) -> bool:
-        """Begin duties that are not under way; return False when there are none for now."""
+        """Begin duties that are not under way; return False if there is no duty for now."""
         metadata = self._view.metadata
         for pin in [pin for pin in self._pins if pin[1] not in metadata.operations]:
             self._host.pinned.pop(pin, None)

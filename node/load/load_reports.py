@@ -128,7 +128,7 @@ class Loads:
 def of_range(range_: Descriptor, leader: int | None, by_node: ByNode) -> Body:
     """Return size, rates and hot key of a range, as its leader reports them.
 
-    Reads are summed over all members that answered. All values are None when the leader did not
+    Reads are summed over all members that answered. Each value is None when the leader did not
     answer, or says that it does not lead.
     """
     gid = (range_.range_id, range_.generation)
