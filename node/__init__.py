@@ -1,29 +1,29 @@
-"""node: the daemon. What has a socket, a disk, a clock or a process is put together here.
+"""node: the daemon, which connects sockets, disks, clocks and processes.
 
     main, config             the program, and its settings
     daemon                   parts in order: lock, meta, identity, WAL, replicas, ports, loops
-    metrics                  what is measured
+    metrics                  Prometheus metrics
 
-The other files are in rooms. A room uses only rooms below it; none is used in a circle
+The other files are in rooms. A room uses only rooms below it, never in a circle
 (`tests/unit/test_tidy.py`).
 
-    local, verify            a local cluster; a stopped node looked at
-    joining                  how a node comes to a cluster
+    local, verify            a local cluster; checks of a stopped node
+    joining                  how a node joins a cluster
     listeners                the ports
-    serving                  what is done for a request
+    serving                  handlers of requests
     web, links               HTTP; connections between nodes
-    control                  what is heard from the controller and done as its leader
-    upkeep                   files in the background
+    control                  heartbeats, reports, and the work of the controller's leader
+    upkeep                   background work on files
     lifecycle                how replicas begin and end
-    access, audit            who may do what; who did what
-    load                     how busy and how large ranges are
-    replicas                 one member's copy of one generation, many times
-    quota                    what principals use, and what they may
-    metadata                 what the node knows of the cluster
+    access, audit            rights of principals; records of their actions
+    load                     load and size of ranges
+    replicas                 each is one member's copy of one generation
+    quota                    use and limits of principals
+    metadata                 the cluster as the node knows it
     certificates             TLS
-    directory                what is on the disk beside WAL and segments
+    directory                the data directory, except WAL and segments
     runtime                  loop, threads, limits of the process
 
 Each room's docstring says what it holds and what it promises. One event loop thread runs all of it
-but the disk's waits and the builder process (decision 5).
+except waits for disks and the builder process (decision 5).
 """

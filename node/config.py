@@ -19,7 +19,7 @@ from ..client.protocol.peers import ZONE
 
 _PORT_MAX = 65_535
 _LEASE_MIN_S = 5.0
-"""Longer than the controller takes to elect another leader: a change of leaders ends no rights."""
+"""Longer than an election of the controller takes, so that a change of leaders ends no rights."""
 _PATHS = frozenset(
     {"data", "secret_file", "dial_map", "invitation", "tls_cert", "tls_key", "tls_ca"}
 )
@@ -27,25 +27,26 @@ _PATHS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What `lognode` without a verb is told. Every field has a flag of its name."""
+    """The settings of `lognode` without a verb. Every field has a flag of its name."""
 
     data: Path = Path("lognode-data")
     listen: str = "127.0.0.1:4600"
     advertise: str = ""
-    """Where others reach this node; the listen address when empty."""
+    """Where clients reach this node; the listen address when empty."""
     peer_listen: str = ""
     """Where this node listens for other nodes; the port after `listen` when empty."""
     peer_advertise: str = ""
     """Where other nodes reach `peer_listen`; when empty, its port at the host of `advertise`."""
     http: str = "127.0.0.1:4680"
     http_host: tuple[str, ...] = ()
-    """Further names by which this node may be called over HTTP."""
+    """Further names by which clients may reach this node over HTTP."""
     join: tuple[str, ...] = ()
     join_timeout: float = 60.0
     invitation: Path | None = None
     """The file of the invitation with which an empty node joins."""
     bootstrap_expect: int = 0
-    """So many empty nodes, those of `join`, agree on a founder. 0: whoever has no `join` founds."""
+    """Number of empty nodes, named by `join`, that agree on a founder. 0: a node without `join`
+    founds the cluster."""
     zone: str = ""
     secret_file: Path | None = None
     tls_cert: Path | None = None
@@ -57,48 +58,50 @@ class Config:
     auth: str = "off"
     """`on`: the cluster that this node founds has tokens from the beginning."""
     auth_lease: float = 0.0
-    """Seconds for which this node believes tokens without news of the controller. 0: for ever."""
+    """Seconds for which this node trusts tokens without news of the controller. 0: for ever."""
     insecure: str = "off"
     """`on`: the node may listen beyond loopback without TLS or without knowing its clients."""
     dial_map: Path | None = None
     log_level: str = "INFO"
     wal_file_bytes: int = limits.wal_file_bytes
-    """At a few of these the memtables that hold the oldest back are made segments, and it goes."""
+    """Size of a WAL file. Above a few files, memtables that need the oldest file are flushed."""
     transfer_bytes_per_s: int = limits.transfer_bytes_per_s
-    """0: without limit."""
+    """Limit for transferred files; 0: no limit."""
     scrub_bytes_per_s: int = limits.scrub_bytes_per_s
-    """0: never."""
+    """Rate of the scrub; 0: never scrub."""
     disk_reserve_bytes: int = limits.disk_reserve_bytes
-    """With less free, appends are refused (`disk_room.py`). Two WAL files at least."""
+    """With less free space, appends are refused (`disk_room.py`). At least two WAL files."""
     repair_after: float = 300.0
-    """Seconds that a node may be DEAD before others get its replicas. 0: for ever."""
+    """Seconds that a node may be DEAD before other nodes get its replicas. 0: no limit."""
     split_rest: float = 600.0
     """Seconds after a split before a range led here is split again for its load."""
     merge_after: float = 600.0
-    """Seconds that neighbours which are small rest before they are merged. 0: they stay."""
+    """Seconds that small neighbours rest before they are merged. 0: they are never merged."""
     balance: str = "on"
-    """`on`: replicas and leads spread evenly by themselves. `off`: they stay where they are."""
+    """`on`: replicas and leaders are spread evenly. `off`: they stay where they are."""
     idle_timeout: float = limits.idle_timeout_s
-    """Seconds that a client's connection may be without a request. 0: for ever."""
+    """Seconds that a client's connection may be without a request. 0: no limit."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Per field, where its value is from."""
+    """The source of each field's value."""
 
     @property
     def advertised(self) -> str:
-        """The address others are told."""
+        """The address that clients are told."""
         return self.advertise or self.listen
 
     @property
     def advertised_http(self) -> str:
-        """The HTTP address that status shows. A node that serves HTTP on every interface is
-        reached at the host that it advertises."""
+        """The HTTP address that status shows.
+
+        A node that serves HTTP on every interface is reached at the host that it advertises.
+        """
         if not _is_unspecified(self.http, "http"):
             return self.http
         return f"{self.advertised.rpartition(':')[0]}:{self.http.rpartition(':')[2]}"
 
     @property
     def peer_listened(self) -> str:
-        """The address at which this node listens for others. Raises InvalidArgument."""
+        """The address at which this node listens for other nodes. Raises InvalidArgument."""
         if self.peer_listen:
             return self.peer_listen
         host, port = split_address(self.listen, "listen")
@@ -111,7 +114,7 @@ class Config:
 
     @property
     def peer_advertised(self) -> str:
-        """The address at which other nodes are told to dial this one."""
+        """The address at which other nodes dial this node."""
         if self.peer_advertise:
             return self.peer_advertise
         host, _ = split_address(self.advertised, "advertise")
@@ -209,11 +212,11 @@ _FLAGS = {
 }
 
 _BARE = frozenset({"auth", "insecure"})
-"""Switches whose flag alone turns them on."""
+"""Settings that their flag alone turns on."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The node's flags; those not given are absent from the parsed result."""
+    """Add the node's flags; flags that are not given are absent from the parsed result."""
     for name, (value, text) in _FLAGS.items():
         bare: dict[str, Any] = {"nargs": "?", "const": "on"} if name in _BARE else {}
         parser.add_argument(
@@ -225,7 +228,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
-    """The configuration. Raises InvalidArgument that says where the bad value is from."""
+    """Return the configuration. Raises InvalidArgument that says where the bad value is from."""
     environment = os.environ if environment is None else environment
     file = flags.get("config") or environment.get("LOGNODE_CONFIG")
     from_file = _read(Path(file)) if file else {}
@@ -273,7 +276,7 @@ def _check_advertised(config: Config) -> None:
 
 
 def _is_unspecified(address: str, what: str) -> bool:
-    """Whether the host means every interface: `0.0.0.0` or `::`, in any of their spellings."""
+    """Whether the host means every interface: `0.0.0.0` or `::`, in any spelling."""
     host, _ = split_address(address, what)
     try:
         parsed = ipaddress.ip_address(host)
@@ -402,7 +405,7 @@ def _switch(value: Any) -> str:
 
 
 def shown(config: Config) -> list[tuple[str, str, str]]:
-    """Name, value and source of every setting, for `lognode config show`."""
+    """Return name, value and source of every setting, for `lognode config show`."""
     rows = []
     for entry in fields(config):
         if entry.name != "sources":

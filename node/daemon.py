@@ -1,4 +1,4 @@
-"""The daemon: puts the parts of a node together, starts them in order, stops them in order."""
+"""The daemon: assembles the parts of a node, starts them in order and stops them in order."""
 
 import asyncio
 import contextlib
@@ -110,7 +110,7 @@ log = logging.getLogger("lognode.node")
 
 
 class Node:
-    """One node of a cluster. `run` starts it, serves until it is told to stop, and stops it."""
+    """One node of a cluster. `run` starts the node, serves until asked to stop, and stops it."""
 
     def __init__(self, config: Config, clocks: Clocks | None = None) -> None:
         self._config = config
@@ -124,13 +124,13 @@ class Node:
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._parts = contextlib.ExitStack()
-        """Ends the parts that were begun, the last one first; each may be ended twice."""
+        """Ends the parts that were begun, the last part first; each may be ended twice."""
         self._clocks = Clocks() if clocks is None else clocks
         self._process = new_incarnation()
 
     async def run(self) -> int:
-        """Exit code 0 after an orderly stop, 1 after a failure. Raises LognodeError when it
-        cannot start."""
+        """Run the node; return exit code 0 after an orderly stop, 1 after a failure. Raises
+        LognodeError when the node cannot start."""
         self._directory.open()
         try:
             try:
@@ -139,7 +139,7 @@ class Node:
                 self._fail(error)  # in one line, and the process ends
                 raise
             except BaseException:
-                # The error is the last word: no thread or task may go on without the loop.
+                # The error is the last word: no thread or task may continue without the loop.
                 for task in self._tasks:
                     task.cancel()
                 self._parts.close()
@@ -176,7 +176,7 @@ class Node:
         self._parts.callback(self._sync.close)
         self._files = SyncThread("lognode-files", on_failure=self._fail)
         self._parts.callback(self._files.close)
-        self._meta.sync()  # what a killed predecessor left in the page cache (x4)
+        self._meta.sync()  # data that a killed predecessor left in the page cache (x4)
         self._directory.sync()
         check_not_refused(self._meta)
         await self._become_somebody()
@@ -220,7 +220,7 @@ class Node:
         self._watch_signals()
 
     def _begin_parts(self) -> None:
-        """Begin what goes on until the end."""
+        """Begin the parts that run until the node stops."""
         for part in (
             self._duties.run(), self._maintenance.run(), self._memtables.watch(), self._scrub.run(),
             self._memtables.build(), self._merges.run(), self._removals.run(), self._exposure.run(),
@@ -268,7 +268,7 @@ class Node:
             self._tls.bind(self.identity)
 
     async def _agree(self) -> Config:
-        """With whom to join, as the nodes that are started together agreed; nobody: found."""
+        """Return the configuration with the agreed nodes to join; none: found the cluster."""
 
         async def store(cluster: str) -> None:
             await self._store_rows({meta_keys.JOINS: cluster})
@@ -283,7 +283,7 @@ class Node:
         await self._files.run(lambda: self._meta.commit(puts))
 
     def _assemble(self) -> None:
-        """What replicas run on."""
+        """Make the parts that replicas run on."""
         identity, node_id = self.identity, self.identity.node_id
         self._turn_ends = TurnEnds(
             begin_round=lambda: self._rounds.begin(), flush=lambda: self._links.flush_queued(),
@@ -342,7 +342,7 @@ class Node:
         self._parts.callback(self._links.stop)
 
     def _assemble_work(self) -> None:
-        """What goes on beside the replicas."""
+        """Make the parts that work beside the replicas."""
         node_id = self.identity.node_id
         self._handover = Handover(self._host, self._links.connection)
         self._view = View(
@@ -403,7 +403,7 @@ class Node:
         self._removals = Removals(host=self._host, clocks=self._clocks, policy=self._view.policy)
 
     def _assemble_control(self) -> None:
-        """What is told to the controller, and its work where it is led here."""
+        """Make the parts that report to the controller, and the work of its leader."""
         node_id, host, view = self.identity.node_id, self._host, self._view
         self._draining = Draining(node_id=node_id, host=host, view=view, handover=self._handover)
         self._large = LargeRanges(host=host, view=view, on_damaged=self._repair.read_found)
@@ -432,7 +432,7 @@ class Node:
         )  # fmt: skip
 
     def _assemble_cluster(self) -> None:
-        """What replicas call back into as soon as they are recovered."""
+        """Make the parts that replicas call as soon as they are recovered."""
         identity = self.identity
         self._known_peers = KnownPeers(lambda: self._view.metadata.nodes, self._metrics)
         self._recoveries = Recoveries(
@@ -541,7 +541,7 @@ class Node:
         await self._doors.open(server, peers, http)
 
     def _for_peers(self, bases: BaseServer) -> dict[Operation, PeerHandler]:
-        """Who serves the operations of nodes."""
+        """Return the handlers of the operations between nodes."""
         return {
             protocol.BASE: bases.describe,
             protocol.BASE_PIECE: bases.base_piece,
@@ -616,7 +616,7 @@ class Node:
         return None
 
     def _read_again(self) -> None:
-        """SIGHUP: the dial map and the TLS files may have changed; bad ones change nothing."""
+        """Read the dial map and the TLS files again on SIGHUP; invalid files change nothing."""
         if self._tls is not None:
             self._tls.look_again()
         if self._dial_map.read_again():
@@ -630,7 +630,7 @@ class Node:
     def _part_ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.remove(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            if not is_bug(error):  # of which `_fail` tells where it is
+            if not is_bug(error):  # `_fail` logs where a bug is
                 log.error("a part of the node failed", exc_info=error)
             self._fail(error)
 
@@ -646,7 +646,7 @@ class Node:
         if self._failure is None:
             self._failure = error
         if isinstance(error, DiskFailure) or is_bug(error):
-            # Nothing may be written or said any more: not even an orderly stop.
+            # Nothing may be written or sent any more: an orderly stop is not possible.
             log.critical(
                 "node stops at once: %s: %s; %s", type(error).__name__, error,
                 advice(error, self._config.data),
@@ -656,8 +656,8 @@ class Node:
         self._stopping.set()
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Of a callback or of a task that nobody waits for. A broken invariant ends the node
-        wherever it is found; anything else concerns one connection and is logged."""
+        """Handle an error of a callback or of a task without a waiting caller. A broken invariant
+        always ends the node. Any other error concerns one connection and is logged."""
         loop.default_exception_handler(context)
         error = context.get("exception")
         if isinstance(error, InvariantError):
@@ -665,8 +665,8 @@ class Node:
 
     async def _stop(self) -> None:
         log.info("node stops")
-        # Whatever hangs, a disk for one, the process ends in time (L4); what is not written now
-        # is as if it had been killed.
+        # Even when a part such as a disk hangs, the process ends in time (L4). Unwritten data are
+        # lost as after a kill.
         last_resort = threading.Timer(_STOP_S, _end, (1,))
         last_resort.daemon = True
         last_resort.start()
@@ -694,7 +694,7 @@ def _end(code: int) -> None:
 
 
 def main(config: Config) -> int:
-    """Run a node until it is stopped; the exit code."""
-    os.umask(0o077)  # its data is nobody else's, whatever makes a file
+    """Run a node until it is stopped; return the exit code."""
+    os.umask(0o077)  # no other user may read the node's data
     logs.set_up(config.log_level)
     return run(Node(config).run())

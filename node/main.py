@@ -1,6 +1,6 @@
-"""The program `lognode`: a verb, or without one a node.
+"""The program `lognode`: runs a verb, or a node when no verb is given.
 
-Only what a verb needs is imported: reading a key does not wait for LMDB to load.
+Only the imports that a verb needs are made: reading a key does not wait for LMDB to load.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from ..client.protocol.errors import LognodeError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line; return the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if not arguments or arguments[0].startswith("-"):

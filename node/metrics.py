@@ -164,7 +164,7 @@ class Metrics:
         self.room_waits.set_function(lambda: clients.answers.tickets + clients.requests.tickets)
 
     def watch_use(self, quotas: Quotas) -> None:
-        """Show what all principals together have used, which is bounded however many there are."""
+        """Show what all principals together have used; the number of labels is bounded."""
         used = Gauge(
             "lognode_used", "What clients have used since the node started, by what is limited.",
             ("what",), registry=self.registry,
@@ -236,7 +236,7 @@ class Metrics:
         )
 
     def exposition(self) -> bytes:
-        """The text that `/metrics` serves."""
+        """Return the text that `/metrics` serves."""
         return generate_latest(self.registry)
 
 

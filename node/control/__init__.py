@@ -1,8 +1,8 @@
-"""This node and the controller: what it hears, what it reports, and what it does as its leader.
+"""Connects this node with the controller, and does the work of the controller's leader.
 
-    heartbeat                every node asks for news, and is heard by asking
-    images, reports          images of the metadata, and how far operations on ranges are
-    controller_driver        the leader commits what `partitions.change` says
+    heartbeat                every node asks for news; asking shows that the node is alive
+    images, reports          images of the metadata, and the progress of operations on ranges
+    controller_driver        the leader commits the commands that `partitions.change` proposes
     controller_changes       the controller's own next generation
     lead_balance             all nodes lead about as many ranges
 

@@ -1,14 +1,14 @@
-"""The controller's next generation: begun by who applied the last record, pushed to the others.
+"""The controller's next generation: members that applied the last record push it to the others.
 
-The last record of a generation names the members of the next (x29). Whoever has
-applied it holds the state in which the next one begins, stores it, starts, and pushes it to every
-other member until each has it; only then does the old generation go. Who is no member of the next
-pushes it too: it may be the only one that holds it. Its own replica goes when it hears from the
-leader of a later generation. The same push brings a member back whose log no longer continues the
-leader's.
+The last record of a generation names the members of the next one (x29). A member that has applied
+this record holds the state in which the next generation begins. The member stores the state, starts
+the generation and pushes the state to every other member until all have it. Only then is the old
+generation removed. A node that is not a member of the next generation pushes the state as well,
+since no other node may hold it. Its own replica is removed when the node hears from the leader of a
+later generation. The same push repairs a member whose log no longer continues the leader's log.
 
-A push is a request for each page of the metadata. The last one says which entry the whole is that
-of, and is answered when the member has begun.
+A push is one request for each page of the metadata. The last request says at which entry the
+metadata was read. The member answers the last request when it has begun.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from ..runtime.unexpected import OnBroken
 _PERIOD_S = 0.1
 _PUSH_TIMEOUT_S = 5.0
 _PUSHES_MAX = 4
-"""Pushes of different nodes whose pages are kept at the same time."""
+"""The number of nodes whose pushed pages are kept at the same time."""
 
 log = logging.getLogger("lognode.controller")
 Body = dict[str, Any]
@@ -65,21 +65,21 @@ class ControllerChanges:
         self._host = host
         self._connection = connection
         self._image = image
-        """The newest that this node knows."""
+        """Returns the newest metadata that this node knows."""
         self._began = began
         self._have: dict[int, set[int]] = {}
-        """Per generation, the members known to have begun it."""
+        """Members known to have begun each generation."""
         self._turn = asyncio.Lock()
         self._on_broken = on_broken
         self._installs: set[asyncio.Task[None]] = set()
         self._coming: dict[int, Assembly] = {}
-        """Per node, the pages that it has pushed so far."""
+        """The pages that each node has pushed so far."""
         self._successor: Metadata | None = None
-        """The state in which the generation after this node's replica begins, once that is sealed:
-        for members, of whom this node is none."""
+        """The state in which the next generation begins, once this node's replica is sealed. It is
+        pushed to the members, when this node is not a member."""
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         while True:
             replica = self._host.controller
             if replica is not None and not replica.stopped:
@@ -94,7 +94,7 @@ class ControllerChanges:
         if (
             known.controller.generation > replica.gid.generation
             and self._node_id not in known.controller.members
-            and not known.sealed  # else it may be this replica's own
+            and not known.sealed  # a sealed generation may be this replica's own
         ):
             await self.retire_before(known.controller.generation)
             return
@@ -141,7 +141,7 @@ class ControllerChanges:
         applied: Callable[[], tuple[int, int]],
         peers: "set[int] | frozenset[int]",
     ) -> None:
-        """To each by itself: one that hangs or refuses keeps it from nobody else."""
+        """Send the state to each peer separately: a peer that hangs delays no other peer."""
         have = self._have.setdefault(descriptor.generation, set())
 
         async def one(peer: int, connection: Connection) -> None:
@@ -168,7 +168,7 @@ class ControllerChanges:
             page = await image_pages.page_of(metadata, START[1], after, tables=buckets.ALL)
             body = {
                 "descriptor": descriptor.to_wire(),
-                "applied": list(applied()),  # of the moment at which the page was whole
+                "applied": list(applied()),  # read at the moment when the last page was made
                 "page": page,
             }
             deadline = loop.time() + _PUSH_TIMEOUT_S
@@ -193,13 +193,14 @@ class ControllerChanges:
             await self._host.retire(old)
 
     async def install(self, sender: int, body: Body) -> Body:
-        """A page of a push. With the last page: begin that generation here, or take the base if
-        this replica lacks entries. `done`: no further page is wanted.
+        """Take a page of a push, and with the last page begin that generation or take the base.
 
-        It runs to its end also when who pushed has gone: half-way there is no replica at all.
-        Raises InvalidArgument for a push that no controller could make, Conflict for an image that
-        contradicts what this node knows, CorruptData where the replica is damaged: only the next
-        generation has it again. Raises Unavailable where the replica waits for an upgrade.
+        The base is taken when this replica lacks entries. `done`: no further page is wanted. The
+        call runs to its end even when the sender is gone, because half-way there is no replica at
+        all. Raises InvalidArgument for a push that no controller could make, and Conflict for an
+        image that contradicts what this node knows. Raises CorruptData where the replica is
+        damaged: only the next generation repairs it. Raises Unavailable where the replica waits for
+        an upgrade.
         """
         descriptor, applied = self._announced(body)
         if not self._is_wanted(descriptor, applied):
@@ -226,7 +227,7 @@ class ControllerChanges:
         return self._host.marks.get(CONTROLLER_RANGE, 0) < descriptor.generation
 
     def _check_not_halted(self) -> None:
-        """The image may have what this program would drop. Raises Unavailable."""
+        """Raise Unavailable while halted: the image may hold data that this program would drop."""
         for gid, reason in self._host.halted.items():
             if gid.range_id == CONTROLLER_RANGE:
                 raise Unavailable(f"the replica of {gid} on this node takes no part: {reason}")
@@ -238,9 +239,9 @@ class ControllerChanges:
             raise CorruptData(f"the replica of {gid} on this node takes no part: {reason}")
 
     async def _assembled(self, node: int, page: Body) -> Metadata | None:
-        """The metadata, when the page is the last one of the node's push.
+        """Return the metadata when the page is the last one of the node's push, else None.
 
-        A push that broke off stays until the node's next push, or until other nodes push.
+        An unfinished push stays until the node's next push, or until other nodes push.
         """
         if node not in self._coming and len(self._coming) >= _PUSHES_MAX:
             del self._coming[next(iter(self._coming))]
@@ -258,7 +259,7 @@ class ControllerChanges:
         return metadata
 
     def _announced(self, body: Body) -> tuple[Descriptor, tuple[int, int]]:
-        """The generation that is pushed, and the entry behind which the generation goes on."""
+        """Return the generation that is pushed, and the entry after which it continues."""
         try:
             descriptor = received.descriptor(body["descriptor"])
         except RemoteProtocolError as error:
@@ -279,8 +280,10 @@ class ControllerChanges:
         return descriptor, (index, term)
 
     async def _check(self, sender: int, descriptor: Descriptor, metadata: Metadata) -> None:
-        """The state that is pushed can be, follows from what is known, and is of the generation.
-        Raises InvalidArgument, Conflict."""
+        """Check that the pushed state is valid, follows from known state and is of the generation.
+
+        Raises InvalidArgument, Conflict.
+        """
         members, generation = descriptor.members, descriptor.generation
         try:
             await stepped(received.steps(metadata, self._image()))
@@ -291,7 +294,7 @@ class ControllerChanges:
                 "a controller of nodes that its image does not have as registered", what="page"
             )
         next_ = metadata.controller
-        if metadata.sealed:  # its last record names the members of the generation after it
+        if metadata.sealed:  # its last record names the members of the next generation
             sound = next_.generation == generation + 1
         else:
             sound = (next_.generation, next_.members) == (generation, members)
@@ -322,7 +325,7 @@ class ControllerChanges:
 
 
 def _successor(sealed: Metadata) -> Metadata:
-    """The state in which the next generation begins."""
+    """Return the state in which the next generation begins."""
     metadata = buckets.copy(sealed, buckets.ALL)
     metadata.begin_generation()
     return metadata

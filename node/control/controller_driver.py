@@ -1,4 +1,4 @@
-"""Commits what `partitions.change` says, on the controller's leader."""
+"""Commits the commands that `partitions.change` proposes, on the controller's leader."""
 
 import asyncio
 import logging
@@ -18,16 +18,19 @@ _SHOWN = {
     commands.SPLIT: (logging.INFO, "operation planned"),
     commands.SEAL_CONTROLLER: (logging.INFO, "controller changes"),
 }
-"""Steps that an operator wants to read of."""
+"""Steps that are logged for operators, with level and message."""
 
 log = logging.getLogger("lognode.controller")
 
 
 class ControllerDriver:
-    """Runs on every controller member; acts only where the replica leads. `wall_ms` dates the ends
-    of operations; `repair_after_s`: so long a node may be DEAD before others get its replicas;
-    `balanced`: whether replicas move to be spread evenly; `merge_after_s`: so long small ranges
-    rest before they are merged."""
+    """Runs on every controller member; acts only while the replica leads.
+
+    `wall_ms` gives the time at which operations end.
+    `repair_after_s`: how long a node is DEAD before other nodes get its replicas.
+    `balanced`: whether replicas move to be spread evenly.
+    `merge_after_s`: how long small ranges rest before they are merged.
+    """
 
     def __init__(
         self,
@@ -45,11 +48,11 @@ class ControllerDriver:
         self._wall_ms = wall_ms
         self._wake = asyncio.Event()
         self._settled: object = None
-        """The situation in which there was nothing to do, so that nobody goes over all ranges
-        ten times a second to find that again."""
+        """The situation in which there was nothing to do, so that the same ranges are not checked
+        ten times a second."""
 
     def wake(self) -> None:
-        """Something was reported."""
+        """Look for steps again: something was reported."""
         self._wake.set()
 
     async def run(self, replica: ControllerReplica) -> None:
@@ -89,13 +92,13 @@ class ControllerDriver:
             try:
                 await replica.command(commands.dated(command, self._wall_ms()))
             except (NotLeader, Timeout, Unavailable):
-                raise  # so would the others be
+                raise  # the other steps would fail too
             except LognodeError as error:
                 refused = {"step": command["op"], "error": str(error)}
                 log.info("controller step refused", extra={"fields": refused})
 
     def _situation(self, replica: ControllerReplica, now: float, leads_for_s: float) -> object:
-        """All that steps follow from, while no operation runs and nothing is damaged; else None."""
+        """Return the input of the steps; None while an operation runs or a replica is damaged."""
         metadata, facts = replica.metadata, self._facts
         if metadata.operations or any(facts.damaged.values()):
             return None

@@ -1,8 +1,8 @@
-"""Heartbeats: every node asks the controller's leader for news, and is heard by asking.
+"""Heartbeats: every node asks the controller's leader for news, and so shows that it is alive.
 
-The request names the image that the node has and waits at the leader until there is a newer one,
-or half a second. The answer carries the first page of what has changed since, and who leads what.
-The request carries what the node itself leads. None of this is needed for safety
+The request names the image that the node has. It waits at the leader until there is a newer image,
+at most half a second. The answer carries the first page of the changes since then, and the table of
+leaders. The request carries what the node itself leads. None of this is needed for safety
 (docs/design/ranges.md#metadata).
 """
 
@@ -41,9 +41,9 @@ from .images import Images
 _WAIT_S = 0.5
 _RETRY_S = 0.1
 _ALIVE_S = 2.0
-"""Who is not heard for so long leads nothing by now."""
+"""A node that was not heard for this time leads nothing any more."""
 _LARGE = 4
-"""Fields of a range that travel: whether it is large or busy is said of all of them."""
+"""Number of fields in a row about a large or busy range, as sent."""
 _ROWS = limits.told_rows_max
 
 log = logging.getLogger("lognode.heartbeat")
@@ -51,7 +51,7 @@ Body = dict[str, Any]
 
 
 class Heartbeat:
-    """Both sides: `run` asks, `serve` answers on the leader."""
+    """Both sides of a heartbeat: `run` asks, `serve` answers on the leader."""
 
     def __init__(
         self,
@@ -85,21 +85,23 @@ class Heartbeat:
         self._connection = connection
         self.last_answer_at = time.monotonic()
         self._confirmed_at = time.monotonic()
-        """When a quorum of the controller last stood behind the metadata that this node has."""
+        """When a quorum of the controller last confirmed the metadata that this node has."""
         self._try = 0
         self._told = ((0, 0, 0), 0)
-        """The controller leader (node, generation, term) that knows our table of leaders up to
-        this number."""
+        """The controller leader (node, generation, term) that knows this node's table of leaders up
+        to this number."""
         self._seen = [0, 0, 0]
-        """Generation and term of the controller leader whose table we know up to this number."""
+        """Generation and term of the controller leader, and the number up to which its table is
+        known here."""
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         while True:
             self._note_own()
             replica = self._host.controller
             if replica is not None and replica.leader is not None:
-                # What was forgotten when the leader did not answer may still be so.
+                # The view forgets the leader after an unanswered heartbeat; the replica may still
+                # know it.
                 self._view.learn(replica.gid, replica.group.term, replica.leader)
             if replica is not None and replica.leads and not replica.is_sealed:
                 self._hear(self._node_id, self._draining.leads_left)
@@ -117,14 +119,15 @@ class Heartbeat:
                 await asyncio.sleep(_RETRY_S)
 
     def unsure_s(self) -> float:
-        """For how many seconds this node has not known whether its metadata is the newest.
+        """Return for how many seconds this node has not known whether its metadata is the newest.
 
-        A leader of the controller is confirmed by its quorum whenever another node asks it, which
-        the members do twice a second. A leader without a quorum is not."""
+        A quorum confirms the controller's leader whenever another node asks it, which the members
+        do twice a second. A leader without a quorum is not confirmed.
+        """
         return time.monotonic() - self._confirmed_at
 
     def _own_news(self) -> Body:
-        """What the leader is told of this node, beside who leads what."""
+        """Return what this node reports of itself, apart from the table of leaders."""
         return {
             "damaged": _told(self._host.damaged)[:_ROWS],
             "halted": _told(self._host.halted)[:_ROWS],
@@ -173,22 +176,22 @@ class Heartbeat:
                     [(CONTROLLER_RANGE, metadata.controller.generation, 0, hint)]
                 )
             if not known or self._connection(hint) is None:
-                # Who leads may be a node that this one, long away, has never heard of.
+                # The leader may be a node that this node, after a long absence, does not know.
                 await self._images.pull(connection, images.KNOWN)
             raise
         except LognodeError:
             self._view.forget_controller_leader()
             raise
         self.last_answer_at = time.monotonic()
-        if answer["page"] is not None:  # first: leaders are learnt of generations that it has
+        if answer["page"] is not None:  # first: leaders are learnt only of known generations
             await self._images.pull(connection, images.NEWEST, first=answer["page"])
         self._confirmed_at = asked_at  # the leader asks a quorum before it answers
         await in_slices(self._view.learning(answer["leaders"]))
         self._seen = answer["seen"]
         generation, term, _ = self._seen
-        # It may have told so before, when this node had not forgotten it yet.
+        # The answer does not repeat a leader that it named before this node forgot it.
         self._view.learn_leaders([(CONTROLLER_RANGE, generation, term, node)])
-        # A leader of another term began with nothing: the next heartbeat tells it everything.
+        # A leader of another term began with an empty table: the next heartbeat sends everything.
         knows = (told_node, told_term) == (node, [generation, term])
         self._told = ((node, generation, term), telling if knows else 0)
         self._view.damaged = {
@@ -203,8 +206,11 @@ class Heartbeat:
         self._view.insecure[self._node_id] = self._exposure.insecure
 
     def _next_to_ask(self) -> int | None:
-        """While nobody is known to lead: the controller's members and, since they may be others by
-        now, every other node (x29), in turn."""
+        """Return the node to ask while no leader is known.
+
+        The controller's members and all other nodes take turns, since the members may have changed
+        (x29).
+        """
         metadata = self._view.metadata
         others = [
             node.node_id
@@ -217,7 +223,7 @@ class Heartbeat:
         return asked[self._try // 2 % len(asked)] if asked else None
 
     async def serve(self, node: int, body: Body) -> Body:
-        """The leader's answer. Raises NotLeader."""
+        """Answer a heartbeat as the leader. Raises NotLeader."""
         replica = self._host.controller
         if replica is None or not replica.leads:
             raise NotLeader("not the controller's leader", hint=self._view.controller_leader())
@@ -266,7 +272,7 @@ class Heartbeat:
         return self._facts.stored_in_all(time.monotonic(), _ALIVE_S)
 
     async def _parting(self, replica: ControllerReplica, has: tuple[int, int]) -> Body:
-        """Tell a node that was removed: nothing that the node says is learnt."""
+        """Answer a node that was removed; ignore everything that the node reports."""
         metadata = replica.metadata
         news = (metadata.controller.generation, metadata.version) > has
         return {
@@ -292,7 +298,7 @@ class Heartbeat:
         deque(self._keeping(self._handover.wishes(LEAD_RESTS_S)), maxlen=0)
 
     def _keeping(self, wishes: Iterable[Sequence[Any]]) -> Iterator[None]:
-        """What an operator wants to be led by a node is led there for a while."""
+        """Keep ranges for a while at the node that an operator asked to lead them."""
         until = time.monotonic() + LEAD_RESTS_S
         for range_id, node, ago_s in wishes:
             self._facts.keep(range_id, node, until - ago_s)

@@ -1,4 +1,4 @@
-"""Images of the metadata between nodes: `pull` asks for one, `serve` answers a page of it."""
+"""Sends images of the metadata between nodes: `pull` asks for an image, `serve` answers a page."""
 
 import asyncio
 from typing import Any, Final, Literal
@@ -17,14 +17,14 @@ Source = Literal["newest", "known"]
 NEWEST: Final = "newest"
 """The image of the controller's leader, confirmed by a quorum round (x29)."""
 KNOWN: Final = "known"
-"""The image of the node that is asked: committed, and maybe no longer the newest."""
+"""The image of the asked node: committed, and maybe no longer the newest."""
 _PAGE_TIMEOUT_S: Final = 5.0
 
 Body = dict[str, Any]
 
 
 class Images:
-    """Both sides, on every node."""
+    """Both sides of image transfer. Runs on every node."""
 
     def __init__(self, host: Host, view: View) -> None:
         self._host = host
@@ -33,15 +33,18 @@ class Images:
     async def pull(
         self, connection: Connection, source: Source, *, first: Body | None = None
     ) -> None:
-        """Bring this node's image up to that of the other node; `first` is a page that came
-        already. Raises what the other node answers, CorruptData, Timeout."""
+        """Bring this node's image up to date with the other node's image.
+
+        `first` is a page that was received already. Raises the other node's error, CorruptData,
+        Timeout.
+        """
         since = self._view.known
         image = await ask(connection, source, since, first=first)
         if image is not None:
             await self._view.take(image)
 
     async def serve(self, _: int, body: Body) -> Body:
-        """A page for another node. Raises NotLeader where the newest is asked for elsewhere."""
+        """Answer a page. Raises NotLeader when the newest is asked of another node."""
         generation, version = body["since"]
         if body["source"] == NEWEST:
             replica = self._host.controller
@@ -54,7 +57,7 @@ class Images:
         return {"page": await self._page(self._view.metadata, version, body["after"])}
 
     async def first_page(self, metadata: Metadata, since: int) -> Body:
-        """What has changed since that version, as far as it fits a page."""
+        """Return what has changed since that version, as far as it fits a page."""
         return await self._page(metadata, since, None)
 
     async def _page(self, metadata: Metadata, since: int, after: Position) -> Body:

@@ -1,9 +1,10 @@
-"""Leads are handed over until all nodes lead about as many ranges: decided where all is known.
+"""Hands over leadership until all nodes lead about as many ranges.
 
-The controller's leader hears who leads what, who is there and who is short of disk. Each node knows
-that too, a moment later; but if each decided for itself all would give to the same one at once. So
-the controller's leader chooses, once a second at most one lead of each node and one to each, and
-asks whoever leads: that node alone sees whether the follower is at the end of the log.
+The controller's leader decides. It hears which node leads what, which nodes are alive and which are
+short of disk. Every node knows that a moment later, but if each decided for itself, all would hand
+over to the same node at once. So the controller's leader chooses once a second at most one range
+from each node and one to each node. It asks the range's leader, which alone knows whether the
+follower is at the end of the log.
 """
 
 import asyncio
@@ -48,16 +49,17 @@ class LeadBalance:
         self._connection = connection
         self._handover = handover
         self._settled: object = None
-        """All that there was nothing to do for, so that nobody goes over all ranges again."""
+        """The situation in which there was nothing to do, so that the same ranges are not checked
+        again."""
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(_PERIOD_S)
             await self.look()
 
     async def look(self) -> None:
-        """Have leads handed over, once it has led the controller long enough to know of all."""
+        """Ask for hand-overs, once this node has led the controller for `DEAD_AFTER_S`."""
         replica, now = self._host.controller, time.monotonic()
         if replica is None or not replica.leads or replica.leads_since is None:
             return

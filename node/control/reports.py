@@ -1,4 +1,4 @@
-"""Reports of how far an operation on a range is: a member tells the controller's leader."""
+"""Reports of a member to the controller's leader on the progress of an operation on a range."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Report = dict[str, Any]
 
 
 class Reports:
-    """Both sides. `on_news` is called after a report was taken here."""
+    """Both sides of a report. `on_news` is called after a report was taken here."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Reports:
         await connection.request(REPORT, report, deadline=deadline)
 
     async def take(self, node: int, report: Report) -> dict[str, Any]:
-        """Keep what a member reports. Raises InvalidArgument."""
+        """Keep a member's report. Raises InvalidArgument."""
         replica = self._host.controller
         under_way = () if replica is None else replica.metadata.operations
         self._facts.take(node, report, asyncio.get_running_loop().time(), under_way)

@@ -1,4 +1,4 @@
-"""What a node has on its disk beside the WAL and the segments, and the room that is left there.
+"""The data directory of a node, except WAL and segments, and the room left on its disk.
 
     data_directory           the layout, the lock that one process holds, the identity
     private_directory        directories 0700, files 0600
@@ -8,7 +8,7 @@
     meta_reader              meta.mdb read without trust, by a process that garbage may end
     image_rows               the rows that hold an image of the metadata
     sound_files              segment files that were read back and found sound
-    disk_room                what goes on without much room: decisions, without I/O
+    disk_room                what a node refuses when little room is left: decisions, without I/O
 
-The contract: what is stored here is read back by a node of any later version.
+The contract: a node of any later version can read what is stored here.
 """

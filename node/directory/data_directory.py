@@ -3,11 +3,11 @@
 wal/        the shared write-ahead log
 meta.mdb    one LMDB environment: identity, replicas, manifests, tables
 files/      immutable segments, named by content
-tmp/        what is being built, emptied at start; parts of files that are being fetched stay
+tmp/        files being built, emptied at start; partial files that are being fetched stay
 lock        held by the one process that owns the directory
-admin.token the first token of the cluster, where this node founded it with --auth
+admin.token the first token of the cluster, if this node founded the cluster with --auth
 admin.recovery
-            a request for another one, from `lognode token recover` until the next start
+            a request for another token, from `lognode token recover` to the next start
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from .private_directory import DIRECTORY_MODE, FILE_MODE, tighten
 
 IDENTITY = "identity"
 PARTIAL = "fetch-"
-"""What the name of a part of a file in tmp/ begins with; its content id follows."""
+"""Prefix of the name of a partial file in tmp/; its content id follows."""
 ADMIN_TOKEN = "admin.token"
 RECOVERY = "admin.recovery"
 _OURS = frozenset({
@@ -36,7 +36,7 @@ _OURS = frozenset({
     RECOVERY, f".{RECOVERY}.new",
 })  # fmt: skip
 _OF_A_DISK = frozenset({"lost+found"})
-"""What a mounted file system brings along."""
+"""Entries that a mounted file system always has."""
 _TOLD_MAX = 3
 
 
@@ -48,7 +48,7 @@ class DirectoryInUse(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this node is. The boot counter rises at every start, durably (x2.24)."""
+    """The identity of this node. The boot counter rises at every start, durably (x2.24)."""
 
     cluster_id: str
     node_id: int
@@ -57,7 +57,7 @@ class Identity:
 
 
 class DataDirectory:
-    """Paths and the lock. `open` creates what is missing; `close` releases the lock."""
+    """Paths and the lock. `open` creates missing parts; `close` releases the lock."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -71,7 +71,7 @@ class DataDirectory:
     def open(self) -> None:
         """Create the layout and take the lock.
 
-        Raises DirectoryInUse, Unavailable, InvalidArgument for a directory of something else.
+        Raises DirectoryInUse, Unavailable, or InvalidArgument for a directory of another program.
         """
         self._check_ours()
         try:
@@ -91,7 +91,7 @@ class DataDirectory:
             ) from None
         self._lock_fd = fd
         with contextlib.suppress(OSError):
-            # On a full disk: the lock is held all the same, and only its message knows less.
+            # On a full disk the lock is held all the same; only its message is less precise.
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         try:
@@ -102,8 +102,11 @@ class DataDirectory:
             raise self._unusable(error) from None
 
     def _check_ours(self) -> None:
-        """A node that begins among the files of another program would soon be taken for part of
-        them, backed up and cleaned up with them."""
+        """Raise InvalidArgument for a directory of another program.
+
+        A node among the files of another program would be taken for a part of it, and be backed up
+        and cleaned up with it.
+        """
         try:
             there = set(os.listdir(self.root))
         except FileNotFoundError:
@@ -137,8 +140,11 @@ class DataDirectory:
         return Unavailable(f"cannot use data directory {self.root}: {error.strerror}; {advice}")
 
     def sync(self) -> None:
-        """Make durable that its parts are there, and that it is: or a power cut could take meta.mdb
-        or the WAL whole, however often they were synced. Raises DiskFailure."""
+        """Make the directory and its entries durable. Raises DiskFailure.
+
+        Otherwise a power loss could remove meta.mdb or the WAL as a whole, however often they were
+        synced.
+        """
         for path in (self.root, self.root.absolute().parent):
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -148,12 +154,15 @@ class DataDirectory:
                     os.close(fd)
             except OSError as error:
                 if path is not self.root and error.errno == errno.EACCES:
-                    continue  # a directory that may be passed through, and not be read
+                    continue  # a directory that may be passed through but not read
                 raise DiskFailure.of("fsync of", error, str(path)) from error
 
     def check_fresh(self) -> None:
-        """Raise CorruptData for a directory that has no identity but a WAL: what it promised, and
-        to whom, is lost, and nothing may begin on top of it (x2)."""
+        """Raise CorruptData for a directory that has a WAL but no identity.
+
+        The identity of the node and its promises are lost, and nothing may begin on top of them
+        (x2).
+        """
         if any(self.wal.iterdir()):
             raise CorruptData(
                 f"{self.root} holds a write-ahead log and no identity: meta.mdb is lost; bring it "
@@ -193,7 +202,7 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def load_identity(meta: MetaStore) -> Identity | None:
-    """The stored identity, or None in a fresh directory. Raises CorruptData."""
+    """Return the stored identity, or None in a fresh directory. Raises CorruptData."""
     row = meta.get(IDENTITY)
     if row is None:
         return None
@@ -204,7 +213,7 @@ def load_identity(meta: MetaStore) -> Identity | None:
 
 
 def identity_row(identity: Identity) -> dict[str, dict[str, str | int]]:
-    """The meta row that stores an identity."""
+    """Return the meta row that stores an identity."""
     return {
         IDENTITY: {
             "cluster": identity.cluster_id,
@@ -216,10 +225,10 @@ def identity_row(identity: Identity) -> dict[str, dict[str, str | int]]:
 
 
 def new_cluster_id() -> str:
-    """128 random bits, as text."""
+    """Return 128 random bits, as text."""
     return secrets.token_hex(16)
 
 
 def new_incarnation() -> int:
-    """63 random bits: tells one life of a data directory from another."""
+    """Return 63 random bits, which tell one life of a data directory from another."""
     return secrets.randbits(63)

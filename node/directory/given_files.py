@@ -1,4 +1,4 @@
-"""Files that a node is given by its configuration, besides that itself."""
+"""Files that the configuration of a node names."""
 
 import logging
 import tomllib
@@ -12,20 +12,22 @@ log = logging.getLogger("lognode.files")
 
 
 class DialMap:
-    """Where to dial nodes that are elsewhere than their addresses say, as behind a proxy: a file
-    that may change while the node runs."""
+    """Where to dial nodes that are not reached at their advertised addresses, as behind a proxy.
+
+    The map is a file that may change while the node runs.
+    """
 
     def __init__(self, path: Path | None) -> None:
-        """Raises InvalidArgument."""
+        """Read the map from the file; None: an empty map. Raises InvalidArgument."""
         self._path = path
         self._targets = _dial_map(path)
 
     def resolve(self, address: str) -> str:
-        """Return the address to dial for an advertised one."""
+        """Return the address to dial for an advertised address."""
         return self._targets.get(address, address)
 
     def read_again(self) -> bool:
-        """Read the file again and return whether it is good; a bad one changes nothing."""
+        """Read the file again and return whether it is valid; an invalid file changes nothing."""
         try:
             self._targets = _dial_map(self._path)
         except InvalidArgument as error:
@@ -50,8 +52,10 @@ def _dial_map(path: Path | None) -> dict[str, str]:
 
 
 def read_secret(path: Path | None) -> bytes | None:
-    """The secret that the nodes of the cluster share. Raises InvalidArgument, also where others
-    may read the file."""
+    """Return the secret that the nodes of the cluster share.
+
+    Raises InvalidArgument, also when other users may read the file.
+    """
     if path is None:
         return None
     secret = read_private(path, "secret file").strip()

@@ -1,8 +1,8 @@
-"""The rows of meta that hold an image of the metadata: one for each bucket, and one above them.
+"""The rows of meta that hold an image of the metadata: one row per bucket, and one head row.
 
-The row above the buckets says the version and how many bucket rows there are, so that a row that
-is missing is found and not taken for an empty bucket (S12). A version before this one stored the
-whole image in one row; such a row is still read.
+The head row says the version and the number of bucket rows, so that a missing row is found and not
+taken for an empty bucket (S12). An earlier version stored the whole image in one row; such a row is
+still read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,23 +21,24 @@ Rows = dict[str, Any]
 
 
 class ImageRows:
-    """What of one image is stored under a prefix. Whoever commits the rows has one at a time."""
+    """The stored rows of one image under a prefix. The caller commits one set of rows at a time."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.version = -1
-        """That is stored; -1: none."""
+        """The stored version; -1: no image is stored."""
         self._stored: set[Bucket] = set()
 
     def all(self, version: int, packed: Mapping[Bucket, bytes]) -> tuple[Rows, Rows]:
-        """The fields of the row above, and the rows of an image that replaces what is stored.
+        """Return the fields of the head row, and the rows of an image that replaces the rest.
 
-        What is under the prefix has to be deleted in the same transaction."""
+        All rows under the prefix must be deleted in the same transaction.
+        """
         self._stored.clear()
         return self.changed(version, packed)[:2]
 
     def changed(self, version: int, packed: Mapping[Bucket, bytes]) -> tuple[Rows, Rows, list[str]]:
-        """The fields of the row above, the rows of these buckets, and the keys to delete."""
+        """Return the fields of the head row, the rows of these buckets, and the keys to delete."""
         empty = [bucket for bucket, data in packed.items() if not data]
         gone = self._stored.intersection(empty)
         self._stored.difference_update(gone)
@@ -48,9 +49,10 @@ class ImageRows:
         return head, rows, list(map(self._key, gone))
 
     def load(self, items: Iterable[tuple[str, Any]], head: Mapping[str, Any]) -> Metadata:
-        """The image whose row above is `head`, from the rows under the prefix.
+        """Return the image with this head row, from the rows under the prefix.
 
-        Raises CorruptData, and KeyError or TypeError for a row above that is none."""
+        Raises CorruptData, and KeyError or TypeError for an invalid head row.
+        """
         whole = head.get(_WHOLE, head if "nodes" in head else None)
         if whole is not None:
             return Metadata.from_image(whole)
@@ -72,7 +74,7 @@ class ImageRows:
 
 
 def packed_of(parts: Iterable[buckets.Part]) -> dict[Bucket, bytes]:
-    """The bytes of parts as they came."""
+    """Return the bytes of parts as they were received."""
     return {part.bucket: part.data for part in parts}
 
 

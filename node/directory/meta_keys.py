@@ -1,4 +1,4 @@
-"""The keys of the meta rows and what they hold.
+"""The keys of the rows of meta, and what each row holds.
 
 identity                        cluster, node, incarnation, boot
 replica/<range>/<generation>    descriptor, base, damaged: a replica that was started here;
@@ -6,16 +6,16 @@ replica/<range>/<generation>    descriptor, base, damaged: a replica that was st
 mark/<range>                    the highest generation ever started here (x3)
 controller/<generation>         descriptor, applied, damaged, installed: as for a range; version
                                 and number of the rows that hold its metadata
-metadata/<generation>/...       those rows: a bucket of records each (`image_rows`)
+metadata/<generation>/...       the rows of that metadata: each is a bucket of records
 image                           version and number of the rows that hold the newest metadata image
                                 this node has acted on
-image/...                       those rows
+image/...                       the rows of that image (`image_rows`)
 clean                           true after an orderly stop, until the next start
-auth                            true: clients need tokens here, for ever
-refused                         why the cluster refuses this directory, for good
-joins                           the cluster that this directory, of none yet, is about to join
-attempt                         who this directory, of no cluster yet, says that it is when it asks
-                                to join: incarnation, process, id of the invitation
+auth                            true: clients always need tokens here
+refused                         why the cluster refuses this directory for ever
+joins                           the cluster that this new directory is about to join
+attempt                         the identity that this new directory gives when it asks to join:
+                                incarnation, process, id of the invitation
 sound/<content id>              true: the segment file was read from the disk, and was sound
 prepared/<operation>            range, generation, base: a parent's state at its final index
 """
@@ -42,37 +42,37 @@ ATTEMPT = "attempt"
 
 
 def replica_key(gid: GroupId) -> str:
-    """The row of a range replica."""
+    """Return the key of a range replica's row."""
     return f"{REPLICA}{gid.range_id:012d}/{gid.generation:08d}"
 
 
 def controller_key(generation: int) -> str:
-    """The row of a controller replica."""
+    """Return the key of a controller replica's row."""
     return f"{CONTROLLER}{generation:08d}"
 
 
 def controller_buckets(generation: int) -> str:
-    """The prefix of the rows that hold the metadata of a controller replica."""
+    """Return the prefix of the rows that hold a controller replica's metadata."""
     return f"{CONTROLLER_BUCKETS}{generation:08d}/"
 
 
 def mark_key(range_id: int) -> str:
-    """The row of a range's highest generation here."""
+    """Return the key of the row with a range's highest generation here."""
     return f"{MARK}{range_id:012d}"
 
 
 def sound_key(content_id: str) -> str:
-    """The row of a file that was read back."""
+    """Return the key of the row of a file that was read back."""
     return f"{SOUND}{content_id}"
 
 
 def prepared_key(operation_id: int, range_id: int) -> str:
-    """The row of what was prepared of a range for an operation."""
+    """Return the key of the row with a range's prepared state for an operation."""
     return f"{PREPARED}{operation_id:012d}/{range_id:012d}"
 
 
 def prepared_operation(key: str) -> int:
-    """The operation for which the row of that key was prepared."""
+    """Return the operation for which the row of that key was prepared."""
     return int(key.removeprefix(PREPARED).partition("/")[0])
 
 
@@ -83,5 +83,5 @@ def begun(gid: GroupId, puts: dict[str, Any]) -> dict[str, Any]:
 
 
 def replica_row(descriptor: Descriptor, base: Base, damaged: str | None = None) -> dict[str, Any]:
-    """A replica's row."""
+    """Return a replica's row."""
     return {"descriptor": descriptor.to_wire(), "base": base.to_wire(), "damaged": damaged}

@@ -1,4 +1,4 @@
-"""Rows of meta that many tasks store at the same time go into one transaction, with one sync."""
+"""Stores rows of meta that many tasks put at the same time in one transaction, with one sync."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from ..runtime.sync_thread import SyncThread
 
 
 class MetaPuts:
-    """All calls on the loop's thread."""
+    """Collects rows to store. All calls on the loop's thread."""
 
     def __init__(self, meta: MetaStore, sync: SyncThread) -> None:
         self._meta = meta
@@ -25,7 +25,7 @@ class MetaPuts:
         await asyncio.shield(self._commit)
 
     async def _commit_soon(self) -> None:
-        await asyncio.sleep(0)  # what others store in this turn of the loop goes along
+        await asyncio.sleep(0)  # rows put in the same turn of the loop are stored with these
         rows, self._rows = self._rows, {}
         self._commit = None
         await self._sync.run(lambda: self._meta.commit(rows))

@@ -1,7 +1,7 @@
-"""Reading meta.mdb without trusting it: in a process of its own, which garbage may end.
+"""Reads meta.mdb without trusting it, in a separate process that garbage may end.
 
-LMDB believes its pages; a damaged one can make it read where nothing is mapped. The child prints
-each row as two lengths, key and value, and opens the file read-only, without its lock file.
+LMDB trusts its pages; a damaged page can make it read unmapped memory. The child prints each row as
+two lengths, key and value. It opens the file read-only, without its lock file.
 """
 
 import os
@@ -21,7 +21,10 @@ _SAID_BYTES_MAX: Final = 4096
 
 
 def read_rows(path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Every row as it stands in the file. Raises CorruptData, maybe after some rows; OSError."""
+    """Yield every row as it is in the file.
+
+    Raises CorruptData, maybe after some rows; OSError.
+    """
     if not path.is_file():
         raise CorruptData("it is missing")
     process = subprocess.Popen(
@@ -59,7 +62,7 @@ def _dump(path: str, out: IO[bytes]) -> None:
     with environment.begin() as transaction, transaction.cursor() as cursor:
         for key, value in cursor:
             if before is not None and key <= before:
-                raise lmdb.CorruptedError("its keys do not ascend")  # a circle of pages
+                raise lmdb.CorruptedError("its keys do not ascend")  # a cycle of pages
             out.write(_LENGTHS.pack(len(key), len(value)) + key + value)
             before, count = key, count + 1
         out.flush()
@@ -69,7 +72,7 @@ def _dump(path: str, out: IO[bytes]) -> None:
 
 
 def main() -> int:
-    """The child's side."""
+    """Run the child process."""
     try:
         _dump(sys.argv[1], sys.stdout.buffer)
     except (lmdb.Error, OSError, MemoryError) as error:

@@ -1,7 +1,7 @@
 """A data directory belongs to one user: directories 0700, files 0600.
 
-The process makes its own files so. What an older version or a copy left open to others is tightened
-at the start, with a warning, since others may have read it until then.
+The process creates its own files so. Files that an older version or a copy left open to others are
+tightened at the start, with a warning, since others may have read them until then.
 """
 
 import logging
@@ -19,11 +19,11 @@ log = logging.getLogger("lognode.data")
 
 
 def tighten(root: Path, directories: Iterable[Path]) -> None:
-    """Take all permissions of the group and of others from the directories and their files.
+    """Remove all permissions of the group and of others from the directories and their files.
 
-    `directories` hold files only; of the root itself only the files are looked at. Files are looked
-    at only where a directory was open: behind a closed one nobody reaches them. What cannot be
-    changed, on a disk that belongs to another user, is told and left.
+    `directories` hold only files. In the root only files are changed. Files are checked only when a
+    directory was open to others: nobody reaches files in closed directories. Files that cannot be
+    changed, as on another user's disk, are logged and left.
     """
     places = [root, *directories]
     opened = [place for place in places if _is_open(place)]

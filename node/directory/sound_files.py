@@ -1,9 +1,9 @@
-"""Which segment files have been read back from the disk and were what their names say.
+"""The segment files that were read back from the disk and matched their names.
 
-A row of meta a file. After a stop that was not orderly only files without one are hashed, so that
-the start does not depend on how much data there is. A row is stored after the file was written out
-and read again from the disk, not from memory: what a power loss does not undo is true after it as
-well. It goes with the file, and as soon as something speaks against it.
+Each file has a row in meta. After a stop that was not orderly, only files without a row are hashed,
+so that the start does not depend on the amount of data. A row is stored after the file was written
+out and read again from the disk, not from memory, so that a power loss does not change the result.
+The row is removed with the file, and as soon as the file is in doubt.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from . import meta_keys
 
 
 class SoundFiles:
-    """All calls on the loop's thread."""
+    """The set of sound files, kept in meta. All calls on the loop's thread."""
 
     def __init__(self, meta: MetaStore, sync: SyncThread) -> None:
         self._meta = meta
@@ -25,13 +25,13 @@ class SoundFiles:
         return content_id in self._known
 
     async def load(self, files: frozenset[str]) -> None:
-        """What is stored of these files; what is stored of others goes."""
+        """Load the rows of these files, and remove the rows of others."""
         stored = {key.removeprefix(meta_keys.SOUND) for key, _ in self._meta.items(meta_keys.SOUND)}
         self._known = stored
         await self.forget(stored - files)
 
     async def add(self, content_ids: Iterable[str]) -> None:
-        """These were read from the disk, and are sound."""
+        """Note that these files were read from the disk and are sound."""
         new = set(content_ids) - self._known
         if new:
             self._known |= new
@@ -39,7 +39,7 @@ class SoundFiles:
             await self._sync.run(lambda: self._meta.commit(puts))
 
     async def forget(self, content_ids: Iterable[str]) -> None:
-        """These are gone, or in doubt."""
+        """Remove the rows of files that are gone or in doubt."""
         gone = self._known.intersection(content_ids)
         if gone:
             self._known -= gone

@@ -1,11 +1,11 @@
-"""How replicas begin and end: what the metadata asks of this node is done, once.
+"""Begins and ends replicas: carries out, once, what the metadata asks of this node.
 
-    duties                   does what `partitions.duties` says
-    young, first_base        how many begin at a time, and what a generation begins with
+    duties                   carries out the duties that `partitions.duties` finds
+    young, first_base        limit how many begin at a time; the base of a new generation
     base_server, base_transfer, base_pieces
-                             a base and its files, given to a peer and fetched from one
-    handover, draining       leads are handed over before their replicas leave
-    recoveries               what an operator is told before unsafe recovery
+                             give a base and its files to a peer, and fetch them from a peer
+    handover, draining       hand over leadership before replicas leave
+    recoveries               report what an operator must know before unsafe recovery
 
-The contract: each step is durable before the next one, and a start goes on from any of them.
+The contract: each step is durable before the next one, and a start continues from any of them.
 """

@@ -1,8 +1,8 @@
-"""A base as bytes, which travel in pieces: a base is larger than a frame where much was removed.
+"""Packs a base into bytes that travel in pieces, because a base can be larger than a frame.
 
-A base has up to 100,000 floors with keys of 480 bytes, and a row of each of up to 100,000
+A base has up to 100,000 floors with keys of 480 bytes, and a row for each of up to 100,000
 producers: 50 MB and half a million containers. A frame has 9 MiB and 131,072 containers. A base
-that was sent as it is could never be fetched, so its range could never be repaired, moved or split.
+sent in one frame could never be fetched, so its range could never be repaired, moved or split.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from ...statemachine.received_base import received
 
 PIECE_BYTES: Final = limits.MIB
 _ITEMS_A_TURN: Final = 2_048
-"""Of maps and lists, packed before others run: 2 ms."""
+"""Items of maps and lists that are packed before other work runs: 2 ms."""
 
 
 async def pack(base: Base) -> bytes:
-    """Return the base as bytes. Nobody changes a base, so packing may take many turns."""
+    """Return the base as bytes. A base never changes, so packing may take many turns."""
     parts: list[bytes] = []
     items = _packed(msgpack.Packer(), base.to_wire())
     while some := list(islice(items, _ITEMS_A_TURN)):
@@ -35,8 +35,9 @@ async def pack(base: Base) -> bytes:
 def unpack(data: bytes) -> Base:
     """Undo `pack` for bytes that another node sent. Raises CorruptData.
 
-    It takes some tenths of a second for the largest base: too long for a loop. In a thread it lets
-    the loop go on: an unpacker without hooks would keep the interpreter's lock to its end.
+    The largest base takes some tenths of a second, which is too long for the event loop. In a
+    thread the loop continues meanwhile: without the hooks the unpacker would hold the interpreter's
+    lock to its end.
     """
     try:
         body = msgpack.unpackb(data, strict_map_key=False, list_hook=_same, object_pairs_hook=_made)
@@ -50,8 +51,11 @@ def _same(array: list[Any]) -> list[Any]:
 
 
 def _made(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Make a map element by element. Its keys may be numbers that a stranger chose to share places
-    in the table of the map: then it takes seconds, and other threads go on meanwhile."""
+    """Make a map element by element.
+
+    A stranger may choose numbers as keys that collide in the hash table. The map then takes
+    seconds, and other threads continue meanwhile.
+    """
     made = {}
     for key, value in pairs:
         made[key] = value
@@ -59,7 +63,7 @@ def _made(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _packed(packer: msgpack.Packer, value: Any) -> Iterator[bytes]:
-    """The bytes of a map, of a list of maps, or of anything else, item by item."""
+    """Yield the bytes of a map, of a list of maps, or of any other value, item by item."""
     if isinstance(value, dict):
         yield packer.pack_map_header(len(value))
         for name, item in value.items():

@@ -1,7 +1,7 @@
-"""Giving a base to a peer (docs/design/ranges.md#bases): what a base is, and pieces of its files.
+"""Gives a base to a peer in pieces, and pieces of its files (docs/design/ranges.md#bases).
 
-What a peer is fetching stays: a lease, renewed by each piece that it takes, keeps every file of
-the base it was told of, and the log behind it, with which it goes on afterwards (x2.18).
+A lease keeps every file of the base while a peer fetches it, and the log behind the base, from
+which the peer continues afterwards (x2.18). Each piece that the peer takes renews the lease.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from .base_pieces import PIECE_BYTES, pack
 
 _LEASE_S = 60.0
 _WAIT_MAX_S = 5.0
-"""A peer is told to come back rather than kept waiting longer."""
+"""The longest wait for the rate limit; a peer that would wait longer must come back later."""
 _CONTENT_ID = re.compile(r"[0-9a-zA-Z]{1,64}")
 
 log = logging.getLogger("lognode.transfer")
@@ -36,8 +36,11 @@ Lease = tuple[str, int, GroupId]
 
 
 class BaseServer:
-    """`bucket` is what this node may send of files, to all peers together. `doubt` is told of a
-    replica's file that turned out to be damaged."""
+    """Serves bases and files to peers.
+
+    `bucket` limits the bytes of files that this node sends to all peers together. `doubt` is called
+    with a replica's file that is damaged.
+    """
 
     def __init__(
         self, host: Host, bucket: TokenBucket, doubt: Callable[[GroupId, str, CorruptData], None]
@@ -48,12 +51,15 @@ class BaseServer:
         self._loop = asyncio.get_running_loop()
         self._leases: dict[Lease, asyncio.TimerHandle] = {}
         self._packed: dict[Lease, tuple[int, bytes]] = {}
-        """Of bases with more than one piece: their numbers and themselves."""
+        """Number and bytes of each base that has more than one piece."""
         self._numbers = itertools.count(1)
 
     async def describe(self, node: int, body: Body) -> Body:
-        """The first piece of the durable base of a generation here, its number, the bytes of the
-        whole base, and what is in memory behind it. Raises RangeNotFound."""
+        """Describe the durable base of a generation here.
+
+        The answer has the first piece of the base, its number, the bytes of the whole base, and the
+        bytes that are in memory behind the base. Raises RangeNotFound.
+        """
         gid = fields.group(body)
         replica = self._host.replica(gid)
         if replica is None:
@@ -73,7 +79,7 @@ class BaseServer:
         }  # fmt: skip
 
     async def base_piece(self, node: int, body: Body) -> Body:
-        """A later piece of the base that `describe` gave this number, from `offset` on.
+        """Return a later piece of the base that `describe` gave this number, from `offset` on.
 
         Raises Unavailable where the base is no longer held: the peer took no piece for a minute, or
         asked for the base again.
@@ -87,10 +93,10 @@ class BaseServer:
         return {"data": data[offset : offset + PIECE_BYTES]}
 
     async def piece(self, node: int, body: Body) -> Body:
-        """Bytes of a file from `offset` on, at most `bytes`; none at its end.
+        """Return at most `bytes` bytes of a file from `offset` on, or no bytes at its end.
 
-        Raises RangeNotFound, Unavailable while the file is mended here, or Overloaded: the peer
-        is to come back when there is room.
+        Raises RangeNotFound, Unavailable while the file is repaired here, or Overloaded: the peer
+        must come back later.
         """
         content_id, offset = _content_id(body), body["offset"]
         if self._host.store.is_suspended(content_id):
@@ -115,10 +121,11 @@ class BaseServer:
             raise RangeNotFound(f"no segment {content_id} on this node", range=0) from None
 
     async def check(self, node: int, body: Body) -> Body:
-        """Say whether the file here is sound: a peer has received another content.
+        """Tell whether the file here is sound, for a peer that has received other content.
 
-        A damaged file is mended, or the replicas that hold it are damaged. Raises RangeNotFound
-        where no replica here holds a file of that name: a peer's word alone damages nothing.
+        A damaged file is repaired, or the replicas that hold it are marked damaged. Raises
+        RangeNotFound where no replica here holds a file of that name: a peer's word alone damages
+        nothing.
         """
         content_id, gid = _content_id(body), fields.group(body)
         if not self._host.holders(content_id):

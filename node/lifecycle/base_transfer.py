@@ -1,11 +1,9 @@
-"""Fetching a base: a peer's durable state of a range, manifest and tables, and its files.
+"""Fetches a base from a peer: the durable state of a range with its manifest, tables and files.
 
 A base comes in pieces (see `base_pieces`). Files are immutable and named by the SHA-256 of their
-content. So a fetch goes on where it broke off, after a restart of either side too, and from
-whichever peer; and what came is verified as a whole before it is taken over
-(docs/design/ranges.md#bases).
-Files travel on a connection of their own: whatever their size, no Raft frame waits behind them
-(x2.18).
+content. So a fetch continues where it stopped, even after a restart of either side, and from any
+peer. A file is verified as a whole before it is used (docs/design/ranges.md#bases). Files travel on
+a connection of their own: no Raft frame waits behind them, whatever their size (x2.18).
 """
 
 import asyncio
@@ -36,11 +34,11 @@ from .base_pieces import unpack
 
 _REQUEST_TIMEOUT_S = 15.0
 _TRIES = 4
-"""So often in a row a piece fails to come before the peer is given up for now."""
+"""Consecutive failures of a piece after which the peer is given up for now."""
 _RETRY_FIRST_S = 0.1
 _PAUSE_MAX_S = 30.0
 _SYNC_BYTES = 16 * limits.MIB
-"""A received file is synced this often, so that no large write is left to delay a WAL round."""
+"""A received file is synced after so many bytes, so that no large write delays a WAL round."""
 _STALE_S = 3_600.0
 _AHEAD_ROUNDS = 10
 _AHEAD_S = 0.1
@@ -52,8 +50,11 @@ Ask = Callable[[Operation, Body], Awaitable[Body]]
 
 
 class BaseFetcher:
-    """`connection` is the one to a peer that is there anyway, `dial` makes another. `bucket` is
-    what this node may take of files, from all peers together."""
+    """Fetches bases and files from peers.
+
+    `connection` returns the existing connection to a peer, `dial` makes another one. `bucket`
+    limits the bytes of files that this node receives from all peers together.
+    """
 
     def __init__(
         self,
@@ -74,20 +75,23 @@ class BaseFetcher:
         self._dial = dial
         self._bucket = bucket
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Per file: two duties may want the same one at once."""
+        """A lock per file: two duties may want the same file at once."""
 
     async def fetch(self, peer: int, gid: GroupId, *, pin: object) -> Base:
-        """The peer's durable base of a generation, with every file of it here.
+        """Fetch the peer's durable base of a generation, with all its files.
 
-        The files stay until the caller drops `pin` from the host. Raises Unavailable, CorruptData,
-        RangeNotFound; what came of a file until then is kept.
+        The files stay until the caller drops `pin` from the host. Raises Unavailable, CorruptData
+        or RangeNotFound; the received part of a file is kept.
         """
         base, _ = await self._fetch(peer, gid, pin)
         return base
 
     async def fetch_ahead(self, peer: int, gid: GroupId, *, pin: object) -> Base:
-        """As `fetch`, and again while the peer has more in memory than may be left for the seal:
-        it flushes that now. Under load there is always more, and a few times are enough."""
+        """Fetch as `fetch` does, and repeat while the peer has too much in memory for the seal.
+
+        The peer flushes its memory meanwhile. Under load there is always more, so the number of
+        rounds is limited.
+        """
         for _ in range(_AHEAD_ROUNDS):
             base, tail_bytes = await self._fetch(peer, gid, pin)
             if tail_bytes <= TAIL_BYTES:
@@ -96,7 +100,7 @@ class BaseFetcher:
         return base
 
     async def _fetch(self, peer: int, gid: GroupId, pin: object) -> tuple[Base, int]:
-        """The base, and how many bytes behind it the peer had in memory."""
+        """Return the base, and how many bytes the peer had in memory behind it."""
         connection = self._connection(peer)
         if connection is None:
             raise Unavailable(f"no link to node {peer}")
@@ -117,10 +121,10 @@ class BaseFetcher:
         return base, answer["tail_bytes"]
 
     async def fetch_file(self, peer: int, gid: GroupId, info: SegmentInfo) -> None:
-        """One file that the peer may have too, in the place of the one here.
+        """Fetch one file that the peer may have, and replace the file here.
 
-        Raises Unavailable when it cannot be asked now, RangeNotFound or CorruptData when it has
-        no such file, or a damaged one too.
+        Raises Unavailable when the peer cannot be asked now. Raises RangeNotFound or CorruptData
+        when the peer has no such file, or a damaged one too.
         """
         turn = self._turns.setdefault(info.content_id, asyncio.Lock())
         group = {"range": gid.range_id, "generation": gid.generation}
@@ -128,7 +132,7 @@ class BaseFetcher:
             await self._fetch_file(_Giver(peer, group, ask), info)
 
     async def _is_sound(self, content_id: str) -> bool:
-        """Whether the file is here and is what its name says; a damaged one goes."""
+        """Whether the file is here and its content matches its name; remove a damaged file."""
         if not self._store.has(content_id):
             return False
         if not self._store.is_verified(content_id):
@@ -142,7 +146,7 @@ class BaseFetcher:
 
     @contextlib.asynccontextmanager
     async def _connected(self, peer: int) -> AsyncIterator[Ask]:
-        """A way to ask the peer on a connection of its own, dialled again when it was lost."""
+        """Give a way to ask the peer on a separate connection, which is dialled again when lost."""
         connection: Connection | None = None
 
         async def ask(operation: Operation, body: Body) -> Body:
@@ -170,7 +174,7 @@ class BaseFetcher:
                 path.unlink()
                 if not held:
                     raise CorruptData(await giver.blamed(info.content_id))
-                # The part from before may have been torn by the power: all of it once more.
+                # A power loss may have torn the part from before: fetch the whole file once more.
                 log.warning("a part of a file was damaged here", extra={"fields": {"path": path}})
         except OSError as error:
             raise Unavailable(f"cannot write {path}: {error.strerror or error}") from None
@@ -196,7 +200,7 @@ class BaseFetcher:
 
 
 class _Giver:
-    """A peer and the generation of which it is asked for files."""
+    """A peer, and the generation whose files it is asked for."""
 
     def __init__(self, peer: int, group: Body, ask: Ask) -> None:
         self.peer = peer
@@ -204,8 +208,10 @@ class _Giver:
         self._ask = ask
 
     async def rest_of_base(self, answer: Body) -> bytes:
-        """The whole base, of which the answer has the first piece. Raises CorruptData,
-        Unavailable."""
+        """Return the whole base, whose first piece is in the answer.
+
+        Raises CorruptData, Unavailable.
+        """
         size = answer["bytes"]
         if size > limits.base_bytes_max:
             raise CorruptData(
@@ -224,7 +230,7 @@ class _Giver:
         return bytes(data)
 
     async def piece(self, content_id: str, offset: int, count: int) -> bytes:
-        """At least one byte. Tries again for a while when the connection fails."""
+        """Return at least one byte. Try again for a while when the connection fails."""
         body = {**self._group, "id": content_id, "offset": offset, "bytes": count}
         failed = 0
         while True:
@@ -244,7 +250,7 @@ class _Giver:
             return data
 
     async def blamed(self, content_id: str) -> str:
-        """What came is not what it should be: tell the peer, which looks at its own file."""
+        """Tell the peer that its file came with other content, so that it checks its own copy."""
         told = f"segment {content_id} came from node {self.peer} with another content"
         try:
             sound = (await self._ask(FILE_CHECK, {**self._group, "id": content_id}))["sound"]
@@ -256,7 +262,7 @@ class _Giver:
 
 
 def _pause_s(error: Overloaded) -> float:
-    """How long the peer wants to be left alone."""
+    """Return how long the peer asks this node to wait."""
     wanted: Any = error.fields.get("retry_after")
     if type(wanted) not in (int, float) or not wanted >= 0:
         return _RETRY_FIRST_S
@@ -268,7 +274,7 @@ def _deadline() -> float:
 
 
 def _held(path: Path, size: int) -> int:
-    """How much of the file is here from before; more than all of it is nothing."""
+    """Return how many bytes of the file are here already; a part that is too long is removed."""
     try:
         held = path.stat().st_size
     except FileNotFoundError:
@@ -293,7 +299,7 @@ def _write(path: Path, offset: int, data: bytes, *, sync: bool) -> None:
 
 
 def _forget_stale(tmp: Path) -> None:
-    """Parts of files that nobody has gone on with for long."""
+    """Remove parts of files whose fetch has not continued for long."""
     for path in tmp.glob(f"{PARTIAL}*"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > _STALE_S:

@@ -1,7 +1,7 @@
-"""While this node drains it hands over whatever it leads, so that its replicas leave as followers.
+"""While this node drains, it hands over every group it leads.
 
-The controller's leader moves them once it hears that no lead is left that somebody else could have,
-or after a while (`partitions/leaving.py`).
+So its replicas leave as followers. The controller's leader moves them once no group is left that
+another node could lead, or after a while (`partitions/leaving.py`).
 """
 
 import contextlib
@@ -16,7 +16,7 @@ _PERIOD_S = 1.0
 
 
 class Draining:
-    """Runs on every node; acts while its record says DRAINING."""
+    """Runs on every node; acts while the node's record says DRAINING."""
 
     def __init__(self, *, node_id: int, host: Host, view: View, handover: Handover) -> None:
         self._node_id = node_id
@@ -24,16 +24,17 @@ class Draining:
         self._view = view
         self._handover = handover
         self.leads_left: int | None = None
-        """How many groups it leads that others could, after it has tried; None: it drains not."""
+        """Groups that this node still leads and others could lead, after an attempt; None: not
+        draining."""
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         while True:
             await self.look()
             await self._view.changed(_PERIOD_S)
 
     async def look(self) -> None:
-        """Hand over what is led here, as long as this node drains."""
+        """Hand over the groups led here, while this node drains."""
         if not self._drains:
             self.leads_left = None
             return
@@ -51,6 +52,6 @@ class Draining:
         return record is not None and record.state == "DRAINING"
 
     def _able(self, replica: Replica) -> set[int]:
-        """Its members on nodes that are to stay."""
+        """Return the replica's members on nodes that stay."""
         active = {node.node_id for node in self._view.metadata.active_nodes()}
         return active.intersection(replica.members) - {self._node_id}

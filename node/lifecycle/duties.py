@@ -1,8 +1,8 @@
-"""Does what `partitions.duties` says that the metadata asks of this node.
+"""Carries out the duties of this node, which `partitions.duties` derives from the metadata.
 
-`run` looks again after every change, and while there is something to do every half second, and
-begins what is not under way yet. Reports go to the controller's leader again and again until the
-operation has moved on.
+`run` looks for duties after every change, and every half second while there are any. It begins the
+duties that are not under way yet. Reports go to the controller's leader again and again until the
+operation has advanced.
 """
 
 import asyncio
@@ -36,29 +36,30 @@ from .young import Young
 
 _PERIOD_S = 0.5
 _IDLE_PERIOD_S = 30.0
-"""While nothing is to be done: changes tell of themselves, this is the net below."""
+"""Period of looks while there are no duties: a safety net, since changes wake `run`."""
 _LOOKING_SHARE = 4
-"""A look goes over all ranges: at least so many times as long as it took passes to the next."""
+"""A look goes over all ranges. The pause before the next look is at least this many times as long
+as the look took."""
 _SEALED_POLL_S = 0.02
 _OWN_END_S = 1.0
-"""A member whose peers have ended the generation without it is a moment behind them, or far."""
+"""How long to wait until this member reaches the end that its peers decided without it."""
 _SEALED_WAIT_S = 2.0
-"""Appends wait while a new member waits for the end of a generation, which its peers flush."""
+"""How long a new member waits for its peers to flush the end of a generation; appends wait."""
 _FLUSHES_S = 10.0
-"""So long files are built ahead of a seal one after the other."""
+"""How long flushes ahead of a seal may follow each other."""
 _NO_MERGE_S = 5.0
-"""After the last look that saw an operation on a range."""
+"""No merge begins for this long after the last look that saw an operation on a range."""
 _BEGINS = 32
-"""Replicas that are made at the same time: they share their syncs, and the loop goes on between."""
+"""Replicas that begin at the same time: they share their syncs, and the loop runs in between."""
 
 End = tuple[Lineage, bytes]
-"""How a generation ended, and the hash of what its entries did."""
+"""How a generation ended, and the hash of the effects of its entries."""
 
 log = logging.getLogger("lognode.duties")
 
 
 class Duties:
-    """Runs on every node."""
+    """Carries out the duties of this node. Runs on every node."""
 
     def __init__(
         self,
@@ -88,18 +89,18 @@ class Duties:
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._copied: set[tuple[int, tuple[int, int]]] = set()
         self._pins: set[tuple[str, int, Gid]] = set()
-        """Under which names files are pinned here until the operation, the second part, ends."""
+        """Names under which files are pinned here until the operation (the second element) ends."""
         self._fetching: dict[Hashable, set[Hashable]] = {}
-        """Per name of a duty, the names under which files are pinned here for it."""
+        """The names under which files are pinned here for each duty, by the duty's name."""
         self._prepared = {key for key, _ in host.meta.items(meta_keys.PREPARED)}
-        """Rows of the prepared states that are stored here."""
+        """Keys of the rows of prepared states that are stored here."""
 
     def wake(self) -> None:
-        """Something changed."""
+        """Look for duties again: something changed."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         try:
             while True:
                 began = time.perf_counter()
@@ -117,7 +118,7 @@ class Duties:
                 task.cancel()
 
     def _look(self) -> bool:
-        """Begin what is to be done. False: nothing is, until something changes."""
+        """Begin duties that are not under way; return False if there is no duty for now."""
         metadata = self._view.metadata
         for pin in [pin for pin in self._pins if pin[1] not in metadata.operations]:
             self._host.pinned.pop(pin, None)
@@ -131,7 +132,7 @@ class Duties:
             if name not in self._tasks:
                 task = self._tasks[name] = asyncio.ensure_future(self._do(duty))
                 task.add_done_callback(partial(self._ended, name))
-        if not any(isinstance(duty, duties.Begin) for duty in found):  # which may begin with it
+        if not any(isinstance(duty, duties.Begin) for duty in found):  # a Begin may use them
             self._forget_prepared({
                 key
                 for key in self._prepared
@@ -140,8 +141,10 @@ class Duties:
         return bool(found or metadata.operations)
 
     def _hold_merges(self) -> None:
-        """A merged file is one that a new member has not copied, and would fetch while appends
-        wait."""
+        """Put off merges of ranges with an operation.
+
+        A new member has not copied a merged file, and would fetch it while appends wait.
+        """
         for operation in self._view.metadata.operations.values():
             for gid in operation.inputs:
                 replica = self._host.replica(GroupId(*gid))
@@ -150,13 +153,13 @@ class Duties:
                     replica.merge_not_before = max(replica.merge_not_before, until)
 
     def _unpin_but(self, wanted: set[Hashable]) -> None:
-        """What came for a duty that nobody asks for any more may go: it ended, or never will."""
+        """Unpin files fetched for duties that no longer exist: they ended, or never will."""
         for name in self._fetching.keys() - wanted - self._tasks.keys():
             for pin in self._fetching.pop(name):
                 self._host.pinned.pop(pin, None)
 
     def _forget_prepared(self, over: set[str]) -> None:
-        """The operations are over: what was prepared for them has begun here, or never will."""
+        """Remove prepared states of operations that are over: they were used, or never will be."""
         if over and "Forget" not in self._tasks:
             task = self._tasks["Forget"] = asyncio.ensure_future(self._forget(over))
             task.add_done_callback(partial(self._ended, "Forget"))
@@ -174,7 +177,7 @@ class Duties:
             log.log(level, "put off", extra={"fields": {"duty": name, "error": str(error)}})
 
     def _local(self) -> Local:
-        """What this node has, as the pure part is told."""
+        """Return the state of this node, as input for `partitions.duties`."""
         prepared: dict[tuple[int, Gid], Lineage | None] = {}
         effects: dict[tuple[int, Gid], bytes] = {}
         for operation in self._view.metadata.operations.values():
@@ -226,7 +229,7 @@ class Duties:
                 self._stand_down(self._replica(gid))
             case duties.Retire(gids):
                 await self._host.retire([GroupId(*gid) for gid in gids])
-        self.wake()  # it may have made the next one due
+        self.wake()  # this duty may have made the next one due
 
     def _replica(self, gid: tuple[int, int]) -> RangeReplica:
         replica = self._host.replica(GroupId(*gid))
@@ -245,14 +248,14 @@ class Duties:
             for end, source in zip(duty.range_.ends(), duty.parents, strict=True)
         ]
         begin = partial(first_base, duty.range_, ends, lost="recovered" in duty.parents)
-        # The tables of several parents may have a million rows, which nobody else changes.
+        # The tables of several parents may have a million rows, which nothing else changes.
         base = await asyncio.to_thread(begin) if len(ends) > 1 else begin()
         replica = await self._host.create_range(duty.range_, base, campaign=duty.campaign)
         if replica is not None:
             self._young.add(replica)
 
     async def _end_of(self, end: End, source: duties.Source, duty: duties.Begin) -> Base:
-        """The parent's state at its end."""
+        """Return the parent's state at its end."""
         gid = GroupId(*end[0][:2])
         if source in ("own", "recovered"):
             return self._replica(gid).state.durable_base
@@ -265,11 +268,11 @@ class Duties:
         return Base.from_wire(row["base"])
 
     async def _own_end(self, gid: GroupId, end: End) -> Base | None:
-        """The state at the generation's end, of a member that gets there itself in a moment.
+        """Return this member's own state at the generation's end, if it gets there in a moment.
 
-        The others decide without it as soon as they are a majority. It may be their leader, who is
-        the busiest: would it fetch what it has, but for a few entries, its range would have nobody
-        who asks for the lead before an election timeout.
+        The others decide without it as soon as they are a majority. This member may be their
+        leader, which is the busiest. If it fetched a state that it has but for a few entries, no
+        member of the new generation would stand for election before an election timeout.
         """
         until = time.monotonic() + _OWN_END_S
         while (replica := self._host.replica(gid)) is not None and not replica.stopped:
@@ -283,20 +286,20 @@ class Duties:
         return None
 
     def _pin_of(self, duty: Duty, gid: Gid) -> Hashable:
-        """What is fetched of a generation for the duty stays until that is no longer wanted."""
+        """Return a pin for a generation's files, which lasts as long as the duty is wanted."""
         name = duties.name_of(duty)
         pin = (name, tuple(gid))
         self._fetching.setdefault(name, set()).add(pin)
         return pin
 
     def _pin_for(self, operation: int, gid: Gid) -> Hashable:
-        """The same for an operation."""
+        """Return a pin for a generation's files, which lasts as long as the operation."""
         pin = ("copy", operation, gid)
         self._pins.add(pin)
         return pin
 
     async def _begin_late(self, duty: duties.Begin) -> None:
-        """The others have gone on without this node: begin where one of them is."""
+        """Begin from a peer's base: the other members have continued without this node."""
         gid = GroupId(duty.range_.range_id, duty.range_.generation)
         base = await self._fetch_at(gid, None, pin=self._pin_of(duty, gid))
         await self._host.create_range(duty.range_, base, campaign=False)
@@ -304,7 +307,7 @@ class Duties:
     async def _fetch_at(
         self, gid: GroupId, end: End | None, *, pin: object, ahead: bool = False
     ) -> Base:
-        """A base of the generation from any other node; with `end`, only one that is there."""
+        """Fetch a base of the generation from any other node; with `end`, only that at the end."""
         fetch = self._fetcher.fetch_ahead if ahead else self._fetcher.fetch
         self._check_room()
         last: LognodeError = Unavailable(f"no other node has {gid}")
@@ -324,7 +327,7 @@ class Duties:
             raise Unavailable(f"{self._room.free} bytes are left on the disk: nothing is fetched")
 
     def _others(self, gid: GroupId) -> list[int]:
-        """The other nodes, those first that the range was on when it was last heard of."""
+        """Return the other nodes, beginning with the last known members of the range."""
         metadata = self._view.metadata
         range_ = metadata.ranges.get(gid.range_id)
         members = range_.members if range_ is not None else ()
@@ -346,9 +349,11 @@ class Duties:
         self._copied.add((operation, gid))
 
     async def _flush_ahead(self, replica: RangeReplica) -> None:
-        """Leave little in memory for the seal, at which appends wait for it. Each flush leaves what
-        came while it was built, which is less each time as long as building is the faster; where it
-        is not, that ends all the same."""
+        """Leave little in memory for the seal, at which appends wait for the flush.
+
+        Each flush leaves the entries that came while it was built. These are fewer each time, as
+        long as building is faster than appending. Otherwise the flushes end all the same.
+        """
         until = time.monotonic() + _FLUSHES_S
         await self._flusher.flush(replica)
         before: float = math.inf
@@ -364,8 +369,10 @@ class Duties:
         await self._sync.run(lambda: self._host.meta.commit({key: row}))
 
     async def _fetch_sealed(self, gid: GroupId, *, pin: object) -> Base:
-        """The base at the generation's end, as soon as it is durable with the peer that was copied
-        from: each flushes for itself, so that another one has other files."""
+        """Return the base at the generation's end, once it is durable at the peer that was copied.
+
+        Each member flushes for itself, so that another peer has other files.
+        """
         until = time.monotonic() + _SEALED_WAIT_S
         while True:
             base = await self._fetch_at(gid, None, pin=pin)
@@ -376,7 +383,7 @@ class Duties:
             await asyncio.sleep(_SEALED_POLL_S)
 
     def _stand_down(self, replica: RangeReplica) -> None:
-        """What it has stays where it is until the metadata says that the generation is over."""
+        """Stop the replica. Its data stay until the metadata says that the generation is over."""
         replica.stop()
         gid = {"range": replica.gid.range_id, "generation": replica.gid.generation}
         log.warning("replica takes no part: its range is recovered without it",
@@ -399,7 +406,7 @@ class Duties:
 
 
 def _is_worth_a_flush(left: int, before: float) -> bool:
-    """Small files are worth it only as long as each is much smaller than the one before."""
+    """Whether another flush is worth it: each small file must be much smaller than the last."""
     return left > duties.TAIL_BYTES or (left > duties.LITTLE_BYTES and 2 * left < before)
 
 

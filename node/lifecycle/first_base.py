@@ -1,6 +1,6 @@
-"""What a generation begins with: the state of its parents at their ends, as far as it is its own.
+"""The base that a generation begins with: its part of the state of its parents at their ends.
 
-Pure, and the same on every member: the simulator's nodes ask the same function.
+Pure, and the same on every member: the simulator's nodes call the same function.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,11 @@ from ...statemachine.unite import Parent, united
 
 
 def first_base(range_: Descriptor, ends: Sequence[Base], *, lost: bool = False) -> Base:
-    """The base with which a generation begins, of its parents' bases at their seals, in the order
-    of its lineage; of a new range there are none. `lost`: entries may be, by unsafe recovery."""
+    """Return the base with which a generation begins.
+
+    `ends` are its parents' bases at their seals, in the order of its lineage; a new range has no
+    parents. `lost`: entries may be lost, by unsafe recovery.
+    """
     if not ends:
         return Base()
     if len(ends) > 1:

@@ -1,10 +1,10 @@
-"""Handing over the lead of a group: before a node stops in order, or because an operator asks.
+"""Hands over the leadership of a group before a node stops in order, or on an operator's request.
 
-The leader keeps what is to be proposed, waits until the follower has its whole log durable, and
-tells it to stand for election at once (Ongaro's thesis, 3.10). Clients wait for one election round
-instead of a timeout: what was kept is refused with the new leader's name as soon as that is known.
-When the follower does not get there in time the leader goes on as before, and tries again later;
-under load a follower is never at the end of the log unless the leader pauses (x2.8).
+The leader keeps new proposals and waits until the follower has its whole log durable. Then it tells
+the follower to stand for election at once (Ongaro's thesis, 3.10). Clients wait for one election
+round instead of a timeout: the kept proposals are refused with the new leader's name as soon as it
+is known. When the follower is not ready in time, the leader continues as before and tries again
+later. Under load a follower reaches the end of the log only while the leader pauses (x2.8).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from ..runtime import fields
 
 _POLL_S = 0.002
 _RESIGNING_S = 0.1
-"""So long appends are kept while the follower catches up; then it is their turn for a while."""
+"""How long appends are kept while the follower catches up; then they proceed for a while."""
 _PAUSE_S = 0.2
 _ELECTION_S = 1.0
 _TRANSFER_S = 5.0
@@ -36,23 +36,23 @@ log = logging.getLogger("lognode.handover")
 
 
 class Handover:
-    """Both sides: `all_groups` and `hand_over` at the leader, `take_over` at who is to lead."""
+    """Both sides: `all_groups` and `hand_over` at the leader, `take_over` at the future leader."""
 
     def __init__(self, host: Host, connection: Callable[[int], Connection | None]) -> None:
         self._host = host
         self._connection = connection
         self._stopping = False
         self._unwilling: set[int] = set()
-        """Peers that stop as well."""
+        """Peers that are stopping as well."""
         self._wishes: dict[int, tuple[int, float]] = {}
-        """Range to whom an operator who asked here last wanted to lead it, and when."""
+        """The node that an operator last asked here to lead each range, and when."""
 
     # Before a stop.
 
     async def all_groups(self, timeout_s: float) -> int:
-        """Hand over whatever this node leads and others are members of.
+        """Hand over every group that this node leads and that has other members.
 
-        Returns how many groups it still leads when the time is up.
+        Return how many groups this node still leads when the time is up.
         """
         self._stopping = True
         led = [r for r in self._host.groups.values() if r.leads and len(r.members) > 1]
@@ -70,10 +70,10 @@ class Handover:
         return sum(replica.leads for replica in led)
 
     async def _to_anybody(self, replica: Replica) -> None:
-        """Return when another member leads, or nobody is left who could."""
+        """Return when another member leads, or when no other member could lead."""
         while replica.leads and self._able(replica):
             if replica.resigning:
-                await replica.lead_settled()  # an operator's hand-over: it may do for this one
+                await replica.lead_settled()  # an operator's hand-over may be enough
             elif not await self._attempt(replica, self._able(replica)):
                 await asyncio.sleep(_PAUSE_S)
 
@@ -84,7 +84,7 @@ class Handover:
     # By itself.
 
     async def spare(self, replica: Replica, members: set[int], *, why: str) -> None:
-        """Let one of these members lead, if one can now: this node should not.
+        """Let one of these members lead if one is ready now, because this node should not lead.
 
         Raises Conflict while another hand-over is under way.
         """
@@ -94,9 +94,10 @@ class Handover:
             log.info("handed over", extra={"fields": told})
 
     async def give(self, _: int, body: Body) -> Body:
-        """The controller's leader finds that this node leads too many ranges: one attempt.
+        """Attempt once to hand over a range, at the request of the controller's leader.
 
-        Raises InvalidArgument, NotLeader, Conflict.
+        The controller's leader finds that this node leads too many ranges. Raises InvalidArgument,
+        NotLeader, Conflict.
         """
         replica, target = self._led(body)
         await self.spare(replica, {target}, why=body["why"])
@@ -105,10 +106,10 @@ class Handover:
     # Asked for.
 
     async def hand_over(self, _: int, body: Body) -> Body:
-        """Have a member lead a group that this node leads.
+        """Hand over a group that this node leads to the given member.
 
-        Raises NotLeader, Conflict when the member cannot be reached, Unavailable when it did not
-        get there in time; then this node goes on.
+        Raises NotLeader, Conflict when the member cannot be reached, or Unavailable when the member
+        was not ready in time; this node then continues as leader.
         """
         replica, target = self._led(body)
         gid, me = replica.gid, replica.services.node_id
@@ -133,18 +134,17 @@ class Handover:
         return {"leader": target, "changed": True}
 
     def wish(self, range_id: int, node: int) -> None:
-        """An operator wants this node to lead, and it does."""
+        """Note that an operator asked this node to lead the range, and that it does."""
         self._wishes[range_id] = node, asyncio.get_running_loop().time()
 
     def wishes(self, within_s: float) -> list[tuple[int, int, float]]:
-        """Ranges that an operator lately wanted to be led by a node, that node, and how many
-        seconds ago."""
+        """Return range, node and age in seconds of each operator's request for a leader."""
         now = asyncio.get_running_loop().time()
         self._wishes = {r: wish for r, wish in self._wishes.items() if now - wish[1] < within_s}
         return [(range_id, node, now - at) for range_id, (node, at) in self._wishes.items()]
 
     def _led(self, body: Body) -> tuple[Replica, int]:
-        """The replica, which leads, and the other member that is to lead."""
+        """Return the replica, which must lead, and the other member that is to lead."""
         gid, target = fields.group(body), body["node"]
         replica = self._host.groups.get(gid)
         if replica is None or not replica.leads:
@@ -156,7 +156,7 @@ class Handover:
     # One attempt.
 
     async def _attempt(self, replica: Replica, able: set[int]) -> bool:
-        """Let one of these members take the lead; whether this node leads no longer."""
+        """Hand over to one of these members; return whether this node no longer leads."""
         if replica.resigning:
             raise Conflict(f"another hand-over of {replica.gid} is under way")
         resignation = replica.resign()
@@ -165,14 +165,14 @@ class Handover:
             if peer is not None and await self._asked(peer, replica):
                 await _until(lambda: not replica.leads, _ELECTION_S)
                 if not replica.leads:
-                    # Who waits is told who leads as soon as that is known, not before.
+                    # Waiting callers are told the new leader as soon as it is known, not before.
                     await _until(lambda: replica.leader is not None, _ELECTION_S)
         finally:
             replica.end_resigning(resignation)
         return not replica.leads
 
     async def _ready(self, replica: Replica, able: set[int]) -> int | None:
-        """A member with the whole log, once what was proposed is applied; None: not in time."""
+        """Return a member with the whole log, once the proposals are applied; None: not in time."""
 
         def all_have_it() -> bool:
             group = replica.group
@@ -184,7 +184,7 @@ class Handover:
         return next(iter(able & replica.group.caught_up), None) if all_have_it() else None
 
     async def _asked(self, peer: int, replica: Replica) -> bool:
-        """Ask the member to take over; whether it does."""
+        """Ask the member to take over; return whether it agrees."""
         connection = self._connection(peer)
         if connection is None:
             return False
@@ -198,10 +198,10 @@ class Handover:
             return False
         return True
 
-    # At who is to lead.
+    # At the future leader.
 
     async def take_over(self, _: int, body: Body) -> Body:
-        """A leader asks this member to stand for election. Raises Unavailable, RangeNotFound."""
+        """Stand for election at the leader's request. Raises Unavailable, RangeNotFound."""
         if self._stopping:
             raise Unavailable("this node stops as well", reason="stopping")
         for gid in starmap(GroupId, body["groups"]):
@@ -213,7 +213,7 @@ class Handover:
 
 
 async def _until(condition: Callable[[], bool], timeout_s: float) -> None:
-    """Return when it holds, or when the time is up."""
+    """Return when the condition holds, or when the time is up."""
     for _ in range(round(timeout_s / _POLL_S)):
         if condition():
             return

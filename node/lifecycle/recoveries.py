@@ -1,9 +1,9 @@
-"""What an operator is told before unsafe recovery: what each member has of the range, which of them
-to go on from, and why not, or not yet. It changes nothing.
+"""Reports what an operator must know before unsafe recovery. It changes nothing.
 
-Every member that answers says how far its log reaches on its disk. An entry that was acknowledged
-is with most of the members: what the one with the longest log, by the term and index of its last
-entry, does not have, only those have that do not answer.
+The report says what each member has of the range, from which member to continue, and why the
+controller would refuse that now. Every member that answers says how far its log reaches on its
+disk. A majority of the members has each acknowledged entry. An acknowledged entry that is missing
+in the longest log, by term and index of the last entry, exists only on members that do not answer.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from ..replicas.host import Host
 from ..runtime import fields
 
 _ASK_S: Final = 1.0
-"""How long members are waited for."""
+"""How long to wait for the members' answers."""
 _HELD: Final = ("last_term", "last_index", "applied", "last_seq", "last_timestamp_ms")
-"""What a member says of its replica: the last entry of its log, the last one that it knows to be
-committed and has applied, and the last record in what is applied."""
+"""Fields of a member's answer on its replica: the last entry of its log, the last entry that it
+knows to be committed and has applied, and the last applied record."""
 
 Body = dict[str, Any]
 
 
 class Recoveries:
-    """`report` asks, `serve` answers."""
+    """Reports on the members of a range: `report` asks them, `serve` answers."""
 
     def __init__(
         self,
@@ -46,12 +46,15 @@ class Recoveries:
         self._connection = connection
 
     async def serve(self, _: int, body: Body) -> Body:
-        """Another node asks what this one has of a generation."""
+        """Answer what this node has of a generation."""
         return {"held": self._here(fields.group(body))}
 
     async def report(self, body: Body) -> Body:
-        """Of the range: what its members have, which one is `proposed`, and why it is `refused` now
-        to go on from that one; nil when it is not. Raises NotFound."""
+        """Report what the members of the range have, and which member is `proposed` to survive.
+
+        `refused` says why recovery from that member is refused now; nil: it is allowed. Raises
+        NotFound.
+        """
         metadata = self._view.metadata
         try:
             range_ = metadata.descriptor(body["range"])
@@ -80,7 +83,7 @@ class Recoveries:
         }
 
     def damaged(self, range_: Descriptor) -> dict[int, str]:
-        """The nodes whose replica of this very generation takes no part any more, and why."""
+        """Return the nodes whose replica of this generation takes no part any more, and why."""
         return {
             node: reason
             for node, replicas in self._view.damaged.items()
@@ -89,7 +92,7 @@ class Recoveries:
         }
 
     def _refusal(self, range_: Descriptor, survivor: int | None) -> str | None:
-        """As the controller will say it, of what this node knows."""
+        """Return the refusal that the controller will give, as far as this node knows."""
         metadata = self._view.metadata
         if self._view.controller_leader() is None:
             return (
@@ -117,7 +120,7 @@ class Recoveries:
             answer = await connection.request(REPLICA_END, asked, deadline=deadline)
             return held_of(answer["held"])
         except (LognodeError, KeyError):
-            return None  # it is busy, gone, or of a version that knows no recovery
+            return None  # the node is busy, gone, or of a version without recovery
 
     def _here(self, gid: GroupId) -> Body | None:
         replica = self._host.replica(gid)
@@ -131,7 +134,7 @@ class Recoveries:
 
 
 def longest(members: Iterable[Body]) -> int | None:
-    """The node whose log has the last entry, by term and index; None when nobody answers."""
+    """Return the node with the last entry, by term and index; None when no node answers."""
     there = [member for member in members if member["answers"] and member["damaged"] is None]
     best = max(
         there, key=lambda m: (m["last_term"], m["last_index"], m["applied"], -m["node"]),
@@ -141,7 +144,10 @@ def longest(members: Iterable[Body]) -> int | None:
 
 
 def held_of(told: object) -> Body | None:
-    """What `Recoveries.serve` said elsewhere. Raises RemoteProtocolError for what is none."""
+    """Check another node's answer of `Recoveries.serve`.
+
+    Raises RemoteProtocolError if it is invalid.
+    """
     if told is None:
         return None
     if not isinstance(told, dict) or any(type(told.get(name)) is not int for name in _HELD):

@@ -1,14 +1,13 @@
-"""Replicas of new ranges that are not settled yet: only so many at the same time.
+"""Replicas of new ranges that are not settled yet: their number at one time is limited.
 
-A new range costs an election. Thousands at once hold up each other's messages until elections run
-out of time and begin anew, and so does every range that was there before. All members begin the
-ranges of a log in the same order, so that those of which each member has begun a part are mostly
-the same.
+A new range costs an election. Thousands of elections at once delay each other's messages until they
+time out and begin again, and they delay older ranges too. All members begin the ranges of a log in
+the same order, so that members are mostly busy with the same ranges.
 
 A leader sends heartbeats to members that have not begun the range yet, and its group cannot rest
-before they have. A node that began ranges faster than others would drown the others in heartbeats,
-and make them slower still. So a range that this node leads is settled once all members that are up
-follow the leader.
+before they have. A node that began ranges faster than others would flood the others with
+heartbeats, and make them slower still. So a range that this node leads is settled once all members
+that are up follow the leader.
 """
 
 import asyncio
@@ -19,26 +18,26 @@ from ..replicas.range_replica import RangeReplica
 
 YOUNG_MAX: Final = 128
 _PATIENCE_S: Final = 5.0
-"""A range that is not settled by then waits for a member that cannot begin it, and holds nobody
-up."""
+"""A range that is not settled by then waits for a member that cannot begin it. Other ranges no
+longer wait for it."""
 _POLL_S: Final = 0.02
 
 
 class Young:
-    """Those that were begun here."""
+    """The unsettled replicas that were begun here."""
 
     def __init__(self) -> None:
         self._begun: dict[RangeReplica, float] = {}
         self._turn = asyncio.Lock()
 
     def add(self, replica: RangeReplica) -> None:
-        """The replica was begun now."""
+        """Note that the replica was begun now."""
         self._begun[replica] = time.monotonic()
 
     async def few(self) -> None:
         """Return when another replica may be begun."""
         async with self._turn:
-            while self._count() >= YOUNG_MAX:  # noqa: ASYNC110  leaders tell nobody of themselves
+            while self._count() >= YOUNG_MAX:  # noqa: ASYNC110  leaders send no notice
                 await asyncio.sleep(_POLL_S)
 
     def _count(self) -> int:

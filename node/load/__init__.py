@@ -1,10 +1,10 @@
-"""How busy and how large the ranges are that are led here, for whoever plans.
+"""Load and size of the ranges led here, as input for planning.
 
-    busy_ranges              where the load of a range halves
-    large_ranges             where its bytes halve
-    small_ranges             which could be merged with a neighbour
-    stored                   what each tenant stores
-    load_reports             what replicas hold and how much they are used, asked of all nodes
+    busy_ranges              the key at which the load of a range halves
+    large_ranges             the key at which its bytes halve
+    small_ranges             ranges that could be merged with a neighbour
+    stored                   the stored bytes of each tenant
+    load_reports             size and load of replicas, asked of all nodes
 
-The contract: the numbers are soft. A wrong one costs a plan, never an entry.
+The contract: the numbers are soft. A wrong number costs a plan, never an entry.
 """

@@ -1,8 +1,8 @@
-"""Ranges led here that are busier than the policy of their log wants: where their load halves, or
-the key that has most of it.
+"""Finds ranges led here that are busier than their log's policy allows, and where to split them.
 
-What is to be split travels with the heartbeat to the controller's leader, like ranges that are too
-large (`large.py`). A hot key helps nobody there: whoever asks for the status is told of it.
+The result is the key at which the load halves, or the hot key that has most of it. Splits are sent
+with the heartbeat to the controller's leader, as for large ranges (`large.py`). A hot key cannot be
+split, so it is only reported in the status.
 """
 
 import asyncio
@@ -23,14 +23,17 @@ from ..replicas.range_replica import RangeReplica
 from ..runtime.slices import in_slices
 
 _LOOKING_SHARE: Final = 20
-"""Looks at all ranges take at most such a part of the time."""
+"""Checks of all ranges take at most one part in this many of the time."""
 _TAIL_BYTES: Final = 16 * limits.MIB
-"""In memory: appends wait at a split while that is made a segment, and what came meanwhile."""
+"""The limit of memtable bytes at a split: appends wait while these become a segment."""
 
 
 class HotRanges:
-    """Runs on every node. A range that was split is left alone for `rest_s`, by `wall_ms`: by the
-    clock of that name the controller's leader dates the ends of operations."""
+    """Runs on every node.
+
+    A range that was split is left alone for `rest_s`. `wall_ms` must be the clock by which the
+    controller's leader dates the ends of operations.
+    """
 
     def __init__(
         self,
@@ -49,18 +52,18 @@ class HotRanges:
         self._rest_ms = round(rest_s * 1000)
         self._metrics = metrics
         self.told: list[Large] = []
-        """Found at the last look."""
+        """Ranges to split that the last check found."""
         self._looked: dict[GroupId, LoadSplit] = {}
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         while True:
             began = time.monotonic()
             await self.look()
             await asyncio.sleep(max(LOOK_S, _LOOKING_SHARE * (time.monotonic() - began)))
 
     async def look(self) -> None:
-        """Go over all ranges once."""
+        """Check all ranges once."""
         looked: dict[GroupId, LoadSplit] = {}
         told = await in_slices(self._looks(looked))
         self._looked = looked
@@ -84,17 +87,18 @@ class HotRanges:
                 yield None
 
     def _bound_of(self, replica: RangeReplica) -> int | None:
-        """What the range may be asked for a second; None: anything, or it is not for this node to
-        say."""
+        """Return the range's limit of requests a second; None: no limit, or not led here."""
         if not replica.leads or replica.is_sealed:
             return None
         policy = self._view.policy(replica.descriptor.log_id)
         return None if policy is None else policy.split_rate
 
     def _may_split(self, replica: RangeReplica) -> bool:
-        """Whether its last operation has ended, as far as this node knows, and for long enough, and
-        little is in memory. While much is, that goes first, as often as it takes: where builders
-        fall behind what is appended, a split would stop the range for longer than it is worth."""
+        """Whether the range has rested since its last operation and has little in memory.
+
+        A large memtable is flushed first, as often as needed. Where builders fall behind
+        the appends, a split would stop the range for longer than it is worth.
+        """
         metadata, gid, state = self._view.metadata, replica.gid, replica.state
         range_ = metadata.ranges.get(gid.range_id)
         if range_ is None or range_.generation != gid.generation or range_.operation:

@@ -1,9 +1,8 @@
-"""Ranges led here that are larger than the policy of their log wants, and where they halve; and
-those that are small.
+"""Finds ranges led here that are larger than their log's policy allows, and the small ones.
 
-What is told travels with the heartbeat to the controller's leader, which plans a split. A range is
-looked at closely only when its files are large enough, and again only when they have changed: a
-file that is shared since a split counts for what the range has of it.
+Large ranges are sent with the heartbeat to the controller's leader, which plans a split at the key
+that halves the bytes. A range is measured only when its files are large enough, and again only when
+they have changed. A file that is shared since a split counts with the range's part of it.
 """
 
 import asyncio
@@ -27,13 +26,13 @@ from .small_ranges import small_ranges
 
 _PERIOD_S: Final = 5.0
 _LOOKING_SHARE: Final = 20
-"""Looks at all ranges take at most such a part of the time."""
+"""Checks of all ranges take at most one part in this many of the time."""
 
 log = logging.getLogger("lognode.large")
 
 
 class LargeRanges:
-    """Runs on every node. `on_damaged` is told what a look found."""
+    """Runs on every node. `on_damaged` is called with damage that a check found."""
 
     def __init__(
         self,
@@ -47,20 +46,20 @@ class LargeRanges:
         self._on_damaged = on_damaged
         self.told: list[Large] = []
         self.small: list[Small] = []
-        """Found at the last look."""
+        """Small ranges that the last check found."""
         self._looked: dict[GroupId, tuple[list[SegmentInfo], int, bytes | None]] = {}
-        """Per generation the manifest that was looked at, its bytes, and the key that halves
-        them; None: one key has it all."""
+        """Per generation: the measured manifest, its bytes, and the key that halves them; None: one
+        key has them all."""
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         while True:
             began = time.monotonic()
             await self.look()
             await asyncio.sleep(max(_PERIOD_S, _LOOKING_SHARE * (time.monotonic() - began)))
 
     async def look(self) -> None:
-        """Go over all ranges once."""
+        """Check all ranges once."""
         told: list[Large] = []
         looked = {}
         for replica, bound in await in_slices(self._bounds()):
@@ -86,8 +85,7 @@ class LargeRanges:
             yield replica, self._bound_of(replica)
 
     def _bound_of(self, replica: RangeReplica) -> int | None:
-        """The bytes that the range should not have more of; None: its files have no more, or it
-        is not for this node to say."""
+        """Return the range's limit of bytes; None: its files are smaller, or it is not led here."""
         if not replica.leads or replica.is_sealed:
             return None
         policy = self._view.policy(replica.descriptor.log_id)
@@ -101,6 +99,6 @@ class LargeRanges:
         if known is not None and known[0] is manifest:
             return known
         search = SplitKey(replica.state)
-        while not await in_turns(replica, search.step):  # noqa: ASYNC110  waits for nobody
+        while not await in_turns(replica, search.step):  # noqa: ASYNC110  works, and does not poll
             await asyncio.sleep(0)
         return manifest, search.size, search.key

@@ -1,9 +1,9 @@
-"""What the replicas of the cluster hold and how much they are used, asked of all nodes at once.
+"""Size and load of the cluster's replicas, asked of all nodes at once.
 
-Only who leads a range knows how much is appended to it, and nobody needs that until somebody asks
-for the status: so it travels in no heartbeat. However many ask for the status at a time, each node
-is asked once. A node that does not answer in time is left out, and what it leads is unknown: never
-0.
+Only the leader of a range knows its rate of appends, and nothing needs the rate until a client asks
+for the status. So heartbeats do not carry it. Each node is asked once for all status requests at
+the same time. A node that does not answer in time is left out, and the load of the ranges that it
+leads is unknown, never 0.
 """
 
 import asyncio
@@ -26,24 +26,25 @@ from ..runtime.slices import in_slices
 from ..runtime.together import Together
 
 _ASK_S: Final = 0.5
-"""How long the others are waited for."""
+"""How long to wait for the other nodes."""
 _MEASURE_S: Final = 1.0
 _MEASURE_AGAIN_S: Final = 300.0
-"""After a file could not be read: who finds damage is not this."""
+"""Delay after a file could not be read; other code looks for damage."""
 
 Body = dict[str, Any]
 Gid = tuple[int, int]
 
 
 class Load(NamedTuple):
-    """Of one replica. Rates are per second over the last minute, None while nobody can tell."""
+    """The load of one replica. Rates are per second over the last minute; None: unknown."""
 
     leads: bool
     segment_bytes: int | None
-    """Of files that are shared since a split what is the range's, and None until that is known."""
+    """Bytes of segments, with the range's part of files that are shared since a split; None while
+    that part is unknown."""
     memtable_bytes: int
     entries_held: int | None
-    """That are stored, also those that nobody sees any more. None as above."""
+    """Stored entries, including entries that are no longer visible. None as above."""
     records_per_s: float | None
     bytes_per_s: float | None
     reads_per_s: float | None
@@ -52,12 +53,15 @@ class Load(NamedTuple):
 
 
 ByNode = Mapping[int, Mapping[Gid, Load]]
-"""Per node that answered the loads of its replicas."""
+"""The loads of each node's replicas, for nodes that answered."""
 
 
 class Loads:
-    """`run` samples the counters and measures shared files, `everywhere` asks, `serve` answers.
-    `present` says whether a node is known to be there."""
+    """Both sides of load reports.
+
+    `run` samples the counters and measures shared files, `everywhere` asks, `serve` answers.
+    `present` says whether a node is known to be up.
+    """
 
     def __init__(
         self,
@@ -78,7 +82,7 @@ class Loads:
         metrics.operations.set_function(lambda: len(view.metadata.operations))
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         due = time.monotonic() + SAMPLE_S
         while True:
             await asyncio.sleep(_MEASURE_S)
@@ -90,12 +94,12 @@ class Loads:
                 await in_slices(_sampled(self._host.ranges()))
 
     async def serve(self, _: int, __: Body) -> Body:
-        """Another node asks for the loads of the replicas here."""
+        """Answer another node with the loads of the replicas here."""
         here = await self.here()
         return {"loads": [[*gid, *load] for gid, load in here.items()]}
 
     async def everywhere(self) -> ByNode:
-        """The loads of all replicas on nodes that answer."""
+        """Return the loads of all replicas on nodes that answer."""
         nodes = [node for node in self._view.metadata.nodes if node != self._node_id]
         asked = {node: self._others.begin(node) for node in nodes}
         found: dict[int, Mapping[Gid, Load]] = {self._node_id: await self.here()}
@@ -106,7 +110,7 @@ class Loads:
         return found
 
     async def here(self) -> dict[Gid, Load]:
-        """The loads of the replicas on this node."""
+        """Return the loads of the replicas on this node."""
         return dict(await in_slices(_loads(self._host.ranges())))
 
     async def _of(self, node: int) -> dict[Gid, Load] | None:
@@ -118,12 +122,15 @@ class Loads:
             answer = await connection.request(LOADS, {}, deadline=deadline)
             return from_wire(answer.get("loads"))
         except LognodeError:
-            return None  # it is busy, gone, or of a version that knows no loads
+            return None  # the node is busy, gone, or of a version without loads
 
 
 def of_range(range_: Descriptor, leader: int | None, by_node: ByNode) -> Body:
-    """Size, rates and hot key of a range: its leader's, and reads by all members that answered. All
-    of them None when the leader did not answer, or says that it does not lead."""
+    """Return size, rates and hot key of a range, as its leader reports them.
+
+    Reads are summed over all members that answered. Each value is None when the leader did not
+    answer, or says that it does not lead.
+    """
     gid = (range_.range_id, range_.generation)
     led = None if leader is None else by_node.get(leader, {}).get(gid)
     if led is None or not led.leads:
@@ -141,7 +148,7 @@ def of_range(range_: Descriptor, leader: int | None, by_node: ByNode) -> Body:
 
 
 def from_wire(told: object) -> dict[Gid, Load]:
-    """What `Loads.serve` gave elsewhere. Raises RemoteProtocolError for what is none."""
+    """Check the answer of `Loads.serve`. Raises RemoteProtocolError if the answer is invalid."""
     if not isinstance(told, list) or not all(map(_is_load, told)):
         raise RemoteProtocolError("loads that are none")
     return {(range_id, generation): _load(load) for range_id, generation, *load in told}
@@ -190,12 +197,12 @@ def _loads(replicas: Iterable[RangeReplica]) -> Iterator[tuple[Gid, Load]]:
 
 
 async def _measure(replica: RangeReplica) -> None:
-    """Find the range's share of files that others share."""
+    """Measure the range's part of files that it shares with other ranges."""
     measure = replica.state.measure
     try:
-        while not await in_turns(replica, measure):  # noqa: ASYNC110  waits for nobody
+        while not await in_turns(replica, measure):  # noqa: ASYNC110  works, and does not poll
             await asyncio.sleep(0)
-    except LognodeError:  # it has stopped, or a file is damaged: reads and the scrub see to that
+    except LognodeError:  # it stopped, or a file is damaged: reads and scrub handle that
         replica.measure_not_before = time.monotonic() + _MEASURE_AGAIN_S
 
 

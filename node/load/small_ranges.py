@@ -1,6 +1,6 @@
-"""Ranges led here that may be small enough to be merged with a neighbour.
+"""Finds ranges led here that may be small enough to be merged with a neighbour.
 
-What is told travels with the heartbeat to the controller's leader, which knows the neighbours.
+They are sent with the heartbeat to the controller's leader, which knows the neighbours.
 """
 
 import time
@@ -15,7 +15,7 @@ from ..runtime.slices import in_slices
 
 
 async def small_ranges(host: Host, view: View) -> list[Small]:
-    """Those of logs that have more ranges than they need."""
+    """Return the small ranges of logs that have more ranges than they need."""
     counts = Counter(range_.log_id for range_ in view.metadata.ranges.values())
     return [small for small in await in_slices(_looks(host, view, counts)) if small is not None]
 

@@ -1,10 +1,10 @@
-"""What the logs of each tenant hold, of ranges that are led here: for quotas of stored bytes.
+"""Stored bytes of each tenant in the ranges led here, for quotas of stored bytes.
 
-A node knows the size of what it leads, so each range counts once, however many members it has. With
-every heartbeat a node tells the controller's leader the sums of the tenants that have such a quota,
-and hears those of the cluster. Both are late by a second or two: a tenant may get over its quota by
-what it appends meanwhile. While a range changes its leader it counts for nobody, or twice, so the
-most of the last ten to twenty seconds holds.
+A node measures only the ranges that it leads, so each range counts once, however many members it
+has. With every heartbeat a node sends the controller's leader the sums of tenants with such a
+quota, and receives the sums of the cluster. Both are late by a second or two: a tenant may exceed
+its quota by what it appends meanwhile. While a range changes its leader it counts twice or not at
+all, so the largest sum of the last ten to twenty seconds counts.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from ..runtime.slices import in_slices
 
 _EVERY_S: Final = 1.0
 _SHARE: Final = 20
-"""Looking takes at most such a part of the time."""
+"""Summing takes at most one part in this many of the time."""
 
 
 class Stored:
-    """Runs on every node. `quotas` is told what is found."""
+    """Runs on every node. `quotas` gets the sums."""
 
     def __init__(self, host: Host, view: View, quotas: Callable[[], Quotas]) -> None:
         self._host = host
@@ -34,25 +34,25 @@ class Stored:
         self._quotas = quotas
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         while True:
             began = time.monotonic()
             await self.look()
             await asyncio.sleep(max(_EVERY_S, _SHARE * (time.monotonic() - began)))
 
     async def look(self) -> None:
-        """Sum up what is led here."""
+        """Sum up the stored bytes of the ranges led here."""
         sums: Counter[str] = Counter()
         for tenant, size in await in_slices(self._sizes(self._host.ranges())):
             sums[tenant] += size
         self._quotas().hold(sums)
 
     def told(self) -> Mapping[str, int]:
-        """What goes with the heartbeat: the bytes of tenants with a quota of them."""
+        """Return the bytes of tenants that have a quota of stored bytes, for the heartbeat."""
         return self._quotas().held_of_limited()
 
     def learn(self, totals: Mapping[str, int]) -> None:
-        """The sums of the cluster."""
+        """Take in the sums of the cluster."""
         self._quotas().learn_held(totals)
 
     def _sizes(self, replicas: Iterable[RangeReplica]) -> Iterator[tuple[str, int]]:

@@ -1,8 +1,8 @@
-"""What a node knows of the cluster.
+"""The cluster's metadata as a node knows it.
 
-    view                     the newest image of the metadata, and who leads what
-    leaders                  who leads what, by numbered changes
-    image_pages              pages of an image, made here and put together there
+    view                     the newest image of the metadata, and the leader of each range
+    leaders                  the table of leaders, with numbered changes
+    image_pages              pages of an image, made on one node and assembled on another
 
-The contract: an image older than one that was acted on is never taken.
+The contract: a node never takes an image that is older than one it acted on.
 """

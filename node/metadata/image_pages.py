@@ -1,8 +1,8 @@
-"""Pages of the metadata's image, between nodes: made where it is, put together where it is wanted.
+"""Pages of the metadata's image: one node makes them, another assembles them.
 
-A page has the buckets that changed after the version that the asker has, oldest change first, up to
-`image_page_bytes`. It says where to go on; the last page says nothing. See `partitions.buckets` for
-why pages of a metadata that changes meanwhile make one version at the end.
+A page has the buckets that changed after the asking node's version, oldest change first, up to
+`image_page_bytes`. It says where to continue; the last page does not. See `partitions.buckets` for
+why pages of metadata that changes meanwhile make one version at the end.
 """
 
 import asyncio
@@ -22,33 +22,33 @@ from ..runtime.slices import SLICE_S
 
 Body = dict[str, Any]
 Ask = Callable[[Body], Awaitable[Body]]
-"""Asks for a page: gets `since` and `after`, returns what `page_of` made elsewhere."""
+"""Asks for a page: gets `since` and `after`, returns what `page_of` made on the other node."""
 Position = Sequence[int] | None
-"""Where to go on: the token of the process that made the page, and a tick of its. None: nowhere
-yet."""
+"""Where to continue: the token of the process that made the page, and a tick of that process. None:
+at the beginning."""
 START: Final = (0, 0)
-"""Generation and version of who has nothing."""
+"""Generation and version of a node that has no image."""
 
 
 class Image(NamedTuple):
-    """What came of all pages: the state of that version, or what differs from an earlier one."""
+    """All pages together: the state of a version, or the changes from an earlier version."""
 
     generation: int
     version: int
     since: int
-    """The version that it says the changes since; 0: it says all."""
+    """The version from which the image gives the changes; 0: the image is the whole state."""
     parts: Collection[Part]
 
     @property
     def full(self) -> bool:
-        """Whether it is the whole state."""
+        """Whether the image is the whole state."""
         return not self.since
 
 
 async def page_of(
     state: MetadataState, since: int, after: Position = None, *, tables: Collection[str]
 ) -> Body:
-    """Make the page that follows `after`, or the first one for who has the version `since`."""
+    """Make the page that follows `after`, or the first page for a node at version `since`."""
     changes = state.changes
     changes.token = changes.token or new_incarnation()
     tick = _position(changes.token, after)
@@ -89,25 +89,25 @@ async def page_of(
 
 
 def _position(token: int, after: Position) -> int | None:
-    """The tick after which the page begins; None when there is none, or of another process."""
+    """Return the tick after which the page begins; None for the first page or another process."""
     if after is None or after[0] != token:
         return None
     return after[1]
 
 
 class Assembly:
-    """Pages as they come, put together, for who has the version `since`."""
+    """Assembles received pages, for a node that has the version `since`."""
 
     def __init__(self, since: int = 0) -> None:
         self._since = since
         self._staged = Staged()
         self._tables = MetadataState()
-        """To read buckets by."""
+        """Tables that say how to read buckets."""
         self.after: Position = None
-        """Where to go on."""
+        """Where to continue."""
 
     async def add(self, page: Body) -> Image | None:
-        """Take a page; the image, when it is the last one. Raises CorruptData."""
+        """Take a page; return the image when the page is the last. Raises CorruptData."""
         if page["begins"]:
             self._staged.begin(full=page["full"])
         elif self.after is None:
@@ -126,7 +126,7 @@ class Assembly:
 
 
 async def pull(ask: Ask, since: tuple[int, int], first: Body | None = None) -> Image:
-    """Ask for pages until the image is whole. `first` came already, unasked.
+    """Ask for pages until the image is whole. `first` was received already, unasked.
 
     Raises CorruptData for pages that make no image, and what `ask` raises.
     """
@@ -140,9 +140,9 @@ async def pull(ask: Ask, since: tuple[int, int], first: Body | None = None) -> I
 async def packed(
     state: MetadataState, wanted: Callable[[], Iterable[Bucket]]
 ) -> dict[Bucket, bytes]:
-    """Return the packed bytes of the wanted buckets, all of one moment, that of the return.
+    """Return the packed bytes of the wanted buckets, all as of the moment of the return.
 
-    They are packed in slices; what changes meanwhile is packed again.
+    Buckets are packed in slices; a bucket that changes meanwhile is packed again.
     """
     while True:
         until: float | None = None
@@ -160,7 +160,7 @@ async def packed(
 
 
 async def changed(state: Metadata, image: Image) -> None:
-    """Make the state, which nobody else has yet, that of the image."""
+    """Apply the image to the state, which nothing else uses yet."""
     until = time.perf_counter() + SLICE_S
     for part in image.parts:
         buckets.put(state, part, image.version)
@@ -171,7 +171,7 @@ async def changed(state: Metadata, image: Image) -> None:
 
 
 async def made(image: Image) -> Metadata:
-    """Make the metadata of a full image. Raises CorruptData for one that is not full."""
+    """Make the metadata of a full image. Raises CorruptData for an image that is not full."""
     if not image.full:
         raise CorruptData("an image that says only what has changed")
     metadata = Metadata()

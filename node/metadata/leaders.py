@@ -1,7 +1,7 @@
-"""Who leads what: a table whose changes are numbered, so that only changes travel.
+"""The table of leaders; its changes are numbered, so that only changes are sent.
 
-Of two statements on a range the one of the higher (generation, term) holds; in one term "no longer
-led" holds against any leader, since who stepped down in a term never leads in it again.
+The statement with the higher (generation, term) on a range counts. Within a term, "has stepped
+down" counts more than any leader, since a node that stepped down never leads again in that term.
 """
 
 from collections.abc import Set
@@ -11,7 +11,7 @@ NOBODY: Final = 0
 
 
 class Told(NamedTuple):
-    """One statement; `node` NOBODY: the leader of that term has stepped down."""
+    """One statement; `node` is NOBODY when the leader of that term has stepped down."""
 
     generation: int
     term: int
@@ -19,16 +19,16 @@ class Told(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int, bool]:
-        """The higher holds."""
+        """The statement's rank: the statement of higher rank counts."""
         return (self.generation, self.term, self.node == NOBODY)
 
 
 class Leaders:
-    """The newest statement on each range, in the order in which they changed."""
+    """The newest statement on each range, in the order of their changes."""
 
     def __init__(self) -> None:
         self.number = 0
-        """Of the last change."""
+        """The number of the last change."""
         self._rows: dict[int, tuple[int, Told]] = {}
 
     def __getitem__(self, range_id: int) -> Told | None:
@@ -36,7 +36,7 @@ class Leaders:
         return None if row is None else row[1]
 
     def learn(self, range_id: int, told: Told) -> None:
-        """Take a statement in, if it is news."""
+        """Store the statement if it has a higher rank than the known statement."""
         known = self[range_id]
         if known is not None and told.rank <= known.rank:
             return
@@ -45,16 +45,18 @@ class Leaders:
         self._rows[range_id] = (self.number, told)
 
     def forget(self, range_id: int) -> None:
-        """What was said of this range turned out wrong, or the range is over."""
+        """Remove the statement on this range: it was wrong, or the range is over."""
         self._rows.pop(range_id, None)
 
     def range_ids(self) -> Set[int]:
-        """The ranges that something was said of."""
+        """Return the ranges with a statement."""
         return self._rows.keys()
 
     def since(self, number: int) -> list[list[int]]:
-        """Return rows [range, generation, term, node] of the statements that have changed after
-        that number, the newest first. It costs no more than there is."""
+        """Return rows [range, generation, term, node] of later changes than `number`, newest first.
+
+        The cost is proportional to the returned rows.
+        """
         found = []
         for range_id, (changed, told) in reversed(self._rows.items()):
             if changed <= number:

@@ -1,10 +1,11 @@
-"""What this node knows of the cluster: the newest metadata image, and who leads what.
+"""The cluster as this node knows it: the newest metadata image, and the table of leaders.
 
-On a controller member the image is the replica's own; elsewhere it came with a heartbeat. An
-image older than one that was acted on is never taken (x3).
+On a controller member the image is the replica's own; on other nodes it comes with heartbeats. A
+node never takes an image that is older than one it acted on (x3).
 
-An image from elsewhere is what has changed since the version that this node had. It is stored
-before it is acted on: the buckets in it, and those that have changed since the last one was stored.
+A received image holds the changes since the version that this node had. The node stores the image
+before it acts on it: the image's own buckets, and the buckets that have changed since the last
+image was stored.
 """
 
 import asyncio
@@ -32,8 +33,11 @@ from .leaders import NOBODY, Leaders, Told
 
 
 class View:
-    """The image and soft state. `on_change` is called after the image was replaced; `present`
-    says whether a node is this one or pings."""
+    """The image and soft state.
+
+    `on_change` is called after the image was replaced. `present` says whether a node is this node
+    or answers pings.
+    """
 
     def __init__(
         self,
@@ -45,13 +49,13 @@ class View:
     ) -> None:
         self.metadata = Metadata()
         self._announced = (0, 0)
-        """Generation and version of the image that watchers were last told of."""
+        """Generation and version of the last image that was announced to watchers."""
         self.damaged: dict[int, list[Damage]] = {}
-        """Per node, its damaged replicas, as last heard."""
+        """Damaged replicas per node, as last heard."""
         self.halted: dict[int, list[Damage]] = {}
-        """Per node, its replicas that wait for an upgrade of the node, as last heard."""
+        """Replicas per node that wait for an upgrade of the node, as last heard."""
         self.insecure: dict[int, bool] = {}
-        """Per node, whether it runs with `--insecure`, as last heard."""
+        """Whether each node runs with `--insecure`, as last heard."""
         self.leaders = Leaders()
         self._present = present
         self._meta = meta
@@ -62,10 +66,10 @@ class View:
         self._turn = asyncio.Lock()
 
     def load(self) -> None:
-        """The newest image that is stored here. Raises CorruptData.
+        """Load the newest image that is stored here. Raises CorruptData.
 
-        A controller member has its own replica's, also when that replica is damaged: it says
-        where the others are, who have a newer one. What is old in it does no harm, since no
+        A controller member loads its own replica's image, even when that replica is damaged: the
+        image names the other nodes, which have a newer image. Old data in it do no harm, since no
         generation is begun here twice (x3).
         """
         known = []
@@ -80,7 +84,7 @@ class View:
                 self.metadata = metadata
 
     def policy(self, log_id: int) -> Policy | None:
-        """The policy of a log, None when it is gone."""
+        """Return the policy of a log, or None when the log is gone."""
         record = self.metadata.logs.get(log_id)
         return None if record is None else record.policy
 
@@ -93,10 +97,10 @@ class View:
         return (generation, version) > self.known
 
     async def take(self, image: Image) -> None:
-        """Act on an image from elsewhere, once it is checked and stored. It may be one of what has
-        changed since a version that this node has had.
+        """Act on a received image, once it is checked and stored.
 
-        Raises CorruptData and RemoteProtocolError for what is no image, Conflict for one that
+        The image may hold only the changes since a version that this node has had. Raises
+        CorruptData and RemoteProtocolError for an invalid image, Conflict for an image that
         contradicts what this node knows.
         """
         async with self._turn:
@@ -110,8 +114,11 @@ class View:
                 self.announce()
 
     async def _store(self, image: Image) -> bool:
-        """Make what is stored that image; False, and nothing stored, when a replica here has got as
-        far meanwhile. What is stored is never a mixture of two versions."""
+        """Store the image; return whether it was stored.
+
+        Nothing is stored when a replica here has become as new meanwhile. Stored data are never a
+        mixture of two versions.
+        """
         stored, packed = self._rows, image_rows.packed_of(image.parts)
         anew = True
         while not image.full:
@@ -135,13 +142,13 @@ class View:
         return True
 
     def _unstored(self, metadata: Metadata, anew: bool) -> list[Bucket]:
-        """What is not as it is stored: everything, or what has changed since."""
+        """Return the buckets to store: all, or those that have changed since the stored version."""
         changes = metadata.changes
         since = 0 if anew else changes.tick_of(self._rows.version)
         return [bucket for _, bucket in changes.after(since) if bucket.table in buckets.PUBLIC]
 
     async def _with(self, image: Image) -> Metadata:
-        """Another metadata, with the image, checked."""
+        """Return new metadata with the image, checked."""
         known = self.metadata
         changed: Collection[Bucket] | None = None
         if image.full:
@@ -156,7 +163,7 @@ class View:
         return metadata
 
     def follow_replica(self, metadata: Metadata) -> None:
-        """This node is a controller member: its replica's metadata is the image."""
+        """Take the replica's metadata as the image, on a controller member."""
         theirs = (metadata.controller.generation, metadata.version)
         if theirs >= self.known:
             self.metadata = metadata
@@ -164,7 +171,7 @@ class View:
                 self.announce()
 
     def announce(self) -> None:
-        """Something that watchers care about has changed."""
+        """Tell watchers that something has changed."""
         self._announced = self.known
         self._forget_leaders()
         changed, self._changed = self._changed, asyncio.Event()
@@ -172,7 +179,7 @@ class View:
         self._on_change()
 
     def _forget_leaders(self) -> None:
-        """Of ranges that are over. What is said of one that the image does not know yet stays."""
+        """Forget the leaders of ranges that are over; keep leaders of ranges not known yet."""
         metadata = self.metadata
         for range_id in self.leaders.range_ids() - metadata.ranges.keys() - {CONTROLLER_RANGE}:
             told = self.leaders[range_id]
@@ -189,19 +196,19 @@ class View:
             return
 
     def learn(self, gid: GroupId, term: int, leader: int) -> None:
-        """What a replica of this node knows of its leader."""
+        """Learn the leader that a replica of this node knows."""
         self.leaders.learn(gid.range_id, Told(gid.generation, term, leader))
 
     def learn_leaders(self, told: Iterable[Sequence[int]]) -> None:
-        """Learn what another node says of leaders, in rows [range, generation, term, node].
+        """Learn another node's statements on leaders, in rows [range, generation, term, node].
 
-        A statement that cannot be true is left out: the statement of the highest term holds, and
-        would hold against every true statement.
+        A statement that cannot be true is left out: the statement of the highest term counts, and
+        would count against every true statement.
         """
         deque(self.learning(told), maxlen=0)
 
     def learning(self, told: Iterable[Sequence[int]]) -> Iterator[None]:
-        """Do the same a row at a time: there may be 50,000."""
+        """Do the same a row at a time: there may be 50,000 rows."""
         for range_id, *row in told:
             leader = Told(*row)
             if self._may_lead(range_id, leader):
@@ -209,8 +216,11 @@ class View:
             yield
 
     def _may_lead(self, range_id: int, told: Told) -> bool:
-        """Whether the statement can be true: of a member, of a generation that the image has, and
-        of a term in reach. Metadata comes before the statements that need the metadata."""
+        """Whether the statement can be true.
+
+        It must name a member, a generation that the image has, and a term in reach. Metadata comes
+        before the statements that need it.
+        """
         metadata = self.metadata
         range_ = metadata.ranges.get(range_id)
         if range_id == CONTROLLER_RANGE:
@@ -224,23 +234,25 @@ class View:
         return told.generation < range_.generation or told.node in (NOBODY, *range_.members)
 
     def forget_controller_leader(self) -> None:
-        """It did not answer, or says that it does not lead."""
+        """Forget the controller's leader: it did not answer, or says that it does not lead."""
         self.leaders.forget(CONTROLLER_RANGE)
 
     def leader(self, range_id: int, generation: int) -> int | None:
-        """The leader of that generation; None when none is known, or its node is missing
-        (x2.27)."""
+        """Return that generation's leader; None when unknown or its node is missing (x2.27)."""
         told = self.leaders[range_id]
         if told is None or told.generation != generation or told.node == NOBODY:
             return None
         return told.node if self._present(told.node) else None
 
     def elected(self, range_id: int, generation: int) -> int | None:
-        """As `leader`, but not by hearsay: whom a node names that does not lead the controller
-        itself may lead the generation before, of which the next has begun nowhere else."""
+        """Return the leader as `leader` does, but ignore a hint, which has term 0.
+
+        A node that does not lead the controller may name the leader of the generation before, whose
+        successor has begun on no other node yet.
+        """
         told = self.leaders[range_id]
         return self.leader(range_id, generation) if told is not None and told.term else None
 
     def controller_leader(self) -> int | None:
-        """The controller's leader, as last heard."""
+        """Return the controller's leader, as last heard, or None."""
         return self.leader(CONTROLLER_RANGE, self.metadata.controller.generation)

@@ -1,10 +1,10 @@
-"""Telling whoever waits for entries that this member may no longer get them.
+"""Tells followers that this member is cut off and may get no more entries.
 
-A member that is cut off from the others applies nothing, so a follow that waits there would wait in
-silence while others acknowledge entries. A timer looks whether the member is still in contact, for
-as long as somebody wants to know, and costs nothing else. The timer comes when the contact would
-end if nothing were heard. A timer that comes late shows that the node itself was away: what the
-others said meanwhile is still to be read, so the timer looks again.
+A member that is cut off from the others applies nothing. A follow there would wait in silence while
+the others acknowledge entries. While there are followers, a timer checks whether the member is
+still in contact, at no other cost. The timer fires when the contact would end if nothing were
+heard. A timer that fires late shows that the node itself was paused: messages of the others may
+still be unread, so the timer checks again.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _MARGIN_S: Final = 0.02
 
 
 class Contact(Protocol):
-    """What is asked of a `raft.group.Group`."""
+    """The methods of a `raft.group.Group` that the watch needs."""
 
     @property
     def in_contact(self) -> bool: ...
@@ -29,7 +29,7 @@ class Contact(Protocol):
 
 
 class ContactWatch:
-    """Of one replica. All calls on the thread of the event loop."""
+    """The watch of one replica. All calls on the thread of the event loop."""
 
     def __init__(
         self,
@@ -39,8 +39,11 @@ class ContactWatch:
         on_lost: Callable[[], None],
         on_broken: OnBroken,
     ) -> None:
-        """`on_lost` is called once after each `begin`, when the contact is older than `timeout_s`
-        seconds; `on_broken` after a bug."""
+        """Make a watch that does not run yet.
+
+        `on_lost` is called once after each `begin`, when the contact is older than `timeout_s`
+        seconds. `on_broken` is called after a bug.
+        """
         self._contact = contact
         self._timeout_s = timeout_s
         self._on_lost = on_lost
@@ -49,12 +52,15 @@ class ContactWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Watch until the contact is lost or `end` is called; nothing if it is watched already."""
+        """Watch until the contact is lost or `end` is called.
+
+        Do nothing if the watch runs already.
+        """
         if self._timer is None:
             self._arm(self._left_s())
 
     def end(self) -> None:
-        """Watch no longer: nobody waits."""
+        """Stop watching: no follower is left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

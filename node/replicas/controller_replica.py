@@ -45,12 +45,13 @@ class ControllerReplica(Replica):
         self.stored = stored
         """The rows of the last checkpoint."""
         self.stored_tick = metadata.changes.tick
-        """Up to which change of the metadata they are."""
+        """The tick of the last change of the metadata that `stored` has."""
         self.checkpointed_index = applied[0]
         self.leads_since: float | None = None
         self._on_change = on_change
         self.on_command: OnCommand = lambda command, error: None
-        """Gets each command that was proposed here, and the error that refused it."""
+        """Gets each command that was proposed here, and the error that refused the command, or
+        None."""
         self._version_told = metadata.version
 
     @property
@@ -59,15 +60,16 @@ class ControllerReplica(Replica):
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the log since the last checkpoint is worth replacing by an image."""
+        """Whether the log since the last checkpoint is long enough for another checkpoint."""
         return self.applied_index - self.checkpointed_index >= _CHECKPOINT_ENTRIES
 
     async def command(self, command: dict[str, Any], *, timeout_s: float = 5.0) -> dict[str, Any]:
         """Propose a metadata command and return its answer.
 
-        A command that would be refused, or would change nothing, is not proposed: its answer is
-        that of a read. Raises InvalidArgument or Unsupported for a command that nobody may propose,
-        NotLeader, what the metadata refused it with, or Timeout of outcome unknown.
+        A command that would be refused, or would change nothing, is not proposed but answered at
+        once. Raises InvalidArgument or Unsupported for a command that nobody may propose,
+        NotLeader, the error with which the metadata refused the command, or Timeout with outcome
+        unknown.
         """
         command = proposals.checked(command, self.metadata.nodes)
         await self.lead_settled()
@@ -102,15 +104,17 @@ class ControllerReplica(Replica):
             raise Timeout("the controller did not commit in time") from None
 
     def _rehearsed(self, command: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer to a command that would change nothing. It is packed and unpacked first, so
-        that it is what an entry of the log would hold."""
+        """Return the answer to a command that would change nothing, or None.
+
+        The command is packed and unpacked first, to be exactly as in an entry of the log.
+        """
         decoded = commands.decode(commands.encode(command))
         if decoded is None or self.is_sealed:
             return None
         return self.metadata.rehearse(self.applied_index + 1, self.applied_term, decoded)
 
     async def ready(self, *, timeout_s: float = 5.0) -> None:
-        """Return when this member leads, with a quorum that says so (x29)."""
+        """Return when this member leads and a quorum confirms that (x29)."""
         if not self.leads:
             raise self.not_leader()
         try:

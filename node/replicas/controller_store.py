@@ -1,5 +1,8 @@
-"""A controller replica's metadata in meta: stored whole when a generation begins, and what has
-changed since at each checkpoint."""
+"""Stores a controller replica's metadata in meta.
+
+The metadata is stored whole when a generation begins. Each checkpoint stores what has changed
+since.
+"""
 
 from typing import Any
 
@@ -15,7 +18,7 @@ from .controller_replica import ControllerReplica
 
 
 class ControllerStore:
-    """All calls on the loop's thread. Raises DiskFailure, after which the node ends."""
+    """Stores metadata. All calls on the loop's thread. Raises DiskFailure, which ends the node."""
 
     def __init__(self, meta: MetaStore, sync: SyncThread) -> None:
         self._meta = meta
@@ -31,8 +34,10 @@ class ControllerStore:
         installed: bool = False,
         begins: bool = False,
     ) -> ImageRows:
-        """Store a metadata that nobody changes, instead of what is stored of that generation;
-        `begins`: also that this generation was started here."""
+        """Store a metadata that no longer changes, instead of the stored rows of its generation.
+
+        `begins`: also store that this generation was started here.
+        """
         stored = ImageRows(meta_keys.controller_buckets(descriptor.generation))
         changes = metadata.changes
         packed = await image_pages.packed(metadata, lambda: [b for _, b in changes.after(0)])
@@ -47,8 +52,10 @@ class ControllerStore:
         return stored
 
     async def checkpoint(self, replica: ControllerReplica) -> int | None:
-        """Store what has changed since the last checkpoint. Return the applied index that is
-        stored then, None when the replica has ended meanwhile."""
+        """Store what has changed since the last checkpoint.
+
+        Return the applied index that is stored then, or None when the replica has ended meanwhile.
+        """
         changes, stored = replica.metadata.changes, replica.stored
         since = 0 if stored.version < 0 else replica.stored_tick  # a row of an earlier version
         packed = await image_pages.packed(

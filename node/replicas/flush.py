@@ -1,9 +1,9 @@
 """From memtable to segment: freeze, build in the builder process, commit, cut the log.
 
-The order is that of the crash points: the segment file is durable before the one meta
-transaction that names it, and the Raft log is cut only behind what that transaction says is
-applied. A crash between any two steps leaves a file nobody names, which the start removes, or a
-log that is longer than it need be.
+The order makes crashes harmless. The segment file is durable before the one meta transaction that
+names it. The Raft log is cut only up to the applied index of that transaction. A crash between two
+steps leaves a file that nothing names, which the next start removes, or a log that is longer than
+needed.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from .replica import Memory
 from .rounds import Rounds
 
 _SHRINK = 2_000
-"""Keys and batches that are let go in one turn of the loop."""
+"""Keys and batches of a memtable that are freed in one turn of the loop."""
 
 log = logging.getLogger("lognode.flush")
 
 
 class Flusher:
-    """Flushes replicas one at a time: there is one builder process."""
+    """Flushes replicas, one at a time: there is one builder process."""
 
     def __init__(
         self,
@@ -60,23 +60,23 @@ class Flusher:
         self._files = 0
 
     async def flush(self, replica: RangeReplica, *, hurried: bool = False) -> None:
-        """Bring what is applied now into segments. Returns when meta says so, durably. `hurried`:
-        the builder does not give way, as for a range that is sealed, whose appends wait.
+        """Flush all entries applied now into segments; return when meta names these durably.
 
-        Raises LognodeError when the builder failed or the replica ended meanwhile: nothing was
-        lost, and the next flush builds the same segment again. Raises DiskFailure.
+        `hurried`: the builder does not give way. Sealed ranges need this, because their appends
+        wait. Raises LognodeError when the builder failed or the replica ended meanwhile: nothing
+        was lost, and the next flush builds the same segment again. Raises DiskFailure.
         """
         wanted, _ = replica.state.effective
         async with self._turn:
-            # What waits goes first; only then is the live memtable frozen, so that flushes that
-            # fail again and again leave no queue of small ones.
+            # Waiting memtables go first. The live memtable is frozen only then, so that repeated
+            # failures of flushes leave no queue of small memtables.
             while replica.state.durable_base.applied_index < wanted:
                 if not replica.state.queue:
                     replica.freeze()
                 await self._flush_oldest(replica, hurried=hurried)
 
     async def flush_oldest(self, replica: RangeReplica) -> None:
-        """As `flush`, of the oldest frozen memtable only; nothing when there is none."""
+        """Flush the oldest frozen memtable as `flush` does, if there is one."""
         async with self._turn:
             if replica.state.queue:
                 await self._flush_oldest(replica)
@@ -91,7 +91,8 @@ class Flusher:
             await stepped(frozen.steps())
             async with replica.base_turn:
                 if replica.stopped:
-                    # Retired, or gone on from a later base: its row is no longer ours to write.
+                    # Retired, or restarted from a later base: the row no longer belongs to this
+                    # object.
                     raise Unavailable("this replica has stopped")
                 base = state.base_with(frozen, info)
                 row = {replica_key(replica.gid): replica_row(replica.descriptor, base)}
@@ -101,7 +102,7 @@ class Flusher:
             if info is not None:
                 self._store.release(info.content_id)
         self._cut(replica, frozen.applied_index)
-        while frozen.memtable.shrink(_SHRINK):  # noqa: ASYNC110  waits for nobody
+        while frozen.memtable.shrink(_SHRINK):  # noqa: ASYNC110  works, and does not poll
             await asyncio.sleep(0)
         if info is not None:
             self._metrics.segments_built.inc()
@@ -127,7 +128,7 @@ class Flusher:
         info = await asyncio.to_thread(
             self._builder.build, path, first_seq, sources, gives_way=gives_way
         )
-        # Until a manifest in meta names it, the end of some other replica must not remove it.
+        # Until a manifest in meta names the file, the end of another replica must not remove it.
         self._store.hold(info.content_id)
         try:
             await self._sync.run(lambda: self._store.add(path, info.content_id))
@@ -138,8 +139,8 @@ class Flusher:
         return info
 
     def _cut(self, replica: RangeReplica, applied_index: int) -> None:
-        # One memtable's worth of log stays, so that a member that was away for a moment catches
-        # up from the log and needs no base.
+        # The log of one memtable is kept, so that a member that was away for a moment catches up
+        # from the log and needs no base.
         behind, replica.cut_next = replica.cut_next, applied_index
         if behind is not None:
             behind = min([behind, *replica.log_pins.values()])
@@ -150,8 +151,8 @@ class Flusher:
     async def release(self, replica: RangeReplica) -> None:
         """Cut all of the log that is in segments, and flush until its oldest WAL file may go.
 
-        What is frozen goes first: the live memtable is left to the leader's FREEZE where that is
-        enough. Nothing where somebody who is fetching a base needs all of the log.
+        Frozen memtables are flushed first. Where that is enough, the live memtable is left to the
+        leader's FREEZE. Do nothing while a member that fetches a base needs all of the log.
         """
         pinned_from = min(replica.log_pins.values(), default=None)
         if pinned_from is not None and pinned_from <= replica.raft_log.base_index:
@@ -174,11 +175,11 @@ class Flusher:
             self._rounds.kick()
 
     async def try_flush(self, replica: RangeReplica) -> bool:
-        """`flush` for the background: False and a log line where it failed."""
+        """Flush in the background; return False and log a warning when the flush failed."""
         return await self._tried(self.flush, replica)
 
     async def try_flush_oldest(self, replica: RangeReplica) -> bool:
-        """`flush_oldest` for the background."""
+        """Do `flush_oldest` in the background, as `try_flush`."""
         return await self._tried(self.flush_oldest, replica)
 
     async def _tried(

@@ -1,8 +1,8 @@
 """Appends that wait to be proposed, of many principals, in fair order.
 
-Batches of one principal keep their order. Between principals it is deficit round robin (Shreedhar
-and Varghese 1995): each gets `_QUANTUM_BYTES` in turn, so that a batch waits for as much of each
-other principal's as it has bytes itself, whatever they have brought. No I/O, no clock.
+Batches of one principal keep their order. Principals take turns by deficit round robin (Shreedhar
+and Varghese 1995): each gets `_QUANTUM_BYTES` in turn. A batch waits for as many bytes of each
+other principal as it has itself, however much that principal has appended. No I/O, no clock.
 """
 
 from collections import OrderedDict, deque
@@ -13,14 +13,14 @@ from ...client.protocol import limits
 
 _QUANTUM_BYTES: Final = 64 * limits.KIB
 _BATCH_RECORDS: Final = 32
-"""What a batch costs besides its records, in records: 16 us to decode and apply a batch on each
-member, and 0.5 us a record more."""
+"""The fixed cost of a batch, in records. Decoding and applying a batch takes 16 us on each member,
+and each record adds 0.5 us."""
 _ALONE_BYTES: Final = 64 * limits.MIB
-"""Who has brought so much in a row, and nobody anything between, is alone."""
+"""After so many consecutive bytes of one principal, the principal counts as alone."""
 
 
 class Waiting(NamedTuple):
-    """A batch as it came, its records, and who waits for it."""
+    """A waiting batch: its bytes, its records, and the future of its caller."""
 
     data: bytes
     records: int
@@ -28,7 +28,7 @@ class Waiting(NamedTuple):
 
 
 class _Line:
-    """The batches of one principal."""
+    """The waiting batches of one principal."""
 
     __slots__ = ("batches", "deficit", "size")
 
@@ -36,36 +36,36 @@ class _Line:
         self.batches: deque[Waiting] = deque()
         self.size = 0
         self.deficit = 0
-        """Bytes that it may have before the next."""
+        """Bytes that the principal may still send in this turn."""
 
 
 class Gathered:
-    """See the module."""
+    """The waiting batches of all principals; see the module."""
 
     def __init__(self) -> None:
         self.size = 0
         """Bytes of all batches."""
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         self._last: str | None = None
-        """Who has brought the newest batch."""
+        """The principal of the newest batch."""
         self._alone_bytes = _ALONE_BYTES
-        """Brought by the same principal since another has brought anything."""
+        """Consecutive bytes of the same principal, up to now."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether several principals have brought batches lately."""
+        """Whether several principals have appended lately."""
         return self._alone_bytes < _ALONE_BYTES
 
     def __bool__(self) -> bool:
         return bool(self._lines)
 
     def size_of(self, principal: str) -> int:
-        """Bytes of the principal's batches."""
+        """Return the bytes of the principal's batches."""
         line = self._lines.get(principal)
         return 0 if line is None else line.size
 
     def add(self, principal: str, waiting: Waiting) -> None:
-        """A batch comes."""
+        """Add a batch of the principal."""
         line = self._lines.get(principal)
         if line is None:
             line = self._lines[principal] = _Line()
@@ -78,20 +78,23 @@ class Gathered:
         self.size += len(waiting.data)
 
     def take(self, bytes_max: int, records_max: int) -> list[Waiting]:
-        """The batches of the next entry: one at least, and no more than fit.
+        """Take the batches of the next entry: at least one, and no more than fit.
 
-        Each batch counts as `_BATCH_RECORDS` besides its records: an entry is applied in one step,
+        Each batch counts as `_BATCH_RECORDS` besides its records. An entry is applied in one step,
         and 10,000 batches of one record took 150 ms of each member's event loop.
         """
         return self._take(self._lines, bytes_max, records_max)
 
     def principals(self) -> list[str]:
-        """Whose batches wait, in the order of their turns."""
+        """Return the principals whose batches wait, in the order of their turns."""
         return list(self._lines)
 
     def take_of(self, principals: Iterable[str], bytes_max: int, records_max: int) -> list[Waiting]:
-        """As `take`, of the batches of these principals alone. What does not fit keeps its order
-        within its principal; the principal has its next turn after the others."""
+        """Take batches as `take` does, but only of these principals.
+
+        Batches that do not fit keep their order within the principal. The principal has its next
+        turn after the others.
+        """
         lines = OrderedDict(
             (principal, self._lines.pop(principal))
             for principal in principals
@@ -129,7 +132,7 @@ class Gathered:
         return found
 
     def clear(self) -> list[Waiting]:
-        """Take all of them: they are not to be proposed."""
+        """Remove and return all batches: they are not to be proposed."""
         found = [waiting for line in self._lines.values() for waiting in line.batches]
         self._lines.clear()
         self.size = 0

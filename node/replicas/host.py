@@ -1,8 +1,8 @@
-"""The replicas of a node: recovered at start, created, sealed, retired; and nothing twice.
+"""The replicas of a node: recovered at start, created, sealed and retired, each only once.
 
-What keeps an old member from harm is here: `mark` never lets a generation be created at or below
-one that was started before (x3), `started` and the WAL's group must both be there or
-the replica is damaged (x2), and a base is in meta before its replica takes part.
+This module keeps an old member from harm. `mark` keeps a generation from being created at or below
+another that was started before (x3). `started` and the WAL's group must both be there, or the
+replica is damaged (x2). A base is in meta before its replica takes part.
 """
 
 import asyncio
@@ -44,20 +44,20 @@ log = logging.getLogger("lognode.host")
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """A replica that waits for a file: its log is whole, and it goes on where it was (x2)."""
+    """A replica that waits for a sound file. Its log is whole, so that it can continue (x2)."""
 
     descriptor: Descriptor
     files: dict[str, SegmentInfo]
-    """Those of its base, by content id."""
+    """The files of its base, by content id."""
     bad: dict[str, str]
-    """What is wrong with which of them."""
+    """The damage of each damaged file, by content id."""
 
 
 class Host:
     """All replicas of this node, by group and, while they serve, by range.
 
-    `hash_files`: the last stop was not orderly, so segments that were never read back are hashed
-    at recovery.
+    `hash_files`: the last stop was not orderly, so recovery hashes the segments that were never
+    read back.
     """
 
     def __init__(
@@ -94,39 +94,39 @@ class Host:
         self.groups: dict[GroupId, Replica] = {}
         self.damaged: dict[GroupId, str] = {}
         self.aside: dict[GroupId, Aside] = {}
-        """Replicas that take no part until a file of theirs is mended."""
+        """Replicas that take no part until their damaged files are repaired."""
         self.halted: dict[GroupId, str] = {}
-        """What replicas met that take no part until the node is upgraded."""
+        """Why each replica takes no part until the node is upgraded."""
         self.controller: ControllerReplica | None = None
         self.pinned: dict[object, list[str]] = {}
-        """Segments in use that no manifest names: being sent or fetched."""
+        """Segments in use that no manifest names: they are being sent or fetched."""
         self.marks: dict[int, int] = {}
-        """Per range, the highest generation that was ever started here."""
+        """The highest generation that was ever started here, per range."""
         self._serving: dict[int, RangeReplica] = {}
         self._full_peers: set[int] = set()
         """Peers whose disks are full."""
         self._retiring: set[GroupId] = set()
-        """Their rows are being deleted; their logs go afterwards."""
+        """Replicas whose rows are being deleted; their logs go afterwards."""
 
     # Looking up.
 
     def serving(self, range_id: int) -> RangeReplica | None:
-        """The newest replica of the range here, sealed or not."""
+        """Return the newest replica of the range here, sealed or not, or None."""
         return self._serving.get(range_id)
 
     def replica(self, gid: GroupId) -> RangeReplica | None:
-        """That very replica."""
+        """Return the replica of exactly this generation, or None."""
         found = self.groups.get(gid)
         return found if isinstance(found, RangeReplica) else None
 
     def ranges(self) -> list[RangeReplica]:
-        """Every range replica."""
+        """Return every range replica."""
         return [r for r in self.groups.values() if isinstance(r, RangeReplica)]
 
     # Start and stop.
 
     async def recover(self) -> None:
-        """Bring back every replica that meta knows and the WAL has whole."""
+        """Start every replica that meta knows and whose log in the WAL is whole."""
         for key, value in self.meta.items(meta_keys.MARK):
             self.marks[int(key[len(meta_keys.MARK) :])] = value
         for key, value in self.meta.items(meta_keys.CONTROLLER):
@@ -175,7 +175,7 @@ class Host:
         if reason is None and raft_log is not None and raft_log.base_index > applied[0]:
             reason = f"meta ends at entry {applied[0]}, its log begins after {raft_log.base_index}"
         elif reason is None and raft_log is not None and not row.get("installed"):
-            # Nothing is applied before it is durable here; only a base comes before its log (x15).
+            # An entry is durable here before it is applied; only a base comes before its log (x15).
             term = raft_log.term_at(applied[0])
             if term is None:
                 reason = f"its log ends at entry {raft_log.last_index}, meta applied {applied[0]}"
@@ -183,21 +183,21 @@ class Host:
                 reason = (f"its log holds entry {applied[0]} of term {term}, "
                           f"meta applied that of term {applied[1]}")  # fmt: skip
         if reason is not None or raft_log is None:
-            # Stored before anything is cut, so that no later start takes part (x2).
+            # The damage is stored before anything is cut, so that no later start takes part (x2).
             await self._store_damage(gid, key, row, str(reason))
             return None
         if raft_log.term_at(applied[0]) != applied[1]:
-            # A base was installed, and the crash came before the log was reset to it (x15,
-            # x2.10). The log may also hold an entry of another term there, that never committed.
+            # A base was installed, and the node crashed before the log was reset to it (x15,
+            # x2.10). The log may also hold an entry of another term there, which never committed.
             raft_log.reset(*applied)
         raft_log.set_commit(applied[0])
         return raft_log
 
     def _retire_unknown(self) -> None:
-        """Logs of generations that meta has let go: the crash came before the WAL's record.
+        """Retire logs whose generation has no row in meta, left by a crash before the WAL's record.
 
-        They would pin WAL files for ever. What was created and never begun is left: it is empty,
-        and begins when the metadata says so.
+        Such logs would keep WAL files for ever. A log that was created and never begun stays: it is
+        empty, and begins when the metadata says so.
         """
         known = {
             *(_gid_of(key) for key, _ in self.meta.items(meta_keys.REPLICA)),
@@ -209,11 +209,11 @@ class Host:
                 self._wal.retire_group(gid)
 
     async def _bad_files(self, base: Base) -> dict[str, str]:
-        """What is wrong with which file of the base.
+        """Return what is wrong with each damaged file of the base.
 
-        After a stop that was not orderly those are hashed that never were since they were made
-        (x28): what the kernel had not written when the machine died is not always
-        zero bytes.
+        After a stop that was not orderly, files that were never hashed since they were built are
+        hashed (x28): data that the kernel had not written when the machine died is not always zero
+        bytes.
         """
         bad = {}
         for info in base.manifest:
@@ -224,7 +224,7 @@ class Host:
                 info.content_id in self._hashed or info.content_id in self.sound
             ):
                 try:
-                    # Off the loop, and before the file is opened.
+                    # In a thread, and before the file is opened.
                     await asyncio.to_thread(self.store.verify, info.content_id, from_disk=True)
                 except CorruptData as error:
                     bad[info.content_id] = error.message
@@ -235,8 +235,8 @@ class Host:
     # Damage.
 
     def damage(self, replica: Replica, error: CorruptData) -> None:
-        """The replica's own data is not what it was: it serves and votes no more in this
-        generation, after a restart neither (S12, x2). The others here go on."""
+        """Stop a replica whose own data is damaged. It never serves or votes again in this
+        generation, not even after a restart (S12, x2). The other replicas continue."""
         gid = replica.gid
         replica.stop()
         if self.groups.get(gid) is not replica:
@@ -261,8 +261,8 @@ class Host:
         self._on_change()
 
     def halt(self, replica: Replica, error: UnknownCommandError) -> None:
-        """A command of a newer program comes next in the replica's log: the replica takes no part
-        until the node runs such a program, whose start goes on with that entry."""
+        """Stop a replica whose log holds a command of a newer program. It takes no part until the
+        node runs such a program, whose start continues with that entry."""
         gid = replica.gid
         replica.stop()
         if self.groups.get(gid) is not replica:
@@ -278,8 +278,8 @@ class Host:
         self._on_change()
 
     def set_aside(self, replica: RangeReplica, error: CorruptData) -> None:
-        """The replica cannot go on without a file that is damaged, and its log is whole: it takes
-        no part until `bring_back`, or for good after `give_up`."""
+        """Stop a replica that needs a damaged file and whose log is whole. It takes no part until
+        `bring_back`, or for good after `give_up`."""
         gid = replica.gid
         replica.stop()
         if self.groups.get(gid) is not replica:
@@ -301,10 +301,10 @@ class Host:
         )  # fmt: skip
 
     async def bring_back(self, gid: GroupId) -> None:
-        """The files of a replica that was set aside are sound: it goes on from its last durable
-        base and its log, as after a start."""
+        """Restart a replica that was set aside and whose files are sound again. It continues from
+        its last durable base and its log, as after a start."""
         await self._rounds.durable()
-        await self._sync.run(lambda: None)  # what was being stored of it
+        await self._sync.run(lambda: None)  # earlier writes about the replica
         aside, raft_log = self.aside.get(gid), self._wal.groups.get(gid)
         row = self.meta.get(meta_keys.replica_key(gid))
         if aside is None or raft_log is None or row is None or gid in self.damaged:
@@ -319,7 +319,7 @@ class Host:
         self._on_change()
 
     def give_up(self, gid: GroupId, error: CorruptData) -> None:
-        """A file of the replica is damaged and cannot be had: see `damage`."""
+        """Give up a replica whose damaged file cannot be fetched: see `damage`."""
         replica = self.groups.get(gid)
         if replica is not None:
             self.damage(replica, error)
@@ -327,7 +327,7 @@ class Host:
             self._damage_row(gid, error)
 
     def holders(self, content_id: str) -> dict[GroupId, tuple[Descriptor, SegmentInfo]]:
-        """Replicas that need the file."""
+        """Return the replicas that need the file."""
         found = {
             replica.gid: (replica.descriptor, info)
             for replica in self.ranges()
@@ -340,7 +340,7 @@ class Host:
         return found
 
     def refusal(self, gid: GroupId) -> str | None:
-        """Why the replica of that generation takes no part now, or never again."""
+        """Return why the replica of that generation takes no part now or for good, or None."""
         aside = self.aside.get(gid)
         if aside is not None:
             return "; ".join(aside.bad.values())
@@ -349,7 +349,7 @@ class Host:
     def _store_damage(
         self, gid: GroupId, key: str, row: dict[str, Any], reason: str
     ) -> "asyncio.Future[None]":
-        """Known at once, and durably when the future is done."""
+        """Note the damage at once; it is durable when the future is done."""
         self._note_damage(gid, reason)
         puts = {key: {**row, "damaged": reason}}
         return self._sync.run(lambda: self.meta.commit(puts))
@@ -369,8 +369,8 @@ class Host:
     ) -> RangeReplica | None:
         """Begin a generation here from a base whose files are in the store.
 
-        None when this generation, or a later one, was started here before; or when the WAL knows
-        of a part in it that meta does not: it is damaged from the start (x2).
+        Return None when this generation, or a later one, was started here before. Also return None
+        when the WAL knows of a part in it that meta does not: the replica is then damaged (x2).
         """
         gid = GroupId(descriptor.range_id, descriptor.generation)
         if gid in self.groups or self.marks.get(gid.range_id, 0) >= gid.generation:
@@ -400,7 +400,7 @@ class Host:
         *,
         campaign: bool,
     ) -> ControllerReplica | None:
-        """Begin a generation of the controller here; as `create_range`."""
+        """Begin a generation of the controller here, as `create_range` does for a range."""
         gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
         if gid in self.groups or self.marks.get(CONTROLLER_RANGE, 0) >= gid.generation:
             return None
@@ -427,9 +427,9 @@ class Host:
             self._rounds.kick()
 
     async def reinstall_range(self, replica: RangeReplica, base: Base) -> RangeReplica:
-        """Go on from a later base of the same generation: the log had been cut too far.
+        """Continue from a later base of the same generation: the leader's log was cut too far.
 
-        Meta first, then the log: a start in between finds the base and resets the log to it
+        Meta is written before the log: a start in between finds the base and resets the log to it
         (x2.10). Term and vote stay. Raises Unavailable when the replica has ended.
         """
         self._end_to_go_on(replica)
@@ -443,13 +443,13 @@ class Host:
         begun = self._begin_range(
             replica.descriptor, replica.raft_log, base, producers, campaign=False
         )
-        await self.collect_garbage()  # the files of what it had before
+        await self.collect_garbage()  # the files of its earlier base
         return begun
 
     async def reinstall_controller(
         self, replica: ControllerReplica, metadata: Metadata, applied: tuple[int, int]
     ) -> ControllerReplica:
-        """As `reinstall_range`, for the controller."""
+        """Do the same as `reinstall_range`, for the controller."""
         self._end_to_go_on(replica)
         stored = await self._controllers.whole(
             replica.descriptor, metadata, applied, installed=True
@@ -462,15 +462,15 @@ class Host:
         )
 
     async def go_on_alone(self, replica: RangeReplica) -> None:
-        """Unsafe recovery: the replica goes on from its log and base as the only member of its
-        generation, which it leads at once, to seal it; it serves nobody.
+        """Let the replica continue as the only member of its generation (unsafe recovery).
 
-        The row first: from then on it shares no descriptor with the other members, so that
-        neither side takes a message of the other, after a restart neither (x2.24).
+        The replica keeps its log and base, leads at once in order to seal, and serves no client.
+        Its row is written first: from then on it shares no descriptor with the other members, so
+        that neither side takes messages of the other side, not even after a restart (x2.24).
         Nothing is committed alone before that. Raises Unavailable when the replica has ended.
         """
         gid, key, raft_log = replica.gid, meta_keys.replica_key(replica.gid), replica.raft_log
-        async with replica.base_turn:  # what is being stored of it names the members of before
+        async with replica.base_turn:  # a base being stored now names the former members
             self._end_to_go_on(replica)
             members = (self._services.node_id,)
             descriptor = replace(replica.descriptor, members=members, state="SEALING")
@@ -490,23 +490,23 @@ class Host:
             self._begin_range(descriptor, raft_log, base, campaign=True)
 
     def _end_to_go_on(self, replica: Replica) -> None:
-        """A base took its time to come: the replica may be damaged or retired since."""
+        """Stop the replica and forget it. Raises Unavailable when it has ended meanwhile."""
         if self.groups.get(replica.gid) is not replica:
             raise Unavailable(f"the replica of {replica.gid} has ended meanwhile")
         replica.stop()
         del self.groups[replica.gid]
 
     def _check_not_retired(self, replica: Replica) -> None:
-        """What is written of a retired group would bring it back."""
+        """Raise Unavailable for a retired group: a new row would bring the group back."""
         gone = self._wal.groups.get(replica.gid) is not replica.raft_log
         if gone or replica.gid in self._retiring:
             raise Unavailable(f"{replica.gid} was retired meanwhile")
 
     async def retire(self, gids: Iterable[GroupId]) -> None:
-        """These generations are over for good: free their logs, rows and files.
+        """Free the logs, rows and files of generations that are over for good.
 
-        The rows first: one whose log is gone would be damage at the next start, while a log that
-        has no row is let go there.
+        The rows go first: a row without a log would be damage at the next start, while a log
+        without a row is retired there.
         """
         over = list(gids)
         self._retiring.update(over)
@@ -537,8 +537,8 @@ class Host:
     async def collect_garbage(self) -> None:
         """Remove the segment files that nothing names.
 
-        Of a replica that runs what it holds in memory says as much as its row, without decoding
-        it: a thousand rows took 20 ms of the loop.
+        For a running replica the state in memory names its files, without decoding its row:
+        decoding a thousand rows took 20 ms of the loop.
         """
         named: set[str] = set()
         for replica in self.ranges():
@@ -556,27 +556,27 @@ class Host:
             named.update(pinned)
         removed = self.store.forget_except(named)
         await self.sound.forget([each.content_id for each in removed])
-        await asyncio.shield(self._remove(removed))  # all of it, though nobody waits any more
+        await asyncio.shield(self._remove(removed))  # all of it, even if the caller is cancelled
 
     async def _remove(self, removed: Iterable[Removed]) -> None:
-        """One at a time: what others have to store waits for one of them at most."""
+        """Remove one file at a time: other writes to meta wait for one removal at most."""
         for each in removed:
             await self._sync.run(partial(self.store.remove, each))
 
     # Links.
 
     def connected(self, peer: int, epoch: int) -> None:
-        """The link to a peer is up."""
+        """Tell each replica that the link to a peer is up."""
         for replica in list(self.groups.values()):
             replica.connected(peer, epoch)
 
     def disconnected(self, peer: int) -> None:
-        """The link to a peer is down."""
+        """Tell each replica that the link to a peer is down."""
         for replica in list(self.groups.values()):
             replica.disconnected(peer)
 
     def send_no_entries(self, peers: set[int]) -> None:
-        """To these peers, whose disks are full, and to those alone."""
+        """Set the peers whose disks are full: no entries are sent to them."""
         before, self._full_peers = self._full_peers, peers
         for peer in peers - before:
             self.pause(peer)
@@ -584,19 +584,19 @@ class Host:
             self.resume(peer)
 
     def pause(self, peer: int) -> None:
-        """The link to a peer, or its disk, is full."""
+        """Tell each replica that the link to a peer, or its disk, is full."""
         for replica in list(self.groups.values()):
             replica.pause(peer)
 
     def resume(self, peer: int) -> None:
-        """The link to a peer has room again."""
+        """Tell each replica that the link to a peer has room again."""
         if peer in self._full_peers:
             return
         for replica in list(self.groups.values()):
             replica.resume(peer)
 
     def synced(self, gids: Iterable[GroupId]) -> None:
-        """A WAL round that touched these groups is durable."""
+        """Tell these groups' replicas that a WAL round that touched them is durable."""
         for gid in gids:
             replica = self.groups.get(gid)
             if replica is not None:
@@ -607,7 +607,7 @@ class Host:
     async def _durable_log(
         self, gid: GroupId, applied: tuple[int, int]
     ) -> tuple[GroupLog | None, str | None]:
-        """The log of a generation that begins here; or None, and why it is damaged already."""
+        """Return the log of a generation that begins here, or None and why it is damaged."""
         try:
             raft_log = self._fresh_log(gid, applied)
         except CorruptData as error:
@@ -618,7 +618,7 @@ class Host:
     def _fresh_log(self, gid: GroupId, applied: tuple[int, int]) -> GroupLog:
         left = self._wal.groups.get(gid)
         if left is not None:
-            # A crash came between the WAL's record and meta's: nothing was said or promised.
+            # The node crashed between the WAL's record and meta's: the member promised nothing.
             if left.last_index != left.base_index or left.term > max(left.base_term, applied[1]):
                 raise CorruptData(
                     f"the WAL holds a log of range {gid.range_id} generation {gid.generation} "
@@ -626,7 +626,7 @@ class Host:
                 )
             if left.base_index > applied[0]:
                 raise Unavailable(f"{gid} was about to begin here from a later base: send that")
-            left.reset(*applied)  # it may have been about to begin from an earlier one
+            left.reset(*applied)  # the log may have been about to begin from an earlier base
             return left
         return self._wal.create_group(gid, index=applied[0], term=applied[1])
 
@@ -677,7 +677,7 @@ class Host:
 
     def _adopt(self, replica: Replica, *, campaign: bool) -> None:
         self.groups[replica.gid] = replica
-        self.halted.pop(replica.gid, None)  # if it meets the command again it says so
+        self.halted.pop(replica.gid, None)  # meeting the command again halts it again
         for peer, epoch in self._links_up().items():
             replica.connected(peer, epoch)
         for peer in {*self._links_full(), *self._full_peers}:
@@ -686,7 +686,7 @@ class Host:
 
 
 async def _producers(base: Base) -> Producers:
-    """The table of producers in a base, made in slices of the loop's time."""
+    """Build the table of producers of a base, in slices of the loop's time."""
     return await stepped(Producers.from_wire_steps(base.tables.get("producers", {})))
 
 
@@ -695,6 +695,6 @@ def _files(manifest: Iterable[SegmentInfo]) -> dict[str, SegmentInfo]:
 
 
 def _gid_of(key: str) -> GroupId:
-    """The group of a replica's row."""
+    """Return the group that a replica's row is about."""
     range_id, generation = key[len(meta_keys.REPLICA) :].split("/")
     return GroupId(int(range_id), int(generation))

@@ -1,31 +1,32 @@
-"""Memtables that nobody writes to any more, or hardly, go to files ahead of their time.
+"""Memtables that are no longer written, or hardly, are flushed early.
 
-What is in memory is what a start applies again, and what a split, a merge or a move has to bring to
-files before it can seal. Most of the time that is far less than a full memtable: only while much is
-written is it ever near. InfluxDB calls such a cache cold (`cache-snapshot-write-cold-duration`).
+A start applies the entries of memtables again, and a split, merge or move must flush them before
+the seal. Little of that memory is in use unless the load is high: only then is a memtable nearly
+full. InfluxDB calls such a cache cold (`cache-snapshot-write-cold-duration`).
 
-Under a steady load nothing of this happens: a memtable would have to be older than its age allows
-before it grows by so small a part. So all that it costs is one file, of 4 MiB or more, for each
-time that writing stops.
+Under a steady load nothing is flushed early: a memtable would exceed its maximum age before it grew
+by so small a part. The only cost is one file, of 4 MiB or more, each time that writing stops.
 """
 
 from ...client.protocol import limits
 
 _PART = 32
-"""Growth by less than this part counts for nothing. 32 times `memtable_cold_s` is more than
+"""Growth by less than this part is ignored. 32 times `memtable_cold_s` is more than
 `memtable_age_s`."""
 
 
 class Cooling:
-    """How a range's live memtable grows, as looks at it tell."""
+    """The growth of a range's live memtable, as observed by `is_cold`."""
 
     def __init__(self) -> None:
         self._size = 0
         self._since = 0.0
 
     def is_cold(self, size: int, now: float) -> bool:
-        """Whether it is worth a file, of this size in bytes now, and has hardly grown for
-        `memtable_cold_s`. `now` is of a clock that does not go back."""
+        """Whether the memtable is worth a file and has hardly grown for `memtable_cold_s`.
+
+        `size` is the memtable's present size in bytes; `now` is from a clock that does not go back.
+        """
         if not self._size <= size <= self._size + size // _PART:
             self._size, self._since = size, now
         return size >= limits.memtable_cold_bytes and now - self._since >= limits.memtable_cold_s

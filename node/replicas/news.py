@@ -1,9 +1,9 @@
-"""News of applied entries, told to the listeners that they concern, in slices of the event loop.
+"""Tells listeners about applied entries that concern them, in slices of the event loop.
 
-An entry concerns a listener that named one of its keys, or whose span has one of its keys. The
-first slice is done at once. While more slices are to come, the keys of further entries gather, and
-go over the listeners together. So tens of thousands of listeners cost a slice a turn at most, and
-no news is lost.
+An entry concerns a listener that named one of its keys, or whose span contains one of its keys. The
+first slice runs at once. Until all slices have run, the keys of further entries gather, and the
+next round over the listeners takes them together. So tens of thousands of listeners cost at most a
+slice a turn, and no news is lost.
 """
 
 import asyncio
@@ -17,14 +17,13 @@ from ..runtime.unexpected import OnBroken, guarded
 
 K = TypeVar("K")
 TOLD_A_TURN: Final = 32
-"""A follow that is told reads a page, which takes about 0.1 ms."""
+"""Follows told in one turn: each reads a page, which takes about 0.1 ms."""
 
 Listener = Callable[[Collection[bytes] | None, int], None]
-"""Called with keys that got entries and the first seq of these entries, or with None and 0 when
+"""Called with keys that got entries and the first seq of these entries. Called with None and 0 when
 something else has changed: the replica has ended, or its member is cut off. The seqs of the calls
 grow. An entry that concerns the listener and has a lower seq was told by an earlier call, or was
-applied before the listener listened. The keys that a listener for a span gets may include keys
-outside the span."""
+applied before the listener listened. A listener for a span may also get keys outside the span."""
 Span = tuple[bytes, bytes | None]
 """The first key, and the first key after the span; None: the span has no end."""
 
@@ -39,9 +38,9 @@ class News:
         self._touched: set[bytes] = set()
         """Keys that got entries after the present round over the listeners began."""
         self._touched_from = 0
-        """The least seq of these entries."""
+        """The lowest seq of these entries."""
         self._for_all = False
-        """All listeners are to be told that something has changed, after all other news."""
+        """All listeners must be told that something has changed, after all other news."""
         self._round: Iterator[bool] | None = None
         self._scheduled = False
 
@@ -75,7 +74,7 @@ class News:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there are listeners."""
         return bool(self._keyed or self._spans)
 
     def tell_all(self) -> None:
@@ -97,7 +96,7 @@ class News:
             self._round = None
 
     def _begin_round(self) -> bool:
-        """Begin to go over the listeners with the present news. False: no news is present."""
+        """Begin to go over the listeners with the present news; False: there is no news."""
         if self._touched:
             touched, self._touched = self._touched, set()
             self._round = self._tell_touched(touched, self._touched_from)
@@ -141,7 +140,7 @@ class News:
 
 
 class _Touched:
-    """Keys that got entries. They are sorted only when a span lies between two of them."""
+    """Keys that got entries. They are sorted only when a span lies between two of the keys."""
 
     def __init__(self, keys: set[bytes]) -> None:
         self._keys = keys

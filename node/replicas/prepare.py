@@ -1,4 +1,4 @@
-"""Making a segment file ready to be opened, by a thread (see `SegmentStore.prepare`)."""
+"""Makes a segment file ready to be opened, in a thread (see `SegmentStore.prepare`)."""
 
 import asyncio
 import time
@@ -11,8 +11,10 @@ _BREATH_S = 0.0002
 
 
 async def prepare(state: RangeState, content_id: str) -> None:
-    """Hash the file if need be, and look at its pages, off the loop. Raises CorruptData, unless a
-    merge has taken the file away meanwhile: then it is not needed any more."""
+    """Hash the file if needed and look at its pages, in a thread.
+
+    Raises CorruptData, unless a merge has replaced the file meanwhile: the file is then not needed.
+    """
     try:
         await _prepare(state.store, content_id)
     except CorruptData:
@@ -21,8 +23,10 @@ async def prepare(state: RangeState, content_id: str) -> None:
 
 
 async def open_ahead(store: SegmentStore, content_id: str) -> None:
-    """Open a file that a manifest is about to name: the first read of it need not wait. Raises
-    CorruptData."""
+    """Open a file that a manifest is about to name, so that its first read does not wait.
+
+    Raises CorruptData.
+    """
     await _prepare(store, content_id)
     store.segment(content_id)
 
@@ -32,5 +36,5 @@ async def _prepare(store: SegmentStore, content_id: str) -> None:
 
 
 def _breathe() -> None:
-    """Python that does not end would keep the interpreter from the loop for 5 ms at a time."""
+    """Sleep: Python without pauses keeps the interpreter from the loop for 5 ms at a time."""
     time.sleep(_BREATH_S)

@@ -1,10 +1,12 @@
-"""When producers were last used, by the leader's monotonic clock, to retire rows that nobody needs.
+"""When producers were last used, by the leader's monotonic clock, to retire unused rows.
 
-Wall clocks jump; a row that went too early would let a retry be stored twice (x11). So
-only the leader counts, from when it began to lead, and what it finds is a replicated command.
+Wall clocks jump, and a row that is removed too early lets a retry be stored twice (x11). So only
+the leader measures, from the time when it began to lead, and proposes the removal as a replicated
+command.
 
-The leader also knows who brought which producers: what one principal may bring is bounded, so that
-others find room in the table. Producers of before it began to lead are nobody's.
+The leader also knows which principal brought which producers. The number per principal is bounded,
+so that others find room in the table. Producers from before the leader began to lead count for no
+principal.
 """
 
 from collections import Counter
@@ -16,13 +18,13 @@ from ...client.protocol.errors import Overloaded
 
 _UNUSED_S: Final = limits.producer_expiry_ms / 1000
 retire_at_once_max: Final = 1_000
-"""Rows of one command."""
+"""The most rows that one command removes."""
 _COUNT_S: Final = 1.0
-"""Between two counts of what a principal that is at its bound still has."""
+"""Seconds between two counts of the rows of a principal that is at its limit."""
 
 
 class ProducerUse:
-    """Of one range, on its leader. `monotonic` gives seconds."""
+    """The use of producers of one range, on its leader. `monotonic` gives seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -32,14 +34,17 @@ class ProducerUse:
         self._count_at = 0.0
 
     def began_to_lead(self) -> None:
-        """What happened under other leaders is not known: every row counts as used now."""
+        """Count every row as used now: their use under other leaders is not known."""
         self._used_at.clear()
         self._brought_by.clear()
         self._brought.clear()
 
     def bring(self, producer: int, principal: str, rows: Container[int]) -> None:
-        """A batch of the producer arrived, from a principal whom the cluster knows; `rows` are
-        those of the range. Raises Overloaded for a new producer beyond the principal's bound."""
+        """Note a batch of the producer from a principal that the cluster knows.
+
+        `rows` are the producers of the range. Raises Overloaded for a new producer beyond the
+        principal's limit.
+        """
         if producer not in self._used_at and producer not in rows:
             if self._brought[principal] >= limits.producers_of_principal_max:
                 self._count(rows)
@@ -62,11 +67,11 @@ class ProducerUse:
         self._brought_by, self._brought = there, Counter(there.values())
 
     def used(self, producer: int) -> None:
-        """A batch of the producer arrived."""
+        """Note a batch of the producer."""
         self._used_at[producer] = self._monotonic()
 
     def unused(self, rows: Iterable[int]) -> list[int]:
-        """Of the range's rows, those that nobody used for 24 h; at most `retire_at_once_max`."""
+        """Return rows of the range that were unused for 24 h; at most `retire_at_once_max`."""
         now = self._monotonic()
         self._used_at = {producer: self._used_at.get(producer, now) for producer in rows}
         found = [p for p, used_at in self._used_at.items() if now - used_at >= _UNUSED_S]

@@ -1,4 +1,4 @@
-"""A replica of a range of keys: appends gathered into entries, reads, and those who follow."""
+"""A replica of a range of keys: gathers appends into entries, serves reads and follows."""
 
 import asyncio
 import contextlib
@@ -32,12 +32,14 @@ from .replica import Replica, Services
 
 Reply = dict[str, Any]
 _LOOK_S = 0.25
-"""How often a replica with waiters for a seq looks whether a leader is known."""
+"""How often a replica with waiters for a seq checks whether a leader is known."""
 
 
 class RangeReplica(Replica):
-    """See the module. `on_change` tells the host that the replica wants to be looked at:
-    its generation ended, it began or ceased to lead, or needs a base.
+    """See the module.
+
+    `on_change` tells the host to look at the replica: its generation ended, it became or ceased to
+    be leader, or it needs a base.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class RangeReplica(Replica):
         self._on_change = on_change
         self._gathered = Gathered()
         self._closed_producers: dict[int, None] = {}
-        """Their rows go with the next round."""
+        """Closed producers whose rows are removed in the next round."""
         self.news = News(services.on_broken)
         """Tells follows what was applied."""
         self.contact = ContactWatch(
@@ -68,43 +70,43 @@ class RangeReplica(Replica):
         )  # fmt: skip
         """Tells follows that this member is cut off."""
         self._seq_waiters = Waiters(services.on_broken)
-        """Waiters for seqs that wait here as long as a leader is known."""
+        """Waiters for a seq that wait here only while a leader is known."""
         self._seq_waiters_alone = Waiters(services.on_broken)
-        """Waiters for seqs that want no other member."""
+        """Waiters for a seq that must wait at this member."""
         self._look_timer: asyncio.TimerHandle | None = None
         self._seal_proposed = False
         self._freeze_index = 0
-        """Where this member proposed a FREEZE last, as leader."""
+        """Index of the last FREEZE that this member proposed as leader."""
         self.flush_not_before = 0.0
-        """After a flush that failed."""
+        """Earliest time of the next flush, after a flush that failed."""
         self.base_turn = asyncio.Lock()
-        """Of who makes a new durable base out of the last one, until meta has it."""
+        """Held while a new durable base is derived from the last one, until meta has it."""
         self.merge_seen: Base | None = None
-        """The durable base in whose manifest nothing is to be merged."""
+        """The durable base whose manifest needs no merge."""
         self.merge_failed = 0
-        """So often in a row."""
+        """Consecutive merges that failed."""
         self.merge_not_before = 0.0
         self.measure_not_before = 0.0
-        """After a file could not be looked at for what of it is the range's."""
+        """Earliest time of the next measurement of the range's share of its files."""
         self.cut_next: int | None = None
-        """What was flushed last: the log up to there goes with the next flush."""
+        """Index of the last flush: the next flush cuts the log up to there."""
         self.log_pins: dict[object, int] = {}
-        """The log after each of these indexes is needed by who is fetching a base."""
+        """Indexes after which the log is kept for a member that is fetching a base."""
         self._base_wanted = False
         self.memtable_since = time.monotonic()
-        """When the live memtable was begun."""
+        """When the live memtable was begun, by the monotonic clock."""
         self.cooling = Cooling()
         self._producer_use = ProducerUse(time.monotonic)
         self.load = LoadMeter(time.monotonic())
-        """Appends are counted where they are acknowledged: by the leader."""
+        """Counts appends where they are acknowledged, which is at the leader."""
         self.sample: Sample | None = None
-        """Is shown what is appended and read, while `hot` wants to know."""
+        """Collects the keys that are appended and read while `hot` asks for them."""
         self.hot_key: HotKey | None = None
-        """What it has found."""
+        """The hot key that the sample has found."""
         self._ahead: tuple[int, Ahead, Turns] | None = None
-        """The next entry to be applied: its index, itself, what it took so far."""
+        """The next entry to apply: its index, its prepared state, the turns it took so far."""
         self._preparing: asyncio.Task[None] | None = None
-        """A file is made ready that the next entry needs."""
+        """Makes ready a file that the next entry needs."""
 
     # Appends.
 
@@ -114,11 +116,11 @@ class RangeReplica(Replica):
         allowed: Allowed | None = None,
         payer: Payer | None = None,
     ) -> "asyncio.Future[Reply]":
-        """Take one client batch into the next round. The future has the reply of apply.
+        """Take one client batch into the next round and return a future of the apply reply.
 
         `allowed`: what the batch may hold; None: anything. Batches of different principals share
-        the rounds.
-        Raises NotLeader, Sealed, Overloaded, or what `admit` found wrong; nothing was appended.
+        the rounds. Raises NotLeader, Sealed, Overloaded, or an error of `admit`; nothing was
+        appended then.
         """
         self._check_takes(payer)
         packed = data.data if isinstance(data, PackedBatch) else data
@@ -140,7 +142,7 @@ class RangeReplica(Replica):
     def _gather(
         self, data: bytes, batch: Batch, allowed: Allowed | None, payer: Payer | None
     ) -> "asyncio.Future[Reply]":
-        """Keep a batch that was admitted for the next round."""
+        """Keep an admitted batch for the next round."""
         if batch.producer and allowed is None:
             self._producer_use.used(batch.producer)
         elif batch.producer:
@@ -159,7 +161,7 @@ class RangeReplica(Replica):
         return future
 
     def _check_takes(self, payer: Payer | None) -> None:
-        """Raise the reason why this replica takes no append now, if there is a reason."""
+        """Raise an error if this replica takes no append now."""
         principal = _name(payer)
         if not self.leads and not self.resigning:
             raise self.not_leader()
@@ -188,18 +190,18 @@ class RangeReplica(Replica):
             raise Overloaded("the node waits for segments to be built", retry_after=1.0)
 
     def propose_gathered(self, *, all_of_it: bool = False) -> None:
-        """A WAL round begins: one Raft entry for what was gathered since the last.
+        """Propose Raft entries of the gathered batches, when a WAL round begins.
 
-        Not much is under way at once, unless `all_of_it` is to be: what waits here is in fair order
-        still, and what is under way is not.
+        Unless `all_of_it` is set, only a bounded size is proposed and not yet applied at a time:
+        batches that wait here are still in fair order, and proposed batches are not.
         """
         if self.resigning:
-            return  # `resigned` sees to it
+            return  # `resigned` proposes them later
         while self._gathered and not self.stopped and (all_of_it or self._may_propose):
-            # Applying an entry is one step.
+            # An entry is applied in one step, so its size is bounded.
             most = limits.entry_bytes_max - limits.KIB if all_of_it else self._entry_bytes
             self._propose_batches(self._gathered.take(most, limits.batch_records_max))
-        self.propose_light()  # where the window is closed, which is for what a heavy brings
+        self.propose_light()  # where the window is closed by a heavy principal's batches
         if self._closed_producers:
             closed = list(islice(self._closed_producers, retire_at_once_max))
             for producer in closed:
@@ -210,10 +212,11 @@ class RangeReplica(Replica):
         self.wake()
 
     def propose_light(self) -> bool:
-        """A light WAL round begins: one Raft entry of the batches of principals that bring little,
-        where a heavy principal appends to this node. Return whether there were such batches.
+        """Propose one Raft entry of light principals' batches when a light WAL round begins.
 
-        What the heavy principal has under way does not keep light batches back.
+        A principal is light when it appends little; light rounds exist while a heavy principal
+        appends to this node. The heavy principal's proposals do not keep light batches back.
+        Return whether there were light batches.
         """
         brought = self.services.memory.brought
         if self.resigning or self.stopped or not self._gathered or not brought.has_heavy:
@@ -229,7 +232,7 @@ class RangeReplica(Replica):
         return True
 
     def _propose_batches(self, taken: Sequence[Waiting]) -> None:
-        """Propose an entry of these batches; those who wait hear of a refusal."""
+        """Propose an entry of these batches; a refusal goes to their futures."""
         batches = [each.data for each in taken]
         futures: list[asyncio.Future[Reply]] = [each.future for each in taken]
         try:
@@ -246,17 +249,23 @@ class RangeReplica(Replica):
 
     @property
     def _window_bytes(self) -> int:
-        """Less where segments are not built as fast as entries come, since the disk is the
-        bottleneck; and where principals share the range or the rounds of the node, so that nobody
-        waits for much."""
+        """The limit of bytes that are proposed and not yet applied.
+
+        The limit is lower when the disk is the bottleneck (segments are built more slowly than
+        entries come), and when principals share the range or the node's rounds, so that nobody
+        waits long.
+        """
         if self.services.memory.scarce or self._is_shared:
             return limits.proposed_scarce_bytes_max
         return limits.proposed_bytes_max
 
     @property
     def _entry_bytes(self) -> int:
-        """Of one entry: room for others besides a large batch, where principals share the range or
-        the rounds of the node."""
+        """The limit of bytes of one entry.
+
+        Where principals share the range or the node's rounds, the limit leaves room for others
+        beside a large batch.
+        """
         if self._is_shared and not self.services.memory.scarce:
             return limits.proposed_shared_entry_bytes_max
         return self._window_bytes
@@ -273,28 +282,31 @@ class RangeReplica(Replica):
             self._seal_proposed = True
 
     def propose_freeze(self) -> None:
-        """As leader, let every member begin a new memtable at one index (idempotent until then)."""
+        """As leader, let every member begin a new memtable at one index. Idempotent until then."""
         if self.freeze_proposed or not self.leads or self.resigning:
             return
         if self.is_sealed or self._seal_proposed:
-            return  # the end of the generation is where everybody flushes
-        with contextlib.suppress(LognodeError):  # not now: the next turn asks again
+            return  # every member flushes at the end of the generation
+        with contextlib.suppress(LognodeError):  # the next turn tries again
             command = commands.proposal(commands.FREEZE, self.services.stamp_ms(), None)
             self._freeze_index = self.propose(command, ())
 
     @property
     def freeze_proposed(self) -> bool:
-        """Whether a FREEZE of this member's is on its way."""
+        """Whether a FREEZE that this member proposed is not applied yet."""
         return self.applied_index < self._freeze_index <= self.raft_log.last_index
 
     def freeze(self) -> None:
-        """Begin a new memtable by ourselves: its segment will differ from those of other members,
-        in what it holds and so in its name, and nobody can fetch it instead of building."""
+        """Begin a new memtable on this member alone.
+
+        Its segment differs from the segments of other members in content and name, so that no
+        member can fetch it instead of building its own.
+        """
         if self.state.freeze() is not None:
             self.memtable_since = time.monotonic()
 
     async def propose_and_wait(self, kind: int, payload: Any) -> Any:
-        """Propose a command that is not an append and return what apply answered."""
+        """Propose a command that is not an append and return the answer of apply."""
         await self.lead_settled()
         if not self.leads:
             raise self.not_leader()
@@ -305,7 +317,7 @@ class RangeReplica(Replica):
         return await future
 
     def propose_in_passing(self, kind: int, payload: Any) -> bool:
-        """As leader, propose a command that nobody waits for; False: not now."""
+        """As leader, propose a command without waiting for it; False: it was not proposed."""
         if not self.leads or self.resigning or self.is_sealed or self._seal_proposed:
             return False
         try:
@@ -315,21 +327,23 @@ class RangeReplica(Replica):
         return True
 
     def retire_unused_producers(self) -> None:
-        """As leader, propose that rows unused for 24 h go (x11)."""
+        """As leader, propose to remove rows unused for 24 h (x11)."""
         if self.leads and not self.resigning and not self.is_sealed:
             unused = self._producer_use.unused(self.state.producers.rows)
             if unused:
                 self.retire_producers(unused)
 
     def close_producer(self, producer: int) -> None:
-        """As leader, forget a producer that has closed, with others, in one command of the next
-        round. A producer without a row costs nothing."""
+        """As leader, forget a closed producer, in one command of the next round with others.
+
+        Do nothing for a producer without a row.
+        """
         if self.leads and producer in self.state.producers.rows:
             self._closed_producers[producer] = None
             self.services.rounds.gather(self)
 
     def retire_producers(self, producers: Sequence[int]) -> None:
-        """Forget producers that nobody uses. Raises NotLeader."""
+        """Forget producers that are no longer used. Raises NotLeader."""
         self.propose_gathered()
         if not self._seal_proposed:
             command = commands.proposal(
@@ -342,7 +356,8 @@ class RangeReplica(Replica):
     async def wait_seq(self, seq: int, *, alone: bool) -> None:
         """Return when the seq is applied here, or when the replica has stopped.
 
-        `alone`: no other member will do. Raises NotLeader otherwise, when no leader is known.
+        `alone`: wait at this member even without a leader. Otherwise raises NotLeader when no
+        leader is known.
         """
         while self.state.next_seq <= seq and not self.stopped:
             if alone:
@@ -355,7 +370,7 @@ class RangeReplica(Replica):
             await self._seq_waiters.wait(seq)
 
     def _look_for_leader(self) -> None:
-        """Look once for all waiters; a waiter that is woken finds out why."""
+        """Check once for all waiters; each woken waiter finds the reason itself."""
         self._look_timer = None
         if self.stopped or not self._seq_waiters:
             return
@@ -371,7 +386,7 @@ class RangeReplica(Replica):
 
     @property
     def is_sealed(self) -> bool:
-        # Who goes on alone after its peers are lost does so for the seal only, and serves nobody.
+        # A member that continues alone after its peers are lost only seals, and serves no client.
         return self.state.sealed is not None or self.descriptor.state == "SEALING"
 
     @property
@@ -379,8 +394,11 @@ class RangeReplica(Replica):
         return self._preparing is not None
 
     def may_apply(self, entry: LogEntry) -> bool:
-        """Conditions are about what files hold: they are looked up a turn's worth at a time, and
-        files are made ready by a thread (x28)."""
+        """Whether the entry's conditions are looked up and its files are ready (x28).
+
+        Conditions depend on files. They are looked up one turn's worth at a time, and a thread
+        makes the files ready.
+        """
         if self._preparing is not None:
             return False
         if self._ahead is None or self._ahead[0] != entry.index:
@@ -445,12 +463,12 @@ class RangeReplica(Replica):
         self._on_change(self)
 
     def count_read(self) -> None:
-        """A read was answered here."""
+        """Count a read that was answered here."""
         self.load.read()
         self.services.metrics.reads.inc()
 
     def count_push(self) -> None:
-        """A page was pushed to who follows."""
+        """Count a page that was pushed to a follow."""
         self.load.pushed()
         self.services.metrics.reads.inc()
 
@@ -494,12 +512,12 @@ class RangeReplica(Replica):
 
 
 def brim(hard_bytes: int) -> int:
-    """Where nobody's appends are taken any more, for a bound above which most are refused."""
+    """Return the limit at which all appends are refused, for a limit at which most are."""
     return hard_bytes + hard_bytes // 4
 
 
 def _name(payer: Payer | None) -> str:
-    """The principal who appends; nobody has the empty name."""
+    """Return the principal who appends; the empty name: no principal."""
     return "" if payer is None else payer.principal.name
 
 

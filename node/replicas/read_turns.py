@@ -1,4 +1,4 @@
-"""Reads of a replica in turns of the loop: none holds it for long (`statemachine.turn_limits`)."""
+"""Reads of a replica in turns: no read holds the loop for long (`statemachine.turn_limits`)."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,11 +13,10 @@ T = TypeVar("T")
 
 
 async def in_turns(replica: RangeReplica, read: Callable[[], T]) -> T:
-    """What `read` returns, once one turn is enough for it: it is begun again until then. Between
-    its end and that of this call nothing else runs.
+    """Return what `read` returns; begin it again until one turn is enough for it.
 
-    Raises what it raises, CorruptData for a file that cannot be opened, or NotLeader when the
-    replica stops meanwhile.
+    Nothing else runs between the end of `read` and the end of this call. Raises what `read` raises,
+    CorruptData for a file that cannot be opened, or NotLeader when the replica stops meanwhile.
     """
     turns, state = Turns(), replica.state
     while not replica.stopped:
@@ -30,6 +29,6 @@ async def in_turns(replica: RangeReplica, read: Callable[[], T]) -> T:
             try:
                 await prepare(state, missing.content_id)
             except CorruptData:
-                if not replica.stopped:  # else its files are gone for good
+                if not replica.stopped:  # otherwise its files are gone for good
                     raise
     raise NotLeader("this replica has stopped", hint=None)

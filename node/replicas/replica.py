@@ -1,8 +1,8 @@
 """A replica: one member's copy of one generation, between its Raft group and the event loop.
 
-`Group` is sans-I/O. This class moves what it produces (messages, committed entries, answered
-reads, deadlines) to those who wait, in `pump`, which runs once per turn of the loop in which
-something happened. Subclasses say what a committed entry means.
+`Group` is sans-I/O. In `pump`, this class passes on what the group produces (messages, committed
+entries, answered reads, deadlines). `pump` runs once per turn of the loop in which something
+happened. Subclasses define what a committed entry means.
 """
 
 import asyncio
@@ -41,7 +41,8 @@ from .rounds import Rounds
 
 _TAKE_BYTES = 1 << 20
 _APPLY_S = 0.0025
-"""No entry is begun in a turn of the loop after so long, which keeps turns around 5 ms."""
+"""After this time no further entry is begun in a turn of the loop, so that turns take about 5 ms.
+"""
 
 log = logging.getLogger("lognode.replica")
 
@@ -53,27 +54,27 @@ class Links(Protocol):
 
 
 class Confirms(Protocol):
-    """Where a replica's rounds of reads are confirmed."""
+    """Where a replica's rounds of reads get their confirmations."""
 
     def ask(self, asker: Asker) -> None: ...
 
 
 @dataclass(slots=True)
 class Memory:
-    """What the memtables of a node hold together."""
+    """The state of the memory that all memtables of a node share."""
 
     scarce: bool = False
-    """Segments are not built as fast as entries come: they are not to wait for anything else."""
+    """Segments are built more slowly than entries come: building must wait for nothing else."""
     full: bool = False
-    """The bound of the node is reached: appends are refused until segments are built."""
+    """The node's limit is reached: appends are refused until segments are built."""
     brim: bool = False
-    """So is the room that is kept for principals that append little: nobody's are taken."""
+    """The room kept for principals that append little is full as well: all appends are refused."""
     brought: Brought = field(default_factory=lambda: Brought(time.monotonic))
 
 
 @dataclass(slots=True)
 class Services:
-    """What the node gives to each of its replicas."""
+    """The services that the node gives to each of its replicas."""
 
     node_id: int
     links: Links
@@ -85,25 +86,25 @@ class Services:
     metrics: Metrics
     memory: Memory
     stamp_ms: Callable[[], int]
-    """The timestamp for what a leader proposes now."""
+    """Returns the timestamp for what a leader proposes now."""
     liveness: Liveness | None
-    """What lets groups rest; None: they never do."""
+    """Lets groups rest; None: groups never rest."""
     on_appended: Callable[[int, int, int], None]
-    """An entry of a range that was proposed here was applied: its new records, and its bytes."""
+    """An entry of a range that was proposed here was applied: range id, new records, bytes."""
     on_leader: Callable[[GroupId, int, int], None]
-    """A group's leader of a term is known, or, as NOBODY, has stepped down here."""
+    """The leader of a group's term is known; NOBODY: the leader here has stepped down."""
     on_broken: Callable[[BaseException], None]
-    """A broken invariant: the node stops."""
+    """An invariant is broken: the node stops."""
     on_stuck: Callable[["Replica", CorruptData | UnknownCommandError], None]
-    """The replica cannot go on: its own data is not what it was (S12), or the next entry of its
-    log is a command of a newer program."""
+    """The replica cannot continue: its own data is damaged (S12), or the next entry of its log is a
+    command of a newer program."""
     room: DiskRoom
-    """Whether appends are taken."""
+    """Whether the disk has room for appends."""
 
 
 @dataclass(slots=True)
 class Proposal:
-    """One Raft entry on its way: who waits for it, and what it weighs."""
+    """A Raft entry that was proposed and is not applied yet: who waits for it, and its size."""
 
     term: int
     waiting: Sequence["asyncio.Future[Any]"]
@@ -112,7 +113,7 @@ class Proposal:
 
 
 class Replica:
-    """Common part of range and controller replicas."""
+    """The common part of range and controller replicas."""
 
     def __init__(
         self,
@@ -130,24 +131,24 @@ class Replica:
         self.services = services
         self.applied_index = applied_index
         self._refusals: set[tuple[int, str]] = set()
-        """Members and reasons of refused messages that were logged."""
+        """Member and reason of each kind of refused message that was logged."""
         self.group = self._new_group(applied_index)
         self._taken: deque[LogEntry] = deque()
-        """Committed, and not applied yet."""
+        """Entries that are committed and not applied yet."""
         self.proposals: dict[int, Proposal] = {}
         self.proposed_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._reads: dict[int, asyncio.Future[int]] = {}
         self._applied_waiters = Waiters(services.on_broken)
-        """Waiters for indexes."""
+        """Waiters for an applied index."""
         self._timer: asyncio.TimerHandle | None = None
         self._pumping = False
         self._was_leader = False
         self._leader_told = (0, NOBODY)
-        """(term, leader) as last passed on."""
+        """(term, leader) as last reported."""
         self.stopped = False
         self._resignation: object | None = None
-        """The hand-over of this member's lead that is under way."""
+        """The hand-over of this member's leadership that is under way."""
         self._settled = asyncio.Event()
         self._settled.set()
 
@@ -167,7 +168,7 @@ class Replica:
         )
 
     def _refused(self, sender: int, reason: str) -> None:
-        """A member's message that no sound member sends: dropped, counted, and told of once."""
+        """Count a dropped message that no sound member sends, and log it once."""
         self.services.metrics.raft_dropped.labels(reason).inc()
         if (sender, reason) not in self._refusals:
             self._refusals.add((sender, reason))
@@ -177,7 +178,7 @@ class Replica:
                                   "generation": self.gid.generation, "reason": reason}},
             )  # fmt: skip
 
-    # What the node calls.
+    # Called by the node.
 
     def start(self, *, campaign: bool = False) -> None:
         """Take part from now on. `campaign`: stand for election at once."""
@@ -185,7 +186,7 @@ class Replica:
         self.wake()
 
     def stop(self) -> None:
-        """Take no further part. Whoever waits gets an error of outcome unknown."""
+        """Take no further part. Waiting callers get an error with outcome unknown."""
         if self.stopped:
             return
         self.stopped = True
@@ -198,57 +199,60 @@ class Replica:
         self._applied_waiters.release()
 
     def receive(self, sender: int, message: Message) -> None:
-        """A Raft message from a member. Raises RemoteProtocolError for what is none."""
+        """Take a Raft message from a member.
+
+        Raises RemoteProtocolError for an invalid message.
+        """
         if sender in self.members:
             self._tell_group(self.group.receive, sender, message)
 
     def connected(self, peer: int, epoch: int) -> None:
-        """Our link to the peer is up."""
+        """Tell the group that our link to the peer is up."""
         if peer in self.members:
             self._tell_group(self.group.connected, peer, epoch)
 
     def disconnected(self, peer: int) -> None:
-        """Our link to the peer is down."""
+        """Tell the group that our link to the peer is down."""
         if peer in self.members:
             self._tell_group(self.group.disconnected, peer)
 
     def pause(self, peer: int) -> None:
-        """Our link to the peer is full."""
+        """Tell the group that our link to the peer is full."""
         if peer in self.members:
             self._tell_group(self.group.pause, peer)
 
     def resume(self, peer: int) -> None:
-        """Our link to the peer has room again."""
+        """Tell the group that our link to the peer has room again."""
         if peer in self.members:
             self._tell_group(self.group.resume, peer)
 
     def synced(self) -> None:
-        """A WAL round that touched this group is durable."""
+        """Tell the group that a WAL round that touched it is durable."""
         self._tell_group(self.group.synced)
 
     def disturb(self, peer: int, *, campaign: bool) -> None:
-        """The group must no longer rest; see `Group.disturb`."""
+        """Wake the group from its rest; see `Group.disturb`."""
         self._tell_group(partial(self.group.disturb, campaign=campaign), peer)
 
     @property
     def resigning(self) -> bool:
-        """Whether this member hands its lead over: what is to be proposed is kept meanwhile."""
+        """Whether this member hands over its leadership; proposals are kept meanwhile."""
         return self._resignation is not None
 
     def resign(self) -> object:
-        """Propose nothing, so that a follower can catch up and take the lead, until
-        `end_resigning` gets what this returns.
+        """Propose nothing, so that a follower can catch up and become leader.
 
-        Once another member is known to lead it ends by itself.
+        This lasts until `end_resigning` gets the returned object, or until another member is known
+        to be the leader.
         """
         self._resignation = object()
         self._settled.clear()
         return self._resignation
 
     def end_resigning(self, resignation: object) -> None:
-        """Propose what was kept, or refuse it with the name of who leads now.
+        """Propose the kept commands, or refuse them with the name of the leader.
 
-        Nothing happens when that hand-over has ended by itself, and another may be under way.
+        Do nothing when this hand-over has ended by itself; another may be under way.
         """
         if self._resignation is resignation:
             self._resignation = None
@@ -257,7 +261,7 @@ class Replica:
             self.wake()
 
     async def lead_settled(self) -> None:
-        """Return when no hand-over of this member's lead is under way."""
+        """Return when no hand-over of this member's leadership is under way."""
         await self._settled.wait()
 
     def take_over(self) -> None:
@@ -267,15 +271,15 @@ class Replica:
     # Asker, of `raft.read_rounds`.
 
     def read_peers(self) -> list[int]:
-        """Peers that a round of reads is to be asked of."""
+        """Return the peers that a round of reads must ask."""
         return [] if self.stopped else self.group.read_peers()
 
     def read_question(self) -> ReadQuestion | None:
-        """What they are asked; None when there is nothing to ask any more."""
+        """Return the question for these peers; None when there is nothing left to ask."""
         return None if self.stopped else self.group.read_question()
 
     def read_answered(self, sender: int, question: ReadQuestion, index: int) -> None:
-        """A peer said yes."""
+        """Tell the group that a peer confirmed the question."""
         self._tell_group(self.group.read_answered, sender, question, index)
 
     def _tell_group(self, call: Callable[..., None], *arguments: Any) -> None:
@@ -291,8 +295,7 @@ class Replica:
         self.wake()
 
     def _broke(self, error: Exception) -> None:
-        """Damage, or a command that this program does not know, ends this replica; anything else
-        ends the node: going on is not safe."""
+        """End the replica after damage or an unknown command; end the node after another error."""
         if isinstance(error, CorruptData | UnknownCommandError):
             self.services.on_stuck(self, error)
         else:
@@ -307,17 +310,17 @@ class Replica:
 
     @property
     def leads(self) -> bool:
-        """Whether this member believes that it leads."""
+        """Whether this member believes that it is the leader."""
         return not self.stopped and self.group.role == "leader"
 
     @property
     def leader(self) -> int | None:
-        """The leader's node id as far as this member knows."""
+        """The leader's node id as far as this member knows, or None."""
         return None if self.stopped else self.group.leader
 
     @property
     def is_settled(self) -> bool:
-        """A member is known to lead. As leader: all members whose nodes are up follow this one."""
+        """Whether a leader is known and, on the leader, all members on live nodes follow it."""
         if not self.leads:
             return self.leader is not None
         awaited = set(self.members) - self.group.followers - {self.services.node_id}
@@ -326,14 +329,14 @@ class Replica:
 
     @property
     def leader_hint(self) -> int | None:
-        """The leader as told to clients: none whose node is missing (x2.27)."""
+        """The leader as told to clients; None while the leader's node is missing (x2.27)."""
         leader, liveness = self.leader, self.services.liveness
         if leader is None or leader == self.services.node_id:
             return None
         return None if liveness is not None and liveness.missing(leader) else leader
 
     def not_leader(self) -> NotLeader:
-        """The refusal, with the hint where there is one."""
+        """Return the refusal, with the leader's id where it is known."""
         hint = self.leader_hint
         known = "" if hint is not None else " and knows no live leader"
         return NotLeader(f"node {self.services.node_id} does not lead {self.gid}{known}", hint=hint)
@@ -343,11 +346,10 @@ class Replica:
     def propose(
         self, command: bytes, waiting: Sequence["asyncio.Future[Any]"], *, records: int = 0
     ) -> int:
-        """Append to the group's log; the waiting futures resolve when it is applied.
+        """Append to the group's log; the waiting futures resolve when the entry is applied.
 
-        `records` of it are counted as acknowledged then.
-
-        Returns the index. Raises NotLeader, after which nothing was appended.
+        `records`: how many records are then counted as acknowledged. Returns the index. Raises
+        NotLeader, after which nothing was appended.
         """
         if self.resigning:
             raise self.not_leader()
@@ -366,8 +368,8 @@ class Replica:
     async def read_barrier(self) -> None:
         """Return when this replica has applied all that was acknowledged before the call (S7).
 
-        Also as a follower: the index then comes from the leader. Raises NotLeader when none is
-        known or it is lost meanwhile, or Sealed when the generation has ended.
+        A follower gets the index from the leader. Raises NotLeader when no leader is known or the
+        leader is lost meanwhile, or Sealed when the generation has ended.
         """
         if self.stopped:
             raise Unavailable("this replica has stopped")
@@ -391,10 +393,10 @@ class Replica:
                 raise Unavailable("this replica has stopped", outcome="unknown")
             await self._applied_waiters.wait(index)
 
-    # What subclasses define.
+    # Defined by subclasses.
 
     def has_room(self) -> Callable[[], bool]:
-        """What tells whether this node has room for entries of the group."""
+        """Return a function that tells whether this node has room for entries of the group."""
         return _always
 
     @property
@@ -404,7 +406,7 @@ class Replica:
 
     @property
     def waits(self) -> bool:
-        """Whether the next entry can only be applied after something that calls `wake`."""
+        """Whether the next entry must wait until something calls `wake`."""
         return False
 
     def may_apply(self, entry: LogEntry) -> bool:
@@ -412,22 +414,22 @@ class Replica:
         return True
 
     def apply(self, entry: LogEntry) -> Sequence[Any] | None:
-        """Apply one committed entry; the results go to those who wait, in their order."""
+        """Apply one committed entry; return the results for the waiting futures, in their order."""
         raise TypeError("a replica without a state machine")
 
     def role_changed(self, *, leads: bool) -> None:
-        """Called when this member begins or ceases to lead."""
+        """React to this member becoming leader or ceasing to be leader."""
 
     def resigned(self) -> None:
-        """Called when a hand-over is settled, whoever leads then."""
+        """React to the end of a hand-over, with or without a new leader."""
 
     def pumped(self) -> None:
-        """Called at the end of each pump."""
+        """React to the end of a pump."""
 
     # The pump.
 
     def pump(self) -> None:
-        """Move what the group has produced to those who wait for it."""
+        """Pass on the group's messages, entries, answers and deadlines."""
         self._pumping = False
         if self.stopped:
             return
@@ -455,7 +457,7 @@ class Replica:
         if leads != self._was_leader:
             self._was_leader = leads
             if not leads:
-                # They may still commit, under another leader: nobody knows yet (S11).
+                # Another leader may still commit these entries: the outcome is unknown (S11).
                 self._fail_waiting(Unavailable("the leader changed", outcome="unknown"))
             self.role_changed(leads=leads)
         if self._resignation is not None and not leads and self.leader_hint is not None:
@@ -498,7 +500,7 @@ class Replica:
         if not proposal.waiting:
             return
         if proposal.term != entry.term or results is None:
-            # Another entry was committed at this index, so ours never can be.
+            # Another entry was committed at this index, so this proposal never can be.
             error = Unavailable("the leader changed; the append was discarded")
             for waiter in proposal.waiting:
                 _fail(waiter, error)
@@ -524,7 +526,7 @@ class Replica:
         deadline = self.group.next_deadline()
         if self._timer is not None:
             if not self._timer.cancelled() and self._timer.when() <= deadline:
-                return  # it fires early, looks again, and costs nothing per message
+                return  # the timer fires early and looks again, at no cost per message
             self._timer.cancel()
         self._timer = self._loop.call_at(deadline, self._tick)
 
@@ -545,4 +547,4 @@ def _always() -> bool:
 def _fail(waiter: "asyncio.Future[Any]", error: LognodeError) -> None:
     if not waiter.done():
         waiter.set_exception(error)
-        waiter.exception()  # whoever waited may have gone: that is no unhandled error
+        waiter.exception()  # the waiting caller may be gone: this must not log an unhandled error

@@ -1,14 +1,14 @@
-"""WAL rounds: gather what all groups want written, write and sync it once, tell the groups.
+"""WAL rounds: collect the writes of all groups, write and sync them once, tell the groups.
 
-At most one round is on the disk at a time. While it is, replicas gather the appends that arrive
-and propose them as one Raft entry each when the next round begins: the group commit of Gray and
-Reuter, with the disk's own pace as the timer. What needs no sync goes with the next round that
-does.
+At most one round is on the disk at a time. Meanwhile replicas gather the appends that arrive. They
+propose them as one Raft entry each when the next round begins. This is the group commit of Gray and
+Reuter, with the disk's own pace as the timer. Writes that need no sync go with the next round that
+is synced.
 
-Where a principal appends much, every second round may be light: it takes only the appends of
-principals that bring little, of all ranges. Their appends then wait for at most one round with the
-heavy principal's appends, and their own round is short. The round after a light round takes all, so
-that nobody starves.
+While a principal appends much, every second round may be light: it takes only the appends of
+principals that append little, of all ranges. Their appends then wait for at most one round with the
+heavy principal's appends, and their own round is short. The round after a light round takes all
+appends, so that no principal starves.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from ..runtime.turn_ends import TurnEnds
 from ..runtime.unexpected import guarded
 
 _PUT_OFF_S = 0.1
-"""How long what needs no sync waits for a round that is synced."""
+"""How long writes that need no sync wait for a round that is synced."""
 
 
 class Proposer(Protocol):
@@ -34,17 +34,19 @@ class Proposer(Protocol):
     def propose_gathered(self) -> None: ...
 
     def propose_light(self) -> bool:
-        """Propose only what light principals append, where a heavy principal appends too. Return
-        whether there was anything."""
+        """Propose only appends of light principals, where a heavy principal appends too.
+
+        Return whether there were such appends.
+        """
         ...
 
 
 class Rounds:
     """Drives the WAL from the event loop.
 
-    `on_synced` gets the groups that a finished round touched; `on_failure` the error of a write
-    or sync that failed, or a bug, after which the process must end (hole 12). `on_file_begun`
-    is called after a round that began a WAL file.
+    `on_synced` gets the groups that a finished round touched. `on_failure` gets the error of a
+    failed write or sync, or a bug; the process must then end (hole 12). `on_file_begun` is called
+    after a round that began a WAL file.
     """
 
     def __init__(
@@ -67,19 +69,19 @@ class Rounds:
         self._on_file_begun = on_file_begun
         self._waiting: dict[Proposer, None] = {}
         self._light_went = False
-        """The round before was light."""
+        """The previous round was light."""
         self._in_flight = False
         self._began_at = 0.0
         self._syncs = wal.syncs
         self._idle_mark: asyncio.TimerHandle | None = None
         self._late: asyncio.TimerHandle | None = None
-        """When what needs no sync is written at the latest."""
+        """Timer for writes that need no sync, if no synced round comes before."""
         self._overdue = False
         self._stopped = False
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     def gather(self, replica: Proposer) -> None:
-        """The replica has appends to propose when the next round begins."""
+        """Note that the replica has appends to propose when the next round begins."""
         self._waiting[replica] = None
         self.kick()
 
@@ -106,12 +108,12 @@ class Rounds:
         self._none_late()
 
     def begin(self) -> None:
-        """Begin a round, at the end of a turn, if there is anything to write and none under way."""
+        """Begin a round at the end of a turn, if there is anything to write and none under way."""
         if self._in_flight or self._stopped:
             return
         try:
             current = self._collect()
-        except Exception as error:  # what was gathered hangs in the air: going on is not safe
+        except Exception as error:  # the gathered appends are lost: not safe to continue
             self._give_up(error)
             return
         if current is None:
@@ -133,14 +135,16 @@ class Rounds:
         return self._wal.collect()
 
     def _propose_light(self) -> bool:
-        """Begin a light round. Return whether there is anything for it to write: the replicas that
-        wait are asked again only when a round has ended."""
+        """Begin a light round; return whether it has anything to write.
+
+        The waiting replicas are asked again only when a round has ended.
+        """
         found = [replica.propose_light() for replica in self._waiting]
         return any(found) and self._wal.urgent
 
     def _put_off(self) -> None:
-        # Commit indexes mostly, which need no sync: as a round of their own after each append they
-        # would cost as much as its entry, and hold up the next one's.
+        # These are mostly commit indexes, which need no sync. A round of their own after each
+        # append would cost as much as its entry, and delay the round of the next entry.
         if self._late is None:
             loop = asyncio.get_running_loop()
             self._late = loop.call_later(_PUT_OFF_S, guarded(self._is_overdue, self._give_up))
@@ -165,7 +169,7 @@ class Rounds:
         if error is not None:
             self._give_up(error)
             return
-        # Acks and votes leave at once, and what was gathered meanwhile goes into the next round.
+        # Acks and votes leave at once, and appends gathered meanwhile go into the next round.
         self._turn_ends.turn(guarded(partial(self._finish, current), self._give_up))
 
     def _finish(self, current: Round) -> None:
@@ -185,7 +189,7 @@ class Rounds:
             self._mark_when_idle()
 
     def _mark_when_idle(self) -> None:
-        # Within a second of the last sync its round is repeated as synced (x5).
+        # Within a second of the last sync the replica's round is repeated as synced (x5).
         if self._idle_mark is not None:
             self._idle_mark.cancel()
         loop = asyncio.get_running_loop()

@@ -1,12 +1,12 @@
-"""What every room uses of the process that a node is: its loop, its threads, its limits.
+"""Parts of the process that every room uses: its event loop, threads and limits.
 
-    interpreter, garbage     what is set once, and when the collector runs
-    turn_time, turn_ends     how long turns of the loop take, and what is done at the end of each
-    slices                   long work in slices, between which the loop goes on
+    interpreter, garbage     settings made once, and when the garbage collector runs
+    turn_time, turn_ends     how long turns of the loop take, and what runs at the end of each turn
+    slices                   long work in slices, between which the loop runs
     sync_thread              the two threads that wait for disks
-    waiters, together        who waits for a number, and questions that many ask at a time
-    supervision, unexpected  a part that failed: what costs a turn of it, and what ends the node
-    descriptors, rate        how many files and connections there may be, and how fast bytes move
+    waiters, together        waiters for a number; one question for many callers
+    supervision, unexpected  which failed parts are begun again, and which failures end the node
+    descriptors, rate        limits of open files and connections, and of bytes per second
     logs, fields             log records, and values of checked bodies
 
 The contract: nothing here knows a replica, a range or a request. It may use metrics.

@@ -1,9 +1,9 @@
-"""How many files and connections a node may have open, and what each part of the node gets.
+"""How many files and connections a node may have open, and the share of each part of the node.
 
-A process that runs out of descriptors cannot begin a WAL file or take a segment over, and has to
-end. So the node raises its limit at the start and divides it: every part has a share, and bounds
-itself by that share. The shares together never exceed the limit. Connections are refused at the
-end of their share, long before files would have none.
+A process that runs out of descriptors cannot begin a WAL file or add a segment, and must end. So
+the node raises its limit at the start and divides it: every part has a share and keeps to it. The
+shares together never exceed the limit. Connections beyond their share are refused, long before
+descriptors for files run out.
 """
 
 import contextlib
@@ -15,17 +15,17 @@ from ...client.protocol import limits
 from ...client.protocol.errors import Unavailable
 
 _RAISED_MAX: Final = 1 << 20
-"""What Linux allows a process unless it is told otherwise; more would only cost memory."""
+"""The default limit of Linux for a process; more would only cost memory."""
 _PER_PEER: Final = 1 + limits.peer_connections_max
-"""The link to a node, and what the node may open to this one."""
+"""The link to a node, and the connections that the node may open to this one."""
 _PEER_DOOR_MAX: Final = 64
 """Connections to the port for peers whose handshake is not finished."""
 _DIALS: Final = 8
 """Connections over which this node fetches files."""
 SLACK: Final = 8
-"""Sockets that a listener has accepted while others are being closed for them."""
+"""Sockets that a listener has accepted while it closes others to make room."""
 _SHARES: Final = {
-    # What the part cannot do without, and what it can use.
+    # The number that the part needs at least, and the most that it can use.
     "process": (96, 96),
     "wal": (16, 64),
     "segments": (64, 512),
@@ -37,7 +37,7 @@ _SHARES: Final = {
 _PEERS_EXTRA: Final = limits.stranger_connections_max + _DIALS + SLACK
 _PEERS_MAX: Final = _PER_PEER * limits.nodes_max + _PEERS_EXTRA + _PEER_DOOR_MAX
 LEAST: Final = sum(least for least, _ in _SHARES.values())
-"""With fewer descriptors a node does not start."""
+"""The fewest descriptors with which a node starts."""
 
 
 class Plan(NamedTuple):
@@ -48,7 +48,7 @@ class Plan(NamedTuple):
     """The interpreter, the log, the meta store, listening sockets, pipes, files in passing."""
     wal: int
     segments: int
-    """Half of them stay open, half are for those that a read still holds."""
+    """Segment files: half of them stay open, half are for files that a read still holds."""
     peers: int
     """Links to other nodes and connections from them, unfinished handshakes included."""
     handshakes: int
@@ -95,7 +95,7 @@ def raise_limit() -> int:
     wanted = _RAISED_MAX if hard == unlimited else min(hard, _RAISED_MAX)
     if soft == unlimited or soft >= wanted:
         return _RAISED_MAX if soft == unlimited else soft
-    with contextlib.suppress(OSError, ValueError):  # some kernels have a lower one of their own
+    with contextlib.suppress(OSError, ValueError):  # some kernels have a lower limit of their own
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
@@ -118,7 +118,7 @@ def plan(limit: int) -> Plan:
 
 
 def _limit_for(nodes: int) -> int:
-    """The least limit that allows for so many nodes."""
+    """Return the lowest limit that allows for so many nodes."""
     low, high = LEAST, _RAISED_MAX
     while low < high:
         middle = (low + high) // 2
@@ -130,7 +130,7 @@ def _limit_for(nodes: int) -> int:
 
 
 def open_now() -> int | None:
-    """The descriptors that this process has open, None where the system does not tell."""
+    """Return the descriptors that this process has open, or None where the system does not tell."""
     with contextlib.suppress(OSError):
         return len(os.listdir("/proc/self/fd")) - 1
     return None

@@ -1,7 +1,6 @@
-"""What the fields of a checked body mean to a node.
+"""Makes the node's own values from the fields of a checked body.
 
-The table of messages has checked types and bounds before a handler sees a body; what is left is to
-make the node's own values of them.
+The table of messages has checked types and bounds before a handler sees a body.
 """
 
 from collections.abc import Mapping
@@ -14,12 +13,12 @@ Body = Mapping[str, Any]
 
 
 def group(body: Body) -> GroupId:
-    """The generation that a request names."""
+    """Return the generation that a request names."""
     return GroupId(body["range"], body["generation"])
 
 
 def position(value: list[Any] | None) -> Position:
-    """The position of an export; None: the beginning."""
+    """Return the position of an export; None: the beginning."""
     if value is None:
         return Position()
     bands, following = value

@@ -1,18 +1,21 @@
-"""When the node looks for garbage among all that is old: seldom, and while no range changes.
+"""When the node collects old garbage: seldom, and while no range changes.
 
-CPython looks at every old container whenever a quarter as many have come to it, and everything else
-stands still meanwhile (https://devguide.python.org/internals/garbage-collector/, "Collecting the
-oldest generation"). What makes that many at once is a range that is split: all who follow it begin
-anew. So it came in the middle of splits, while appends and followers wait.
+CPython collects the oldest generation of containers whenever it has grown by a quarter, and
+everything else stands still meanwhile (https://devguide.python.org/internals/garbage-collector/,
+"Collecting the oldest generation"). The split of a range makes that many containers at once,
+because all its followers begin anew. So collections came in the middle of splits, while appends and
+followers wait.
 
-What is young is collected as ever, and hardly a cycle lives longer. What is old is counted from
-time to time. Collected it is only when it has doubled, so that garbage never takes more than what
-is alive, and then at a moment without operations on ranges, if one comes in time. Dask's
-`ThrottledGC` and Instagram's frozen heap are other answers to the same question.
+Young containers are collected as usual, and hardly a cycle lives longer. Old containers are counted
+from time to time. They are collected only when their number has doubled, so that garbage never
+takes more memory than live data. The collection waits for a moment without operations on ranges, if
+one comes in time. Dask's `ThrottledGC` and Instagram's frozen heap are other answers to the same
+question.
 
-Containers say nothing of the memory outside of Python that hangs on them. A TLS connection is few
-containers and hundreds of KiB of OpenSSL and buffers. So ended connections are counted, too. Their
-collections take a bounded share of the time: whoever opens connections must not buy pauses.
+The number of containers says nothing about memory outside of Python that they hold. A TLS
+connection is few containers and hundreds of KiB of OpenSSL and buffers. So ended connections are
+counted too. Their collections take a bounded share of the time: a client that opens connections
+must not cause pauses.
 """
 
 import asyncio
@@ -24,15 +27,15 @@ from typing import Final
 
 _PERIOD_S: Final = 1.0
 _LOOK_EVERY: Final = 10
-"""Collections of the young between two counts of the old: as CPython has it between two of the old.
-A count is far cheaper than a collection."""
+"""Young collections between two counts of old containers, as CPython has between two old
+collections. A count is far cheaper than a collection."""
 _GROWTH_MIN: Final = 100_000
-"""Containers: fewer are not worth it, however few there were."""
+"""The least growth, in containers, that is worth a collection."""
 _CALM_S: Final = 60.0
-"""So long it waits for a calm moment, where one operation follows the other."""
+"""How long a collection waits for a calm moment while one operation follows the other."""
 
 _ENDED_MAX: Final = 500
-"""Connections that have ended since the last collection and whose memory may matter."""
+"""Connections that ended since the last collection and cause the next one: their memory matters."""
 _ENDED_EVERY_S: Final = 5.0
 """The least time between two collections for ended connections."""
 _ENDED_SHARE: Final = 0.01
@@ -42,8 +45,10 @@ log = logging.getLogger("lognode.garbage")
 
 
 def only_the_young() -> None:
-    """From now on CPython collects by itself only among what is young. What is there now, by
-    importing, stays for good: no collection looks at it again."""
+    """Let CPython collect only young containers by itself from now on.
+
+    Present containers, made by imports, are frozen: no collection visits them again.
+    """
     gc.collect()
     gc.freeze()
     young, middle, _ = gc.get_threshold()
@@ -51,8 +56,11 @@ def only_the_young() -> None:
 
 
 class Garbage:
-    """Runs on every node. `is_calm`: nobody would mind a pause more than at any other time.
-    `ended` returns how many connections with TLS have ended since the node began."""
+    """Collects old garbage. Runs on every node.
+
+    `is_calm`: whether a pause does no more harm now than at any other time. `ended` returns how
+    many TLS connections have ended since the node began.
+    """
 
     def __init__(self, is_calm: Callable[[], bool], ended: Callable[[], int] = lambda: 0) -> None:
         self._is_calm = is_calm
@@ -62,19 +70,19 @@ class Garbage:
         self._rests_until = 0.0
         """When the next collection for ended connections may come."""
         self._left = 0
-        """Containers that the last collection of the old left alive."""
+        """Old containers that the last collection left alive."""
         self._look_at = _LOOK_EVERY
         self._due_since: float | None = None
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(_PERIOD_S)
             if self.is_due(time.monotonic()):
                 self.collect()
 
     def is_due(self, now: float) -> bool:
-        """Whether to collect what is old, at this time of a clock that does not go back."""
+        """Whether to collect old containers now; `now` is from a clock that does not go back."""
         if self._due_since is None and (self._many_ended(now) or self._has_doubled()):
             self._due_since = now
         return self._due_since is not None and (self._is_calm() or now - self._due_since > _CALM_S)
@@ -84,7 +92,7 @@ class Garbage:
 
     def _has_doubled(self) -> bool:
         young = gc.get_count()[2]
-        if young < _LOOK_EVERY:  # there was a collection of the old since, by whomever
+        if young < _LOOK_EVERY:  # other code has collected old containers since
             self._look_at = _LOOK_EVERY
         if young < self._look_at:
             return False
@@ -92,7 +100,7 @@ class Garbage:
         return len(gc.get_objects(generation=2)) >= 2 * self._left + _GROWTH_MIN
 
     def collect(self) -> None:
-        """Now. All else stands still."""
+        """Collect now. All else stands still."""
         began = time.perf_counter()
         found = gc.collect()
         took_s = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""What a node wants of its Python interpreter and of its C library, set once at the start."""
+"""Settings of the Python interpreter and the C library, made once at the start of a node."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,9 @@ from .garbage import only_the_young
 from .turn_time import TimedLoop
 
 _SWITCH_S: Final = 0.0005
-"""How long a thread that comes from the disk waits for the interpreter while the loop is busy. With
-CPython's 5 ms each round of the WAL waited up to four times as long: to begin, to write, to sync,
-and to tell (Beazley, "Understanding the Python GIL", 2010: the convoy effect)."""
+"""How long a thread that returns from the disk waits for the interpreter while the loop is busy.
+With CPython's 5 ms each WAL round waited up to four times as long: to begin, to write, to sync, and
+to report (Beazley, "Understanding the Python GIL", 2010: the convoy effect)."""
 _M_MMAP_THRESHOLD: Final = -3
 _MMAP_BYTES: Final = 500 * 1024
 
@@ -32,11 +32,11 @@ def _tune() -> None:
 
 
 def _give_memory_back() -> None:
-    """Let what is large have pages of its own, which the system gets back when it is freed.
+    """Give large blocks pages of their own, which return to the system when they are freed.
 
-    glibc raises its threshold to the size of whatever was freed (mallopt(3), M_MMAP_THRESHOLD), up
-    to 32 MiB: from then on batches, pages and frames lie in the heap between what is small and
-    stays, and a node kept 450 MiB that it had freed. Nothing where the C library knows no mallopt.
+    glibc raises its threshold to the size of each freed block (mallopt(3), M_MMAP_THRESHOLD), up to
+    32 MiB. Later batches, pages and frames then lie in the heap between small blocks that stay, and
+    a node kept 450 MiB that it had freed. Do nothing where the C library has no mallopt.
     """
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)

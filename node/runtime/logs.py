@@ -55,7 +55,7 @@ def set_up(level: str = "INFO") -> None:
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
-    """The fields of the record. A field with a reserved name gets the prefix `field_`."""
+    """Yield the fields of the record. A field with a reserved name gets the prefix `field_`."""
     fields: dict[str, Any] = getattr(record, "fields", {})
     taken = {*RESERVED, *fields}
     for name, value in fields.items():
@@ -68,6 +68,6 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
 
 
 def timestamp(seconds: float) -> str:
-    """UTC, ISO 8601 with milliseconds."""
+    """Return the time in UTC, ISO 8601 with milliseconds."""
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds * 1000) % 1000:03d}Z"

@@ -1,4 +1,4 @@
-"""A token bucket: bytes may move at a rate, whoever moves them (leaky bucket as a meter, GCRA)."""
+"""A token bucket that limits the rate of bytes for all its users (leaky bucket, GCRA)."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ _PIECE_S = 0.25
 
 
 class TokenBucket:
-    """`bytes_per_s` 0: without limit. `clock` is monotonic, in seconds. For one thread."""
+    """Limits bytes per second; 0: no limit. `clock` is monotonic, in seconds. For one thread."""
 
     def __init__(self, bytes_per_s: int, clock: Callable[[], float]) -> None:
         self._rate = bytes_per_s
@@ -18,13 +18,13 @@ class TokenBucket:
 
     @property
     def piece_bytes(self) -> int:
-        """How much to move at once, so that those who share the bucket all get on."""
+        """Return how much to move at once, so that all users of the bucket make progress."""
         if not self._rate:
             return limits.base_chunk_bytes
         return max(_PIECE_MIN, min(limits.base_chunk_bytes, int(self._rate * _PIECE_S)))
 
     def reserve(self, count: int) -> float:
-        """Take room for so many bytes; the seconds to wait before they move."""
+        """Reserve so many bytes; return the seconds to wait before they move."""
         if not self._rate:
             return 0.0
         now = self._clock()

@@ -1,4 +1,4 @@
-"""Long work in slices: the event loop goes on in between."""
+"""Runs long work in slices: the event loop runs in between."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ SLICE_S: Final = 0.0005
 
 
 async def in_slices(items: Iterable[T]) -> list[T]:
-    """All that the iterator yields. What it goes over may change between two of them."""
+    """Return all items of the iterator. Its source may change between two items."""
     found: list[T] = []
     until = time.perf_counter() + SLICE_S
     for item in items:
@@ -22,8 +22,10 @@ async def in_slices(items: Iterable[T]) -> list[T]:
 
 
 async def stepped(steps: Generator[None, None, T]) -> T:
-    """Do the work that comes in steps and return its result. Work of less than one slice is done
-    without suspending."""
+    """Do the work that comes in steps and return its result.
+
+    Work of less than one slice does not suspend.
+    """
     until = time.perf_counter() + SLICE_S
     while True:
         try:
@@ -37,9 +39,9 @@ async def stepped(steps: Generator[None, None, T]) -> T:
 
 
 class InOrder:
-    """Does the pieces of work of one key one after another, in the order of the calls.
+    """Does the work of each key in the order of the calls, one piece after another.
 
-    A piece of work that takes less than one slice, and has no other before it, does not suspend.
+    A piece that takes less than one slice, and waits for no earlier piece, does not suspend.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
-"""Parts of a node that read what others say and keep only soft state: a bug costs a turn of theirs.
+"""Begins parts of a node again that keep only soft state and failed by a bug.
 
-A heartbeat, a plan or a look at loads reads what other nodes and old versions have left. Each field
-is checked where it comes in. Should one of these parts meet a value that its author did not think
-of, the part is begun again after a pause, and the node goes on: every other node may have read the
-same value, and a cluster would end at one record. A broken invariant and a failed disk end the node
-as ever, and so does a bug in a part that holds what is on the disk: going on there is not safe.
+A heartbeat, a plan or a load report reads data of other nodes and old versions. Each field is
+checked where it arrives. If such a part still meets a value that its author did not expect, it is
+begun again after a pause, and the node continues: every other node may have read the same value,
+and one record would end the whole cluster. A broken invariant and a failed disk still end the node.
+So does a bug in a part that holds data of the disk: the node must not continue then.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = logging.getLogger("lognode.node")
 
 
 async def supervised(name: str, begin: Callable[[], Awaitable[None]], metrics: Metrics) -> None:
-    """Run the part until it returns; begin it again, a little later each time, when it raises.
+    """Run the part until it returns; begin it again when it raises, a little later each time.
 
     Raises InvariantError and DiskFailure.
     """

@@ -1,9 +1,9 @@
-"""Questions that many ask at a time, asked once for all of them.
+"""Asks a question once for many callers that ask at the same time.
 
-Who asks while an answer is awaited may not have that answer: it may tell of a time before the
-question. So the question is asked again when the answer has come, once for all who asked meanwhile.
-However many ask, one question per key is under way, and one waits for it (compare the batched read
-rounds of `raft/read_rounds.py`).
+A caller that comes while an answer is awaited may not use that answer, which may be about a time
+before the call. So the question is asked again after the answer, once for all callers that came
+meanwhile. For each key, one question is under way and one waits for it, however many callers there
+are (compare the batched read rounds of `raft/read_rounds.py`).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 
 class Together(Generic[K, V]):
-    """`ask` gets a key. What it raises, all who asked get."""
+    """One question for many callers. `ask` gets a key; all callers get its result or exception."""
 
     def __init__(self, ask: Callable[[K], Awaitable[V]]) -> None:
         self._ask = ask
@@ -23,8 +23,10 @@ class Together(Generic[K, V]):
         self._waiting: dict[K, asyncio.Task[V]] = {}
 
     def begin(self, key: K) -> "asyncio.Task[V]":
-        """Return the task of a question that is asked after this call. Shield it: it is others'
-        too."""
+        """Return the task of a question that is asked after this call.
+
+        Other callers share the task: shield it.
+        """
         task = self._waiting.get(key)
         if task is None:
             task = asyncio.get_running_loop().create_task(

@@ -1,10 +1,10 @@
-"""What a node does at the end of a turn of its event loop, all in one go.
+"""Runs, in one step, what a node does at the end of a turn of its event loop.
 
-Requests and messages that arrive in a turn wake replicas and are gathered. At its end each woken
-replica is pumped, a WAL round begins if none is under way, and what all of them have to say to
-other nodes leaves, a frame a peer. Done one after the other by the loop each of these steps would
-be a turn of its own, and a look at every socket between two of them: an append came by some
-twenty of these, most of what it took on an idle node.
+Requests and messages that arrive in a turn wake replicas and are gathered. At the end of the turn
+each woken replica is pumped, a WAL round begins if none is under way, and messages to other nodes
+leave, one frame a peer. If the loop ran these steps one by one, each would be a turn of its own,
+with a check of every socket in between. An append needed about twenty such turns, most of its time
+on an idle node.
 """
 
 import asyncio
@@ -15,14 +15,17 @@ from .unexpected import OnBroken, guarded
 
 
 class Pumped(Protocol):
-    """A replica that has something to do."""
+    """A replica that may be pumped."""
 
     def pump(self) -> None: ...
 
 
 class TurnEnds:
-    """`begin_round` begins a WAL round, and wakes the replicas that propose in it; `flush` sends
-    what is queued for the peers; `on_broken` ends the node."""
+    """Runs the work at the end of turns.
+
+    `begin_round` begins a WAL round and wakes the replicas that propose in it. `flush` sends what
+    is queued for the peers. `on_broken` ends the node.
+    """
 
     def __init__(
         self,
@@ -38,25 +41,25 @@ class TurnEnds:
         self._scheduled = False
 
     def wake(self, replica: Pumped) -> None:
-        """Pump the replica at the end of this turn; one that is being pumped, after the next."""
+        """Pump the replica at the end of this turn, or after the next if it is being pumped."""
         self._woken[replica] = None
         self.schedule()
 
     def schedule(self) -> None:
-        """There is something to do at the end of this turn."""
+        """Run the end of this turn: there is work for it."""
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(guarded(self._end, self._on_broken))
 
     def turn(self, call: Callable[[], None]) -> None:
-        """The call is all of a turn: what it wakes is not put off to the next."""
+        """Run the call as a whole turn: replicas that it wakes are pumped in the same turn."""
         self._scheduled = True
         call()
         guarded(self._end, self._on_broken)()
 
     def _end(self) -> None:
         self._pump_woken()
-        later, self._woken = self._woken, {}  # pumped, and not done: others get their turn first
+        later, self._woken = self._woken, {}  # pumped and not done: others get their turn first
         self._begin_round()
         self._pump_woken()
         self._woken |= later

@@ -1,8 +1,8 @@
 """An event loop that measures the processor time of its turns.
 
-A turn takes as long on the clock as other processes let it. What the node itself does in a turn is
-the processor time of its thread. It holds up every connection, so no message of a client or of
-another node may buy much of it.
+The elapsed time of a turn depends on other processes. The processor time of the loop's thread is
+the node's own work. It delays every connection, so no message of a client or of another node may
+cause much of it.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ import time
 from typing import Final
 
 LONG_S: Final = 0.05
-"""Processor time of a turn that is counted as long."""
+"""Processor time from which a turn counts as long."""
 
 
 class TurnTime:
-    """What the turns of a loop took. One thread runs the loop and reads these numbers."""
+    """The processor time of a loop's turns. One thread runs the loop and reads these numbers."""
 
     __slots__ = ("_longest_s", "_mark_s", "long_turns")
 
@@ -26,7 +26,7 @@ class TurnTime:
         self._mark_s = time.thread_time()
 
     def ended(self) -> None:
-        """A turn ends here, and the next one begins: waiting takes no processor time."""
+        """Note the end of a turn and the beginning of the next: waiting takes no processor time."""
         now_s = time.thread_time()
         took_s, self._mark_s = now_s - self._mark_s, now_s
         if took_s > self._longest_s:
@@ -41,7 +41,7 @@ class TurnTime:
 
 
 class TimedLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop. It asks its selector once a turn."""
+    """asyncio's loop, which calls its selector once a turn."""
 
     def __init__(self) -> None:
         self.turn_time = TurnTime()
@@ -59,6 +59,6 @@ class _Selector(selectors.DefaultSelector):
 
 
 def of_running_loop() -> TurnTime:
-    """Return what measures the running loop. A loop of another class measures nothing: 0."""
+    """Return the measure of the running loop. A loop of another class measures nothing: 0."""
     loop = asyncio.get_running_loop()
     return loop.turn_time if isinstance(loop, TimedLoop) else TurnTime()

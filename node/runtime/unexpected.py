@@ -1,7 +1,7 @@
-"""What counts as a bug: an error that no part of a node expects. It ends the node.
+"""Bugs: errors that no part of a node expects. A bug ends the node.
 
-A loop, a timer or a task that nobody waits for would otherwise be gone with no more than a line in
-the log, and the node would go on without it.
+Otherwise a loop, a timer or a task without a waiting caller would be gone with no more than a line
+in the log, and the node would continue without it.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ OnBroken = Callable[[BaseException], None]
 
 
 def is_bug(error: BaseException) -> bool:
-    """Whether it is neither one of lognode's own errors nor one of the operating system's."""
+    """Whether the error is neither an error of lognode nor of the operating system."""
     return not isinstance(error, LognodeError | OSError)
 
 
 def guarded(call: Callable[[], None], on_broken: OnBroken) -> Callable[[], None]:
-    """The call for a timer or the end of a turn: whatever it raises ends the node."""
+    """Wrap a call for a timer or the end of a turn: any exception ends the node."""
 
     def guard() -> None:
         try:
@@ -33,7 +33,7 @@ def guarded(call: Callable[[], None], on_broken: OnBroken) -> Callable[[], None]
 
 
 def ended(task: "asyncio.Task[None]", on_broken: OnBroken) -> BaseException | None:
-    """Of a task that nobody waits for: a bug ends the node, an expected error is returned."""
+    """End the node after a bug in a finished task; return an expected error, or None."""
     error = None if task.cancelled() else task.exception()
     if error is not None and is_bug(error):
         on_broken(error)

@@ -76,8 +76,11 @@ class Waiters:
             asyncio.get_running_loop().call_soon(self._wake)
 
     def _forget_one(self) -> None:
-        """Drop cancelled waiters when they may be half of the heap: on an idle range they would
-        pile up, and a look at the heap after each of them would take quadratic time."""
+        """Drop cancelled waiters when they may be half of the heap.
+
+        On an idle range they would pile up, and a scan of the heap after each of them would take
+        quadratic time.
+        """
         self._given_up += 1
         if 2 * self._given_up > len(self._heap):
             self._heap = [waiter for waiter in self._heap if not waiter[2].done()]

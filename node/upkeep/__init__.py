@@ -1,11 +1,11 @@
-"""What a node does with its files in the background.
+"""Background work of a node on its files.
 
     memtables                when memtables are frozen, and in which order segments are built
-    merges                   small segments become large ones
-    retention, removals      what policies ask to be removed, and who proposes that
-    scrub, segment_repair    damaged files are looked for, and mended from a peer
-    disk_watch               appends are refused, and leads given away, before the disk is full
-    maintenance              WAL files are freed, producers retired
+    merges                   merge small segments into large ones
+    retention, removals      what policies ask to be removed; leaders propose the removals
+    scrub, segment_repair    find damaged files and fetch them again from a peer
+    disk_watch               refuse appends and give up leadership before the disk is full
+    maintenance              free WAL files, retire producers
 
-The contract: all of it gives way to appends and reads, and may be killed at any moment.
+The contract: this work gives way to appends and reads, and may be killed at any moment.
 """

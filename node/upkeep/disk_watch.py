@@ -1,10 +1,10 @@
-"""Watching the disk: how much room is left, and what is done as soon as it is little.
+"""Watches the free space of the disk, and acts before it runs out.
 
-One statvfs per file system of the data directory, in a thread since a disk may hang: once every
-few seconds while there is plenty, more often the nearer the reserve is (`disk_room.py`), and
-whenever a WAL file is begun. Each look also makes a WAL file ahead where there is none, while the
-disk has room for it. Else the round that needs the file would write its zeros first, and every
-append would wait 0.2 to 0.5 s for that.
+One statvfs per file system of the data directory runs in a thread, since a disk may hang. It runs
+every few seconds while there is plenty of space, more often near the reserve (`disk_room.py`), and
+whenever a WAL file is begun. Each look also makes the next WAL file ahead, while the disk has room
+for it. Otherwise the round that needs the file would write its zeros first, and every append would
+wait 0.2 to 0.5 s.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ from ..replicas.host import Host
 from ..replicas.range_replica import RangeReplica
 
 _FILES = 1
-"""WAL files ahead."""
+"""WAL files made ahead."""
 _MARGIN_BYTES = 4 << 20
-"""What making a WAL file ahead leaves for meta and the last segments."""
+"""Space that must remain for meta and the last segments after making a WAL file ahead."""
 
 log = logging.getLogger("lognode.disk")
 
 
 class DiskWatch:
-    """Runs on every node. `on_change` is called when the level has changed."""
+    """Watches the disk. Runs on every node. `on_change` is called when the level has changed."""
 
     def __init__(
         self,
@@ -57,14 +57,14 @@ class DiskWatch:
         self._sparing: asyncio.Task[None] | None = None
         self._blind = False
         self._level = Level.AMPLE
-        """As last told."""
+        """The level as last reported."""
         self._taken = True
-        """Entries of other leaders, as last told."""
+        """Whether entries of other leaders are taken, as last reported."""
         metrics.disk_free_bytes.set_function(lambda: room.free)
         metrics.disk_level.set_function(lambda: room.level)
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         try:
             while True:
                 await self.look()
@@ -79,11 +79,11 @@ class DiskWatch:
                 self._sparing.cancel()
 
     def look_soon(self) -> None:
-        """A WAL file was begun: see how much room is left, and make the next one."""
+        """Check the free space and make the next WAL file: a WAL file was begun."""
         self._begun.set()
 
     async def look(self) -> None:
-        """See how much is free, and act on it."""
+        """Check the free space, and act on it."""
         try:
             free = await asyncio.to_thread(_free, self._places)
         except OSError as error:
@@ -103,7 +103,7 @@ class DiskWatch:
             self._sparing = asyncio.get_running_loop().create_task(self._spare())
 
     def check_size(self) -> None:
-        """Say so when a node that holds nothing would have less than the reserve on this disk."""
+        """Warn when even an empty node would have less than the reserve on this disk."""
         room, file_bytes = self._room, self._wal.file_bytes
         sizes = [os.statvfs(place) for place in self._places]
         size = min(each.f_blocks * each.f_frsize for each in sizes)
@@ -117,7 +117,7 @@ class DiskWatch:
             )  # fmt: skip
 
     async def _make_spare(self) -> None:
-        """Have a WAL file ahead, and know whether there is one."""
+        """Make a WAL file ahead if there is none, and note whether there is one."""
         room, wal = self._room, self._wal
         if not wal.has_spare and room.free >= wal.file_bytes + _MARGIN_BYTES:
             try:
@@ -140,7 +140,7 @@ class DiskWatch:
         write_back(self._wal_directory / name)
 
     def _tell(self, before: Level) -> None:
-        """One line a change, however often it is looked at."""
+        """Log each change once, however often the space is checked."""
         room = self._room
         fields = {"free": room.free, "unbuilt": room.free - room.to_use, "reserve": room.reserve,
                   "disk_level": room.level.name}  # fmt: skip
@@ -159,7 +159,7 @@ class DiskWatch:
             )
 
     async def _spare(self) -> None:
-        """Hand the ranges that this node leads to members with room."""
+        """Hand over the ranges that this node leads to members with room."""
         for replica in [r for r in self._host.ranges() if r.leads]:
             if not self._room.level:
                 return
@@ -172,6 +172,6 @@ class DiskWatch:
 
 
 def _free(places: Sequence[Path]) -> int:
-    """Bytes that this user may still write, where there are fewest."""
+    """Return how many bytes this user may still write, on the fullest of the file systems."""
     found = [os.statvfs(place) for place in places]
     return min(each.f_bavail * each.f_frsize for each in found)

@@ -1,4 +1,4 @@
-"""What has to be done now and then: free WAL files, retire producers, watch the loop."""
+"""Periodic work: free WAL files, retire producers, watch the loop."""
 
 import asyncio
 import contextlib
@@ -21,28 +21,30 @@ from ..runtime.sync_thread import SyncThread
 
 _PERIOD_S = 0.25
 _BUSY_PERIOD_S = 0.05
-"""While there are too many WAL files."""
+"""Period while there are too many WAL files."""
 _IDLE_PERIOD_S = 5.0
 _WAL_FILES_MAX = 6
-"""Above it the ranges that pin the oldest file are flushed, however small their memtables."""
+"""Above this number, ranges that pin the oldest file are flushed, however small their memtables."""
 _WAL_FILES_SCARCE = 2
-"""The same, with little room on the disk."""
+"""The same limit with little room on the disk."""
 _WAL_FILES_CONTROLLER = 2
-"""Above it the controller's metadata is checkpointed when it pins the oldest file: it is small."""
+"""Above this number, the small metadata of the controller is checkpointed when it pins the oldest
+file."""
 _WAL_FILES_PINNED_MAX = 64
-"""Above it the log is no longer kept for those who fetch a base: they will need another one."""
+"""Above this number, the log is no longer kept for members that fetch a base: they will need
+another base."""
 _UNPIN_S = 1.0
 _RECLAIM_ROUNDS = 8
-"""Rounds that one call waits for, to rewrite what is needed of files before they go."""
+"""Rounds that one call waits for, to rewrite the needed parts of files before the files go."""
 _PRODUCERS_S = 60.0
 _WINDOW_S = 10.0
-"""For so long a metric shows the largest value that it had."""
+"""How long a metric shows the largest value that it had."""
 
 log = logging.getLogger("lognode.maintenance")
 
 
 class _Largest:
-    """The largest value of the last ten seconds or so."""
+    """The largest value of about the last ten seconds."""
 
     def __init__(self) -> None:
         self.value = 0.0
@@ -54,7 +56,7 @@ class _Largest:
 
 
 class Maintenance:
-    """Runs on every node."""
+    """Does the periodic work. Runs on every node."""
 
     def __init__(
         self,
@@ -81,11 +83,11 @@ class Maintenance:
         self._turns = turn_time.of_running_loop()
         self._turn_cpu = _Largest()
         self._long_turns = 0
-        """Those that the metric has."""
+        """The number of long turns that the metric has."""
         self._export()
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         while True:
             busy = self._wal.file_count > self._files_max
             period_s = _BUSY_PERIOD_S if busy else _PERIOD_S
@@ -95,7 +97,7 @@ class Maintenance:
             self._lag.note(now - due, now)
             self._note_turns(now)
             if self._wal.open_round == self._seen_round and now < self._look_at:
-                continue  # nothing was written since: only its age can have made something due
+                continue  # nothing was written since: only age can make work due
             self._seen_round, self._look_at = self._wal.open_round, now + _IDLE_PERIOD_S
             await self._unpin_wal()
             self._retire_producers()
@@ -107,14 +109,15 @@ class Maintenance:
             return
         self._producers_due = now + _PRODUCERS_S
         for replica in self._host.ranges():
-            with contextlib.suppress(LognodeError):  # not now: nobody waits for it
+            with contextlib.suppress(LognodeError):  # not now: no caller waits for it
                 replica.retire_unused_producers()
 
     async def _unpin_wal(self) -> None:
         """Checkpoint the groups whose entries keep the oldest WAL file, and cut their logs.
 
-        Without it a range that is written once and then idle would keep all files after its own.
-        Hundreds of them take seconds: what is not done in one is left to the next call.
+        Otherwise a range that is written once and then idle would keep all files after its own.
+        Hundreds of groups take seconds: work that does not fit into one call is left to the next
+        call.
         """
         pins = self._wal.oldest_pins()
         oldest = min(pins.values(), default=0)
@@ -138,11 +141,11 @@ class Maintenance:
 
     @property
     def _files_max(self) -> int:
-        """What segments hold need not be in the WAL too while room is scarce."""
+        """Return the limit of WAL files; it is lower while room is scarce."""
         return _WAL_FILES_SCARCE if self._room.level else _WAL_FILES_MAX
 
     def _rewrite(self, gid: GroupId, oldest: int) -> None:
-        """What cannot be checkpointed, since nobody commits it or it is damaged, moves along."""
+        """Rewrite the group's entries into a new file: they are not committed, or damaged."""
         raft_log = self._wal.groups.get(gid)
         if raft_log is None or raft_log.oldest_file != oldest:
             return
@@ -155,7 +158,7 @@ class Maintenance:
         self._rounds.kick()
 
     async def _reclaim_wal(self) -> None:
-        """Let the oldest files go that nothing needs: a bounded piece of work a round."""
+        """Free the oldest files that nothing needs: a bounded piece of work a round."""
         for _ in range(_RECLAIM_ROUNDS):
             files = self._wal.reclaim()
             if files:
@@ -171,7 +174,7 @@ class Maintenance:
         self._long_turns = self._turns.long_turns
 
     def _export(self) -> None:
-        """Gauges that go over all replicas are computed when they are asked for."""
+        """Register gauges that go over all replicas: they are computed when they are read."""
         metrics, host = self._metrics, self._host
         metrics.loop_lag_seconds.set_function(lambda: self._lag.value)
         metrics.turn_cpu_seconds.set_function(lambda: self._turn_cpu.value)
@@ -192,7 +195,7 @@ class Maintenance:
 
 
 def _sizes_of_files(host: Host) -> dict[str, int]:
-    """Each once, however many ranges share it."""
+    """Return the size of each file once, however many ranges share it."""
     return {
         info.content_id: info.size for replica in host.ranges() for info in replica.state.manifest
     }

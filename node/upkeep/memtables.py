@@ -1,10 +1,10 @@
 """When memtables are frozen, and in which order their segments are built.
 
-A range's leader proposes FREEZE when its memtable is full, old or cold, and every member freezes at
-that index: they build the same segments. A member freezes by itself only where it must: nobody
-leads, or the node's memtables together hold too much. Freezing takes no time; what is frozen waits
-in a queue for the one builder process, and appends are refused only when the hard bounds are
-reached.
+A range's leader proposes FREEZE when its memtable is full, old or cold. Every member freezes at
+that index, so that all build the same segments. A member freezes alone only where it must: no
+leader is known, or the node's memtables together hold too much. Freezing takes no time. Frozen
+memtables wait in a queue for the one builder process, and appends are refused only when the hard
+limits are reached.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ _PERIOD_S = 0.25
 _IDLE_PERIOD_S = 5.0
 _RETRY_S = 5.0
 _PATIENCE = 2
-"""A member that nobody tells to freeze does so at so many times the size and the age."""
+"""A member that gets no FREEZE freezes alone at this many times the size and age limits."""
 
 
 class Memtables:
-    """Runs on every node."""
+    """Freezes memtables and builds their segments. Runs on every node."""
 
     def __init__(
         self, *, host: Host, wal: Wal, flusher: Flusher, memory: Memory, room: DiskRoom
@@ -41,17 +41,17 @@ class Memtables:
         self._look_at = 0.0
 
     async def watch(self) -> None:
-        """Freeze what is due. Never returns; cancel it."""
+        """Freeze memtables that are due. Run until cancelled."""
         while True:
             await asyncio.sleep(_PERIOD_S)
             now = time.monotonic()
             if self._wal.open_round == self._seen_round and now < self._look_at:
-                continue  # nothing was written since: only its age can have made something due
+                continue  # nothing was written since: only age can make a freeze due
             self._seen_round, self._look_at = self._wal.open_round, now + _IDLE_PERIOD_S
             self.look(now)
 
     async def build(self) -> None:
-        """Build segments of what is frozen. Never returns; cancel it."""
+        """Build segments of frozen memtables. Run until cancelled."""
         while True:
             replica = self._next(time.monotonic())
             if replica is None:
@@ -63,7 +63,7 @@ class Memtables:
                 self.look(time.monotonic())
 
     def look(self, now: float) -> None:
-        """One look at all memtables."""
+        """Check all memtables once."""
         replicas = [r for r in self._host.ranges() if r.state.unflushed and not r.stopped]
         for replica in replicas:
             if replica.freeze_proposed:
@@ -85,8 +85,11 @@ class Memtables:
             self._frozen.set()
 
     def _overdue(self, replica: RangeReplica, now: float) -> bool:
-        """Whether it has to freeze by itself. Where only tables have changed no file will be built,
-        and so nobody else has to freeze at the same index."""
+        """Whether the replica must freeze alone.
+
+        Where only tables have changed, no file is built, and the members need not freeze at one
+        index.
+        """
         live = replica.state.memtable
         patience = _PATIENCE if len(live) else 1
         return (
@@ -95,7 +98,7 @@ class Memtables:
         )
 
     def _relieve(self, replicas: list[RangeReplica], excess: int) -> None:
-        """Freeze the largest live memtables until what waits for the builder covers the excess."""
+        """Freeze the largest live memtables until the frozen bytes cover the excess."""
         excess -= sum(replica.state.frozen_bytes for replica in replicas)
         for replica in sorted(replicas, key=lambda r: r.state.memtable.size, reverse=True):
             if excess <= 0 or not len(replica.state.memtable):
@@ -107,7 +110,7 @@ class Memtables:
                 replica.freeze()
 
     def _next(self, now: float) -> RangeReplica | None:
-        """Whose frozen memtables hold the most, of those for whose files the disk has room."""
+        """Return the replica with the most frozen bytes whose next file fits on the disk."""
         may_build = self._room.may_build
         waiting = [
             replica

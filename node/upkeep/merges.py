@@ -1,12 +1,11 @@
-"""Tiered merge: on every node by itself, in the background, one at a time.
+"""Tiered merge of segments: each node merges alone, in the background, one merge at a time.
 
-What is merged, and what nobody may see and just goes, follows from a replica's durable base: from
-its manifest and its removal state, not from what was removed since, which a restart applies once
-more. So members with the same files reach the same files. The order is that of the crash points,
-as in `flush`: the new file is durable before the one meta transaction in which it takes the place
-of its inputs, and only then do these go, as far as nobody else names or fetches them. A crash
-between two of these steps leaves a file that nobody names. Nothing that a reader can see changes
-(x13).
+The plan follows from a replica's durable base: its manifest and its removal state. Removals since
+then do not count, because a restart applies them once more. So members with the same files reach
+the same files. Files without visible entries are just removed. The order makes crashes harmless, as
+in `flush`: the new file is durable before one meta transaction puts it in place of its inputs.
+Only then are the inputs removed, unless something else names or fetches them. A crash between two
+steps leaves a file that nothing names. Nothing that a reader can see changes (x13).
 """
 
 import asyncio
@@ -41,7 +40,7 @@ log = logging.getLogger("lognode.merge")
 
 
 class Merges:
-    """Runs on every node."""
+    """Merges segments. Runs on every node."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Merges:
         self._numbers = itertools.count(1)
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(_PERIOD_S)
             for replica in self._host.ranges():
@@ -76,10 +75,10 @@ class Merges:
                     await self.try_merge(replica)
 
     async def try_merge(self, replica: RangeReplica) -> bool:
-        """One merge, where the replica has one to do; whether it was done.
+        """Do one merge, if the replica needs one; return whether it was done.
 
-        A damaged input is mended like one that a read finds (S12), never merged over. Whatever
-        failed is tried again after a while.
+        A damaged input is repaired like one that a read finds (S12), and never merged. A failed
+        merge is tried again after a while.
         """
         try:
             merged = await self._merge(replica)
@@ -101,7 +100,7 @@ class Merges:
     async def _merge(self, replica: RangeReplica) -> bool:
         base = replica.state.durable_base
         if replica.merge_seen is base or replica.stopped or replica.is_sealed:
-            return False  # what a sealed generation ends with is being taken over by the next one
+            return False  # the next generation takes over the files of a sealed one
         rules = Rules.of(base.tables, *replica.descriptor.span)
         gone = [info for info in base.manifest if rules.unneeded(info)]
         if gone:
@@ -123,7 +122,7 @@ class Merges:
         if not self._has_room(sum(info.size for info in inputs)):
             return False
         if any(self._store.is_suspended(info.content_id) for info in inputs):
-            return False  # it is being mended
+            return False  # an input is being repaired
         started = time.monotonic()
         pin = object()
         self._host.pinned[pin] = [info.content_id for info in inputs]
@@ -150,14 +149,14 @@ class Merges:
         return True
 
     def _has_room(self, size: int) -> bool:
-        """Inputs and output are both there for a while."""
+        """Whether the disk has room for inputs and output together."""
         room = self._room
         return room.may_merge(size)
 
     async def _commit(
         self, replica: RangeReplica, inputs: Sequence[SegmentInfo], merged: SegmentInfo | None
     ) -> None:
-        """One meta transaction in which it takes the place of its inputs."""
+        """Replace the inputs by the merged file in one meta transaction."""
         async with replica.base_turn:
             if replica.stopped or replica.is_sealed:
                 raise Unavailable("this replica has ended")
@@ -180,15 +179,15 @@ class Merges:
     async def _write(
         self, replica: RangeReplica, inputs: Sequence[SegmentInfo], rules: Rules, *, oldest: bool
     ) -> SegmentInfo | None:
-        """The file in the store, held; None when nothing is left of the inputs."""
-        # The process number: a merge that outlives a killed node by a moment writes another file.
+        """Return the merged file in the store, held; None when nothing of the inputs is left."""
+        # The process id is in the name: a merge may outlive a killed node by a moment.
         path = self._tmp / f"merge-{os.getpid()}-{next(self._numbers)}"
         span = replica.descriptor.span
         files = [(self._store.path(info.content_id), info) for info in inputs]
         task = Task(path, files, span.start, span.end, rules, oldest)
         merged = await asyncio.to_thread(self._merger.merge, task)
         if merged is not None:
-            # Until a manifest in meta names it, the end of some replica must not remove it.
+            # Until a manifest in meta names the file, the end of a replica must not remove it.
             self._store.hold(merged.content_id)
             try:
                 await self._sync.run(lambda: self._store.add(path, merged.content_id))

@@ -1,8 +1,8 @@
-"""What policies ask to be removed is proposed by the leaders of ranges, here for all of a node's.
+"""Proposes the removals that policies ask for, for all ranges led by this node.
 
-`retention` decides. What is applied hides entries at once; their files go, on each member by
-itself, once its meta knows as much (see `merges`). That comes with the next freeze, for which a
-range that rests would wait ten minutes: its leader proposes one.
+`retention` decides. An applied removal hides entries at once. Each member removes their files by
+itself, once its meta knows of the removal (see `merges`). Meta learns of it with the next freeze,
+for which an idle range would wait ten minutes, so its leader proposes a freeze.
 """
 
 import asyncio
@@ -23,25 +23,25 @@ from .retention import Proposal, decide, holdings, trimmed
 
 _PERIOD_S: Final = 2.0
 _RANGES_A_TURN: Final = 32
-"""Looked at before others run."""
+"""Ranges that are checked before other work runs."""
 _REPEAT_S: Final = 60.0
-"""What changed nothing when it was proposed is not proposed again before."""
+"""A proposal that changed nothing is not repeated within this time."""
 _FREEZE_S: Final = 5.0
-"""So long files that could go wait for a freeze that comes anyway: their tables are in it."""
+"""How long removable files wait for a freeze that comes anyway and stores their tables."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """Of a range led here: since when a floor that is applied is above that in meta."""
+    """Since when a range led here has an applied floor that is above the floor in meta."""
 
     since: float
     base: Base | None = None
-    """The last durable base that was looked at, and the marks in it."""
+    """The last durable base that was checked, and the marks in it."""
     marks: Marks = field(default_factory=Marks)
 
 
 class Removals:
-    """Runs on every node. `policy` gives that of a log by its id, None when it is gone."""
+    """Runs on every node. `policy` returns the policy of a log by its id, None when it is gone."""
 
     def __init__(
         self,
@@ -54,17 +54,17 @@ class Removals:
         self._clocks = clocks
         self._policy = policy
         self._proposed: dict[tuple[GroupId, Hashable], tuple[Proposal, Marks, float]] = {}
-        """By what it is about: what was proposed last, in view of what marks, and when."""
+        """The last proposal about each subject: the proposal, the marks then, and when."""
         self._waiting: dict[GroupId, _Waiting] = {}
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(_PERIOD_S)
             await self.look()
 
     async def look(self) -> None:
-        """One look at all ranges."""
+        """Check all ranges once."""
         present = set()
         for at, replica in enumerate(self._host.ranges()):
             if at % _RANGES_A_TURN == 0:
@@ -77,7 +77,7 @@ class Removals:
         self._waiting = {gid: was for gid, was in self._waiting.items() if gid in present}
 
     def _propose(self, replica: RangeReplica) -> None:
-        """As leader, what the policy asks for. A clock that others contradict removes nothing."""
+        """As leader, propose what the policy asks for; remove nothing while clocks disagree."""
         policy = self._policy(replica.descriptor.log_id)
         if policy is None or not policy.removes:
             return
@@ -93,8 +93,10 @@ class Removals:
                 self._proposed[key] = (proposal, marks, now)
 
     def _hasten(self, replica: RangeReplica) -> None:
-        """As leader, propose a freeze where files, here or elsewhere, wait for nothing else: those
-        of one lineage span, where all of it below a seq was removed."""
+        """As leader, propose a freeze where files wait for nothing else, here or on other members.
+
+        These are files of a lineage span of which all below a seq was removed.
+        """
         state = replica.state
         base, marks = state.durable_base, state.removal.marks
         if not replica.leads or marks.trims.values == [0]:
@@ -104,7 +106,7 @@ class Removals:
         now = time.monotonic()
         waiting = self._waiting.setdefault(replica.gid, _Waiting(now))
         if waiting.base is not base:
-            removal = base.tables.get("removal")  # its floors, maybe 100,000, stay as they are
+            removal = base.tables.get("removal")  # its floors, maybe 100,000, stay packed
             durable = Marks() if removal is None else Marks.from_wire(removal["marks"])
             waiting.base, waiting.marks = base, durable
         if all(trimmed(waiting.marks, *span) >= trimmed(marks, *span) for span in spans):

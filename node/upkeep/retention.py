@@ -1,11 +1,10 @@
-"""What a log's policy asks to be removed: pure decisions, which a leader proposes.
+"""Decides which entries a log's policy asks to be removed: pure functions for a range's leader.
 
 Replicas agree on what is visible because every removal is a command of the range's own log
-(docs/design.md#removal). The leader decides by what it holds: in whole segments, so that their
-files can go, and per lineage span, since the seqs of spans that were merged have nothing to do with
-each other (x12). A bound on bytes is one of the whole range: what is oldest in time goes
-first, whichever span it is of. Deciding twice, or by an old manifest, is harmless: a floor never
-falls.
+(docs/design.md#removal). The leader decides from what it holds. It removes whole segments, so that
+their files can go. It decides per lineage span, since the seqs of merged spans are not related
+(x12). A limit on bytes applies to the whole range: the oldest segment by time goes first, from any
+span. Deciding twice, or by an old manifest, is harmless: a floor never falls.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -25,8 +24,10 @@ NEVER: Final = Compaction()
 
 
 class Piece(NamedTuple):
-    """Entries that go together, up to `end_seq`: a segment, or what is not in one yet. Where a
-    segment is of several spans its size counts in the first of them alone."""
+    """Entries that go together, up to `end_seq`: a segment, or all entries not in a segment yet.
+
+    The size of a segment of several spans counts only in the first span.
+    """
 
     end_seq: int
     size: int
@@ -35,33 +36,33 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a range holds of one lineage span. `segments` are sorted by seq."""
+    """The entries that a range holds of one lineage span. `segments` are sorted by seq."""
 
     start: bytes
     end: bytes | None
     segments: Sequence[Piece]
     unflushed: Piece
-    """What is not in a segment yet; its size does not count."""
+    """Entries that are not in a segment yet; their size does not count."""
     trimmed: int = 0
-    """What is below goes already."""
+    """Everything below this seq is already being removed."""
     compacted: Compaction = NEVER
     snapshots: int = 0
-    """Histories before logical snapshots below this go already."""
+    """Histories before logical snapshots below this seq are already being removed."""
 
 
 Needed = tuple[Holding, tuple[int, ...]] | None
-"""Of a span, what a command says of it behind its bounds; None: it needs none."""
+"""A span, and the rest of the command for it; None: the span needs no command."""
 
 
 class Proposal(NamedTuple):
-    """A command to be proposed."""
+    """A command that the leader must propose."""
 
     kind: int
     payload: Any
 
     @property
     def place(self) -> Hashable:
-        """What it is about: a later one of the same place takes its place."""
+        """The subject of the command: a later proposal on the same subject replaces it."""
         if self.kind == commands.TRIM_SPANS:
             return self.kind, self.payload[0][0]
         start, _, _, mode, _ = self.payload
@@ -69,8 +70,11 @@ class Proposal(NamedTuple):
 
 
 def decide(policy: Policy, holdings: Sequence[Holding], now_ms: int) -> list[Proposal]:
-    """What is to be removed of a range now and is not yet. The spans are in the order of keys, and
-    together are the range's; what neighbours of them need alike is one command."""
+    """Return the removals of a range that are due and not yet proposed.
+
+    The spans are in the order of keys and together make the range. Neighbours with the same need
+    share one command.
+    """
     trims = [
         max(_by_time(policy, holding, now_ms), by_bytes)
         for holding, by_bytes in zip(holdings, _by_bytes(policy, holdings), strict=True)
@@ -101,7 +105,7 @@ def _by_time(policy: Policy, holding: Holding, now_ms: int) -> int:
 
 
 def _by_bytes(policy: Policy, holdings: Sequence[Holding]) -> list[int]:
-    """Below which seq each span goes, so that the range keeps at least so many bytes."""
+    """Return below which seq each span goes, so that the range keeps the policy's bytes."""
     found = [0] * len(holdings)
     if policy.retention_bytes is None:
         return found
@@ -110,7 +114,7 @@ def _by_bytes(policy: Policy, holdings: Sequence[Holding]) -> list[int]:
         for piece in holding.segments if piece.end_seq > holding.trimmed
     ]  # fmt: skip
     size = sum(piece.size for piece, _ in live)
-    # Stable: those of one span, whose timestamps never fall, stay in their order.
+    # The sort is stable: pieces of a span, whose timestamps never fall, stay in their order.
     for piece, at in sorted(live, key=lambda each: each[0].max_timestamp_ms):
         size -= piece.size
         if size < policy.retention_bytes:
@@ -127,7 +131,7 @@ def _compaction(policy: Policy, holding: Holding, now_ms: int) -> Needed:
 
 
 def _joined(needed: Iterable[Needed]) -> list[list[Any]]:
-    """Start, end, and what is needed, of all spans that need something."""
+    """Return start, end and need of all spans that need something; equal neighbours are joined."""
     rows: list[list[Any]] = []
     for holding, what in filter(None, needed):
         if rows and rows[-1][1:] == [holding.start, *what]:
@@ -138,13 +142,13 @@ def _joined(needed: Iterable[Needed]) -> list[list[Any]]:
 
 
 def _portions(rows: list[Any]) -> Iterator[list[Any]]:
-    """As many at a time as a command takes."""
+    """Yield as many rows at a time as a command takes."""
     for at in range(0, len(rows), limits.removal_keys_max):
         yield rows[at : at + limits.removal_keys_max]
 
 
 def _older(holding: Holding, than_ms: int) -> Iterable[Piece]:
-    """The oldest pieces, all of whose entries are older. Timestamps never fall within a span."""
+    """Return the oldest pieces whose entries are all older. Timestamps never fall within a span."""
     return takewhile(
         lambda piece: piece.max_timestamp_ms < than_ms, (*holding.segments, holding.unflushed)
     )
@@ -157,7 +161,7 @@ def _end_of(pieces: Iterable[Piece]) -> int:
 def _tombstones_due(policy: Policy, holding: Holding, now_ms: int) -> bool:
     """Whether the youngest tombstone that the last compaction may have left is old enough now.
 
-    Of a log that rests nobody else would propose another one.
+    In an idle log nothing else would start another compaction.
     """
     done = holding.compacted
     newest = max(
@@ -169,8 +173,10 @@ def _tombstones_due(policy: Policy, holding: Holding, now_ms: int) -> bool:
 
 
 def holdings(state: RangeState) -> list[Holding]:
-    """What a replica holds of each of its lineage spans. What was flushed since the range came of a
-    merge is in all of them."""
+    """Return what a replica holds of each of its lineage spans.
+
+    Segments flushed since a merge made the range belong to all of them.
+    """
     return [
         _holding(state, chain) for chain in chains(state.manifest, (state.start, state.end))
     ]  # fmt: skip
@@ -193,12 +199,12 @@ def _holding(state: RangeState, chain: Chain) -> Holding:
 
 
 def _piece(state: RangeState, info: SegmentInfo, chain: Chain) -> Piece:
-    """A file whose share is unknown counts nothing: what is removed too late does no harm."""
+    """Return the file as a piece; an unknown share counts as 0, as late removal does no harm."""
     first = max(info.start, state.start) == chain.start
     share = state.shares.of(info) if first else None
     return Piece(info.end_seq, 0 if share is None else share.size, info.max_timestamp_ms)
 
 
 def trimmed(marks: Marks, start: bytes, end: bytes | None) -> int:
-    """Below which seq everything in the span of keys was removed by retention."""
+    """Return the seq below which retention removed everything in the span of keys."""
     return min(before for _, _, before in marks.trims.within(start, end))

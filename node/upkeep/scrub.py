@@ -1,7 +1,7 @@
 """Scrubbing: every segment file is read and hashed again, over and over, at a low rate (S12).
 
-What nobody reads may rot unseen until the last sound copy is gone with another node's disk. A file
-that no longer is what its name says is mended in place, `segment_repair.py`.
+A file that is never read may rot unnoticed until the last sound copy is lost with another node's
+disk. A file whose content no longer matches its name is repaired in place (`segment_repair.py`).
 """
 
 import asyncio
@@ -22,14 +22,17 @@ from ..replicas.host import Host
 from ..runtime.rate import TokenBucket
 
 _PASS_S = 3_600.0
-"""No file is hashed more often than this: a node with little data does not read it all day."""
+"""No file is hashed more often than this, so that a node with few data does not read all day."""
 _LOOK_S = 60.0
 
 log = logging.getLogger("lognode.scrub")
 
 
 class Scrub:
-    """Runs on every node. `bytes_per_s` 0: never. `doubt` is told which replica's file it is."""
+    """Runs on every node.
+
+    `bytes_per_s` 0: never scrub. `doubt` gets a replica's damaged file.
+    """
 
     def __init__(
         self,
@@ -49,17 +52,17 @@ class Scrub:
         self._doubt = doubt
         self._metrics = metrics
         self._seen: dict[str, float] = {}
-        """When each file was hashed last."""
+        """When each file was last hashed."""
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            if self._bytes_per_s and self._room.may_fetch:  # or what is found cannot be mended
+            if self._bytes_per_s and self._room.may_fetch:  # else repair would be impossible
                 await self.look(time.monotonic() - _PASS_S)
 
     async def look(self, before: float) -> None:
-        """Hash the files that were not since, and are here since."""
+        """Hash the files that were last hashed before that time and are still here."""
         held = self._held()
         self._seen = {name: self._seen.get(name, self._first(name)) for name in held}
         for content_id in sorted(held, key=self._seen.__getitem__):
@@ -68,7 +71,7 @@ class Scrub:
                 self._seen[content_id] = time.monotonic()
 
     def _first(self, content_id: str) -> float:
-        """What was never read back is due at once: until then a start has to hash it."""
+        """Return when to count a new file as hashed: never, if it was not read back yet."""
         return time.monotonic() if content_id in self._host.sound else -math.inf
 
     def _held(self) -> dict[str, GroupId]:
@@ -112,9 +115,9 @@ class Scrub:
 
 
 def _step(fd: int, offset: int, count: int, digest: Any) -> int:
-    """Hash a piece as it is on the disk, which the page cache would hide; how long it is."""
+    """Hash a piece from the disk, not from the page cache; return its length."""
     if not offset:
-        os.fsync(fd)  # or what is not written yet would stay in the cache
+        os.fsync(fd)  # unwritten data would stay in the cache
     os.posix_fadvise(fd, offset, count, os.POSIX_FADV_DONTNEED)
     data = os.pread(fd, count, offset)
     digest.update(data)

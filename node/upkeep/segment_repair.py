@@ -1,9 +1,9 @@
-"""A damaged segment is mended in place: the same file, by its content id, comes from a peer.
+"""Repairs a damaged segment in place: a peer sends the same file, by its content id.
 
-Segments are derived from the log, so that a replica whose WAL is whole may get one anew and stay
-in its generation (x2). Until the file is there nothing of it is served: reads of it go
-to other members. A replica that needs it to apply an entry, or to start, waits for it, and then
-goes on from its last durable base, as after a start. Where no other member has that very file the
+Segments are derived from the log. So a replica whose WAL is whole may fetch a segment again and
+stay in its generation (x2). Until then nothing of the file is served: reads of it go to other
+members. A replica that needs the file to apply an entry, or to start, waits for it. Afterwards it
+continues from its last durable base, as after a start. Where no other member has that file, the
 replica is damaged, and rebuilt into the next generation.
 """
 
@@ -28,14 +28,14 @@ from ..runtime.unexpected import OnBroken
 
 _RETRY_S = 0.5
 _PATIENCE_S = 30.0
-"""So long peers that cannot be asked are waited for."""
+"""How long to wait for peers that cannot be asked."""
 _MENDED_MAX = 1_000
 
 log = logging.getLogger("lognode.repair")
 
 
 class SegmentRepair:
-    """One per node; all calls on the loop."""
+    """Repairs the files of this node. All calls on the loop."""
 
     def __init__(
         self,
@@ -55,33 +55,35 @@ class SegmentRepair:
         self._on_broken = on_broken
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._mended: dict[str, None] = {}
-        """Files that were mended lately: what was read before may be complained of later."""
+        """Files that were repaired lately: earlier reads may still report their damage."""
         metrics.segments_in_doubt.set_function(lambda: len(self.in_doubt))
 
     @property
     def in_doubt(self) -> list[str]:
-        """The content ids of files that are looked at or fetched now."""
+        """Return the content ids of files that are being checked or fetched."""
         return [name for name in self._tasks if isinstance(name, str)]
 
     def begin(self) -> None:
-        """Mend what the start found."""
+        """Repair the damaged files that the start found."""
         for gid, aside in list(self._host.aside.items()):
             for content_id, reason in aside.bad.items():
                 self.doubt(gid, content_id, CorruptData(reason, segment=content_id))
 
     def stop(self) -> None:
-        """Mend nothing any more."""
+        """Stop all repairs."""
         for task in list(self._tasks.values()):
             task.cancel()
 
     def read_found(self, replica: RangeReplica, error: CorruptData) -> None:
-        """A read of the replica found damage. It goes on, but for reads of that file."""
+        """React to damage found by a read. The replica continues, except for reads of that file."""
         self.doubt(replica.gid, error.fields.get("segment"), error)
 
     def step_found(self, replica: Replica, error: CorruptData | UnknownCommandError) -> None:
-        """The replica found why it cannot go on: damage in its log, which ends it for good, or in
-        a file, which it waits for; or a command of a newer program, which ends it until the node
-        is upgraded."""
+        """React to an error that stops the replica.
+
+        Damage in its log ends the replica for good. A damaged file sets it aside until the file is
+        repaired. A command of a newer program halts it until the node is upgraded.
+        """
         if isinstance(error, UnknownCommandError):
             self._host.halt(replica, error)
             return
@@ -93,7 +95,7 @@ class SegmentRepair:
         self.doubt(replica.gid, content_id, error)
 
     def doubt(self, gid: GroupId, content_id: str | None, error: CorruptData) -> None:
-        """Something found a file of the replica damaged; None: one of them, and not which."""
+        """Check and repair a file of the replica; None: it is not known which file is damaged."""
         if content_id is None:
             self._begin(gid, self._search(gid, error))
         elif content_id not in self._tasks:
@@ -114,7 +116,7 @@ class SegmentRepair:
             log.error("mending failed", exc_info=error)
 
     async def _search(self, gid: GroupId, error: CorruptData) -> None:
-        """Which of the replica's files is it?"""
+        """Find which of the replica's files is damaged, and give the replica up if none is."""
         replica, found = self._host.replica(gid), False
         for info in () if replica is None else tuple(replica.state.manifest):
             try:
@@ -132,7 +134,7 @@ class SegmentRepair:
         except CorruptData as damage:
             error = damage
         else:
-            # Sound, and a read of it failed: the same bytes from elsewhere would not help.
+            # The file is sound and a read of it failed: the same bytes from a peer would not help.
             self._store.resume(content_id)
             if content_id in self._mended:
                 del self._mended[content_id]
@@ -153,7 +155,7 @@ class SegmentRepair:
             self._store.resume(content_id)
             return
         if not fetched:
-            self._store.resume(content_id)  # nothing names it any more
+            self._store.resume(content_id)  # no replica needs it any more
             return
         self._mended[content_id] = None
         while len(self._mended) > _MENDED_MAX:
@@ -163,9 +165,10 @@ class SegmentRepair:
         await self._bring_back()
 
     async def _fetch(self, content_id: str) -> bool:
-        """Get the file from any other member. False: nobody here needs it any more.
+        """Get the file from any other member; return False when no replica here needs it any more.
 
-        Raises the last error when no member has it, or none that has can be asked in time.
+        Raises the last error when no member has the file, or when no member that has it can be
+        asked in time.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + _PATIENCE_S
@@ -191,7 +194,7 @@ class SegmentRepair:
         return [member for member in descriptor.members if member != self._node_id]
 
     async def _bring_back(self) -> None:
-        """Replicas that waited, and whose files are all sound now, go on."""
+        """Restart replicas that were set aside and whose files are all sound now."""
         for gid, aside in list(self._host.aside.items()):
             if not any(map(self._store.is_suspended, aside.bad)):
                 await self._host.bring_back(gid)
