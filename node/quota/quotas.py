@@ -1,6 +1,6 @@
 """Count what principals and tenants use, and what their quotas leave them. No I/O, no clock.
 
-A `Bucket` is a token bucket: it fills at the limit of its quota per second, and holds the limit of one
+A `Bucket` is a token bucket: it fills at its quota's limit per second, and holds the limit of one
 second. A request may begin while the bucket is not empty, and takes its cost even if that exceeds
 the level. The bucket is then in debt, and must fill up before the next request may begin. So a
 request of any size passes, and the use over time stays within the quota, although the cost of a
