@@ -44,7 +44,7 @@ log = logging.getLogger("lognode.access")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a client shows of itself. `address` is the `host:port` that it dials from; `private`
+    """The proofs that a client shows. `address` is the `host:port` that it dials from; `private`
     means that nobody else could read the token on its way."""
 
     token: str | None = field(repr=False)

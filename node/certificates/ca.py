@@ -40,7 +40,7 @@ _CLUSTER_URI: Final = re.compile(r"lognode://cluster/([^/]+)")
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A certificate, its files, and its SHA-256 fingerprints to compare."""
+    """A certificate and its files. The fingerprints of the certificate and its key are SHA-256."""
 
     cert: Path
     key: Path

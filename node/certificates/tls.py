@@ -342,7 +342,7 @@ class _BetweenNodes:
 def _load(ca: Path, cert: Path, key: Path, auth: str) -> _Loaded:
     """Make contexts from the files, and do a handshake between them.
 
-    So files that other nodes would refuse are refused here. Raises InvalidArgument."""
+    This node then refuses files that other nodes would refuse. Raises InvalidArgument."""
     own = _read(cert, "certificate")[0]
     authorities = _read(ca, "CA file")
     if not own.nodes():

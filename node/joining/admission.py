@@ -1,4 +1,4 @@
-"""What an empty node shows to join a cluster, and what it checks before it shows that.
+"""Show a cluster that an empty node may join, after checking that the cluster is the right one.
 
 The secret of an invitation is only for the nodes of the cluster that made it. So a joining node
 first checks the certificate of the node that answers: it must lead to the authority that the
@@ -18,7 +18,8 @@ from ..config import Config
 
 
 class Admission:
-    """What this node shows. `tls` is that of the joining connections, or None without TLS."""
+    """The proof that this node may join. `tls` is that of the joining connections, or None without
+    TLS."""
 
     def __init__(self, config: Config, tls: NodeTls | None) -> None:
         """Raises InvalidArgument for an invitation that cannot be used here, and for a file that

@@ -15,7 +15,8 @@ from ..directory.data_directory import new_incarnation
 
 
 class Attempt(NamedTuple):
-    """What the cluster compares when a join is repeated, besides the key of the certificate."""
+    """The fields that the cluster compares when a join is repeated, besides the key of the
+    certificate."""
 
     incarnation: int
     process: int

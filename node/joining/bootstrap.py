@@ -47,8 +47,8 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What another node said: its cluster, or the addresses that it was given and the cluster that
-    it is about to join."""
+    """An answer of another node: its cluster, or the addresses that it was given and the cluster
+    that it is about to join."""
 
     cluster: str | None = None
     members: frozenset[str] = frozenset()

@@ -71,7 +71,7 @@ PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 
 
 class ClusterService:
-    """Serve the operations on the cluster.
+    """Serves the operations on the cluster.
 
     `status` returns a page of the status, once there is room for the page. `handlers` and
     `paid_handlers` include the handlers of `catalog` and of `producers`. An operation whose answer

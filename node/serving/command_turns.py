@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class CommandTurns:
-    """Hold the turns. Every call is on the loop's thread."""
+    """Holds the turns. Every call is on the loop's thread."""
 
     def __init__(
         self,

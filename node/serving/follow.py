@@ -45,7 +45,7 @@ class Follow:
         """Returns how long to wait before the next page, because the reader's quota is used up."""
         self._news = asyncio.Event()
         self._news_from: int | None = None
-        """The lowest seq of the entries that were applied since the last page, or None."""
+        """The lowest seq among the news of the span since the last page began, or None."""
         self._positions: dict[bytes, int] | None = body["keys"]
         self._ready = dict.fromkeys(self._positions or ())
         """Keys that may have entries to push, in the order of their turns."""
@@ -103,7 +103,7 @@ class Follow:
                 page, more = await self._next_page()
             except NotLeader:
                 raise Sealed("this replica has ended; its successor goes on") from None
-            # A leader acknowledges what it has applied. Another leader may have acknowledged an
+            # A leader acknowledges what it has applied. So the leader may have acknowledged an
             # entry that this follower only knows to be committed.
             lags = not replica.leads and replica.applied_index < committed
             caught_up = not more and not lags and replica.group.in_contact

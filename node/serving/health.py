@@ -34,9 +34,9 @@ def reasons(
     A cluster is healthy when at least `nodes_wanted` nodes are ACTIVE and no operation is under
     way. Every range and the controller have a leader and as many members as wanted, and no member
     is on a removed node. No replica is damaged or `halted` (it waits for an upgrade of its node).
-    No node is short of disk: `short` has the bytes that are left. The answering node reaches every
-    ACTIVE node: those in `unreachable` it does not, though the controller, which takes its time
-    before it calls a node dead, may still call them ACTIVE.
+    No node is short of disk: `short` has the bytes that are left. The answering node can reach
+    every ACTIVE node; `unreachable` has the nodes that it cannot reach, which the controller calls
+    DEAD only after some time.
 
     The metadata may change between two steps. A log that is deleted meanwhile is left out.
     """

@@ -2,10 +2,10 @@
 
 A page keeps to the rule of `statemachine.room`, so every answer here fits a frame.
 
-Each function takes the replica and the request's body; the replica may already serve the read at
-the requested consistency. Each function raises InvalidArgument, GenerationMismatch for a key of
-another range, NotFound if the lease in `as_of` has ended, CorruptData if a file of the replica is
-damaged, and NotLeader when the replica stops.
+Each function takes the replica and the request's body. The caller has waited until the replica may
+serve the read at the requested consistency. Each function raises InvalidArgument,
+GenerationMismatch for a key of another range, NotFound if the lease in `as_of` has ended,
+CorruptData if a file of the replica is damaged, and NotLeader when the replica stops.
 
 A read takes as many turns of the loop as it needs, and its answer is that of one moment. Most reads
 start again until a turn is enough. A page is made of parts, one in each turn, and all parts show

@@ -16,9 +16,9 @@ Closed = Callable[[str, str], None]
 
 
 class HttpGuests:
-    """Bounds the connections. `make` makes aiohttp's protocol of a connection; `on_closed` gets the
-    reason and the address of each connection that is closed here. `on_end` gets the
-    connection itself, which may have no transport yet; `on_gone` gets each connection that is closed."""
+    """Bounds the connections. `make` makes aiohttp's protocol of a connection. `on_closed` gets the
+    reason and the address of each connection that is closed here; `on_end` gets that connection,
+    which may have no transport yet. `on_gone` gets each connection that is closed."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class HttpGuests:
             guest.expect(limits.http_next_request_s)
 
     def served(self, protocol: asyncio.BaseProtocol) -> None:
-        """Note that a request's answer is ready; the answer and the next request may follow."""
+        """Note that a request's answer is ready: the connection counts as waiting from now on."""
         guest = self._guests.get(protocol)
         if guest is not None:
             self._waiting[guest] = None
