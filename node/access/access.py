@@ -135,7 +135,7 @@ class Accesses:
         """Whether this node knows who may use the node."""
         return not self.is_on or self._is_fresh()
 
-    # A client comes.
+    # New clients.
 
     def of_client(self, shown: Shown) -> "Rights | OpenAccess | Awaitable[Rights | OpenAccess]":
         """Return what the client may do, or a coroutine that returns it.

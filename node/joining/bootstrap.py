@@ -7,9 +7,9 @@ all other nodes in rounds; `decide` says what follows from a round:
 2.  The node with the least address founds the cluster, once all other nodes have answered in one
     round that they are empty. A founder that lost its disk, or starts without its volume mounted,
     hears of the cluster that it founded before, and joins that cluster.
-3.  A node that is about to join first stores the cluster, and tells the others of it. Its founder
-    may have registered it and be lost since: until that is resolved, no node founds another cluster
-    (x24).
+3.  A node that is about to join first stores the cluster, and tells the others of it. A founder
+    may have registered the node and be lost since: until that is resolved, no node founds another
+    cluster (x24).
 """
 
 import asyncio

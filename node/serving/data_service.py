@@ -146,7 +146,8 @@ class DataService:
     ) -> Body:
         """Append batches in their order; each has its own result.
 
-        A batch with a key outside `allowed` is refused with Unauthorized; None allows everything.
+        A batch with a key or a producer that is not `allowed` is refused with Unauthorized; None
+        allows everything.
         """
         started = time.monotonic()
         replica = self.find(body)

@@ -65,7 +65,7 @@ class Leases:
 
 
 async def take(replica: RangeReplica, body: Body) -> Body:
-    """Hold the entries up to `through` of the range's part of the span.
+    """Hold the visible entries up to `through` of the range's part of the span.
 
     The span begins at `start_key`; `end_key` in the answer is where the held part ends. The same
     request again renews the lease; with `renew`, a lease is only renewed.
