@@ -193,7 +193,7 @@ class Entrance:
         cluster: str,
         run: Callable[[Callable[[], Body]], Awaitable[Body]],
     ) -> None:
-        """Propose the first command until the Raft log has it; `run` calls what does I/O."""
+        """Propose the first command until the Raft log has it; `run` calls a blocking function."""
         command = {"op": commands.FOUND, "cluster": cluster, "node": 1}
         command = commands.dated(command | await run(self.founding), self._wall_ms())
         while not replica.metadata.cluster_id and not replica.stopped:

@@ -158,7 +158,7 @@ class _Ranges:
                 )
 
     def to_be_copied(self) -> Iterator[str]:
-        """Return a line for each removed node that ranges still list as a member.
+        """Yield a line for each removed node that ranges still list as a member.
 
         Until other nodes have copies, these ranges have fewer live members than they list, and one
         more stop may end their majority."""
